@@ -1,4 +1,4 @@
-// Where values begin in memory that several share.
+// Alignment of offsets in memory that several values share.
 #pragma once
 
 #include "weft/base/buffer.h"
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// The next multiple of `unit`.
+// Returns `bytes` rounded up to a multiple of `unit`.
 constexpr size_t aligned(size_t bytes, size_t unit = buffer_alignment) {
   return round_up(bytes, unit);
 }

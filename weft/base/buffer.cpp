@@ -23,8 +23,8 @@ constexpr size_t huge_page = size_t{2} << 20;
 }
 
 std::shared_ptr<void> map(size_t bytes) {
-  // Reserves one huge page more, so that the start can be aligned to it, and gives back what lies
-  // before and behind: a process may be limited in what it maps.
+  // Reserves one huge page more, so that the start can be aligned to it, and unmaps the excess on
+  // both sides, because the process's address space may be limited.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t kept = round_up(bytes, page), reserved = kept + huge_page;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
@@ -65,7 +65,7 @@ std::shared_ptr<Buffer> Buffer::allocate(size_t bytes) {
 }
 
 void Buffer::populate() const {
-#ifdef MADV_POPULATE_WRITE  // Linux 5.14; elsewhere pages come when they are touched
+#ifdef MADV_POPULATE_WRITE  // Linux 5.14; older kernels fault pages in on first touch
   if (bytes < huge_page) return;
   parallel_for(static_cast<int64_t>(ceil_div(bytes, huge_page)), [&](int64_t begin, int64_t end) {
     size_t from = static_cast<size_t>(begin) * huge_page;

@@ -1,4 +1,4 @@
-// Where the bytes of buffers come from.
+// The allocator behind Buffer::allocate.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace weft {
 
-// Zeroed bytes, aligned to buffer_alignment.
+// A source returns zeroed bytes, aligned to buffer_alignment.
 using BufferSource = std::shared_ptr<void> (*)(size_t bytes);
 
-// All that Buffer::allocate hands out from now on comes from `source`: tests have one whose buffers
-// stand between pages that nobody may touch. Null: the system, as at first.
+// Makes Buffer::allocate take its memory from `source` from now on; null restores the system's
+// allocator. Tests use a source that puts guard pages around each buffer.
 void set_buffer_source(BufferSource source);
 
 }  // namespace weft

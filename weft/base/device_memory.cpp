@@ -8,7 +8,7 @@
 
 namespace weft {
 namespace {
-// The host's clock: the host reaches a mark when it makes it.
+// HostTimeline reads the host's clock after it has waited for the device at each mark.
 class HostTimeline : public Timeline {
  public:
   explicit HostTimeline(DeviceMemory& device) : device_(device) {}

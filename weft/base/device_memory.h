@@ -1,5 +1,6 @@
-// Memory that the kernels of a device see. Where the host does not, its addresses are reckoned with
-// as the host's are; only whoever reads and writes bytes must know.
+// DeviceMemory is the memory that a device's kernels access. Addresses of a device that does not
+// share the host's memory support pointer arithmetic on the host; only code that reads or writes
+// the bytes needs to know where they are.
 #pragma once
 
 #include <cstddef>
@@ -12,64 +13,61 @@ namespace weft {
 
 struct MemoryUse {
   size_t available = 0, total = 0;  // bytes
-  size_t largest = 0;               // that one allocation can have; 0: all that is available
+  size_t largest = 0;               // bytes of the largest possible allocation; 0: `available`
 };
 
 enum class CopyDirection { to_device, to_host };
 
-// Copies between the host's memory and a device's that are done beside its kernels: those of one
-// direction in the order in which they begin, those of both at once.
+// A SideCopy is a copy stream between host and device, which runs beside the device's kernels.
+// Copies of one direction run in the order of issue; the two directions run concurrently.
 class SideCopy {
  public:
   virtual ~SideCopy() = default;
-  virtual void allow() = 0;  // what begins next comes after all that was begun until now
-  // What begins next comes after the latest of another.
+  virtual void allow() = 0;  // copies that begin later wait for all kernels issued so far
+  // Makes copies that begin later wait for the last copy issued to `other`.
   virtual void follow(const SideCopy& other) = 0;
-  // One of both addresses is the host's.
+  // Issues a copy; one of the two addresses is the host's.
   virtual void begin(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  virtual void await() = 0;   // kernels that are begun later come after it; the host goes on
-  virtual void finish() = 0;  // returns when the last one is done
+  virtual void await() = 0;   // kernels issued later wait for the copies; the host does not
+  virtual void finish() = 0;  // blocks until the last copy has ended
 };
 
-// Marks between the kernels of a device, and when it came to each.
+// A Timeline records when the device reached marks between its kernels.
 class Timeline {
  public:
   virtual ~Timeline() = default;
   virtual void mark() = 0;
-  // Of each mark, since the first; returns when the device has come to the last.
+  // Returns each mark's time since the first. Blocks until the device has reached the last.
   virtual std::vector<double> seconds() = 0;
 };
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  // Whether the host sees what its kernels see: addresses are the host's.
+  // Returns whether device addresses are host addresses.
   virtual bool is_host() const { return false; }
   virtual MemoryUse use() const = 0;  // by all processes
-  // Zeroed and aligned.
+  // Returns zeroed memory, aligned to buffer_alignment.
   virtual std::shared_ptr<Buffer> allocate(size_t bytes) = 0;
-  // In the order of the kernels that were begun before. `write` returns when the host may change
-  // what it read, `read` when all of it is there.
+  // The three transfers run in order with the kernels issued before them. `write` returns once the
+  // source may be changed, `read` once all bytes have arrived.
   virtual void write(std::byte* to, const void* from, size_t bytes) = 0;
   virtual void read(void* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  // From another device, where all that was begun is done first.
+  // Copies from another device, after waiting for all work issued there.
   virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
   virtual std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) = 0;
-  // Of the host, `pinned`; zeroed and aligned.
+  // Returns host memory for asynchronous copies (`pinned`), zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
-  virtual void finish() = 0;  // returns when all that was begun is done
-  // By the device's own clock or, where it has none that can be read, by the host's, which waits at
-  // each mark.
+  virtual void finish() = 0;  // blocks until all issued work has ended
+  // Uses the device's clock or else the host's, for which the host waits at each mark.
   virtual std::unique_ptr<Timeline> make_timeline();
-  // Kernels that are begun later find nothing in the caches; where the device has no way to do so,
-  // what is there.
+  // Makes later kernels start with cold caches, for benchmarks, where the device can.
   virtual void flush_caches() {}
-  // Whether each kernel is waited for before the next one begins, so that an error names it.
+  // Returns whether the host waits for each kernel before the next, so that errors name the kernel.
   virtual bool is_synchronous() const { return false; }
 };
 
-// What the processor's kernels see: nothing is copied beside them, and each is done when it
-// returns.
+// Returns the host's memory: copies and kernels have ended when their calls return.
 DeviceMemory& host_memory();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Room on a disk.
+// Free space on a disk.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Bytes that this user may still write where `path` is or would be made; nullopt where the file
-// system does not say.
+// Returns the bytes that this user may still write to the file system of `path`, which need not
+// exist; nullopt where the file system does not report them.
 std::optional<uint64_t> disk_room(const std::string& path);
 
 }  // namespace weft

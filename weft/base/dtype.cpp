@@ -34,11 +34,11 @@ constexpr DTypeInfo infos[dtype_count] = {
 };
 }  // namespace
 
-// In one step, so that no second rounding through float can occur.
+// Rounds directly from double, as rounding through float first would round twice.
 uint64_t to_bits(double value, const FloatFormat& format) {
   const uint64_t sign =
       std::signbit(value) ? uint64_t{1} << (format.exponent + format.fraction) : 0;
-  const uint64_t all = (uint64_t{1} << (format.exponent + format.fraction)) - 1;  // but the sign
+  const uint64_t all = (uint64_t{1} << (format.exponent + format.fraction)) - 1;  // no sign
   const uint64_t infinity = all >> format.fraction << format.fraction;
   const uint64_t nan =
       format.has_infinities ? infinity | uint64_t{1} << (format.fraction - 1) : all;

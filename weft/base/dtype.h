@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// Ordered so that promotion of scalars can compare; `boolean` is one byte, 0 or 1. f8_e4m3 and
-// f8_e5m2 are those of OCP's "8-bit Floating Point Specification" (2023): values are only stored in
-// them, and cast to be computed with.
+// The order serves the promotion of scalars. `boolean` is one byte, 0 or 1. f8_e4m3 and f8_e5m2
+// follow OCP's "8-bit Floating Point Specification" (2023); they are only stored, and cast to
+// compute.
 enum class DType : uint8_t {
   boolean,
   u8,
@@ -28,28 +28,27 @@ inline constexpr int dtype_count = 12;
 
 enum class NumberKind : uint8_t { boolean, without_sign, with_sign, floating };
 
-// A binary floating point number: a sign, and so many bits of exponent, with the bias of IEEE 754,
-// and of fraction.
+// A FloatFormat describes a binary floating-point format: a sign bit, the widths in bits of
+// exponent (with IEEE 754's bias) and fraction.
 struct FloatFormat {
   int exponent = 0, fraction = 0;
-  // Else the greatest exponent is one of numbers like any other, but for the NaN of which all bits
-  // are set.
+  // Without infinities the largest exponent is an ordinary one, except for NaN (all bits set).
   bool has_infinities = true;
 
   int bias() const { return (1 << (exponent - 1)) - 1; }
-  int least_exponent() const { return 1 - bias(); }  // of normal numbers
+  int least_exponent() const { return 1 - bias(); }  // smallest exponent of normal numbers
 };
 
-// All that tells types apart. A new one is a row of the table (dtype.cpp).
+// DTypeInfo holds all properties of a type. A new type is a row of the table in dtype.cpp.
 struct DTypeInfo {
   std::string_view name;         // "f32", as printed and as written in recipes
   std::string_view safetensors;  // "F32"
   int bits;
   NumberKind kind;
-  DType computed;     // in which kernels compute with it, and round what they store
-  DType accumulator;  // of sums and products, at least
+  DType computed;     // the type of arithmetic; stores round back to this type
+  DType accumulator;  // the least type of sums and products
   FloatFormat format = {};
-  bool stored_only = false;  // no operation takes it, but those that move or cast
+  bool stored_only = false;  // only casts and data movement take it
 };
 const DTypeInfo& info(DType dtype);
 
@@ -60,11 +59,11 @@ inline bool is_integer(DType dtype) {
   return info(dtype).kind == NumberKind::without_sign || info(dtype).kind == NumberKind::with_sign;
 }
 inline DType accumulator(DType dtype) { return info(dtype).accumulator; }
-// A float that kernels compute in a wider one: float16 and bfloat16.
+// Returns whether kernels compute in a wider float: for float16 and bfloat16.
 inline bool computes_wider(DType dtype) {
   return info(dtype).computed != dtype && !info(dtype).stored_only;
 }
-// Bits of the greatest whole number below which a type holds every one.
+// Returns the count of bits n such that the type represents every integer of up to n bits.
 int whole_bits(DType dtype);
 // Throws Error(usage) naming the known types.
 DType parse_dtype(std::string_view text);
@@ -79,8 +78,8 @@ struct BFloat16 {
 float to_float(Half value);
 float to_float(BFloat16 value);
 Half to_half(double value);
-// The bits of a number in any format, and back. What is too large for one without infinities is its
-// greatest number (saturation, as in PyTorch and NVIDIA's instructions).
+// Convert between a number and its bits in any format. A value too large for a format without
+// infinities becomes its largest number (saturation, as in PyTorch and NVIDIA's instructions).
 uint64_t to_bits(double value, const FloatFormat& format);
 double from_bits(uint64_t bits, const FloatFormat& format);
 BFloat16 to_bfloat16(double value);
@@ -106,7 +105,7 @@ inline constexpr DType dtype_of<Half> = DType::f16;
 template <>
 inline constexpr DType dtype_of<BFloat16> = DType::bf16;
 
-// One element read or written as double (integers above 2^53 lose bits: use load_int / store_int).
+// Read or write one element as double (integers above 2^53 lose bits: use load_int / store_int).
 double load(const void* data, DType dtype, int64_t index);
 void store(void* data, DType dtype, int64_t index, double value);
 int64_t load_int(const void* data, DType dtype, int64_t index);

@@ -1,4 +1,4 @@
-// Energy that the processors of this machine take, as their own meters count it.
+// Energy use of this machine's processors, from their own counters.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,22 @@
 
 namespace weft {
 
-// All packages of the machine since the meter was made, whoever used them. Source: the Linux
-// kernel's Documentation/power/powercap/powercap.rst (Intel's RAPL, on AMD's processors too).
+// EnergyMeter counts the energy of all processor packages since its construction, whichever process
+// used it. Source: the Linux kernel's Documentation/power/powercap/powercap.rst (Intel's RAPL,
+// which AMD's processors implement too).
 class EnergyMeter {
  public:
   explicit EnergyMeter(const std::string& folder = "/sys/class/powercap");
 
-  // Counters wrap, after some ten minutes at full load: read at least that often.
+  // Reads the counters, which wrap after about ten minutes at full load: call it more often.
   void read();
-  // Up to the last read; nullopt where there is no meter, or it is root's alone.
+  // Returns the energy up to the last read; nullopt where there is no readable counter.
   std::optional<double> joules() const;
 
  private:
   struct Package {
-    std::string counter;                     // file of microjoules
-    uint64_t range = 0, last = 0, used = 0;  // microjoules; the counter begins anew after `range`
+    std::string counter;                     // path of the file with the count in microjoules
+    uint64_t range = 0, last = 0, used = 0;  // microjoules; the counter wraps at `range`
   };
   std::vector<Package> packages_;
 };

@@ -52,7 +52,7 @@ const EnvVariable& registered(std::string_view name) {
   return *found;
 }
 
-// Words of a list that commas separate.
+// Splits a list at its commas.
 std::vector<std::string_view> words_of(std::string_view list) {
   std::vector<std::string_view> words;
   while (!list.empty()) {
@@ -77,7 +77,7 @@ std::optional<std::string> env_folder(std::string_view name) {
 }
 
 namespace {
-// The number before the first `end_mark`, if there is one.
+// Returns the variable's number, up to the first `end_mark` if there is one.
 int env_int(std::string_view name, int otherwise, int low, int high, char end_mark = '\0') {
   auto text = env(name);
   if (!text) return otherwise;
@@ -95,8 +95,8 @@ int env_int(std::string_view name, int otherwise, int low, int high, char end_ma
 int env_threads(int cores) {
   cores = std::min(cores, most_threads);
   if (env("WEFT_THREADS")) return env_int("WEFT_THREADS", cores, 1, most_threads);
-  // OpenMP lists a number for each level of nested teams; weft has one level. The variable is other
-  // programs', too: what is no number of threads for weft is no reason to stop.
+  // OMP_NUM_THREADS lists a number for each level of nested parallelism; weft has one level. Other
+  // programs read the variable too, so a value that weft cannot use is not an error.
   try {
     return env_int("OMP_NUM_THREADS", cores, 1, most_threads, ',');
   } catch (const Error& error) {
@@ -143,7 +143,7 @@ void check_environment() {
   for (const EnvVariable& variable : registry) known.push_back(variable.name);
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string_view text = *entry, name = text.substr(0, text.find('='));
-    if (!name.starts_with("WEFT_") || name.starts_with("WEFT__")) continue;  // those set keys
+    if (!name.starts_with("WEFT_") || name.starts_with("WEFT__")) continue;  // recipe keys
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string_view similar = nearest(name, known);
     logging::warn("{} means nothing to weft. {}", name,
@@ -153,8 +153,8 @@ void check_environment() {
 }
 
 namespace {
-// The user's directory for weft by the XDG Base Directory Specification: $`variable`/weft, else
-// $HOME/`otherwise`/weft, else "". The specification says to ignore a variable with a relative
+// Returns the user's directory for weft by the XDG Base Directory Specification: $`variable`/weft,
+// else $HOME/`otherwise`/weft, else "". The specification says to ignore a variable with a relative
 // path.
 std::string user_directory(std::string_view variable, std::string_view otherwise) {
   if (auto parent = env_folder(variable)) return *parent + "/weft";

@@ -1,4 +1,4 @@
-// The one registry of environment variables; `weft doctor --env` prints it.
+// The registry of all environment variables that weft reads; `weft doctor --env` prints it.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,31 @@ namespace weft {
 struct EnvVariable {
   std::string_view name;
   std::string_view help;
-  std::string_view words = "";  // of a variable that lists some of these, "a,b,c"
+  std::string_view words = "";  // "a,b,c": the words that a list-valued variable accepts
 };
 std::span<const EnvVariable> env_registry();
 
-// The value, or nullopt when unset or empty. Asserts that `name` is in the registry.
+// Returns the value, or nullopt when unset or empty. Asserts that `name` is in the registry.
 std::optional<std::string> env(std::string_view name);
-// The same of a folder, by its absolute path: a relative one, which would mean another folder
-// wherever weft runs, is passed over, as check_environment() says.
+// Returns the value of a variable that names a folder. Ignores a relative path, whose meaning would
+// depend on the current folder; check_environment() warns of it.
 std::optional<std::string> env_folder(std::string_view name);
 constexpr int most_threads = 1024;
-// Of the team: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. Of what is no number from 1 to
-// most_threads, throws Error(usage) in WEFT_THREADS, and warns in OMP_NUM_THREADS.
+// Returns the thread count: WEFT_THREADS, else OMP_NUM_THREADS, else `cores`. A value that is not a
+// number from 1 to most_threads throws Error(usage) for WEFT_THREADS and warns for OMP_NUM_THREADS.
 int env_threads(int cores);
 
-// Whether the list that is the variable's value has the word, which the registry must name. Throws
-// Error(usage) for a list with a word that the registry does not name.
+// Returns whether the variable's comma-separated list contains the word, which the registry must
+// name. Throws Error(usage) for a list with a word that the registry does not name.
 bool env_lists(std::string_view name, std::string_view word);
 
-// WEFT_NO_FLOAT64, WEFT_TUNE or WEFT_CUDA_SYNC: 0 (the default) or 1. Throws Error(usage) for
-// anything else.
+// Returns the value of a boolean variable (WEFT_NO_FLOAT64, WEFT_TUNE or WEFT_CUDA_SYNC): 0 (the
+// default) or 1. Throws Error(usage) for anything else.
 bool env_flag(std::string_view name);
 
 int env_patience();  // WEFT_PATIENCE, 0 to 3600
 
-// Throws Error(usage) for a value of WEFT_* that cannot be; warns of those that mean nothing.
+// Throws Error(usage) for an invalid value of a WEFT_* variable; warns of unknown WEFT_* variables.
 void check_environment();
 
 int debug_level();              // WEFT_DEBUG, 0 to 6

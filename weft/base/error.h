@@ -1,9 +1,11 @@
-// Errors: what went wrong, in one line that a user can act on, and the exit code it maps to.
+// Errors: a one-line message that a user can act on, and the exit code of the program.
 //
-//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);   a user's mistake:
-//   Error(usage) WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");   ours:
-//   throws InternalError throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}, expected
-//   0x00000803.", path, m);
+// A user's mistake throws Error(usage), a defect of weft InternalError, and other failures name
+// their kind:
+//
+//   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);
+//   WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");
+//   throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}.", path, m);
 #pragma once
 
 #include <cstddef>
@@ -42,16 +44,16 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// A step that no plan fits into the memory that it may have.
+// StepTooLarge says that no plan of a step fits into the memory that the step may use.
 class StepTooLarge : public Error {
  public:
   StepTooLarge(size_t least_bytes, const std::string& message)
       : Error(ErrorKind::does_not_fit, message), least_bytes(least_bytes) {}
 
-  size_t least_bytes;  // that would do
+  size_t least_bytes;  // bytes with which a plan would fit
 };
 
-// A defect of weft itself. Its message says where, and how to report it.
+// InternalError reports a defect of weft itself. Its message says where, and how to report it.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -63,7 +65,7 @@ namespace detail {
                                        std::source_location where);
 }  // namespace detail
 
-// The place in the user's program that is being worked on; user errors name it ("model.cpp:12").
+// The place in the user's program of the current operation, which errors name ("model.cpp:12").
 struct UserLocation {
   UserLocation() = default;
   UserLocation(const char* file, unsigned line) : file(file), line(line) {}
@@ -71,7 +73,7 @@ struct UserLocation {
 
   const char* file = nullptr;
   unsigned line = 0;
-  std::string_view op = {};  // that the user called there: "relu"
+  std::string_view op = {};  // the operation that the user called there: "relu"
 };
 UserLocation current_user_location();
 void set_current_user_location(UserLocation where);

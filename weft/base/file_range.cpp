@@ -31,7 +31,7 @@ FileRange::FileRange(const std::string& folder, size_t bytes) : bytes_(bytes) {
   if (file->descriptor < 0) fail("cannot be written", errno);
   unlink(path.c_str());
   if (bytes == 0) return;
-  // An allocation that fails has taken all the room there was, from every process, until then.
+  // Checks first, because a failing posix_fallocate fills the disk until it gives up.
   if (disk_room(folder).value_or(bytes) < bytes) fail("has no room", ENOSPC);
   int error = 0;
   do {

@@ -1,5 +1,5 @@
-// Bytes of a file that holds what does not stay in memory. The file has no name: it is gone with
-// the last range of it, however the process ends.
+// A FileRange is a range of bytes in an unnamed temporary file, which holds values offloaded from
+// memory. The system deletes the file with its last range, however the process ends.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ namespace weft {
 class FileRange {
  public:
   FileRange() = default;
-  // Zeros, on a new file in the folder; the disk has room for all of them from now on. Throws
-  // Error(failed) that names the folder where it cannot be written or has no such room.
+  // Creates a zeroed file in the folder and reserves its disk space. Throws Error(failed), which
+  // names the folder, where the folder is not writable or has too little space.
   FileRange(const std::string& folder, size_t bytes);
   FileRange part(size_t offset, size_t bytes) const;
 
   explicit operator bool() const { return file_ != nullptr; }
   size_t bytes() const { return bytes_; }
-  // All of it. They take no memory of the process, and throw Error(failed).
+  // Transfer the whole range without mapping it into memory. Both throw Error(failed).
   void read(std::byte* to) const;
   void write(const std::byte* from) const;
-  // The same bytes in the process's addresses. What is touched there takes memory until
-  // Buffer::release(). The range must start at a multiple of `alignment`.
+  // Maps the range. Pages that are touched stay in memory until Buffer::release(). The range must
+  // start at a multiple of `alignment`.
   std::shared_ptr<Buffer> map() const;
-  static constexpr size_t alignment = 65536;  // of no system are the pages larger
+  static constexpr size_t alignment = 65536;  // the largest page of any system
 
  private:
   struct File;

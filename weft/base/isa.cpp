@@ -12,7 +12,8 @@ namespace weft {
 namespace {
 constexpr std::string_view names[] = {"baseline", "avx2", "avx512", "avx512_bf16", "amx"};
 
-// Linux keeps a thread's tiles only where it was built to; asking changes nothing.
+// Returns whether Linux was built to save AMX tile registers at context switches. The query does
+// not request the permission to use them.
 bool system_keeps_tiles() {
   constexpr long get_supported = 0x1021, tile_data = 18;
   uint64_t components = 0;

@@ -1,10 +1,11 @@
-// One body of code, compiled for several instruction sets, the best one picked when it runs.
+// Compiles one function body for several instruction sets and selects the best at run time.
 //
 //   struct Body { [[gnu::always_inline]] static inline void run(...) { ... } };
 //   run_on_best<Body>(arguments...);
 //
-// Include it below a file's own #pragma about optimisation, which must cover these wrappers too.
-// Lambdas in a body must be always_inline as well: they do not inherit the instruction set.
+// Include this header below a file's own #pragma about optimisation, which must cover these
+// wrappers too. Lambdas in a body must be always_inline as well, as they do not inherit the
+// instruction set.
 #pragma once
 
 #include "weft/base/isa.h"
@@ -24,12 +25,12 @@ void run_baseline(Args... args) {
   Body::run(args...);
 }
 
-// Picks among the forms for 64, 32 and 16 byte vectors the widest that an instruction set has.
+// Selects the widest variant (64, 32 or 16 byte vectors) that the instruction set supports.
 template <class Function>
 Function best_of(Isa set, Function avx512, Function avx2, Function baseline) {
   return set >= Isa::avx512 ? avx512 : set >= Isa::avx2 ? avx2 : baseline;
 }
-// The one that this process runs.
+// Selects the variant for this process's instruction set.
 template <class Function>
 Function best_of(Function avx512, Function avx2, Function baseline) {
   return best_of(isa(), avx512, avx2, baseline);

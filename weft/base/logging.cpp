@@ -7,7 +7,7 @@
 
 namespace weft::logging {
 void write(std::string_view level, std::string_view message) {
-  // Where standard error takes nothing there is nobody to tell.
+  // A failure to write to standard error has nowhere to be reported, so it is ignored.
   std::fputs(fmt::format("weft: {}: {}\n", level, escaped(message, "\n\t")).c_str(), stderr);
 }
 

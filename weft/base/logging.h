@@ -1,4 +1,4 @@
-// Messages to standard error. Level `note` speaks always; `debug(n)` from WEFT_DEBUG=n upwards.
+// Messages to standard error. Notes always appear; `debug(n)` appears from WEFT_DEBUG=n upwards.
 #pragma once
 
 #include <mutex>
@@ -28,15 +28,15 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Milliseconds after which work is long.
+// Milliseconds after which LongWork prints its first note.
 inline double long_work_after = 3000;
 
-// LongWork prints a note once its work is long, and another every ten seconds, where standard error
-// is a terminal: logs and scripts get no line more.
+// LongWork prints a note once its work exceeds long_work_after, and another every ten seconds. It
+// does so only where standard error is a terminal, so that logs stay free of progress lines.
 class LongWork {
  public:
   explicit LongWork(std::string what);
-  // The worker calls go_on() after each part, from any thread; `done` says how far it has come.
+  // The worker calls go_on() after each part, from any thread; `done` describes the progress.
   void go_on(std::string_view done);
 
  private:

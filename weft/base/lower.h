@@ -1,4 +1,4 @@
-// Letters of the Latin alphabet without capitals.
+// ASCII lower case, independent of the locale.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Values that are made once for each key, by whoever asks first; others wait until they are there.
+// MadeOnce computes each key's value once, in the first caller; concurrent callers wait for it.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ namespace weft {
 template <class T>
 class MadeOnce {
  public:
-  // Throws what `make` throws, which a later try may not.
+  // Rethrows what `make` throws; a later call tries again.
   T get(const std::string& key, const std::function<T()>& make) {
     std::promise<T> made;
     std::shared_future<T> value;

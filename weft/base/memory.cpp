@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-constexpr size_t unknown = SIZE_MAX / 2;  // no limit, and room to add to
+constexpr size_t unknown = SIZE_MAX / 2;  // no limit; sums do not overflow
 
-// Reads the number behind a key in a file of /proc, whose lines are "Key:  123" or "Key:  123 kB".
+// Returns the number after a key in a file of /proc, whose lines are "Key:  123" or "Key:  123 kB".
 std::optional<size_t> number_of_line(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -32,7 +32,7 @@ size_t kernel_number(const char* path, const std::string& key) {  // bytes
 }
 size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", key); }
 
-// The files of a memory control group, of either version (Linux: admin-guide/cgroup-v1/memory.rst,
+// The files of a memory control group (Linux: admin-guide/cgroup-v1/memory.rst,
 // admin-guide/cgroup-v2.rst).
 struct GroupFiles {
   const char *folder, *limit, *used, *inactive_cache;
@@ -41,14 +41,14 @@ constexpr GroupFiles first_version = {"memory", "memory.limit_in_bytes", "memory
                                       "total_inactive_file"},
                      second_version = {"", "memory.max", "memory.current", "inactive_file"};
 
-// The first number of a file; `otherwise` where there is none ("max", or no such file).
+// Returns the first number of a file; `otherwise` where there is none ("max", or no such file).
 size_t number_in(const fs::path& path, size_t otherwise) {
   std::ifstream file(path);
   size_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-// Cached files that a control group gives up when it needs memory.
+// Returns the bytes of cached files that the kernel can reclaim from a control group.
 size_t inactive_cache(const fs::path& group, const GroupFiles& files) {
   std::ifstream file(group / "memory.stat");
   std::string name;
@@ -68,15 +68,15 @@ Pages own_pages() {
   return {own.mapped * page, own.resident * page};
 }
 
-// Bytes that this process may map (ulimit -v).
+// Returns the bytes that this process may map (ulimit -v).
 size_t address_limit() {
   rlimit limit{};
   const bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return limited ? limit.rlim_cur : unknown;
 }
 
-// Stacks that this process will map and hardly touch: of the team, of the threads that compile
-// beside it, and of the one that reads data ahead.
+// Returns the bytes of stacks that this process will map and hardly touch: those of the team, of
+// the compile threads and of the data loader's prefetch thread.
 size_t stacks_to_come() {
   const int wanted = thread_count() + compile_threads() + 1;
   const auto running = static_cast<int>(number_of_line("/proc/self/status", "Threads").value_or(1));
@@ -88,15 +88,16 @@ size_t stacks_to_come() {
   return each * static_cast<size_t>(std::max(0, wanted - running));
 }
 
-// What of its limit this process can hold: addresses that it maps and never touches are lost to it.
+// Returns the part of the address limit that can become resident: addresses that are mapped but
+// never touched count against the limit too.
 size_t holdable(size_t spare) {
   if (!addresses_are_limited()) return unknown;
   const Pages own = own_pages();
   const size_t untouched = own.mapped - std::min(own.mapped, own.resident) + stacks_to_come();
   return address_limit() - std::min(address_limit(), untouched + spare);
 }
-// How many the heap maps and leaves untouched differs by 10 MiB from one process to the next, and
-// while it runs: a plan leaves this much, so that what was planned to fit does.
+// The untouched part of the heap varies by 10 MiB between processes and over time. Plans leave this
+// reserve, so that a plan that fits when it is made also fits when it runs.
 constexpr size_t heap_spare = 16 << 20;  // bytes
 
 double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -112,7 +113,7 @@ size_t free_memory(size_t resident, size_t spare) {
 
 MemoryLimits group_limits(const std::string& list, const std::string& root) {
   MemoryLimits least{unknown, unknown};
-  std::ifstream file(list);  // lines "4:memory:/a/b"; "0::/a/b" of version 2
+  std::ifstream file(list);  // lines are "4:memory:/a/b" (v1) or "0::/a/b" (v2)
   for (std::string line; std::getline(file, line);) {
     const bool second = line.starts_with("0::");
     if (!second && line.find(":memory:") == std::string::npos) continue;
@@ -146,12 +147,12 @@ size_t available_memory() { return free_memory(resident_memory(), heap_spare); }
 
 size_t resident_memory() { return own_pages().resident; }
 
-// What getrusage tells of a program may be of the one that started it.
+// Reads VmHWM, because getrusage may report the peak of the parent process that started this one.
 size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
 
 void check_fits(std::string_view what, size_t bytes) {
   const size_t resident = resident_memory();
-  if (bytes <= resident) return;  // whatever else is available, which a dozen files tell
+  if (bytes <= resident) return;  // saves reading a dozen files for the available memory
   const size_t available = free_memory(resident, 0) + resident;
   if (bytes > available)
     throw Error(ErrorKind::does_not_fit,

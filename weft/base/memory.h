@@ -1,4 +1,4 @@
-// What this machine has of memory, and what of it a process can have.
+// Memory of this machine, and the share of it that this process may use.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,24 @@
 
 namespace weft {
 
-// For plans: bytes, of which limits of control groups and of the process count. Where addresses are
-// limited they leave 16 MiB, by which the heap of another process may differ.
+// Budgets for plans, in bytes, within the limits of control groups and of the process. Under an
+// address limit they reserve 16 MiB for heap growth, which varies between processes.
 size_t machine_memory();
-size_t available_memory();     // of it, what is free or can be freed
+size_t available_memory();     // the part that is free or reclaimable
 bool addresses_are_limited();  // by ulimit -v
-size_t mappable_memory();      // what this process may still map (ulimit -v), touched or not
-size_t resident_memory();      // of it, what this process holds
-size_t peak_memory();          // and the most that it ever held
+size_t mappable_memory();      // bytes that this process may still map (ulimit -v), touched or not
+size_t resident_memory();      // bytes resident in this process
+size_t peak_memory();          // the most that was ever resident
 
 struct MemoryLimits {
   size_t most, available;  // bytes
 };
-// Limits of the control groups that `list` (as /proc/self/cgroup) names and of all that hold them,
-// of either version, below `root` (as /sys/fs/cgroup): the least of each.
+// Returns the tightest limits of the control groups (v1 or v2) that `list` (as /proc/self/cgroup)
+// names and of all their ancestors below `root` (as /sys/fs/cgroup).
 MemoryLimits group_limits(const std::string& list, const std::string& root);
 
-// Throws Error(does_not_fit) if `what` take more than is available. What the process holds counts
-// as available: it may be part of these bytes.
+// Throws Error(does_not_fit) if `what` takes more than is available. Memory that is resident in
+// this process counts as available, as it may be part of these bytes.
 void check_fits(std::string_view what, size_t bytes);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Float32 rounded to 16 bits, to nearest, ties to even: inlined into loops.
+// Rounds float32 to 16 bits, to nearest, ties to even. Inlined, so that loops over it vectorize.
 #pragma once
 
 #include <bit>

@@ -15,7 +15,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
 
-// Of OpenMP's runtime (OpenMP 4.5, section 3.2), whichever oneDNN was built with.
+// Declared by the OpenMP runtime that oneDNN was built with (OpenMP 4.5, section 3.2).
 extern "C" void omp_set_num_threads(int count);
 
 namespace weft {
@@ -23,10 +23,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::atomic<int> threads{0};
-thread_local bool inside = false;  // a region; one within it runs on its thread alone
+thread_local bool inside = false;  // in a region; nested regions run serially
 
-// Waits until `done()`: a moment at full attention, then giving way to whoever wants the core, for
-// as long as a thread takes to fall asleep and wake. Returns whether it is done.
+// Waits until `done()`: first busily, then yielding the core, for about as long as a thread takes
+// to sleep and wake. Returns whether `done()` holds.
 template <class Done>
 bool spin(Done&& done) {
   constexpr auto most = std::chrono::microseconds(300);
@@ -43,14 +43,14 @@ bool spin(Done&& done) {
   return done();
 }
 
-// A region is cut into parts. Part i belongs to thread i, which finds its rows in its own cache,
-// but whoever is done first takes what nobody has begun: a thread whose core another process has
-// holds up nobody. Thread 0 is the one that opened the region.
+// A region is divided into parts. Part i belongs to thread i, whose cache holds its rows; a thread
+// that has finished takes parts that nobody has begun (work stealing), so that a preempted thread
+// delays nobody. Thread 0 is the one that opened the region.
 class Team {
  public:
   void grow(int count) {
     if (size_ >= count) return;
-    sigset_t all, before;  // signals are for the threads that wait for them
+    sigset_t all, before;  // the threads handle no signals
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
@@ -78,17 +78,17 @@ class Team {
   static constexpr int part_bits = 16;
   static_assert(most_threads < 1 << part_bits);
   struct alignas(64) Claim {
-    std::atomic<uint64_t> region{0};  // the last one in which somebody took this part
+    std::atomic<uint64_t> region{0};  // the last region in which a thread claimed this part
   };
 
-  // Whoever claims a part may read the region's body: the region ends only after the part does.
+  // A thread with a claimed part may read the region's body, as the region ends after the part.
   bool claim(int part, uint64_t region) {
     std::atomic<uint64_t>& taken = claims_[static_cast<size_t>(part)].region;
     uint64_t before = taken.load(std::memory_order_relaxed);
     return before < region && taken.compare_exchange_strong(before, region);
   }
 
-  // What a body throws ends the process, as no one could tell what the other parts have done.
+  // An exception from a body ends the process, as the state of the other parts is unknown.
   void take_parts(int first, uint64_t region, int parts) noexcept {
     inside = true;
     for (int i = 0; i < parts; ++i) {
@@ -101,7 +101,7 @@ class Team {
   }
 
   [[noreturn]] void work(int index) {
-    omp_set_num_threads(1);  // oneDNN would open a region of OpenMP's; the first call allocates
+    omp_set_num_threads(1);  // keeps oneDNN from opening OpenMP regions; the first call allocates
     uint64_t seen = 0;
     while (true) {
       auto next = [&] { return current_.load(std::memory_order_acquire) != seen; };
@@ -117,12 +117,12 @@ class Team {
   int64_t count_ = 0;
   uint64_t regions_ = 0;
   int size_ = 1;
-  alignas(64) std::atomic<uint64_t> current_{0};  // region, and its parts in the low bits
-  alignas(64) std::atomic<int> open_{0};          // parts that are not done
+  alignas(64) std::atomic<uint64_t> current_{0};  // region; parts in the low bits
+  alignas(64) std::atomic<int> open_{0};          // parts that have not ended
   std::array<Claim, most_threads> claims_;
 };
 
-constinit Team team;  // never destroyed: its threads wait as long as the process lives
+constinit Team team;  // never destroyed, as its threads are detached
 std::mutex opening;
 
 int usable_cores() {
@@ -130,8 +130,8 @@ int usable_cores() {
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
 }
-// A thread maps a stack of 8 MiB, and 64 MiB for a heap of its own when it first allocates; beside
-// each of the team stands one that compiles. Half of what the process may map is for the step.
+// A thread maps a stack of 8 MiB, and a malloc arena of 64 MiB when it first allocates; each thread
+// of the team counts twice, for a compile thread beside it. Half of the limit is for values.
 int threads_that_fit() {
   constexpr size_t each = size_t{144} << 20;
   return 1 + static_cast<int>(std::min<size_t>(mappable_memory() / 2 / each, most_threads));

@@ -1,5 +1,5 @@
-// The one team of threads: whatever of weft computes at once on several cores does it here, so that
-// no two teams fight for the cores. Its threads wait for a moment at full attention, then sleep.
+// The process's only thread pool: all parallel work of weft runs on it, so that no two pools
+// compete for the cores. Idle threads spin for a moment, then sleep.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 namespace weft {
 
 int thread_count();  // WEFT_THREADS, else OMP_NUM_THREADS, else the cores of this process
-void set_thread_count(int count);  // before anything is compiled
-// Of them, how many compile kernels at once: each takes a heap of some MiB that it leaves behind.
+void set_thread_count(int count);  // must precede all compilation
+// Returns the count of threads that compile kernels concurrently. Each leaves a heap of some MiB.
 int compile_threads();
-void start_team();  // starts its threads, so that no later region allocates
+void start_team();  // starts the threads now, so that no later region allocates
 
-// Calls body(context, begin, end) for contiguous parts of [0, count) on the team, at most
-// thread_count() of them: they depend on nothing else. On the caller alone when `count` < 2, when
-// one thread suffices, inside of another region, or while another thread's region runs.
+// Calls body(context, begin, end) for at most thread_count() contiguous parts of [0, count) on the
+// team. The parts depend only on `count` and thread_count(). The caller runs it alone when `count`
+// < 2, with one thread, inside another region, or while another thread's region runs.
 using RangeFunction = void (*)(void* context, int64_t begin, int64_t end);
 void parallel_for(int64_t count, RangeFunction body, void* context);
 

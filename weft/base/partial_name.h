@@ -1,4 +1,4 @@
-// Names under which files and folders grow until they are whole and get their own.
+// Temporary names of files and folders that are renamed to their final names once complete.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,10 @@
 
 namespace weft {
 
-// Beside `name`, and nobody can guess it: "NAME.partial-PID-RANDOM".
+// Returns an unpredictable name in the same folder: "NAME.partial-PID-RANDOM".
 std::string partial_name(const std::string& name);
-// Whose such a name is, and what it grows to; nullopt for any other.
+// A PartialOwner holds the process that writes under a temporary name and the final name.
+// partial_owner() returns nullopt for other names.
 struct PartialOwner {
   int pid = 0;
   std::string name;

@@ -5,7 +5,7 @@
 
 namespace weft {
 namespace {
-// `stars` gets what each '*' stands for.
+// Appends the match of each '*' to `stars`.
 bool match_from(std::string_view text, std::string_view pattern,
                 std::vector<std::string_view>& stars) {
   const size_t star = pattern.find('*');

@@ -1,6 +1,6 @@
-// Groups of 64 elements: sixteen blocks fill whole vectors. Normal numbers by Box and Muller, two
-// for two words. The polynomials are plain float arithmetic without fused multiply-add: the same
-// bits on any processor.
+// The code works on groups of 64 elements, whose sixteen Philox blocks fill whole vectors. Normal
+// numbers follow Box and Muller, two from two words. The polynomials avoid fused multiply-add, so
+// that all processors give the same bits.
 #include "weft/base/philox.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace weft {
 namespace {
 constexpr int lanes = 16;
 constexpr int64_t group_size = 4 * lanes;
-constexpr int64_t parallel_groups = 256;  // fewer are not worth the team's start
+constexpr int64_t parallel_groups = 256;  // below this, waking the team costs more than it saves
 
 struct Group {
   alignas(64) uint32_t words[4][lanes];
@@ -37,13 +37,14 @@ struct Group {
   }
 }
 
-// Top 24 bits as [0, 1), exact; by way of int32_t, which vectors convert in one instruction.
+// Maps the top 24 bits exactly to [0, 1), through int32_t, which converts in one vector
+// instruction.
 [[gnu::always_inline]] inline float unit(uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f;
 }
 
-// ln u for u in (0, 1], error about 1e-7: u = 2^e m, m in [sqrt(1/2), sqrt 2), and
-// ln m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172.
+// Returns ln u for u in (0, 1], with an error of about 1e-7: u = 2^e m, m in [sqrt(1/2), sqrt 2),
+// and ln m = 2 artanh(s) with s = (m - 1) / (m + 1), |s| < 0.172.
 [[gnu::always_inline]] inline float log_unit(float u) {
   int32_t bits = std::bit_cast<int32_t>(u);
   int32_t shifted = bits - 0x3F3504F3;  // bits of sqrt(1/2)
@@ -54,17 +55,17 @@ struct Group {
   return static_cast<float>(exponent) * 0.69314718f + 2.0f * s * series;
 }
 
-// By Newton's method from a first guess in the exponent: std::sqrt may set errno, so it would not
-// become vector code.
+// Computes the root by Newton's method from a guess by exponent bits. std::sqrt may set errno,
+// which prevents vectorization.
 [[gnu::always_inline]] inline float square_root(float x) {
-  // Unsigned, as it wraps for -0.
+  // The subtraction is unsigned, as it wraps for -0.
   float y =
       std::bit_cast<float>(0x5F375A86U - static_cast<uint32_t>(std::bit_cast<int32_t>(x) >> 1));
   for (int i = 0; i < 3; ++i) y = y * (1.5f - 0.5f * x * y * y);
   return x * y;
 }
 
-// Two independent standard normal numbers from two words.
+// Computes two independent standard normal numbers from two words.
 [[gnu::always_inline]] inline void box_muller(uint32_t a, uint32_t b, float& x, float& y) {
   float radius = square_root(-2.0f * log_unit(1.0f - unit(a)));
   float half = (unit(b) - 0.5f) * 3.14159265f;  // half the angle, in [-pi/2, pi/2)

@@ -28,15 +28,14 @@ void warn_once(const std::string& folder, const std::string& warning) {
   if (said.insert(folder).second) logging::warn("{}", warning);
 }
 
-// Nobody else can have put anything into a folder that others may not write and that is empty:
-// its owner closes it.
+// Sets mode 0700 on an empty folder that others cannot write: nothing in it can be theirs.
 bool close_to_others(const std::string& folder, const struct stat& status) {
   std::error_code none;
   return (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && fs::is_empty(folder, none) &&
          chmod(folder.c_str(), 0700) == 0;
 }
 
-// Whether a folder is another user's, or others may enter it, which is said.
+// Returns whether a folder belongs to another user or others may access it, and warns if so.
 bool is_open_to_others(const std::string& folder) {
   constexpr std::string_view unread = "what is in it would be run: it is not read.";
   struct stat status{};
@@ -54,7 +53,7 @@ bool is_open_to_others(const std::string& folder) {
   return true;
 }
 
-// 0, or why the first of the missing folders cannot be made.
+// Creates a folder and its missing parents. Returns 0 or the errno of the first failure.
 int make_private(const fs::path& folder) {
   std::error_code none;
   if (folder.has_relative_path() && !fs::exists(folder, none))

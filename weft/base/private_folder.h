@@ -1,4 +1,4 @@
-// Folders that hold code which this process runs: kernels of earlier processes, libraries.
+// Folders with code that this process will run: cached kernels and libraries.
 #pragma once
 
 #include <optional>
@@ -7,18 +7,19 @@
 
 namespace weft {
 
-// Whether it is this user's alone: mode 0700, which an empty folder that only this user may write
-// is given. Warns once of each folder that is not; one that is not there is not private, silently.
+// Returns whether only this user can access the folder (mode 0700). Sets that mode on an empty
+// folder that only this user may write. Warns once of each folder that is open to others; a missing
+// folder gives false without a warning.
 bool is_private(const std::string& folder);
 
-// cache_directory()/name, which is made where it is missing (mode 0700, as its parents). Nullopt
-// where there is no such folder, or where it or cache_directory() is not private.
+// Returns cache_directory()/name, which it creates if missing (mode 0700, as its parents). Returns
+// nullopt where it cannot, or where it or cache_directory() is not private.
 std::optional<std::string> private_cache(std::string_view name);
 
-// The whole of a regular file that this user alone may write; nullopt for anything else, links and
-// folders among it, none of which is waited for.
+// Returns the contents of a regular file that only this user may write; nullopt for anything else,
+// including links and folders. Never blocks, not even on a pipe.
 std::optional<std::string> read_private(const std::string& path);
-// Whether nothing is there, or what read_private() reads: else nothing is kept there.
+// Returns whether `path` may be written: nothing exists there, or read_private() accepts it.
 bool may_keep(const std::string& path);
 
 }  // namespace weft

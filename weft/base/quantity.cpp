@@ -27,7 +27,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
       std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
   if (error != std::errc()) return std::nullopt;
   const char* last = text.data() + text.size();
-  if (last - end > 1 && *end == ' ') ++end;  // as sizes are printed
+  if (last - end > 1 && *end == ' ') ++end;  // weft prints sizes with a space
   auto unit = parse_count("1" + std::string(end, last), "B");
   if (!unit) return std::nullopt;
   value *= static_cast<double>(*unit);

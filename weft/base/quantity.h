@@ -1,4 +1,4 @@
-// Counts as people write them.
+// Parses counts with unit suffixes.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace weft {
 
-// "32", "32K" = 32,000, "32Ki" = 32,768; M, G and T likewise; with `unit` "B" also "2GiB", "2GB"
-// and "512B". Nullopt for anything else, and where an int64 cannot hold it.
+// Parses "32", "32K" = 32,000, "32Ki" = 32,768; M, G and T likewise; with `unit` "B" also "2GiB",
+// "2GB" and "512B". Returns nullopt for anything else and on overflow of int64.
 std::optional<int64_t> parse_count(std::string_view text, std::string_view unit = "");
 
-// The same of bytes, which may have decimals: "1.5GiB", "512MiB", "2G", "4096".
+// Parses a count of bytes, which may have decimals: "1.5GiB", "512MiB", "2G", "4096".
 std::optional<int64_t> parse_bytes(std::string_view text);
 
 consteval size_t operator""_KiB(unsigned long long count) { return count << 10; }
 consteval size_t operator""_MiB(unsigned long long count) { return count << 20; }
 consteval size_t operator""_GiB(unsigned long long count) { return count << 30; }
 
-// In the largest unit of 1024 that leaves at least one: 1536 is 1.5 KiB.
+// A count of bytes in the largest binary unit that gives at least one: 1536 is 1.5 KiB.
 struct ScaledBytes {
   double number = 0;
   std::string_view unit = {};  // "B" to "TiB"

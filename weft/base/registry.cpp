@@ -9,7 +9,7 @@ namespace weft {
 
 void unknown_name(std::string_view section, std::string_view kind, std::string_view name,
                   std::span<const std::string_view> known) {
-  constexpr size_t few = 10;  // of more than these, the one that may be meant says more
+  constexpr size_t few = 10;  // longer lists give way to a suggestion of the nearest name
   const std::string_view similar = known.size() > few ? nearest(name, known) : "";
   throw Error(ErrorKind::usage, "[{}] unknown {} \"{}\". {}", section, kind, name,
               similar.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))

@@ -1,5 +1,5 @@
-// Registry: what a recipe can name, one for each kind (models, data sets, losses, ...). It holds
-// the entries that come with weft, then those that a user's program adds before it reads a recipe:
+// A Registry lists what a recipe can name, one for each kind (models, data sets, losses, ...). It
+// holds weft's entries, then those that a user's program adds before it reads a recipe:
 //
 //   registry::models().add({.name = "wide", .doc = "one wide hidden layer", .make = ...});
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// `section` is the recipe's, for messages; `kind` is what an entry is called: "data set".
+// `section` is the recipe's section, for messages; `kind` is the term for an entry: "data set".
 [[noreturn]] void unknown_name(std::string_view section, std::string_view kind,
                                std::string_view name, std::span<const std::string_view> known);
 [[noreturn]] void taken_name(std::string_view section, std::string_view name);
@@ -34,12 +34,12 @@ class Registry {
     entries_.push_back(std::move(entry));
   }
 
-  // Null if there is none. Entries keep their addresses.
+  // Returns null if there is none. Entries keep their addresses.
   const Entry* find(std::string_view name) const {
     auto found = std::ranges::find(entries_, name, &Entry::name);
     return found == entries_.end() ? nullptr : &*found;
   }
-  // Throws Error(usage) that names what there is.
+  // Throws Error(usage), which lists or suggests known names, if there is none.
   const Entry& get(std::string_view name) const {
     const Entry* found = find(name);
     if (found == nullptr) unknown_name(section_, kind_, name, names());

@@ -1,4 +1,4 @@
-// Division and multiples, rounded up. For counts: neither argument is negative.
+// Division and multiples, rounded up. The arguments are counts: neither is negative.
 #pragma once
 
 #include <concepts>
@@ -10,7 +10,7 @@ template <std::integral T>
 constexpr T ceil_div(T count, std::type_identity_t<T> by) {
   return (count + by - 1) / by;
 }
-// The next multiple of `unit`.
+// Returns the least multiple of `unit` that is not less than `count`.
 template <std::integral T>
 constexpr T round_up(T count, std::type_identity_t<T> unit) {
   return ceil_div(count, unit) * unit;

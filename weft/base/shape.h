@@ -38,15 +38,15 @@ class Dims {
 
 using Shape = Dims;
 
-// Throws Error(usage) for a negative extent, and where the count overflows.
+// Throws Error(usage) for a negative extent, or if the count overflows.
 int64_t element_count(const Shape& shape);
 Dims row_major_strides(const Shape& shape);  // in elements
-// Axes from outermost to innermost as they lie; axes of extent 1 and ties keep their logical order.
+// Returns the axes, outermost in memory first; those of extent 1 and ties keep their order.
 Dims physical_order(const Shape& shape, const Dims& strides);
-// Strides of a dense value whose axes lie in `order` (empty: row-major).
+// Returns the strides of a dense value whose axes have the memory order `order` (empty: row-major).
 Dims dense_strides(const Shape& shape, const Dims& order);
 std::string to_string(const Dims& dims);  // "[2, 3, 4]"
-// Axis in [0, rank), counting negative ones from the end; throws naming `op`.
+// Returns the axis in [0, rank), counting negative ones from the end. Throws naming `op`.
 int normalize_axis(int64_t axis, int rank, const char* op);
 
 }  // namespace weft

@@ -12,10 +12,10 @@ namespace weft {
 namespace fs = std::filesystem;
 
 namespace {
-// Whether the dynamic loader could find a library in a relative folder of LD_LIBRARY_PATH; an empty
-// entry is the current folder, whose author would then run code here. The loader (ld.so(8)) splits
-// the list at colons and semicolons, searches glibc-hwcaps below each folder, and expands tokens,
-// of which only $ORIGIN gives an absolute path.
+// Returns whether the dynamic loader could find a library in a relative folder of LD_LIBRARY_PATH.
+// An empty entry is the current folder, where anyone may have put code. The loader (ld.so(8))
+// splits the list at colons and semicolons, searches glibc-hwcaps below each folder, and expands
+// tokens, of which only $ORIGIN gives an absolute path.
 bool lies_in_relative_folder(const std::string& name) {
   std::string list = env("LD_LIBRARY_PATH").value_or("/") + ":/";  // an empty end counts, too
   std::ranges::replace(list, ';', ':');
@@ -50,8 +50,8 @@ void SharedLibrary::open(const std::string& path) {
     refused_ = "LD_LIBRARY_PATH has a relative or empty folder, where it lies";
     return;
   }
-  // A library that needs another of these finds it loaded already. It stays, as it keeps what its
-  // initialisers took.
+  // dlopen resolves a dependency to a library of that name that is already loaded. RTLD_NODELETE
+  // keeps the library mapped, as it does not release what its initialisers acquired.
   handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (is_open()) {
     path_ = path;

@@ -1,6 +1,5 @@
-// A library that is loaded when it is first needed, so that one program serves machines with and
-// without. Functions are found by name and called through pointers: no header is needed to build
-// weft, and no library to run it.
+// A SharedLibrary is loaded on first use, so that one program serves machines with and without it.
+// Functions are found by name: weft needs no header to build and no library to start.
 #pragma once
 
 #include <string>
@@ -10,29 +9,29 @@ namespace weft {
 
 class SharedLibrary {
  public:
-  // The first of `names` ("libclblast.so.1") that is among the system's. Throws Error(device),
-  // which begins with [owner] and ends with `hint`.
+  // Loads the first of `names` ("libclblast.so.1") that the system's loader finds. Throws
+  // Error(device), whose message begins with [owner] and ends with `hint`.
   SharedLibrary(std::string owner, const std::vector<std::string>& names, const std::string& hint);
   ~SharedLibrary();
   SharedLibrary(const SharedLibrary&) = delete;
   SharedLibrary& operator=(const SharedLibrary&) = delete;
 
-  // Throws Error(device) where the library has no such function.
+  // Throws Error(device) where the library lacks the function.
   template <class F>
   void find(F*& function, const char* name) const {
     function = reinterpret_cast<F*>(address(name));
   }
   const std::string& path() const { return path_; }
-  // Loads what lies in the same folder and begins with `prefix`: a part that the library would look
-  // for among the system's only.
+  // Loads the libraries in the same folder whose names begin with `prefix`: parts that this library
+  // would look for only in the system's folders.
   void load_beside(const std::string& prefix) const;
 
  protected:
   explicit SharedLibrary(std::string owner) : owner_(std::move(owner)) {}
   bool is_open() const { return handle_ != nullptr; }
-  // A path, or a name to be looked for among the system's; nothing where one is open.
+  // Loads a path, or a name that the system's loader searches for, unless a library is open.
   void open(const std::string& path);
-  // That nothing was found `where`, or why what was does not load.
+  // Throws that nothing was found `where`, or why the library that was found does not load.
   [[noreturn]] void refuse(const std::string& name, const std::string& where,
                            const std::string& hint) const;
 
@@ -40,7 +39,7 @@ class SharedLibrary {
   void* address(const char* name) const;
 
   std::string owner_, path_;
-  std::string refused_;  // what the loader says of one that is there
+  std::string refused_;  // the loader's message for a library that exists
   void* handle_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Wall time, of a clock that is never set, and time of the processor.
+// Wall time of a monotonic clock, and processor time.
 #pragma once
 
 #include <chrono>
@@ -6,19 +6,19 @@
 
 namespace weft {
 
-// Seconds; only differences mean something.
+// Returns seconds of the monotonic clock; only differences are meaningful.
 inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds that the process has had of its processors: as many on a busy machine as on a quiet one.
+// Returns the processor time of the process in seconds, which does not depend on other load.
 inline double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Time since it was made.
+// A Stopwatch measures the time since its construction.
 class Stopwatch {
  public:
   double milliseconds() const {

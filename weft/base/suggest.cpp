@@ -8,9 +8,9 @@
 
 namespace weft {
 namespace {
-// Insertions, deletions, substitutions and exchanges of neighbours that turn `a` into `b`.
+// Counts the insertions, deletions, substitutions and transpositions that turn `a` into `b`.
 size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before, above, row(b.size() + 1);  // of the last two letters of `a`, and it
+  std::vector<size_t> before, above, row(b.size() + 1);  // rows i - 2, i - 1, i
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 1; i <= a.size(); ++i) {
     before = std::exchange(above, row);
@@ -31,7 +31,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   size_t best = most + 1;
   for (std::string_view candidate : known) {
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
-    if (longer - shorter >= best) continue;  // no distance is less than that
+    if (longer - shorter >= best) continue;  // a lower bound of the distance
     if (size_t d = distance(word, candidate); d < best && 2 * d <= word.size() + 1) {
       best = d;
       found = candidate;

@@ -1,5 +1,4 @@
-// Hints: the known word that is nearest to a mistyped one ("Did you mean ...?"), and words that a
-// shell takes as they are.
+// Hints: the known word nearest to a mistyped one ("Did you mean ...?"), and quoting for shells.
 #pragma once
 
 #include <span>
@@ -8,12 +7,12 @@
 
 namespace weft {
 
-// By the distance of Damerau and Levenshtein (neighbours that changed places are one edit); empty
-// where none is within `most` edits, or half of the word is wrong.
+// Returns the word with the least Damerau-Levenshtein distance (a transposition is one edit); empty
+// where none is within `most` edits or more than half of the word differs.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known,
                          size_t most = 3);
 
-// `text` as one word of a POSIX shell: in quotes where it has characters that a shell reads.
+// Returns `text` as one word of a POSIX shell, quoted where it has special characters.
 std::string shell_word(std::string_view text);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// UTF-8 (RFC 3629), and text of others as a terminal may have it.
+// UTF-8 (RFC 3629), and escaping of untrusted text for terminals.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 
 namespace weft {
 
-// The code point that begins at `offset`, which moves past it. Nullopt, and `offset` stays, where
-// that is no UTF-8: overlong forms, surrogates, values over U+10FFFF, cut sequences.
+// Returns the code point at `offset` and advances `offset` past it. For invalid UTF-8 (overlong
+// forms, surrogates, over U+10FFFF, truncated) returns nullopt and leaves `offset` alone.
 std::optional<char32_t> next_utf8(std::string_view text, size_t& offset);
 
-// `text` with its control characters, which terminals take as commands (C0, DEL and C1, but those
-// in `kept`), and bytes that are no UTF-8 as "\xNN".
+// Returns `text` with control characters that terminals interpret (C0, DEL and C1, except those in
+// `kept`) and bytes that are not UTF-8 escaped as "\xNN".
 std::string escaped(std::string_view text, std::string_view kept = {});
 
 }  // namespace weft

@@ -16,8 +16,8 @@ size_t width_of(std::string_view text) {
 }
 
 namespace {
-// The bytes of the longest beginning of `line` that fits in `width` columns and ends with a word;
-// all of the first word where even that is wider.
+// Returns the length in bytes of the longest prefix of `line` that fits in `width` columns and ends
+// with a word; at least the first word, even where it is too wide.
 size_t break_of(std::string_view line, size_t width) {
   size_t best = 0;
   for (size_t space = line.find(' '); space != std::string_view::npos;

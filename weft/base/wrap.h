@@ -1,4 +1,4 @@
-// Text on a screen: its width, and where its lines break.
+// Display width and line wrapping of text.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace weft {
 
-// Columns that it takes on the screen: code points, without colours.
+// Returns the columns of the text: its code points, without colour escapes.
 size_t width_of(std::string_view text);
 
-// Breaks lines of more than `width` columns between words. What follows a break stands below the
-// last column of a table's row, or is indented by four where that column begins too far right.
+// Breaks lines wider than `width` columns between words. Continuation lines align with the last
+// column of a table's row, or are indented by four where that column begins too far right.
 std::string wrapped(std::string_view text, size_t width);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The extents of attention and of its gradient as kernels of libraries see them.
+// The extents of attention and of its gradient for library kernels.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct AttentionHeads {
         causal(node.attrs.integer("causal") != 0) {}
 };
 
-// Whether a kernel of attention stores the logarithms that the backward pass reads as well: a body
-// of `attention` and `attention_logsumexp` of the same operands, both stored, in this order.
+// Returns whether `body` is `attention` and `attention_logsumexp` of the same operands with both
+// results stored in this order: one kernel then also stores the logarithms that the backward pass
+// reads.
 inline bool is_attention_with_logsumexp(std::span<const Value> body,
                                         std::span<const Value> results) {
   if (body.size() != 2 || results.size() != 2) return false;

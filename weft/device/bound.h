@@ -1,4 +1,4 @@
-// What a library kernel is told of its operands: where they lie from the pointers that it gets.
+// The operands and results of a library kernel, relative to the pointers that it receives.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// One input of the node of a step, or its result: which pointer run() gets for it, and where its
-// elements lie from there.
+// A Bound is one operand or result of a kernel launch: which pointer run() receives for it, and the
+// offset and strides of its elements relative to that pointer.
 struct Bound {
   int index = 0;
   int64_t offset = 0;  // in elements
@@ -25,20 +25,19 @@ struct Bound {
     return static_cast<std::byte*>(results[index]) + byte_offset();
   }
   int64_t byte_offset() const { return offset * static_cast<int64_t>(size_of(type.dtype)); }
-  // Bytes from its pointer to behind its last element, where no stride is negative.
+  // Returns the bytes from the pointer to the end of the last element; no stride may be negative.
   size_t reach() const;
-  // Bytes of which the address of its first element is a multiple: slots begin at multiples of
-  // buffer_alignment.
+  // Returns the first element's alignment in bytes; slots begin at multiples of buffer_alignment.
   int64_t alignment() const;
 };
-// A library step has an operand for each input of its first node, then others.
+// Returns a Bound for each operand: the inputs of the body's first node, then others.
 std::vector<Bound> bind_inputs(const Step& step);
-Bound bind_result(const Step& step);  // the only one
-// The operand or result that holds `value`.
+Bound bind_result(const Step& step);  // asserts that it is the only one
+// Return the operand or the result that holds `value`.
 Bound bind_operand(const Step& step, const Value& value);
 Bound bind_result(const Step& step, const Value& value);
 
-// Row by row, each in memory of its own.
+// Returns row-major placements without a slot.
 std::vector<Placement> dense(std::span<const Value> values);
 
 }  // namespace weft

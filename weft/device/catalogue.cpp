@@ -7,15 +7,15 @@
 
 namespace weft {
 namespace {
-// Sources: NVIDIA's data sheets of the H200, H100, A100, L40S, L4, T4 and V100; DGX B200's, by
-// eight; A10G: AWS; RTX 4090 and 5090: the architecture papers of Ada and of RTX Blackwell. Halved
-// where they count sparsity. Memory, which they round, is what CUDA shows of it. The float64 of
-// L40S, L4, A10G, T4 and RTX is a part of float32's, by their architecture. Links: PCI Express of
-// 16 lanes. Processors and second-level caches: NVIDIA's papers on the A100 and the H100, whose
-// chip an H200 has.
+// Sources: NVIDIA's data sheets of the H200, H100, A100, L40S, L4, T4 and V100; an eighth of the
+// DGX B200; AWS for the A10G; the architecture papers of Ada and RTX Blackwell for RTX 4090 and
+// 5090. Peaks with sparsity are halved. Memory is what CUDA reports, as data sheets round it. The
+// float64 peaks of L40S, L4, A10G, T4 and RTX are a fixed fraction of float32 by architecture.
+// Links are PCI Express x16. Processors and L2 caches come from NVIDIA's papers on the A100 and the
+// H100, whose chip the H200 shares.
 constexpr GpuModel models[] = {
-    // id, name, f32, f64, tf32, half, capability, GiB, GB/s, W, link, processors, second-level
-    // cache in MiB; measured: half, GB/s
+    // Columns: id, name, f32, f64, tf32, half, capability, GiB, GB/s, W, link, processors, L2 cache
+    // in MiB; measured: half, GB/s.
     {"b200", "NVIDIA B200", 75, 37, 1125, 2250, 100, 178.3, 8000, 1000, 63},
     {"h200", "NVIDIA H200", 67, 67, 494.5, 989.5, 90, 139.8, 4800, 700, 63, 132, 50, 790, 4300},
     {"h200-nvl", "NVIDIA H200 NVL", 60, 60, 417.5, 835.5, 90, 139.8, 4800, 600, 63, 132, 50},
@@ -38,16 +38,15 @@ constexpr GpuModel models[] = {
     {"rtx4090", "NVIDIA GeForce RTX 4090", 82.6, 1.3, 82.6, 165.2, 89, 23.6, 1008, 450, 31.5},
 };
 constexpr int first_with_bf16 = 80;  // capability
-// Memory that no run can have: a CUDA context, the code of its libraries and of its kernels take
-// about half a GiB of any GPU. Assumed; make gpu-check measures it.
+// A CUDA context with the code of its libraries and kernels takes about half a GiB of any GPU. The
+// figure is an assumption; make gpu-check measures it.
 constexpr double context_gib = 0.6;
 
-// Of every GPU alike, so that they compare. An H200 sustains 790 of 989.5 TFLOP/s in large products
-// of bfloat16 and 4.3 of 4.8 TB/s in copies; products of 768 are published at 610 to 670 on an H100
-// or H200, attention of heads of 64 at 290 forward and 260 to 350 backward (Shah et al. 2024,
-// "FlashAttention-3"), norms at 60 to 75 % of the bandwidth. A vocabulary of 50,304 instead of
-// 50,257 made a training step of GPT-2 124M a quarter faster on an A100 (Karpathy 2023, nanoGPT),
-// whose head is three tenths of its operations: so the head's products took nearly twice as long.
+// The same fractions hold for every GPU, so that planned times compare. docs/benchmarks.md has the
+// H200's products and copies; attention follows Shah et al. 2024, "FlashAttention-3" (heads of 64),
+// and `rows` norms at 60 to 75 % of the bandwidth. `unaligned` follows Karpathy 2023, nanoGPT,
+// where a vocabulary of 50,304 instead of 50,257 made a training step of GPT-2 124M a quarter
+// faster: the head's products, three tenths of the operations, had taken nearly twice as long.
 constexpr Sustained sustained{.products = 0.8,
                               .shallow = 220,
                               .unaligned = 0.5,
@@ -55,9 +54,8 @@ constexpr Sustained sustained{.products = 0.8,
                               .rows = 0.65,
                               .streams = 0.88,
                               .launch = 2e-6};
-// Kernels on processors keep about these parts of the measured peaks, by the roofline column of
-// weft profile over the workloads of weft bench; docs/benchmarks.md sets likely beside measured
-// times.
+// Processor kernels sustain about these fractions of the measured peaks, by weft profile over the
+// workloads of weft bench; docs/benchmarks.md compares likely with measured times.
 constexpr Sustained sustained_by_processors{.products = 0.85,
                                             .shallow = 15,
                                             .attention = 0.55,

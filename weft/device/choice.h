@@ -1,5 +1,5 @@
-// Which kernels there are: what a backend's library can run, how it wants its operands, and how its
-// results are laid out. Passes ask this; nothing here needs the device.
+// The interface by which passes ask a backend which nodes its library can run, which layouts it
+// needs for operands, and how it lays out results. Nothing here needs the device.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@
 
 namespace weft {
 
-// Elements of a row that is filled up: to a multiple of 128 bytes, or of as few (at least the 16
-// that a thread of a GPU reads at once) as add no more than an eighth. Rows of whole multiples of
-// 16 bytes, and rows too short for that, stay as they are.
+// Returns the elements of a padded row: the row is rounded up to a multiple of 128 bytes, or of the
+// largest smaller power of two (at least 16, the widest load of a GPU thread) that adds no more
+// than an eighth. Multiples of 16 bytes, and rows too short for that, stay.
 inline int64_t padded_row(int64_t elements, DType dtype) {
   constexpr size_t least = 16, most = 128, part = 8;
   const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
@@ -25,14 +25,14 @@ inline int64_t padded_row(int64_t elements, DType dtype) {
   return stays ? elements : static_cast<int64_t>(aligned(bytes, unit) / size_of(dtype));
 }
 
-// Memory from the first element of an operand or a result on that a kernel reads and fills beyond
-// the elements.
+// A Room is the memory from the first element of an operand or a result that a kernel may read and
+// write, including padding beyond the elements.
 struct Room {
-  Dims strides;          // between elements, where they must lie otherwise than they do
-  int64_t elements = 0;  // 0: no more than the elements reach
+  Dims strides;          // element strides that the kernel needs; empty: any
+  int64_t elements = 0;  // extent in elements; 0: no padding
 };
 
-// How a library kernel wants a node's operands and how it lays out its result.
+// A KernelChoice is a node's library kernel with the layouts of its operands and its result.
 struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
@@ -40,61 +40,58 @@ struct KernelChoice {
   int64_t alignment = 1;            // in bytes, of what such an order is asked of: what begins
                                     // elsewhere is copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
-  bool padded_rows = false;         // of the result (padded_row)
-  // Of operands, then of results: the kernel is faster where all have it (Step::padded). Empty: it
-  // has no use for any.
+  bool padded_rows = false;         // of the result, by padded_row
+  // For operands, then results: the padding with which the kernel is faster, if all have it
+  // (Step::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
-  size_t workspace = 0;       // bytes
-  size_t most_workspace = 0;  // that a faster algorithm may want, where the arena has room for it
-  std::optional<int> in_place =
-      {};  // operand whose memory the result may take over where both lie alike
-  // A product whose elements are summed so many terms at a time, in order, whatever its extents
-  // are; 0: nothing is said. A part of such a product that the same kernel computes has the same
-  // bits.
+  size_t workspace = 0;              // bytes
+  size_t most_workspace = 0;         // bytes for a faster algorithm, if the arena has space
+  std::optional<int> in_place = {};  // operand whose memory the result may alias
+  // The count of terms that a matrix product sums at a time, in order, independent of its extents;
+  // 0: not known. The same kernel then computes a part of the product with the same bits.
   int64_t depth = 0;
 };
 
-// Which kernels do which nodes. A run that goes on has the kernels with which it began, and one
-// that was refused is not chosen again: so choosing remembers, though it is const.
+// A KernelChooser assigns kernels to nodes. A resumed run keeps the kernels with which it began,
+// and refused kernels are not chosen again: choosing remembers both, despite being const.
 class KernelChooser {
  public:
   virtual ~KernelChooser() = default;
 
-  // The kernel that does `node` as a step of its own; nullopt: fuse or decompose it.
-  // `operands[i]` is how input i lies if it is used as it is (slot is not meaningful).
+  // Returns the kernel that runs `node` as a launch of its own; nullopt: fuse or decompose the
+  // node. `operands[i]` places input i if it is not copied (its slot has no meaning).
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
-  // The kernel that does a node and what is computed beside as one step: `body`, the node first. It
-  // stores `results`, in that order. `operands` are the node's inputs, then what else the body
-  // reads. nullopt: as several steps.
+  // Returns the kernel that runs a node together with its epilogue in one launch. `body` begins
+  // with the node; the kernel stores `results`, in that order. `operands` are the node's inputs,
+  // then the other values that the body reads. nullopt: use several launches.
   virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands) const {
     (void)body, (void)results, (void)operands;
     return std::nullopt;
   }
-  // Whether such a kernel can compute this composite of a product's sums as it stores them, and a
-  // composite of nothing else beside the sums, rounded. What the composite decomposes to is then
-  // known by it (Annotations::composite), and mixed precision rounds the sums for all readers.
+  // Returns whether such a kernel can compute this composite, of a matrix product's sums and at
+  // most one other operand, as its epilogue. The composite's decomposition is then annotated with
+  // it (Annotations::composite), and mixed precision rounds the sums for all readers.
   virtual bool is_epilogue(const Node& composite) const {
     (void)composite;
     return false;
   }
 
-  // Whether the step's kernel is one of a vendor's library, which may refuse to compile or to run
-  // it on the device that is here.
+  // Returns whether the kernel is a vendor's, which the present device may fail to compile or run.
   virtual bool may_refuse(const Step& step) const {
     (void)step;
     return false;
   }
-  // No later plan has the step's kernel for operands of these types.
+  // Excludes the launch's kernel from later plans for operands of these types.
   virtual void avoid(const Step& step) const { (void)step; }
 
-  // Kernels that were chosen where several could do the same, by what they were chosen for.
+  // Returns the kernels that were chosen among alternatives, by signature.
   virtual std::map<std::string, std::string> selection() const { return {}; }
-  // What they were chosen on: processor, cores, instruction sets, versions of libraries.
+  // Returns what the choices depend on: processor, cores, instruction sets, versions of libraries.
   virtual std::string machine() const { return ""; }
-  // From now on these.
+  // Makes later choices follow `kernels`, a result of selection().
   virtual void prefer(const std::map<std::string, std::string>& kernels) const { (void)kernels; }
 };
 

@@ -1,4 +1,4 @@
-// Steps become kernels of a backend, and are known as such before they are compiled.
+// The interface that compiles the launches of a plan, and describes their kernels beforehand.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,22 @@ namespace weft {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Pointers of operands, results (each to its slot; kernels know offsets and strides) and scratch,
-  // in the order of the Step. Allocates nothing.
+  // Runs or enqueues the kernel. Each pointer is that of a slot (kernels know offsets and strides);
+  // operands, results and workspace follow the order of the Step. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
-  // Called with what runs will be given, once before the first of them.
+  // Receives the arguments of later runs, once before the first of them.
   virtual void bind(void* const* operands, void* const* results, void* workspace) const {
     (void)operands, (void)results, (void)workspace;
   }
 };
 
-// What the kernels of some fused steps have in common, but for their number of elements and where
-// those lie.
+// A KernelForm describes fused launches whose kernels differ only in element counts and addresses.
 struct KernelForm {
-  std::string text;           // equal where the kernels may be one launch (Step::parts)
-  std::vector<int> operands;  // the step's, in the order that is the same in all of these steps
+  std::string text;           // equal for kernels that may share a launch (Step::parts)
+  std::vector<int> operands;  // operands in an order common to all kernels of this form
 };
 
-// A kernel that was measured has lost the device: whatever else fails then fails for that.
+// A kernel under measurement has made the device unusable; later failures follow from that.
 struct LostWhileMeasured : Error {
   explicit LostWhileMeasured(const Error& lost) : Error(lost) {}
 };
@@ -40,19 +39,19 @@ class KernelCompiler {
  public:
   virtual ~KernelCompiler() = default;
 
-  // Whether fused steps of elementwise, reduce, movement, gather and random nodes can be generated.
+  // Returns whether fused elementwise, reduce, movement, gather and random nodes can be generated.
   virtual bool generates() const = 0;
-  // Bytes of scratch that a generated kernel needs for a fused step.
+  // Returns the bytes of workspace that a generated kernel needs.
   virtual size_t workspace(const Step& fused) const {
     (void)fused;
     return 0;
   }
-  // What the kernel's loops read again, as far as is known (Step::reread).
+  // Returns the repeated reads of the kernel's loops, as far as they are known (Step::reread).
   virtual Reread reread(const Step& fused) const {
     (void)fused;
     return {};
   }
-  // nullopt: its kernel is a launch of its own.
+  // Returns nullopt where the kernel cannot share a launch with others.
   virtual std::optional<KernelForm> form(const Step& fused) const {
     (void)fused;
     return std::nullopt;
@@ -60,8 +59,8 @@ class KernelCompiler {
 
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
-  // The runs of kernels in `enqueue`, which nothing runs now, as one kernel without operands: one
-  // launch where the device can, else one that calls `enqueue`.
+  // Records the kernel runs that `enqueue` issues, without executing them, as one kernel without
+  // operands: one launch (a graph) where the device can, else a call of `enqueue`.
   virtual std::unique_ptr<Kernel> record(std::function<void()> enqueue) const;
 };
 

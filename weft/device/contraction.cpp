@@ -29,14 +29,14 @@ void drop_batch_axis(Contraction& task, int axis) {
     strides->batch = without_axis(strides->batch, axis);
 }
 
-// Axis `axis` and its inner neighbour are one in every matrix.
+// Returns whether batch axis `axis` and the next can be merged in every matrix.
 bool merges(const Contraction& task, int axis) {
   for (const MatrixStrides* strides : {&task.a, &task.b, &task.result})
     if (strides->batch[axis] != strides->batch[axis + 1] * task.batch[axis + 1]) return false;
   return true;
 }
 
-// The innermost batch axis becomes more rows (a weight shared by the whole batch) or more columns.
+// Merges the innermost batch axis into the rows (a weight shared by the batch) or the columns.
 bool absorb_innermost(Contraction& task) {
   const int last = task.batch.size() - 1;
   const int64_t extent = task.batch[last];
@@ -55,7 +55,7 @@ bool absorb_innermost(Contraction& task) {
   return true;
 }
 
-// A matrix along one of its axes: strides there and along the other.
+// Strides of a matrix along one axis and across it.
 struct Along {
   int64_t there = 0, across = 0;
 };

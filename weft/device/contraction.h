@@ -1,4 +1,4 @@
-// A matrix product as kernels of libraries see it, whichever operation it is for.
+// A matrix product for library kernels, independent of its operation.
 #pragma once
 
 #include <cstdint>
@@ -9,30 +9,29 @@
 
 namespace weft {
 
-// Strides in elements; those of a batch axis may be 0.
+// Strides are in elements; that of a batch axis may be 0 (broadcast).
 struct MatrixStrides {
   Dims batch;
   int64_t row = 0, column = 0;
 };
 
-// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are
-// in float32 (float64 for float64), integer ones wrap around.
+// result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating-point sums
+// accumulate in float32 (float64 for float64); integer sums wrap around.
 struct Contraction {
   DType dtype = DType::f32;
-  bool wide = false;  // float16 and bfloat16: the result is the float32 sums
+  bool wide = false;  // the result of float16 or bfloat16 operands is the float32 sums
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;
-  bool accumulate = false;  // sums begin with what the result holds
+  bool accumulate = false;  // adds to the previous contents of the result
 };
 
-// Of a node `matmul` of this type, whose operands and result lie so: with as few batch axes as the
-// strides allow.
+// Returns the contraction of a `matmul` with the given strides, with the fewest batch axes.
 Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
                      const Dims& b_strides, const Dims& result_strides);
 
-// With those extents rounded up along which elements are neighbours in memory and rows are no
-// whole multiples of 16 bytes, where what lies between rows is room enough in every matrix.
+// Returns the task with extents rounded up to padded_row, along axes of stride 1 whose rows are not
+// whole multiples of 16 bytes, where the padding of every matrix has space for them.
 Contraction padded(const Contraction& task);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// What a backend implements: a KernelLibrary, whose roles are interfaces of their own. Interfaces
-// only; backends include this, never each other.
+// The interface of backends: a KernelLibrary, whose roles are interfaces of their own. Backends
+// include this header, never each other.
 #pragma once
 
 #include <string>
@@ -20,15 +20,16 @@ class KernelLibrary {
   virtual const KernelCompiler& compiler() const = 0;
   virtual const Meters& meters() const { return host_meters(); }
 
-  // Where kernels find operands and results. Throws Error(device) where there is no device.
+  // Returns the memory of operands and results. Throws Error(device) if there is no device.
   virtual DeviceMemory& memory() const { return host_memory(); }
-  // Whether that is the host's memory; known without a device, as plans are.
+  // Returns whether memory() is the host's; needs no device, so that plans can be made anywhere.
   virtual bool on_host() const { return true; }
-  // Whether the inputs of a step arrive in memory of their own, while the step before it runs.
+  // Returns whether the inputs of a training step are double-buffered: copied to memory of their
+  // own while the step before runs.
   virtual bool stages_inputs() const { return false; }
 };
 
-// Has no kernel for any node and compiles nothing: for graphs that only passes see.
+// Returns a library without kernels and without a compiler, for graphs that only passes see.
 const KernelLibrary& no_library();
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// `rows` x `columns` with those strides; nullopt where neither lies densely.
+// Describes a `rows` x `columns` matrix of these strides; nullopt where neither axis is contiguous.
 std::optional<GemmMatrix> matrix_of(int64_t rows, int64_t columns, int64_t row, int64_t column) {
   if (rows == 1 && columns == 1) return GemmMatrix{1, 1, 1};
   if ((row == 1 || rows == 1) && (columns == 1 || column >= rows))
@@ -24,7 +24,7 @@ bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
-// a and b of a product, which is all of a `matmul` and what `matmul_add` adds.
+// Returns the index of the product's operand a: `matmul_add` has the addend as its first input.
 size_t first_factor(std::string_view op) { return op == "matmul_add" ? 1 : 0; }
 
 Contraction task_of(const Bound& a, const Bound& b, const Bound& result) {
@@ -55,7 +55,7 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
   const size_t first = first_factor(op);
   const Value &a = node.inputs[first], &b = node.inputs[first + 1];
   if (!is_float(a.dtype())) return std::nullopt;
-  // As they lie, or with copies of one or both, row by row.
+  // The operands are tried in place first, then with row-major copies of one or both.
   for (int copies = 0; copies < 4; ++copies) {
     const bool copy_a = (copies & 1) != 0, copy_b = (copies & 2) != 0;
     const Contraction task = simplest(
@@ -77,7 +77,7 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
 }
 
 namespace {
-// As it lies, or with rows filled up where they are to be and lie densely.
+// Returns the strides with rows padded by padded_row where the rows are contiguous, else `strides`.
 Dims with_padded_rows(const Value& value, const Dims& strides) {
   const Dims order = physical_order(value.shape(), strides);
   const auto row = static_cast<int>(order.back());
@@ -129,7 +129,8 @@ bool holds(std::span<const Value> values, const Value& value) {
   return std::ranges::find(values, value.node(), &Value::node) != values.end();
 }
 
-// The product, then what it is while it is cast, and a bias is added; never rounded to less.
+// Sums follows the chain of values from the product through casts and the addition of a bias, none
+// of which rounds to a narrower type.
 struct Sums {
   explicit Sums(std::span<const Value> body) : values{body.front()} {
     for (Value next; (next = only_reader(body)).defined();) {
@@ -150,7 +151,7 @@ struct Sums {
 
   std::vector<Value> values;
   Value bias;
-  size_t biased = 0;  // the first with the bias in it
+  size_t biased = 0;  // index of the first value that includes the bias
 
  private:
   Value only_reader(std::span<const Value> body) const {
@@ -164,21 +165,20 @@ struct Sums {
   }
 };
 
-// What a value is before it was rounded, or widened.
+// Returns the node below all casts of a value.
 const Node* before_casts(const Value& value) {
   const Node* node = value.node();
   while (node->op->scalar == ScalarOp::cast) node = node->inputs[0].node();
   return node;
 }
-// The composite that a value is, in its own type or rounded; null: none that is known.
+// Returns the composite that a value, or the value it casts, decomposes; null: none is known.
 const Node* composite_of(const Value& value) {
   const Node* node = value.node();
   while (!node->annotations.composite.defined() && node->op->scalar == ScalarOp::cast)
     node = node->inputs[0].node();
   return node->annotations.composite.node();
 }
-// Whether the operands are `sum` or, with `at`, that one and the sum; of which only roundings
-// differ.
+// Returns whether the composite's operands are `sum`, or `at` and `sum`, up to casts.
 bool is_of(const Node& composite, const Value& sum, const Value& at) {
   const std::vector<Value>& operands = composite.inputs;
   if (operands.size() != (at.defined() ? 2U : 1U)) return false;
@@ -193,7 +193,7 @@ bool is_transposed(const Value& matrix) {
   return at && at->offset == 0 && at->strides == Dims{1, matrix.dim(0)};
 }
 
-// Whether `value` is the sum over the rows of what a is the transpose of, in float32.
+// Returns whether `value` is the float32 sum over the rows of the matrix whose transpose is `a`.
 bool sums_columns_of(const Value& value, const Value& a) {
   if (value->op->kind != OpKind::reduce || value->op->combine != ScalarOp::add ||
       value.dtype() != DType::f32)
@@ -208,7 +208,7 @@ bool sums_columns_of(const Value& value, const Value& a) {
 
 bool is_bias(const Value& value, int64_t columns) {
   if (!is_broadcast(*value.node()) || value->inputs[0].dim(-1) != columns) return false;
-  const Node* vector = before_reshapes(value->inputs[0]);  // as many: they vary along columns
+  const Node* vector = before_reshapes(value->inputs[0]);  // so it varies along the columns
   const Shape& shape = vector->type.shape;
   return vector->op->kind != OpKind::movement && !shape.empty() &&
          vector->type.elements() == columns && shape[shape.size() - 1] == columns;
@@ -224,7 +224,7 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
 
   const Sums sums(body);
   const Value &sum = sums.values.back(), &made = results.back();
-  std::vector<Value> rest, read;  // of the body, and by that from elsewhere
+  std::vector<Value> rest, read;  // rest: body after the sums; read: other values that it reads
   for (const Value& node : body)
     if (!holds(sums.values, node) && node->op->leaf != LeafKind::scalar) rest.push_back(node);
   for (const Value& node : rest)

@@ -1,4 +1,4 @@
-// What a device can do at best, and what it says of itself while it works.
+// Peaks of a device and readings of its sensors.
 #pragma once
 
 #include <optional>
@@ -8,22 +8,22 @@
 
 namespace weft {
 
-// nullopt: it does not say.
+// Readings of a device; nullopt: it has no such sensor.
 struct DeviceMeters {
-  std::optional<double> joules = {};  // since some moment before the process began
+  std::optional<double> joules = {};  // since an arbitrary start before the process began
   std::optional<double> watts = {}, celsius = {};
-  std::string slowed_by = {};  // what holds its clocks down, in words; "": nothing
+  std::string slowed_by = {};  // why its clocks are throttled; "": they are not
 };
 
 class Meters {
  public:
   virtual ~Meters() = default;
-  // Unknown peaks where no device is here or nobody knows it.
+  // Returns the device's peaks; unknown where there is no device or no record of its model.
   virtual MachineSpec spec() const = 0;
   virtual DeviceMeters read() const { return {}; }
 };
 
-// Of any processor (processor_spec), which does not say more.
+// Returns the meters of any processor, which have peaks (processor_spec) but no readings.
 const Meters& host_meters();
 
 }  // namespace weft

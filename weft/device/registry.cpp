@@ -24,7 +24,7 @@ std::function<std::string()>& automatic() {
   return instance;
 }
 
-// Null for an unknown name.
+// Returns null for an unknown name.
 Entry* entry_of(const std::string& name) {
   if (auto found = entries().find(name); found != entries().end()) return &found->second;
   if (name == "auto") {

@@ -1,4 +1,4 @@
-// The kernel libraries of this build, by name ("cpu", "cuda", "reference"). weft.h registers them.
+// This build's kernel libraries by name ("cpu", "cuda", "reference"). weft.h registers them.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@ namespace weft {
 
 using LibraryFactory = std::function<std::unique_ptr<KernelLibrary>()>;
 void register_library(std::string name, LibraryFactory make);
-// Of "NAME:WHICH", whatever follows the colon, and of "NAME", whose WHICH is "".
+// A LibraryFamily makes the libraries named "NAME:WHICH" and "NAME", whose WHICH is "".
 struct LibraryFamily {
   std::function<std::unique_ptr<KernelLibrary>(const std::string& which)> make;
-  // One word for all that mean the same device, which is opened once; null: each is its own.
+  // Maps every WHICH of one device to one word, so that it is opened once; null: all differ.
   std::function<std::string(const std::string& which)> same_as = nullptr;
 };
 void register_family(std::string name, LibraryFamily family);
-// What "auto" stands for is asked for once.
+// `choose` returns the name behind "auto"; it is called once.
 void register_automatic(std::function<std::string()> choose);
-// "auto" is the best that can run here; "null:cuda" plans as "cuda" does, anywhere, and runs
-// nothing ("null": as "cpu"); "cuda:h200" plans for that GPU, here or not; "opencl:1" is that
-// device; "cuda" is "cuda:0". Made once, kept for the process. Throws Error(usage) for an unknown
-// name, listing the known ones.
+// Returns the library of a name. "auto" is the best that can run here; "null:cuda" plans as "cuda"
+// does, anywhere, and runs nothing ("null": as "cpu"); "cuda:h200" plans for that GPU, present or
+// not; "opencl:1" is that device; "cuda" is "cuda:0". Libraries live as long as the process. Throws
+// Error(usage), which lists the known names, for an unknown one.
 const KernelLibrary& library(const std::string& name);
 std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", "opencl:1", ...
 

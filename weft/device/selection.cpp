@@ -18,7 +18,7 @@ Selection::Selection(const std::string& machine) {
   const std::string path = *folder + "/" + to_hex(hash_text(machine));
   if (may_keep(path)) path_ = path;
   std::istringstream file(read_private(path).value_or(""));
-  // A line that is torn or foreign names no signature, or no kernel that there is.
+  // A torn or foreign line does no harm: it names no known signature or no existing kernel.
   for (std::string line; std::getline(file, line);)
     if (size_t tab = line.find('\t'); tab != std::string::npos)
       kernels_[line.substr(tab + 1)] = line.substr(0, tab);
@@ -33,7 +33,7 @@ void Selection::keep(const std::string& signature, const std::string& kernel) {
   kernels_[signature] = kernel;
   if (path_.empty()) return;
   std::ofstream file(path_, std::ios::app);
-  file << kernel + '\t' + signature + '\n' << std::flush;  // one write, whole among others'
+  file << kernel + '\t' + signature + '\n' << std::flush;  // one write, atomic among processes
   if (!file) logging::debug(1, "kernel selection: cannot write {}", path_);
 }
 

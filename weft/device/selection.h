@@ -1,5 +1,5 @@
-// Which of several kernels does an operation. A rule of thumb says so until they are measured
-// (WEFT_TUNE=1); what was measured is kept in the cache, for this machine, and holds from then on.
+// Selection among several kernels for an operation. Heuristics decide until kernels are measured
+// (WEFT_TUNE=1); results of measurements persist in the cache, for this machine.
 #pragma once
 
 #include <map>
@@ -10,15 +10,15 @@ namespace weft {
 
 class Selection {
  public:
-  // What the cache has for this machine; nothing where it cannot be read. `machine`: what a
-  // measurement stands for, device and versions of libraries.
+  // Reads the cache for this machine, ignoring files that are not private. `machine` identifies
+  // what a measurement depends on: the device and versions of libraries.
   explicit Selection(const std::string& machine);
 
-  // The kernel that an earlier measurement found for the signature.
+  // Returns the kernel that an earlier measurement found for the signature.
   std::optional<std::string> find(const std::string& signature) const;
-  // From now on, and in the cache.
+  // Records a measurement, here and in the cache.
   void keep(const std::string& signature, const std::string& kernel);
-  // From now on, before what was measured: a run goes on as it began.
+  // Makes these kernels override measurements, so that a resumed run continues as it began.
   void prefer(const std::map<std::string, std::string>& kernels);
 
  private:

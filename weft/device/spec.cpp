@@ -15,7 +15,7 @@ double MachineSpec::flops_per_s_in(DType dtype, bool tf32) const {
   return peak > 0 ? peak : flops_per_s;
 }
 
-// Nobody measures files, and plans count on them.
+// The bandwidth of files is not measured, as plans depend on it and must be reproducible.
 double MachineSpec::file_slowdown() const {
   constexpr double assumed = 10;
   return file_bytes_per_s > 0 && bytes_per_s > 0 ? bytes_per_s / file_bytes_per_s : assumed;
@@ -31,7 +31,7 @@ MachineSpec as_measured(MachineSpec machine) {
 
 namespace {
 bool is_attention(const Value& value) { return value->op->family == OpFamily::attention; }
-// What is no factor (sums that go on, a mask) is wider, or no float.
+// Returns the narrowest float type of the inputs; those that are no factors are wider or no floats.
 DType factor_type(const Node& product) {
   DType type = DType::f64;
   for (const Value& input : product.inputs)
@@ -57,7 +57,7 @@ double flops_per_s_of(const Step& step, const MachineSpec& machine) {
 }
 
 Roofline roofline(const Step& step, const MachineSpec& machine) {
-  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // beside the kernels
+  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // overlaps with kernels
   return {step.flops / flops_per_s_of(step, machine), step.bytes / machine.bytes_per_s};
 }
 
@@ -66,15 +66,15 @@ bool is_product(const Step& step) {
   return std::ranges::any_of(
       step.body, [](const Value& value) { return value->op->narrows || contracts(*value->op); });
 }
-// Products that each sum of a step has, about.
+// Returns roughly the number of products in each sum of a launch.
 double depth_of(const Step& step) {
   double sums = 0;
   for (const Access& result : step.results)
     sums = std::max(sums, static_cast<double>(result.value.type().elements()));
   return sums > 0 ? step.flops / (2 * sums) : 0;
 }
-// Whether neighbours in memory, of an operand or of the result of a product for tensor cores, are
-// no whole multiple of 16 bytes, and the kernel has nothing behind them to go on with.
+// Returns whether the contiguous rows of an operand or the result of a tensor-core product are not
+// whole multiples of 16 bytes and have no padding.
 bool has_unaligned_rows(const Step& step) {
   if (step.padded || step.body.empty()) return false;
   const Node& product = *step.body.front().node();
@@ -93,10 +93,9 @@ bool has_unaligned_rows(const Step& step) {
 }  // namespace
 
 namespace {
-// Bytes that loops read again and that memory brings once more. A loop that goes back through a row
-// finds its end in the cache of the second level: as much of it as the rows in flight leave room
-// for. Half of the cache counts: an A100's and an H100's consist of two halves, and a line that a
-// processor reads from the far one may lie in both.
+// Returns the bytes of repeated reads that miss the L2 cache. A loop that rereads a row finds its
+// end in the cache, as far as the rows in flight leave space. Half of the cache counts: that of an
+// A100 or H100 has two partitions, and a line read from the far one may occupy both.
 double missed_bytes(const Reread& reread, const MachineSpec& machine) {
   const double in_flight = machine.processors * reread.in_flight;
   if (in_flight == 0) return reread.bytes;

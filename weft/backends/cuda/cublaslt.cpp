@@ -45,7 +45,7 @@ void Library::check(int status, const char* call) const {
   if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, status_text(status));
 }
 
-// Never let go, as the driver is not.
+// The library is never unloaded, as the driver is not.
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
@@ -83,9 +83,9 @@ std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Han
 namespace {
 using namespace cublaslt;
 
-constexpr int64_t aux_alignment = 8;  // of its rows, in elements
+constexpr int64_t aux_alignment = 8;  // of rows of the auxiliary matrix, in elements
 
-// For the context that is current.
+// Returns the cuBLASLt handle of the current context.
 Handle handle() {
   static PerContext& handles = *new PerContext([] {
     Handle made = nullptr;
@@ -95,9 +95,9 @@ Handle handle() {
   return handles.current();
 }
 
-// ---- products as it sees them
+// ---- products in cuBLASLt's terms
 
-// Slots begin at multiples of buffer_alignment.
+// Returns an operand's alignment in bytes; slots begin at multiples of buffer_alignment.
 uint32_t alignment_of(const Bound& bound) {
   return static_cast<uint32_t>(
       std::gcd(buffer_alignment, static_cast<size_t>(std::abs(bound.byte_offset()))));
@@ -116,20 +116,20 @@ DataType data_type(DType dtype) {
   }
 }
 
-// Where workspaces must begin, by the library's manual; slots of a plan begin at multiples of less.
+// cuBLASLt's manual requires this alignment of workspaces, which is stricter than that of slots.
 constexpr size_t workspace_alignment = 256;
 constexpr size_t workspace_slack = workspace_alignment - buffer_alignment;
 
-// Parts of K may be summed apart where the result is small. Where no GPU is asked, this is a cap.
+// Returns an upper bound of the workspace for split-K, as plans do not query the GPU.
 size_t workspace_bytes(const Contraction& task) {
   constexpr size_t most = size_t{32} << 20, parts = 32;
   const auto elements = static_cast<size_t>(element_count(task.batch) * task.m * task.n);
   return aligned(std::min(most, parts * elements * sizeof(float))) + workspace_slack;
 }
 
-// What an epilogue reads or writes beside the result begins at such multiples, in bytes: heuristics
-// pick kernels that take it for granted. Operands that begin elsewhere are copied by the plan;
-// results begin where slots do, or at multiples of buffer_alignment in a slot that several share.
+// Heuristics select kernels that assume this alignment, in bytes, of what an epilogue reads or
+// writes besides the result. The plan copies operands that begin elsewhere; results begin at
+// multiples of buffer_alignment, even in shared slots.
 constexpr int64_t epilogue_alignment = 16;
 bool suits_epilogue(int64_t byte_offset) { return byte_offset % epilogue_alignment == 0; }
 void check_alignment(const std::optional<Bound>& bound, const Step& step) {
@@ -137,18 +137,18 @@ void check_alignment(const std::optional<Bound>& bound, const Step& step) {
               step.kernel, bound->byte_offset());
 }
 
-// The library adds biases of the result's own type, from an aligned address, to every column that
-// it computes: others, of which there are `count`, are converted, or copied, at the end of the
-// workspace.
+// cuBLASLt adds biases of the result's type, from an aligned address, to every column that it
+// computes. Returns the bytes at the end of the workspace for a converted or padded copy of another
+// bias, which has `count` elements; 0: the bias is usable in place.
 size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task, int64_t count) {
   const DType result = task.wide ? DType::f32 : task.dtype;
   const bool as_it_is = bias == result && count == task.n && suits_epilogue(byte_offset);
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
-// The composites that the library computes, of sums or of a matrix beside and sums.
+// The composites that cuBLASLt computes of the sums, or of an auxiliary matrix and the sums.
 struct Function {
-  std::string_view op, name;  // name: in that of a kernel
+  std::string_view op, name;  // name: part of the kernel's name
   uint32_t bits;
 };
 constexpr Function functions[] = {
@@ -163,13 +163,13 @@ const Function* function_of(const OpDef* composite) {
 
 uint32_t epilogue_bits(const GemmStep& step) {
   uint32_t bits = step.bias ? adds_bias : 0;
-  if (step.a_sums) bits |= sums_of_b;  // a, as the library sees it
+  if (step.a_sums) bits |= sums_of_b;  // weft's a is cuBLASLt's b
   if (const Function* function = function_of(step.function)) bits |= function->bits;
   if (step.sum) bits |= has_aux;
   return bits;
 }
 
-// As in the names of kernels: "", ".bias", ".bias.gelu", ...
+// name_of() returns the suffix of the kernel's name: "", ".bias", ".bias.gelu", ...
 bool has(const Value& part) { return part.defined(); }
 bool has(const std::optional<Bound>& part) { return part.has_value(); }
 
@@ -185,7 +185,7 @@ std::string name_of(const Parts& parts) {
 
 using Owned = std::shared_ptr<void>;
 
-// As it stands in plan.json and in the cache.
+// Encodes an algorithm for plan.json and the cache.
 std::string to_text(const Algorithm& algorithm) {
   return fmt::format("{:016x}", fmt::join(algorithm.data, "."));
 }
@@ -220,7 +220,7 @@ class Product : public Kernel {
     layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
     if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
-    // Pointers are never read here: their values say how what they point to will be aligned.
+    // Not yet real addresses: heuristics derive the operands' alignment from these attributes.
     if (step_.bias) {
       const size_t bytes =
           converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task, step_.n);
@@ -254,7 +254,7 @@ class Product : public Kernel {
         api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
         task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
-    // An algorithm reads as many bytes at once as it was told that operands are aligned to.
+    // An algorithm's vector width depends on the alignment that the heuristics were given.
     const auto& [a, b, c, d] = alignments;
     if (std::min({a, b, c, d}) < 16)
       what += fmt::format(", aligned to {}, {}, {} and {}", a, b, c, d);
@@ -263,7 +263,7 @@ class Product : public Kernel {
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
     found_ = all[0];
     if (std::optional<Algorithm> algorithm = algorithm_of(chosen)) {
-      Found checked{};  // as another version of the library may have written it
+      Found checked{};  // another version of cuBLASLt may have written it
       if (api_.check_algorithm(handle_, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
                                layouts_[2].get(), layouts_[2].get(), &*algorithm, &checked) == 0 &&
           checked.workspace <= workspace) {
@@ -295,8 +295,8 @@ class Product : public Kernel {
   }
 
  private:
-  // A kernel that writes zeros behind the elements of a factor, up to the rounded extent of the
-  // sums, so that these add nothing else; null where that extent is not rounded.
+  // Returns a kernel that zeroes the padding of a factor up to the rounded extent of k, so that the
+  // sums do not change; null where k is not rounded.
   static std::unique_ptr<Kernel> cleared(gpu::Device& device, const Bound& factor,
                                          const MatrixStrides& strides, Shape extents, int axis,
                                          int64_t terms) {
@@ -343,7 +343,7 @@ class Product : public Kernel {
     return owned;
   }
 
-  // By a few runs of each, on memory of its own.
+  // Times a few runs of each algorithm on temporary memory.
   Algorithm fastest(gpu::Device& device, const std::vector<Found>& all, size_t workspace) const {
     const Gemm& gemm = step_.gemm;
     auto room = [&](const Bound& bound, const GemmMatrix& matrix) {
@@ -378,8 +378,8 @@ class Product : public Kernel {
   Owned matmul_;
   std::array<Owned, 3> layouts_;  // of b, a, result
   Found found_{};
-  std::unique_ptr<Kernel> convert_;  // of the bias, where it has another type
-  size_t converted_at_ = 0;          // in the workspace
+  std::unique_ptr<Kernel> convert_;  // converts or copies the bias
+  size_t converted_at_ = 0;          // offset in the workspace
   std::unique_ptr<Kernel> clear_a_, clear_b_;
 };
 
@@ -387,29 +387,30 @@ class Product : public Kernel {
 
 bool pads() { return !env_lists("WEFT_CUDA_OFF", "padding"); }
 
-// Rows that begin anywhere leave only the library's slow kernels. Sums that go on lie as they did;
-// of single rows a batch may be one matrix only where nothing lies between them.
+// Returns whether to pad the result's rows: unaligned rows leave only slow kernels. Initial sums
+// keep their layout, and a batch of single rows is one matrix only without padding.
 bool pads_rows(const Node& product) {
   return pads() && is_matrix_product(product) &&
          product.type.shape[product.type.shape.size() - 2] > 1;
 }
 
-// Tensor cores have their fast kernels where neighbours in memory are whole multiples of 16 bytes,
-// too: for extents that are not, the library multiplies what lies behind them, as well.
+// The fast tensor-core kernels also need contiguous extents that are whole multiples of 16 bytes.
+// Other extents are rounded up into the padding, which the product then includes.
 std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placement> operands,
                                    const KernelChoice& choice) {
   const bool tensor_cores = size_of(product.inputs.back().dtype()) == 2 || product.annotations.tf32;
   return pads() && tensor_cores ? rooms_of(product, operands, choice) : std::nullopt;
 }
 
-// GELU is rougher than ours, which 16 bits do not show.
+// Returns whether cuBLASLt can compute the epilogue. Its GELU is less accurate than weft's, so it
+// is used only for 16-bit types, whose rounding hides the difference.
 bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
   return epilogue.function == nullptr ||
          (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 && !task.wide &&
           task.n % aux_alignment == 0);
 }
 
-// As one matrix by another, where the second is one: rows that lie apart are copied.
+// Chooses a product without batches, copying a to row-major order where its rows cannot be merged.
 std::optional<GemmChoice> choose_one_gemm(const Node& product,
                                           std::span<const Placement> operands) {
   std::optional<GemmChoice> choice = choose_gemm(product, operands);
@@ -435,7 +436,7 @@ class CublasLt : public gpu::Provider {
     known->choice.workspace = workspace_bytes(known->task);
     if (const auto rooms = rooms_for(node, operands, known->choice)) {
       known->choice.rooms = {rooms->a, rooms->b, rooms->result};
-      if (node.inputs.size() == 3)  // sums that go on
+      if (node.inputs.size() == 3)  // initial sums
         known->choice.rooms.insert(known->choice.rooms.begin(), {{}, rooms->result.elements});
     }
     return known->choice;
@@ -467,7 +468,7 @@ class CublasLt : public gpu::Provider {
         task = rooms->task;
       }
     if (epilogue->bias.defined()) {
-      // The bias is what a body reads first after the inputs of its product.
+      // The bias is the first operand after the product's inputs.
       const int64_t offset = operands[body.front()->inputs.size()].offset;
       const DType type = epilogue->bias.dtype();
       choice.workspace +=

@@ -1,6 +1,5 @@
-// Matrix products by cuBLASLt, NVIDIA's library for them (https://docs.nvidia.com/cuda/cublas):
-// float16 and bfloat16 on tensor cores with float32 sums, float32, float64. It is loaded when the
-// first product is compiled.
+// Matrix products by cuBLASLt (https://docs.nvidia.com/cuda/cublas): float16 and bfloat16 on tensor
+// cores with float32 sums, float32, float64. The library is loaded when a product is compiled.
 #pragma once
 
 #include <array>
@@ -19,20 +18,20 @@ std::unique_ptr<gpu::Provider> cublaslt_provider();
 namespace cublaslt {
 struct Library : Functions {
   Library();
-  void check(int status, const char* call) const;  // throws Error(device), but for status 0
-  int cuda() const { return static_cast<int>(version() / 10000); }  // 13: it is CUDA 13's
+  void check(int status, const char* call) const;  // throws Error(device) unless status is 0
+  int cuda() const { return static_cast<int>(version() / 10000); }  // 13: part of CUDA 13
 
   SharedLibrary library{{"libcublasLt.so.13", "libcublasLt.so.12"},
                         "it comes with CUDA, and with Python's package nvidia-cublas."};
 };
-const Library& library();  // throws Error(device) where there is none
+const Library& library();  // throws Error(device) if not installed
 
-// Multiples of which addresses are, in bytes; of operands by the library's names.
+// Alignment in bytes of the addresses of each operand, by cuBLASLt's names.
 struct Alignments {
   uint32_t a, b, c, d;
 };
-// The algorithms that weft may take, within so many bytes of workspace: the first is the one that
-// the library holds to be the fastest. `layouts`: of a, of b, of c and d.
+// Returns the algorithms that weft may use within `workspace` bytes, ordered by cuBLASLt's estimate
+// of speed. `layouts` holds those of a, of b, and of c and d.
 std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Handle, 3>& layouts,
                               const Alignments& alignments, size_t workspace);
 }  // namespace cublaslt

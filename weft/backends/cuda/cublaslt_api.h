@@ -1,4 +1,4 @@
-// What weft calls of cuBLASLt (https://docs.nvidia.com/cuda/cublas), and the numbers that it takes.
+// The functions and constants of cuBLASLt that weft uses (https://docs.nvidia.com/cuda/cublas).
 // tests/cuda_headers compares both with NVIDIA's headers.
 #pragma once
 
@@ -9,18 +9,18 @@ namespace weft::cuda::cublaslt {
 
 using Handle = void*;  // cublasLtHandle_t, descriptors, cudaStream_t
 
-// Numbers of cublasLt.h, cublas_api.h and library_types.h.
+// The values are those of cublasLt.h, cublas_api.h and library_types.h.
 enum DataType : int { r_32f = 0, r_64f = 1, r_16f = 2, r_16bf = 14 };
 enum ComputeType : int { compute_32f = 68, compute_64f = 70, compute_tf32 = 77 };
 enum MatmulAttribute : int {
   transpose_a = 3,
   transpose_b = 4,
   epilogue = 7,
-  bias_pointer = 8,  // or where sums of b go
+  bias_pointer = 8,  // or of the column sums of b
   aux_pointer = 11,
   aux_stride = 12,
 };
-// Bits of an epilogue.
+// Bits of cublasLtEpilogue_t.
 inline constexpr uint32_t adds_bias = 4, gelu_of_sum = 32, times_gelu_slope = 64, has_aux = 128,
                           sums_of_b = 512;
 enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };
@@ -32,7 +32,7 @@ enum PreferenceAttribute : int {
   alignment_c = 7,
   alignment_d = 8,
 };
-inline constexpr uint32_t sums_in_workspace = 2;  // parts of K are added in the type of the sums
+inline constexpr uint32_t sums_in_workspace = 2;  // split-K adds parts in the type of the sums
 
 struct Algorithm {
   uint64_t data[8];

@@ -15,9 +15,10 @@
 
 namespace weft {
 namespace {
-constexpr int first_with_engines = 80;  // of cuDNN's, for attention and bfloat16
+constexpr int first_with_engines = 80;  // cuDNN has engines for attention and bfloat16
 
-// For the GPU of the plan, else the one that is here; where none can be used, as it would be.
+// Decides for the plan's model, else for the present GPU. Without a usable GPU the answer is yes,
+// so that plans are those of a machine with one.
 bool uses_cudnn(int number, const GpuModel* model) {
   if (model != nullptr && model->capability < first_with_engines) return false;
   if (!cuda::why_unusable(number).empty()) return true;

@@ -1,4 +1,4 @@
-// The CUDA backend. It is part of every build; NVIDIA's libraries are loaded when it is first used.
+// The CUDA backend. Every build includes it; NVIDIA's libraries are loaded on first use.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 namespace weft {
 
-// Of one of the GPUs that the driver shows, by its number, "" the first; or of a model of the
-// catalogue, by its id: plans are for that one, here or not, and running them needs it. Throws
-// Error(failed) where there is none of that name.
+// Returns the library for a GPU by the driver's number ("" is the first), or for a model of the
+// catalogue by id: plans are for that model, and runs need it. Throws Error(failed) for an unknown
+// name.
 std::unique_ptr<KernelLibrary> cuda_library(const std::string& which = "");
 std::string cuda_same_as(const std::string& which);  // "0" for "", "h200" for "H200"
 
 namespace cuda {
-// Whether there is a GPU that can be used. Warns where there is one, but it cannot.
+// Returns whether there is a usable GPU. Warns if there is one that is not usable.
 bool has_device();
 }  // namespace cuda
 

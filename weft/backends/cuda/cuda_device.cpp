@@ -22,7 +22,7 @@
 
 namespace weft::cuda {
 namespace {
-constexpr int least_capability = 75;  // that CUDA 13 makes code for
+constexpr int least_capability = 75;  // oldest target of CUDA 13
 
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 
@@ -31,7 +31,7 @@ std::shared_ptr<void> owned(T object, Release release) {
   return {object, std::move(release)};
 }
 
-// Memory that the GPU reads by itself: the host goes on while it does. Two parts in turn.
+// Staging alternates between two pinned buffers, so that the host continues during copies.
 class Staging {
  public:
   explicit Staging(Handle stream) : stream_(stream) {
@@ -68,7 +68,7 @@ class Staging {
   static constexpr size_t part_bytes = 4 << 20;
   struct Part {
     void* memory = nullptr;
-    Handle done = nullptr;  // an event: what was copied from here last has arrived
+    Handle done = nullptr;  // event: the last copy from this buffer has ended
   };
   const Driver& api_ = driver();
   Handle stream_;
@@ -76,7 +76,7 @@ class Staging {
   size_t next_ = 0;
 };
 
-// On the stream of its direction.
+// CudaSideCopy issues copies in the stream of its direction.
 class CudaSideCopy : public SideCopy {
  public:
   CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
@@ -99,7 +99,7 @@ class CudaSideCopy : public SideCopy {
     api_.check(api_.cuStreamWaitEvent(copies_, static_cast<const CudaSideCopy&>(other).done_, 0),
                "cuStreamWaitEvent");
   }
-  // Where memory lies is told by its address.
+  // The driver infers from an address whether it is the host's.
   void begin(std::byte* to, const std::byte* from, size_t bytes) override {
     kernels_.make_current();
     api_.check(api_.cuStreamWaitEvent(copies_, before_, 0), "cuStreamWaitEvent");
@@ -122,7 +122,7 @@ class CudaSideCopy : public SideCopy {
   Handle copies_, before_ = nullptr, done_ = nullptr;
 };
 
-// Events of the stream that kernels run in.
+// CudaTimeline records events in the stream of the kernels.
 class CudaTimeline : public Timeline {
  public:
   explicit CudaTimeline(Stream kernels) : kernels_(kernels) {}
@@ -182,7 +182,7 @@ std::string uuid_of(int device) {
   return text;
 }
 
-// Null where there is none: a GPU computes without it.
+// Returns null without NVML, which computing does not need.
 std::unique_ptr<const Nvml> open_nvml() {
   try {
     return std::make_unique<const Nvml>();
@@ -225,7 +225,7 @@ std::string name_of(int device) {
   return text.data();
 }
 
-// Its capability, where that suffices.
+// Returns the compute capability; throws where it is too low.
 int checked_capability(int device) {
   const int capability = capability_of(device);
   if (capability < least_capability)
@@ -237,7 +237,7 @@ int checked_capability(int device) {
   return capability;
 }
 
-// That the libraries without which no step runs are there, and suit the driver.
+// Throws unless the driver supports NVRTC and cuBLASLt, which every plan needs.
 void check_libraries(const Nvrtc& compiler) {
   const int known = driver().version / 1000, made = compiler.version() / 1000;
   if (made > known)
@@ -260,7 +260,7 @@ class CudaDevice : public gpu::Device {
     check_libraries(compiler_);
     Handle context = nullptr;
     api_.check(api_.cuDevicePrimaryCtxRetain(&context, device_), "cuDevicePrimaryCtxRetain");
-    context_ = owned(context, [device = device_](void*) {  // buffers may outlive this
+    context_ = owned(context, [device = device_](void*) {  // buffers may outlive the device
       driver().cuDevicePrimaryCtxRelease(device);
     });
     make_current();
@@ -331,12 +331,12 @@ class CudaDevice : public gpu::Device {
     if (bytes == 0) return;
     peer->finish();
     make_current();
-    // Where the one cannot reach the other, the driver goes by way of the host.
+    // The driver copies through the host where peer access is impossible.
     api_.cuCtxEnablePeerAccess(peer->context_.get(), 0);
     api_.check(api_.cuMemcpyPeerAsync(address_of(to), context_.get(), address_of(from),
                                       peer->context_.get(), bytes, stream()),
                "cuMemcpyPeerAsync");
-    finish();  // whoever has the bytes may let them go
+    finish();  // the caller may free the source
   }
   std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) override {
     make_current();
@@ -367,8 +367,8 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Timeline> make_timeline() override {
     return std::make_unique<CudaTimeline>(handles());
   }
-  // Twice what the cache of the second level holds is written, which takes longer than the host
-  // needs to begin the next kernel.
+  // Overwrites twice the L2 cache's size. That takes longer than the host needs to issue the next
+  // kernel, so that launch overhead does not distort timings.
   void flush_caches() override {
     const size_t bytes = 2 * static_cast<size_t>(value_of(device_, attribute::l2_bytes));
     if (flushed_ == nullptr) flushed_ = allocate(bytes);
@@ -389,7 +389,7 @@ class CudaDevice : public gpu::Device {
   void launch(const gpu::Function& function, std::span<void* const> addresses, int64_t groups,
               int threads) override {
     make_current();
-    // Of each parameter, where its value lies: an address, and the offset from there.
+    // cuLaunchKernel takes pointers to parameter values: an address and an offset for each buffer.
     int64_t offset = 0;
     parameters_.clear();
     for (void* const& address : addresses) {
@@ -407,13 +407,13 @@ class CudaDevice : public gpu::Device {
     return in_range(std::move(kernel), name);
   }
   std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) override {
-    // A graph would be one launch, which has no module and no kernel that an error could name.
+    // A graph is one launch: neither profilers nor errors can name its modules or kernels.
     if (has_ranges() || is_synchronous() || env_lists("WEFT_CUDA_OFF", "graphs")) return nullptr;
     if (refuses_graphs_) return nullptr;
     try {
       return captured(enqueue);
     } catch (const Error& error) {
-      finish();  // throws where the device is lost
+      finish();  // throws if the device is lost
       refuses_graphs_ = true;
       logging::warn(
           "{} No graph of the step's kernels can be captured: they are launched one by "
@@ -470,9 +470,9 @@ class CudaDevice : public gpu::Device {
   const std::unique_ptr<const Nvml> management_ = open_nvml();
   std::shared_ptr<void> context_, stream_, to_device_, to_host_;
   std::unique_ptr<Staging> staging_;
-  std::shared_ptr<Buffer> flushed_;  // null: no measurement has begun yet
-  std::vector<void*> parameters_;    // of a launch: a step allocates nothing
-  bool refuses_graphs_ = false;      // a capture failed, as the next one would
+  std::shared_ptr<Buffer> flushed_;  // allocated by the first flush_caches()
+  std::vector<void*> parameters_;    // reused, as launches do not allocate
+  bool refuses_graphs_ = false;      // a capture has failed; later ones would too
 };
 }  // namespace
 

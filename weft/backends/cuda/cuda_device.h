@@ -1,6 +1,5 @@
-// An NVIDIA GPU: kernels in CUDA C through NVRTC, whose machine code is kept on disk; one
-// stream for all but the copies from and to the host that are done beside it, of which each
-// direction has its own.
+// An NVIDIA GPU. NVRTC compiles kernels in CUDA C, and their cubins are cached on disk. All work
+// runs in one stream, except copies from and to the host, which have a stream for each direction.
 #pragma once
 
 #include <memory>
@@ -11,24 +10,24 @@
 
 namespace weft::cuda {
 
-// One of the GPUs that the driver shows (CUDA_VISIBLE_DEVICES), in its order. Throws Error(device)
-// where there is no driver, no such GPU, no compiler (NVRTC) or no cuBLASLt.
+// Opens a GPU by the driver's order (CUDA_VISIBLE_DEVICES). Throws Error(device) if there is no
+// driver, no such GPU, no NVRTC or no cuBLASLt.
 std::unique_ptr<gpu::Device> open_device(int number = 0);
-// What open_device() would throw; "": it can be used.
+// Returns the message that open_device() would throw; "": the GPU is usable.
 std::string why_unusable(int number = 0);
 
-// Of that GPU, 90: 9.0; 0 where there is none.
+// Returns the compute capability of a GPU, 90 for 9.0; 0 if there is none.
 int compute_capability(int number = 0);
 
-// Of every GPU that the driver shows, in its order, as NVML writes them; empty without a driver.
+// Returns the UUIDs of all visible GPUs in the driver's order, as NVML writes them; may be empty.
 std::vector<std::string> uuids();
 
-// Of a device that open_device() made, and current on the calling thread from then on: what
-// libraries of NVIDIA are handed.
+// The context and stream that NVIDIA's libraries need. stream_of() takes a device of open_device()
+// and makes its context current on the calling thread.
 struct Stream {
   void* context = nullptr;    // CUcontext
   void* stream = nullptr;     // CUstream
-  void make_current() const;  // the context, on the calling thread
+  void make_current() const;  // binds the context to the calling thread
 };
 Stream stream_of(gpu::Device& device);
 

@@ -1,5 +1,5 @@
-// What weft calls of cuDNN's backend (https://docs.nvidia.com/deeplearning/cudnn), and the numbers
-// that it takes. tests/cuda_headers compares both with NVIDIA's headers.
+// The parts of cuDNN's backend API that weft uses (https://docs.nvidia.com/deeplearning/cudnn).
+// tests/cuda_headers compares them with NVIDIA's headers.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace weft::cuda::cudnn::api {
 
 using Handle = void*;  // cudnnHandle_t, cudnnBackendDescriptor_t, cudaStream_t
 
-// Numbers of cudnn_graph.h.
+// The values are those of cudnn_graph.h.
 enum Kind : int {
   pointwise_kind = 0,
   convolution_kind = 1,
@@ -141,7 +141,7 @@ inline constexpr int cross_correlation = 1;
 
 struct Functions {
   size_t (*version)() = nullptr;
-  size_t (*cuda_version)() = nullptr;  // 13010: made for CUDA 13.1
+  size_t (*cuda_version)() = nullptr;  // 13010: built for CUDA 13.1
   int (*create)(Handle*) = nullptr;
   int (*set_stream)(Handle, Handle stream) = nullptr;
   int (*make_descriptor)(int kind, Handle*) = nullptr;

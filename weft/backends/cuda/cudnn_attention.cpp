@@ -14,7 +14,7 @@
 
 namespace weft::cuda::cudnn {
 namespace {
-constexpr int64_t aligned_bytes = 16;  // of the vectors in which engines load and store
+constexpr int64_t aligned_bytes = 16;  // vector width of the engines' loads and stores
 
 template <class T>
 T transposed(const T& dims) {
@@ -60,7 +60,7 @@ class AttentionGraph {
     graph.matmul(q, k_across, products);
     return scaled(products);
   }
-  // A query sees the keys up to its own number.
+  // Applies the causal mask: a query attends to keys up to its own position.
   Tensor masked(const Tensor& x) {
     if (!heads_.causal) return x;
     const Tensor row = scores(DType::i32), column = scores(DType::i32);
@@ -72,7 +72,7 @@ class AttentionGraph {
     graph.pointwise(Pointwise::select, {x, hidden, seen}, result);
     return result;
   }
-  // Rounded to the type of the operands, as the factor of a product.
+  // Transposes `x` and rounds it to the operands' type, for a matrix product.
   Tensor across(const Tensor& x) {
     const Shape shape = transposed(x.shape);
     Tensor result = graph.between(heads_.dtype, shape, transposed(row_major_strides(x.shape)));
@@ -114,7 +114,7 @@ GradientScratch::GradientScratch(const Heads& heads) : batch(heads.batch) {
 }
 
 namespace {
-// As engines take them, which do not say so where they cannot: their vectors lie within rows.
+// Returns whether vectors lie within rows, as engines require but do not check.
 bool is_aligned(const Shape& shape, const Placement& at, DType dtype) {
   const int64_t elements = aligned_bytes / static_cast<int64_t>(size_of(dtype));
   bool aligned = at.strides[3] == 1 && at.offset % elements == 0;
@@ -126,7 +126,7 @@ void check_aligned(const Bound& bound, const Step& step) {
   WEFT_ASSERT(bound.alignment() % aligned_bytes == 0, "{} has a tensor at {} bytes", step.kernel,
               bound.byte_offset());
 }
-// An axis of extent 1 may have any stride, but cuDNN asks for positive ones.
+// Replaces the strides of axes of extent 1, which are arbitrary but must be positive for cuDNN.
 Dims strides_of(const Shape& shape, const Dims& strides) {
   Dims all = strides;
   for (int axis = 0; axis < 4; ++axis)
@@ -183,7 +183,7 @@ class AttentionGradient : public Kernel {
     Heads part(*step.body.front().node());
     const int64_t parts = part.batch / scratch_.batch;
     part.batch = scratch_.batch;
-    const Dims& all = result_.strides;  // of [3, B, H, T, D]
+    const Dims& all = result_.strides;  // strides of [3, B, H, T, D]
     const AttentionStrides strides{
         strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
         strides_of(part.v(), inputs_[2].strides), strides_of(part.y(), inputs_[4].strides)};
@@ -214,7 +214,7 @@ class AttentionGradient : public Kernel {
   }
 
  private:
-  // Bytes to where a part begins of what has its sequences along `axis`.
+  // Returns the byte offset of a part in a tensor whose batch axis is `axis`.
   int64_t first_of(size_t part, const Bound& bound, int axis) const {
     return static_cast<int64_t>(part) * scratch_.batch * bound.strides[axis] *
            static_cast<int64_t>(size_of(bound.type.dtype));
@@ -238,7 +238,7 @@ Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool 
   const Tensor exponentials =
       on.map(Pointwise::exponential, on.combine(Pointwise::subtract, scores, peak));
   const Tensor sums = on.reduce_rows(Reduction::sum, exponentials);
-  // Engines know attention by these too.
+  // cuDNN recognizes attention by its log-sum-exp, so the graph has it even if nobody reads it.
   on.graph.pointwise(Pointwise::add, {peak, on.map(Pointwise::logarithm, sums)},
                      statistics ? on.per_row() : on.graph.between(DType::f32, heads.rows()));
   const Tensor probabilities = on.scores(heads.dtype);
@@ -247,7 +247,7 @@ Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool 
   return std::move(on.graph);
 }
 
-// As Dao et al. 2022, but dq is one sum over what a workspace holds, so that its order is fixed.
+// Follows Dao et al. 2022, but computes dq by one matrix product, for a fixed order of summation.
 Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strides,
                                const Dims& dy_strides, const Dims& gradient) {
   AttentionGraph on(heads);
@@ -281,7 +281,7 @@ Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strid
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
   constexpr int64_t most_depth = 128, whole = 8;
-  constexpr size_t matrices = 5;  // of the operands; then the statistics of the rows
+  constexpr size_t matrices = 5;  // operands that are matrices; the statistics follow
   const bool backward = node.op->role == Role::backward;
   const Heads heads(node);
   const bool narrow = computes_wider(heads.dtype);
@@ -289,9 +289,9 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool deep = std::max(heads.depth, heads.width) > most_depth;
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
   const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
-  const bool single = backward && heads.queries == 1;  // no engine has a gradient of this
+  const bool single = backward && heads.queries == 1;  // no engine supports this gradient
   if (!narrow || masked || deep || odd || empty || single) return std::nullopt;
-  // Heads side by side within a token, as the projections around attention want them.
+  // The heads of a token are adjacent in memory, as the projections around attention need them.
   const Dims by_token{0, 2, 1, 3};
   KernelChoice choice{
       .kernel = "cudnn:" + std::string(node.op->name),
@@ -308,7 +308,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands) {
-  // Where the backward pass is not cuDNN's, the statistics are not, either.
+  // cuDNN provides the statistics only where it also computes the backward pass.
   if (!is_attention_with_logsumexp(body, results) || body.front().dim(2) == 1) return std::nullopt;
   std::optional<KernelChoice> choice = choose_attention(*body.front().node(), operands);
   if (choice) choice->kernel += ".and_logsumexp";

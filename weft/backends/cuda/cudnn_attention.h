@@ -1,5 +1,5 @@
-// Attention by cuDNN's flash engines, and its gradient, in float16 and bfloat16: without a mask or
-// causal, for heads of up to 128 in multiples of 8.
+// Attention and its gradient by cuDNN's flash engines, in float16 and bfloat16: unmasked or causal,
+// for head sizes of up to 128 in multiples of 8.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace weft::cuda::cudnn {
 
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
-// Of attention that stores attention_logsumexp, too.
+// Chooses for attention that also stores attention_logsumexp.
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands);
@@ -33,22 +33,21 @@ struct Heads : AttentionHeads {
   Shape rows() const { return {batch, heads, queries, 1}; }
 };
 
-// Strides in elements of what it is told of; the innermost is 1, the others multiples of 8.
+// Strides in elements; the innermost is 1, the others are multiples of 8.
 struct AttentionStrides {
   Dims q, k, v, y;
 };
-// The gradient is computed some sequences at a time, as engines hold the products of all queries
-// and keys: as few parts as there are whose statistics begin where vectors may.
+// The gradient is computed in parts of the batch, because engines store the score matrix of all
+// queries and keys. The parts are the fewest that fit and keep the statistics aligned.
 struct GradientScratch {
   explicit GradientScratch(const Heads& heads);
   static constexpr size_t engine_bytes = size_t{1} << 20;
-  int64_t batch;        // of each part
-  size_t dots, engine;  // bytes; `dots` of each row's dy y
+  int64_t batch;        // sequences of each part
+  size_t dots, engine;  // bytes; `dots` holds each row's dot product of dy and y
   size_t bytes() const { return dots + engine; }
 };
 
-// In memory: q, k, v, y and, where `statistics`, the logarithm of each row's sum of exponentials,
-// f32[B, H, T, 1].
+// In memory: q, k, v, y and, with `statistics`, each row's log-sum-exp, f32[B, H, T, 1].
 Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool statistics);
 // In memory: q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
 Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strides, const Dims& dy,

@@ -28,17 +28,17 @@ Direction direction_of(const Node& node) {
   return node.op->role == Role::weight_gradient ? Direction::weight_gradient : Direction::forward;
 }
 
-// Of the result as cuDNN stores it before it is widened; 0: it stores the result itself.
+// Returns the bytes of the 16-bit result before it is widened; 0: cuDNN stores the result itself.
 size_t narrow_bytes(const Node& node) {
   if (node.type.dtype == node.inputs[0].dtype()) return 0;
   return aligned(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
 }
 
-// What engines that transform tiles, or sum more parts apart, take where it is free.
+// Winograd and FFT engines, and those with larger split-K, use this much if it is free.
 constexpr size_t most_workspace = size_t{256} << 20;
 
-// A cap, as no GPU is asked when a plan is made. Engines for tensor cores copy what has channels
-// that do not fill 16 bytes, and sum parts of a weight's gradient apart.
+// Returns an upper bound, as plans do not query the GPU. Tensor-core engines copy tensors whose
+// channels do not fill 16 bytes, and split the sums of a weight's gradient.
 size_t workspace_bytes(const Node& node) {
   constexpr size_t least = size_t{1} << 20, most_for_parts = size_t{8} << 20, parts = 64;
   const DType dtype = node.inputs[0].dtype();

@@ -1,7 +1,7 @@
-// Convolutions by cuDNN, and their gradients: float16, bfloat16 and tf32 on tensor cores with
-// float32 sums, all channels-last; float32 and float64 as they are, row-major. Results
-// that are to be the sums of 16-bit operands are rounded to their type on the way: an engine that
-// stores sums is compiled for seconds, and none takes three channels.
+// Convolutions and their gradients by cuDNN: float16, bfloat16 and tf32 on tensor cores with
+// float32 accumulation, channels-last; float32 and float64 without tensor cores, row-major. A
+// float32 result of 16-bit operands is rounded to 16 bits first, as engines that store float32 take
+// seconds to compile and none supports three channels.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace weft::cuda::cudnn {
 std::optional<KernelChoice> choose_conv(const Node& node);
 std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step);
 
-// What a step of `node` runs where its tensors begin at multiples of buffer_alignment. In memory:
-// the node's inputs, its result.
+// Returns the graph of `node` for tensors aligned to buffer_alignment. Its tensors in memory are
+// the node's inputs and its result.
 Graph conv_graph(const Node& node);
-EngineRules conv_rules(const Node& node);  // with the workspace that every plan has for it
+EngineRules conv_rules(const Node& node);  // with the least workspace that a plan provides
 
 }  // namespace weft::cuda::cudnn

@@ -29,7 +29,7 @@ using namespace api;
 
 // ---- the library
 
-// Earlier ones sum over keys that are not there in gradients of attention.
+// Earlier versions sum over out-of-range keys in gradients of attention.
 constexpr size_t least_version = 91600;
 constexpr const char* comes_with =
     "it comes with Python's package nvidia-cudnn-cu13, and from developer.nvidia.com/cudnn.";
@@ -67,8 +67,8 @@ struct Library : Functions {
                              : fmt::format("{} ({})", status_text(status), detail.data());
   }
 
-  // cuDNN ends the process where it does not find the first of its parts, and knows no engine where
-  // it does not find the others.
+  // The parts are loaded here because cuDNN aborts the process if it does not find the first of
+  // them, and has no engines without the others.
   const cublaslt::Library& products = cublaslt::library();
   SharedLibrary library{{"libcudnn.so.9"}, comes_with};
   SharedLibrary parts[3] = {{{"libcudnn_graph.so.9"}, comes_with},
@@ -76,13 +76,13 @@ struct Library : Functions {
                             {{"libcudnn_engines_precompiled.so.9"}, comes_with}};
 };
 
-// Never let go, as the driver is not.
+// The library is never unloaded, as the driver is not.
 const Library& library() {
   static const Library* const instance = new Library;
   return *instance;
 }
 
-// For the context that is current.
+// Returns the cuDNN handle of the current context.
 Handle handle() {
   static PerContext& handles = *new PerContext([] {
     Handle made = nullptr;
@@ -126,7 +126,7 @@ int64_t count_of(const Descriptor& of, Attribute attribute, AttributeType type) 
                   "cudnnBackendGetAttribute");
   return count;
 }
-// At most as many as `into` holds; returns how many.
+// Reads at most as many values as `into` holds; returns their count.
 size_t get(const Descriptor& of, Attribute attribute, AttributeType type, auto into) {
   int64_t count = 0;
   library().check(
@@ -181,7 +181,7 @@ std::vector<Descriptor> ranked(const Descriptor& graph, const Descriptor& proper
   set(heuristics, heuristics_graph, graph);
   set(heuristics, heuristics_mode, heuristics_mode_type, mode);
   set(heuristics, heuristics_device, properties);
-  if (library().finalize(heuristics.get()) != 0) return {};  // it has nothing for such graphs
+  if (library().finalize(heuristics.get()) != 0) return {};  // no heuristics for this graph
   std::vector<Descriptor> configs;
   std::vector<Handle> handles;
   for (int64_t left = count_of(heuristics, heuristics_results, descriptor_type); left > 0; --left) {
@@ -194,7 +194,7 @@ std::vector<Descriptor> ranked(const Descriptor& graph, const Descriptor& proper
 
 bool allows_nondeterministic() { return env_lists("WEFT_CUDA_ALLOW", "nondeterministic"); }
 
-// The rules as a part of keys: by others another engine has the same rank.
+// Returns the rules as a part of keys, as ranks depend on them.
 std::string to_text(const EngineRules& rules) {
   return fmt::format("at most {} bytes{}{}", rules.workspace, rules.exact ? ", exact" : "",
                      allows_nondeterministic() ? ", nondeterministic" : "");
@@ -220,7 +220,7 @@ std::string words_of(const std::vector<int>& notes) {
   return text;
 }
 
-// Those of an engine's notes that the rules forbid: it rounds more, or yields other bits each time.
+// Returns the notes of an engine that the rules forbid: additional rounding or nondeterminism.
 std::vector<int> offences(std::vector<int> notes, const EngineRules& rules) {
   std::erase_if(notes, [&](int note) {
     return note == strict_nan || (note == tensor_core && !rules.exact) ||
@@ -250,8 +250,8 @@ Engine engine_of(Descriptor config, const EngineRules& rules) {
   return engine;
 }
 
-// All engines that heuristics name for a graph, the best first: later heuristics are asked only
-// where somebody wants to know.
+// Engines iterates over the engines that heuristics name for a graph, best first. It evaluates the
+// fallback heuristics only on demand.
 class Engines {
  public:
   Engines(Descriptor graph, Descriptor properties, const EngineRules& rules)
@@ -276,7 +276,7 @@ class Engines {
   size_t at_ = 0;
 };
 
-// Logs each engine that is passed over, with its reason.
+// PassedOver logs each rejected engine with its reason.
 class PassedOver {
  public:
   explicit PassedOver(const std::string& what) : what_(what) {}
@@ -289,7 +289,7 @@ class PassedOver {
                    reason);
   }
   int only_nondeterministic() const { return only_nondeterministic_; }
-  // Why there is none: "no engine", or how many were passed over, and what the last one did.
+  // Returns why no engine is left: how many were rejected, and the reason for the last.
   std::string reason() const {
     if (count_ == 0) return "no engine";
     return fmt::format(
@@ -322,10 +322,9 @@ bool is_installed() {
   return found;
 }
 
-// A handle is of one thread at a time: what compiles asks for the properties once, and only runs
-// touch it later.
+// Caches the properties, because concurrent compilations must not share the handle.
 Descriptor properties_of_current_device() {
-  static MadeOnce<Descriptor>& known = *new MadeOnce<Descriptor>;  // as the library is
+  static MadeOnce<Descriptor>& known = *new MadeOnce<Descriptor>;  // never destroyed
   const Handle own = handle();
   return known.get(fmt::format("{}", fmt::ptr(own)), [own] {
     Descriptor made = make(device_properties_kind);
@@ -495,7 +494,7 @@ Descriptor Graph::finished() const {
   return graph;
 }
 
-// Without its engine.
+// Returns a plan without an engine.
 ExecutionPlan Graph::empty_plan() const {
   ExecutionPlan plan;
   plan.bytes_ = bytes_;
@@ -527,11 +526,11 @@ std::vector<Engine> Graph::unnamed_engines(const Descriptor& properties,
     const Descriptor engine = make(engine_kind), config = make(engine_config_kind);
     set(engine, engine_graph, graph);
     set(engine, engine_number, int64_type, number);
-    // Before cuDNN 9.8 it is the current device's.
+    // Before cuDNN 9.8 the attribute does not exist, and the engine is for the current device.
     const Handle device = properties.get();
     (void)library().set_attribute(engine.get(), engine_device, descriptor_type, 1,
                                   static_cast<const void*>(&device));
-    if (library().finalize(engine.get()) != 0) continue;  // not for such graphs
+    if (library().finalize(engine.get()) != 0) continue;  // does not support the graph
     set(config, config_engine, engine);
     if (library().finalize(config.get()) != 0) continue;
     const auto both = std::make_shared<std::pair<Descriptor, Descriptor>>(engine, config);
@@ -553,8 +552,8 @@ ExecutionPlan Graph::plan(const Descriptor& properties, const Engine& engine) co
   return built;
 }
 
-// A rank counts engines before their plans are built, so that one that was measured is found again
-// without the plans before it.
+// A rank counts allowed engines before their plans are built, so that a measured rank is found
+// again without building the plans before it.
 std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, const EngineRules& rules,
                                         const std::string& what, size_t most,
                                         size_t first_rank) const {
@@ -600,7 +599,7 @@ std::optional<ExecutionPlan> Graph::plan_from(const Descriptor& properties,
   plan.plan_ = make(execution_plan_kind);
   plan.made_of_ = {properties};
   set(plan.plan_, plan_device, properties);
-  const auto count = static_cast<int64_t>(json.size() + 1);  // as C ends it
+  const auto count = static_cast<int64_t>(json.size() + 1);  // including the terminating zero
   const int set_status =
       library().set_attribute(plan.plan_.get(), plan_json, char_type, count, json.c_str());
   if (set_status != 0 || library().finalize(plan.plan_.get()) != 0) return std::nullopt;
@@ -615,17 +614,17 @@ std::string ExecutionPlan::json() const {
   std::string json(static_cast<size_t>(count), '\0');
   if (library().get_attribute(plan_.get(), plan_json, char_type, count, &count, json.data()) != 0)
     return "";
-  return json.c_str();  // up to the first zero
+  return json.c_str();  // drops what follows the first zero
 }
 
-// Of the plan on disk.
+// Returns the key of a plan in the disk cache.
 std::string Graph::key_of(size_t rank, const EngineRules& rules, const std::string& machine) const {
   return fmt::format("cudnn {} engine and plan {} of {}, on {}\n{}", library().version(), rank,
                      to_text(rules), machine, text_);
 }
 
 namespace {
-// On disk a line names the engine, before what cuDNN wrote.
+// Writes a plan to the disk cache: a line with its engine, then cuDNN's serialization.
 ExecutionPlan kept(const std::string& key, ExecutionPlan built) {
   if (const std::string json = built.json(); !json.empty())
     loop::write_object(key, built.engine() + "\n" + json);
@@ -650,7 +649,7 @@ ExecutionPlan Graph::read_or_build(const Descriptor& properties, const EngineRul
 }
 
 namespace {
-// By a few runs of each, on memory of its own.
+// Times a few runs of each plan on temporary memory.
 size_t fastest(gpu::Device& device, const std::vector<ExecutionPlan>& all) {
   std::vector<std::shared_ptr<Buffer>> memory;
   std::vector<void*> addresses;
@@ -672,12 +671,12 @@ ExecutionPlan Graph::select(gpu::Device& device, const EngineRules& rules,
   const Stream stream = stream_of(device);
   const std::string signature = fmt::format("cudnn {} {}, {}, graph {}", library().version(), what,
                                             to_text(rules), to_hex(hash_text(text_)));
-  static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // as the library is
+  static MadeOnce<ExecutionPlan>& built = *new MadeOnce<ExecutionPlan>;  // never destroyed
   auto built_once = [&](size_t rank, const std::function<ExecutionPlan()>& make) {
     return built.get(
         fmt::format("{} {} {}\n{}", fmt::ptr(stream.context), rank, to_text(rules), text_), make);
   };
-  std::vector<ExecutionPlan> all;  // to measure
+  std::vector<ExecutionPlan> all;  // candidates to measure
   const std::string chosen = device.select(
       signature,
       [&] {

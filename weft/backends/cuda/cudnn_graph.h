@@ -1,6 +1,6 @@
-// cuDNN's graph API (https://docs.nvidia.com/deeplearning/cudnn): operations on tensors are
-// described as a graph, heuristics rank the engines that can run it, and an engine on one kind of
-// GPU is an execution plan. The library is loaded when it is first needed.
+// cuDNN's graph API (https://docs.nvidia.com/deeplearning/cudnn): a graph describes operations on
+// tensors, heuristics rank the engines that support it, and an engine configured for a kind of GPU
+// is an execution plan. The library is loaded on first use.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,12 @@ namespace weft::cuda::cudnn {
 
 using Descriptor = std::shared_ptr<void>;
 
-bool is_installed();  // one that is not too old
+bool is_installed();  // in a supported version
 
-// Of a GPU: all that plans are made from. Throws Error(device) where there is no cuDNN, or one that
-// is too old, or that does not know such a GPU.
+// Returns the properties of the current GPU, which execution plans depend on. Throws Error(device)
+// if cuDNN is missing, too old, or does not support the GPU.
 Descriptor properties_of_current_device();
-// In cuDNN's words, of a GPU that need not be here.
+// Returns the properties of a GPU, present or not, from cuDNN's serialization.
 Descriptor properties_from(const std::string& json);
 
 struct Tensor {
@@ -37,7 +37,7 @@ struct Tensor {
   Shape shape;
 };
 
-// Numbers of cudnn_graph.h.
+// The values are those of cudnn_graph.h.
 enum class Pointwise : int {
   add = 0,
   multiply = 1,
@@ -45,45 +45,45 @@ enum class Pointwise : int {
   subtract = 9,
   exponential = 13,
   logarithm = 15,
-  index = 501,          // of each element along an axis
-  greater_equal = 303,  // yields truths
-  select = 601,         // where the third tensor holds: the first, else the second
+  index = 501,          // index of each element along an axis
+  greater_equal = 303,  // result is boolean
+  select = 601,         // third tensor ? first : second
 };
 enum class Reduction : int { sum = 0, maximum = 3 };
 enum class Direction { forward, input_gradient, weight_gradient };
 
 struct ConvAttributes {
-  Dims stride, padding, dilation;  // one number for each spatial axis
+  Dims stride, padding, dilation;  // one element for each spatial axis
   DType sums = DType::f32;
 };
 
-// What engines for a graph may do.
+// EngineRules restricts the engines for a graph.
 struct EngineRules {
   size_t workspace = 0;  // bytes at most
-  bool exact = false;    // without tensor cores
+  bool exact = false;    // no tensor cores
 };
 
-// One that can run a graph.
+// An Engine is a candidate that supports a graph.
 struct Engine {
-  Descriptor config;     // as heuristics set it, or as it is by itself
-  int64_t number = 0;    // cuDNN's of it
-  std::string notes;     // what it does, in words
+  Descriptor config;     // from heuristics, or the engine's default
+  int64_t number = 0;    // cuDNN's index of the engine
+  std::string notes;     // numerical and behaviour notes as text
   size_t workspace = 0;  // bytes
-  std::string offence;   // against the rules; "": it keeps them
+  std::string offence;   // why the rules forbid it; "": they allow it
   bool only_nondeterministic = false;
 };
 
-// An engine for a graph on one kind of GPU. Copies share it; each keeps its own addresses.
+// An ExecutionPlan is an engine compiled for a graph. Copies share it but have their own addresses.
 class ExecutionPlan {
  public:
   size_t workspace() const { return workspace_; }        // bytes
-  const std::string& engine() const { return engine_; }  // number, notes and workspace, in words
-  std::string json() const;                              // as cuDNN writes it down; "": it cannot
-  size_t rank() const { return rank_; }  // among the engines that keep the rules, the best first
-  // That each tensor in memory takes from its address on, in order.
+  const std::string& engine() const { return engine_; }  // number, notes and workspace as text
+  std::string json() const;                              // cuDNN's serialization; "": not supported
+  size_t rank() const { return rank_; }                  // among the allowed engines, best first
+  // Returns the extent in bytes of each tensor in memory, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
-  // On `stream`, with the addresses of the graph's tensors in memory in the order in which they
-  // were made. Allocates only where addresses differ from those of the last run.
+  // Runs the plan on `stream`. `addresses` are those of the tensors in memory in order of creation.
+  // Allocates only where they differ from the last run's.
   void run(const Stream& stream, std::span<void* const> addresses, void* workspace) const;
 
  private:
@@ -92,56 +92,54 @@ class ExecutionPlan {
   std::vector<Descriptor> made_of_;
   std::vector<size_t> bytes_;
   std::string engine_;
-  std::vector<int64_t> ids_;                             // of tensors in memory, then of constants
-  std::shared_ptr<const std::vector<float>> constants_;  // in memory of the host
+  std::vector<int64_t> ids_;                             // of tensors in memory, then constants
+  std::shared_ptr<const std::vector<float>> constants_;  // host memory
   size_t workspace_ = 0, rank_ = 0;
-  mutable Descriptor bound_;             // addresses as cuDNN takes them
-  mutable std::vector<void*> bound_to_;  // addresses, then the workspace
+  mutable Descriptor bound_;             // the variant pack
+  mutable std::vector<void*> bound_to_;  // its addresses, then the workspace
 };
 
 class Graph {
  public:
-  // In memory, from an address that is a multiple of `alignment` bytes; strides in elements.
+  // Adds a tensor in memory, aligned to `alignment` bytes; strides in elements.
   Tensor tensor(DType dtype, const Shape& shape, const Dims& strides, int64_t alignment);
-  // Only within a kernel; empty strides: row-major.
+  // Adds a virtual tensor, which exists only within a kernel; empty strides: row-major.
   Tensor between(DType dtype, const Shape& shape, const Dims& strides = {});
   Tensor constant(float value, int rank);
 
-  // What `direction` does not yield it reads: x[N, C, H, W], weight[O, C / groups, KH, KW],
-  // y[N, O, OH, OW].
+  // Adds a convolution, which computes one of the three tensors from the others, by `direction`:
+  // x[N, C, H, W], weight[O, C / groups, KH, KW], y[N, O, OH, OW].
   void conv(Direction direction, const Tensor& x, const Tensor& weight, const Tensor& y,
             const ConvAttributes& attributes);
   void matmul(const Tensor& a, const Tensor& b, const Tensor& result);
-  // `inputs`: one to three, that broadcast to the result.
+  // Adds an elementwise operation of one to three inputs, which broadcast to the result.
   void pointwise(Pointwise mode, const std::vector<Tensor>& inputs, const Tensor& result,
                  int axis = -1);
   void reduce(Reduction mode, const Tensor& x, const Tensor& result);
-  void reshape(const Tensor& x, const Tensor& result);  // same elements, otherwise strided
+  void reshape(const Tensor& x, const Tensor& result);  // same elements, other strides
 
-  // Plans of engines, the best first by the library's heuristics, at most `most`, from that rank
-  // on: that yield the same bits in every run, round nothing on the way to float32 sums, and keep
-  // the rules. With WEFT_CUDA_ALLOW=nondeterministic also those that may yield other bits. Where
-  // none has such a rank, from the best on; throws Error(device) with `what` where there is none at
-  // all.
+  // Returns up to `most` plans in the order of cuDNN's heuristics, from `first_rank` on. Their
+  // engines obey the rules, are deterministic (unless WEFT_CUDA_ALLOW=nondeterministic) and round
+  // nothing before the float32 sums. Starts at the first where no engine has that rank; throws
+  // Error(device) with `what` where there is none at all.
   std::vector<ExecutionPlan> plans(const Descriptor& properties, const EngineRules& rules,
                                    const std::string& what, size_t most,
                                    size_t first_rank = 0) const;
 
-  // All that heuristics name, the best first, those that break the rules among them.
+  // Returns all engines that heuristics name, best first, including those that the rules forbid.
   std::vector<Engine> engines(const Descriptor& properties, const EngineRules& rules) const;
-  // The others that cuDNN has for the graph, by number.
+  // Returns cuDNN's other engines for the graph, by number.
   std::vector<Engine> unnamed_engines(const Descriptor& properties, const EngineRules& rules) const;
-  // Throws Error(device) where that engine cannot be built.
+  // Builds a plan. Throws Error(device) where the engine does not support it.
   ExecutionPlan plan(const Descriptor& properties, const Engine& engine) const;
 
-  // Reads a plan for this graph from what ExecutionPlan::json() wrote; nullopt: cuDNN refuses it.
+  // Deserializes a plan for this graph from ExecutionPlan::json(); nullopt: cuDNN refuses it.
   std::optional<ExecutionPlan> plan_from(const Descriptor& properties,
                                          const std::string& json) const;
 
-  // The plan that a measurement on the device found to be the fastest of those for this graph and
-  // these rules (WEFT_TUNE), else the first.
-  // It is built once for all steps of a device that compute such a graph, by such rules, and kept
-  // on disk. The device's selection names its engine.
+  // Returns the fastest plan by measurement on the device (WEFT_TUNE) for this graph and these
+  // rules, else the first. It is built once for all launches of a device with the same graph and
+  // rules, and cached on disk. The device's selection records its engine.
   ExecutionPlan select(gpu::Device& device, const EngineRules& rules,
                        const std::string& what) const;
 
@@ -154,7 +152,7 @@ class Graph {
                               const std::string& what, size_t rank,
                               const std::string& machine) const;
 
-  std::string text_;  // all that plans depend on
+  std::string text_;  // text of the graph, the key of its plans
   std::vector<Descriptor> operations_;
   std::vector<int64_t> in_memory_, constant_ids_;
   std::vector<size_t> bytes_;

@@ -7,7 +7,7 @@
 
 namespace weft::cuda {
 namespace {
-// What a kernel did wrong is said by whichever call comes after it.
+// Returns whether an error is a kernel's. Kernels run asynchronously, so a later call reports it.
 bool is_fault_of_kernel(int status) {
   return status == error_code::illegal_address ||
          (status >= error_code::first_fault_of_kernels && status <= error_code::launch_failed);

@@ -1,5 +1,5 @@
-// What weft calls of NVIDIA's driver (CUDA Driver API,
-// https://docs.nvidia.com/cuda/cuda-driver-api), by the names that it has there.
+// The functions of the CUDA Driver API that weft uses, by their own names
+// (https://docs.nvidia.com/cuda/cuda-driver-api).
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ using Address = unsigned long long;  // CUdeviceptr
 using Handle = void*;                // CUcontext, CUstream, CUmodule, ...
 
 struct Driver {
-  Driver();  // throws Error(device) where there is no driver, or one that is too old
+  Driver();  // throws Error(device) if the driver is missing or too old
 
-  // Throws Error(device), or Error(does_not_fit) where memory has run out.
+  // Throws Error(device), or Error(does_not_fit) when out of memory, unless `status` is 0.
   void check(int status, const char* call) const;
 
   SharedLibrary library;
-  int version = 0;  // 13010: knows CUDA 13.1
+  int version = 0;  // 13010: supports CUDA 13.1
   // NOLINTBEGIN(readability-identifier-naming): the names that functions have there
   int (*cuInit)(unsigned flags) = nullptr;
   int (*cuDriverGetVersion)(int* version) = nullptr;
@@ -75,11 +75,11 @@ struct Driver {
   // NOLINTEND(readability-identifier-naming)
 };
 
-// Loaded once, and never let go, as what is on a GPU may live as long as the process.
+// Returns the driver, which is never unloaded, as objects on a GPU may live as long as the process.
 const Driver& driver();
 
-// What a library makes once for each context, for the one that is current. Never let go, as the
-// driver is not.
+// PerContext holds a library's handle for each context, and returns that of the current one.
+// Handles are never destroyed, as the driver is not unloaded.
 class PerContext {
  public:
   explicit PerContext(std::function<Handle()> make) : make_(std::move(make)) {}
@@ -91,7 +91,7 @@ class PerContext {
   std::map<Handle, Handle> made_;  // by context
 };
 
-// Numbers of cuda.h, with which tests/cuda_headers compares them.
+// The values are those of cuda.h; tests/cuda_headers compares them.
 namespace error_code {
 inline constexpr int out_of_memory = 2, no_device = 100, illegal_address = 700,
                      first_fault_of_kernels = 714, launch_failed = 719, system_not_ready = 802;

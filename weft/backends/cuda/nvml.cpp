@@ -11,7 +11,7 @@ namespace weft::cuda {
 namespace {
 using namespace nvml;
 
-// What holds clocks down against the user's will.
+// Returns the causes of clock throttling as text.
 std::string words_of(unsigned long long reasons) {
   constexpr std::pair<unsigned long long, const char*> known[] = {
       {power_limit_reason, "power limit"},
@@ -62,7 +62,7 @@ struct Nvml::Library : nvml::Functions {
     if (status != 0) throw Error(ErrorKind::device, "[cuda] {}: {}.", call, error_text(status));
   }
 
-  // What a function says; nullopt where this GPU does not tell.
+  // Calls a function; nullopt where this GPU does not report the value.
   template <class T, class Function, class... Arguments>
   static std::optional<T> ask(Function* function, Gpu gpu, Arguments... arguments) {
     T value{};
@@ -84,7 +84,7 @@ struct Nvml::Library : nvml::Functions {
     std::vector<Process> found(16);
     auto size = static_cast<unsigned>(found.size());
     int status = processes(gpu, &size, found.data());
-    if (status == insufficient_size) {  // `size` is how many there are, and more may come
+    if (status == insufficient_size) {  // `size` is the count now; it may grow
       found.resize(size + 16);
       size = static_cast<unsigned>(found.size());
       status = processes(gpu, &size, found.data());
@@ -137,7 +137,7 @@ std::vector<GpuState> Nvml::gpus() const {
   library_->check(library_->count(&count), "nvmlDeviceGetCount");
   std::vector<GpuState> all;
   for (unsigned i = 0; i < count; ++i)
-    if (Gpu gpu = nullptr; library_->by_index(i, &gpu) == 0)  // else lost, or another user's
+    if (Gpu gpu = nullptr; library_->by_index(i, &gpu) == 0)  // else lost or not accessible
       all.push_back(library_->state(gpu, driver.data()));
   return all;
 }

@@ -1,5 +1,4 @@
-// NVML, NVIDIA's library for the management of GPUs (https://docs.nvidia.com/deploy/nvml-api): what
-// they are, how they do, what they take. It comes with the driver.
+// NVML (https://docs.nvidia.com/deploy/nvml-api), part of the driver: state and power of GPUs.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +15,10 @@ namespace weft::cuda {
 
 struct GpuProcess {
   unsigned pid = 0;
-  std::optional<size_t> bytes = {};  // of the GPU's memory
+  std::optional<size_t> bytes = {};  // GPU memory
 };
 
-// Nullopt, or 0 where nothing is said of it: this GPU does not tell.
+// State of a GPU; nullopt (or 0) where the GPU does not report a value.
 struct GpuState {
   std::string name, uuid, driver;  // "NVIDIA H200", "GPU-...", "580.95.05"
   int capability = 0;              // 90: 9.0
@@ -30,22 +29,22 @@ struct GpuState {
   Clock multiprocessors, memory_clock;
   std::optional<unsigned> busy_percent = {};
   std::optional<double> watt_limit = {};
-  std::optional<uint64_t> uncorrected_errors = {};  // of its memory, since the driver was loaded
-  std::vector<GpuProcess> processes = {};           // that compute on it
+  std::optional<uint64_t> uncorrected_errors = {};  // ECC errors since the driver was loaded
+  std::vector<GpuProcess> processes = {};           // compute processes
   DeviceMeters meters = {};
 };
 
 class Nvml {
  public:
-  // Throws Error(device) where it is not here, or finds no driver.
+  // Throws Error(device) if NVML is not installed or finds no driver.
   Nvml();
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Every GPU of the machine, whatever CUDA_VISIBLE_DEVICES says.
+  // Returns every GPU of the machine, regardless of CUDA_VISIBLE_DEVICES.
   std::vector<GpuState> gpus() const;
-  // Empty for one that is unknown or lost.
+  // Returns empty meters for an unknown or lost GPU.
   DeviceMeters meters(const std::string& uuid) const;
 
  private:

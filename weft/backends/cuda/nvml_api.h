@@ -1,4 +1,4 @@
-// What weft calls of NVML (https://docs.nvidia.com/deploy/nvml-api), and the numbers that it takes.
+// The functions and constants of NVML that weft uses (https://docs.nvidia.com/deploy/nvml-api).
 // tests/cuda_headers compares both with NVIDIA's header.
 #pragma once
 
@@ -6,7 +6,7 @@ namespace weft::cuda::nvml {
 
 using Gpu = void*;  // nvmlDevice_t
 
-// Structs and numbers of nvml.h.
+// The structs and values are those of nvml.h.
 struct Memory {  // nvmlMemory_v2_t
   unsigned version = sizeof(Memory) | 2U << 24;
   unsigned long long total = 0, reserved = 0, free = 0, used = 0;
@@ -21,15 +21,15 @@ struct Utilisation {  // nvmlUtilization_t
 };
 inline constexpr int insufficient_size = 7;
 inline constexpr int multiprocessor_clock = 1, memory_clock = 2;
-inline constexpr int die = 0;                              // sensor of temperature
+inline constexpr int die = 0;                              // temperature sensor
 inline constexpr int uncorrected = 1, volatile_count = 0;  // errors since the driver was loaded
 inline constexpr unsigned long long no_bytes = ~0ULL;
-// Bits of what holds clocks down against the user's will.
+// Bits of causes of clock throttling that the user did not ask for.
 inline constexpr unsigned long long power_limit_reason = 0x04, hardware_reason = 0x08,
                                     heat_reason = 0x20, hardware_heat_reason = 0x40,
                                     power_brake_reason = 0x80;
 
-// A result of 0 is success.
+// Functions return 0 on success.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;

@@ -1,5 +1,5 @@
-// NVRTC, NVIDIA's compiler of CUDA C, loaded when it is first asked for: nobody who has no NVIDIA
-// GPU needs it, and compiling needs no GPU.
+// NVRTC, NVIDIA's runtime compiler of CUDA C. It is loaded on first use, so machines without an
+// NVIDIA GPU do not need it; compiling needs no GPU.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@ namespace weft::cuda {
 
 class Nvrtc {
  public:
-  // Throws Error(device) saying where it looked.
+  // Throws Error(device), which says where it looked.
   Nvrtc();
   ~Nvrtc();
   Nvrtc(const Nvrtc&) = delete;
   Nvrtc& operator=(const Nvrtc&) = delete;
 
   int version() const;  // 13010: CUDA 13.1
-  // Machine code (cubin) for compute capability `capability` (90: sm_90), in which no product and
-  // sum become one operation. Throws InternalError with what the compiler says and the lines it
-  // speaks of.
+  // Compiles to machine code (cubin) for compute capability `capability` (90: sm_90), without
+  // contraction to fused multiply-add. Throws InternalError with the compiler's messages and the
+  // source lines that they name.
   std::string compile(const std::string& source, int capability) const;
-  // What it is told, which decides the code as the source does.
+  // Returns the compiler's options, which are part of the cache key.
   static std::vector<std::string> options(int capability);
 
  private:

@@ -1,5 +1,5 @@
-// What weft calls of NVRTC (https://docs.nvidia.com/cuda/nvrtc). tests/cuda_headers compares it
-// with NVIDIA's header.
+// The functions of NVRTC that weft uses (https://docs.nvidia.com/cuda/nvrtc). tests/cuda_headers
+// compares them with NVIDIA's header.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace weft::cuda::nvrtc {
 
 using Handle = void*;  // nvrtcProgram
 
-// A result of 0 is success.
+// Functions return 0 on success.
 struct Functions {
   int (*create)(Handle*, const char* source, const char* name, int headers,
                 const char* const* header_sources, const char* const* header_names) = nullptr;

@@ -19,7 +19,7 @@ struct Nvtx : nvtx::Functions {
                         "it comes with CUDA, and with Python's package nvidia-nvtx."};
 };
 
-// Null where nobody looks.
+// Returns null if no profiler is attached or NVTX is missing.
 const Nvtx* loaded() {
   static const std::unique_ptr<const Nvtx> instance = []() -> std::unique_ptr<const Nvtx> {
     if (!env("NVTX_INJECTION64_PATH")) return nullptr;

@@ -1,5 +1,4 @@
-// NVTX ranges (https://docs.nvidia.com/nvtx): NVIDIA's profilers show kernels by the module that
-// they come from.
+// NVTX ranges (https://docs.nvidia.com/nvtx), which name a kernel's module in NVIDIA's profilers.
 #pragma once
 
 #include <memory>
@@ -9,9 +8,9 @@
 
 namespace weft::cuda {
 
-// Whether a profiler is attached and NVTX is installed.
+// Returns whether a profiler is attached and NVTX is installed.
 bool has_ranges();
-// `kernel` in a range of that name where there are ranges, else as it is.
+// Wraps `kernel` in a range of that name, or returns it unchanged where there are no ranges.
 std::unique_ptr<Kernel> in_range(std::unique_ptr<Kernel> kernel, const std::string& name);
 
 }  // namespace weft::cuda

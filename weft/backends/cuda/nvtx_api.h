@@ -1,5 +1,5 @@
-// What weft calls of NVTX (https://nvidia.github.io/NVTX). tests/cuda_headers compares it with
-// NVIDIA's header.
+// The functions of NVTX that weft uses (https://nvidia.github.io/NVTX). tests/cuda_headers compares
+// them with NVIDIA's header.
 #pragma once
 
 namespace weft::cuda::nvtx {

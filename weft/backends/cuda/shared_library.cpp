@@ -14,7 +14,7 @@ namespace weft::cuda {
 namespace {
 namespace fs = std::filesystem;
 
-// Files with such a name anywhere in a folder, such as one of unpacked wheels.
+// Returns the files with a wanted name anywhere below a folder, such as that of unpacked wheels.
 template <class Wanted>
 std::vector<fs::path> files_in(const fs::path& folder, const Wanted& wanted) {
   std::vector<fs::path> found;
@@ -25,21 +25,21 @@ std::vector<fs::path> files_in(const fs::path& folder, const Wanted& wanted) {
   return found;
 }
 
-// "": there is none.
+// Returns the folder of CUDA libraries; "": there is none.
 std::string cuda_folder() {
   if (auto folder = env_folder("WEFT_CUDA_PATH")) return *folder;
   const std::string folder = cache_directory() + "/cuda";
   return is_private(cache_directory()) && is_private(folder) ? folder : "";
 }
 
-// What Python has installed: beside the interpreters on PATH.
+// Returns the folders of NVIDIA's Python packages, next to the interpreters on PATH.
 std::vector<fs::path> wheel_folders() {
   std::vector<fs::path> folders;
   std::istringstream path(env("PATH").value_or(""));
   std::error_code none;
   for (std::string bin; std::getline(path, bin, ':');) {
     if (bin.ends_with('/')) bin.pop_back();
-    // A relative folder is one of whoever wrote what lies in the current one.
+    // A relative folder depends on the current folder, where anyone may have put code.
     if (!bin.starts_with('/')) continue;
     for (const auto& lib : fs::directory_iterator(fs::path(bin).parent_path() / "lib", none))
       if (lib.path().filename().string().starts_with("python3"))
@@ -67,7 +67,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
   for (fs::path& folder : wheel_folders()) folders.push_back(std::move(folder));
   for (const fs::path& folder : std::span(folders).subspan(1)) open_in(folder);
   if (is_open()) return;
-  // "libcublasLt.so.": of any version.
+  // The stem ("libcublasLt.so.") matches any version.
   const std::string stem = names.front().substr(0, names.front().rfind('.') + 1);
   std::string others;
   for (const fs::path& folder : folders)

@@ -1,4 +1,4 @@
-// Where NVIDIA's libraries are found.
+// The search for NVIDIA's libraries.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace weft::cuda {
 
 class SharedLibrary : public weft::SharedLibrary {
  public:
-  // The first of `names` ("libcuda.so.1") that is found: in WEFT_CUDA_PATH, else where
-  // tools/setup.sh --cuda puts libraries, else where the system's are, else among those of a CUDA
-  // toolkit or of Python's wheels. Throws Error(device) with `hint`.
+  // Loads the first of `names` ("libcuda.so.1") found in WEFT_CUDA_PATH or else where
+  // tools/setup.sh --cuda installs libraries, then among the system's libraries, then in a CUDA
+  // toolkit or Python's wheels. Throws Error(device) with `hint`.
   SharedLibrary(const std::vector<std::string>& names, const std::string& hint);
 };
 

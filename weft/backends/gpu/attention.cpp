@@ -1,12 +1,12 @@
-// A group keeps a tile of rows (queries, or keys where the gradient by them is summed) while tiles
-// of 64 of the others pass. Its 8 x 16 threads hold the scores of both tiles, and what is summed,
-// in registers: a thread has a few rows, and of every 32 columns four. Operands go through shared
-// memory 16 columns at a time; all is float32 there.
+// A thread group keeps one tile of rows (queries, or keys where the gradient with respect to keys
+// is summed) while tiles of 64 rows of the other kind stream past. Its 8 x 16 threads hold the
+// scores of both tiles and the sums in registers: a thread has a few rows, and four of every 32
+// columns. Operands pass through shared memory 16 columns at a time, converted to float32.
 //
-// The forward pass stores the logarithm of the sum of each query's exponentials, where the backward
-// pass reads it. That is two launches: of dq, with the product of y and dy of each query, which the
-// second reads, and of dk and dv. Where y was rounded to 16 bits, a launch before these computes it
-// again for that product, whose error all of dq and dk would have. Each sum is one thread's, in one
+// The forward pass stores the log-sum-exp of each query for the backward pass, which has two
+// launches: one for dq, which also stores each query's dot product of y and dy for the second, and
+// one for dk and dv. Where y was rounded to 16 bits, a launch before these recomputes it for that
+// dot product, whose error would affect all of dq and dk. One thread computes each sum, in a fixed
 // order.
 #include "weft/backends/gpu/attention.h"
 
@@ -26,17 +26,17 @@ namespace {
 using std::string;
 
 constexpr int64_t most_depth = 128;
-constexpr int64_t passing = 64;  // rows of a tile that passes
+constexpr int64_t passing = 64;  // rows of a streamed tile
 constexpr int64_t chunk = 16;    // columns, or rows, in shared memory at a time
-constexpr int64_t padding = 4;   // so that the rows of a tile begin in different banks
+constexpr int64_t padding = 4;   // avoids bank conflicts between rows
 constexpr int across = 8, down = 16, threads = across * down;
 
 struct Heads : AttentionHeads {
   using AttentionHeads::AttentionHeads;
 
-  // Of a thread, as many as registers hold.
+  // Returns the rows of one thread, as many as fit in registers.
   int64_t own_rows() const { return std::max(depth, width) > 64 ? 2 : 4; }
-  int64_t rows() const { return own_rows() * down; }  // of a tile that is kept
+  int64_t rows() const { return own_rows() * down; }  // of the tile that a group keeps
   int64_t tiles(int64_t count) const { return ceil_div(count, rows()); }
   int64_t groups(int64_t count) const { return tiles(count) * heads * batch; }
   size_t gradient_scratch() const {
@@ -103,7 +103,7 @@ constexpr const char* multiply = R"(left += (i32)THREAD / $across * $own;
     }
   })";
 
-// What a launch begins with: the tile that a group keeps, and of which head.
+// The start of each launch: it selects the group's tile and head.
 constexpr const char* begin = R"(
   SHARED f32x4 chunks[$chunk * $chunkpitch / 4], weight_tile[$passing * $pitch / 4];
   SHARED f32 parts[$rows * $across];
@@ -176,8 +176,7 @@ constexpr const char* store_rows = R"(
     }
 )";
 
-// y of the kept queries, not yet divided by the totals of their exponentials, which threads have
-// parts of.
+// Computes y of the group's queries before the division by the totals of their exponentials.
 constexpr const char* attend = R"(
   f32 sums[$own][$columns], most[$own], total[$own];$zerosums
 #pragma unroll
@@ -229,7 +228,7 @@ constexpr const char* store_logsumexp = R"(
   }
 )";
 
-// Scratch holds the product of y and dy of each query, as [batch, head, query].
+// Scratch holds the dot product of y and dy of each query, as [batch, head, query].
 constexpr const char* dots_of_head = R"(
   GLOBAL f32* dots = (GLOBAL f32*)(scratch_memory + scratch_at) + (i64)group * $queries;)";
 constexpr const char* make_dots = R"(
@@ -265,7 +264,7 @@ constexpr const char* load_shifts = R"(
       const i32 query = $query;
       shift[$i] = query < $queries ? logsumexp[query * logsumexp_stride] * $binary : 0.0f;
     })";
-// The probabilities of two tiles as `scores`, and what their scores change the loss by.
+// Computes the probabilities of two tiles as `scores`, and the gradients of scores as `changes`.
 constexpr const char* change = R"(
 #pragma unroll
     for (i32 r = 0; r < $own; ++r)
@@ -289,7 +288,7 @@ constexpr const char* sum_by_keys = R"($zero
 
 string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
 
-// A matrix of a head, by its name in the text.
+// A matrix of one head, by its name in the text.
 struct Matrix {
   const char* name;
   int64_t rows;
@@ -304,7 +303,7 @@ class Text {
   loop::GpuKernel gradient();
 
  private:
-  // What a launch keeps tiles of, and declarations of its matrices.
+  // Returns the start of a launch that keeps tiles of `kept`, and the declaration of a matrix.
   string begun(const Matrix& kept, bool last_first);
   string placed(const Matrix& matrix, const char* kind, size_t index, int64_t part = 0);
   // sums = 0; sums += products of the rows of two tiles; sums += weights times the rows of one.
@@ -315,7 +314,7 @@ class Text {
   string weighed(const string& sums, const string& weights, const Matrix& passed) const;
   string combined(const string& sums) const { return text_.filled(combine, {{"sums", sums}}); }
   string stored(const Matrix& to, const string& sums, const string& factor = "") const;
-  // The loop over keys that ends with y of the kept queries.
+  // Returns the loop over keys that computes y of the group's queries.
   string attended();
   string stored_logsumexp(size_t result);
 
@@ -325,7 +324,7 @@ class Text {
   Matrix q_, k_, v_;
 };
 
-// Of matrices, whose last axis lies dense: what vectors of it must divide.
+// Returns the counts that the vector width must divide; the matrices' last axis is contiguous.
 std::vector<int64_t> counts_of(const std::vector<Access>& accesses, size_t matrices) {
   std::vector<int64_t> counts;
   for (const auto& [value, at] : std::span(accesses).first(std::min(matrices, accesses.size()))) {
@@ -531,7 +530,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
     return std::nullopt;
   KernelChoice choice;
   choice.kernel = "weft:" + string(node.op->name);
-  // Heads side by side within a token, as the projections around attention want them.
+  // The heads of a token are adjacent in memory, as the projections around attention need them.
   if (node.op->role == Role::forward) choice.result_order = {0, 2, 1, 3};
   if (backward) choice.result_order = {1, 3, 0, 2, 4};
   choice.operand_order.resize(operands.size());

@@ -1,5 +1,5 @@
-// Attention and its gradient without the matrix of scores (Dao et al. 2022; Dao 2023): keys pass in
-// tiles, and softmax goes along with a running maximum.
+// Attention and its gradient without storing the score matrix (Dao et al. 2022; Dao 2023): tiles of
+// keys stream past with an online softmax.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@
 
 namespace weft::gpu {
 
-// Of attention, attention_logsumexp and attention_backward, in float32 or narrower, with rows of
-// 128 elements at most and no mask but the causal one.
+// Chooses for attention, attention_logsumexp and attention_backward, in float32 or narrower, with
+// head sizes of at most 128 and no mask but the causal one.
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
-// Of attention that stores attention_logsumexp, too.
+// Chooses for attention that also stores attention_logsumexp.
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands);

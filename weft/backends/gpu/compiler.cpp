@@ -1,5 +1,5 @@
-// Kernels of a GPU: those of providers, alone or, where that was measured to be faster, with what
-// they would compute beside in a second one; and for all else loops.
+// Compiles with a provider's kernel, alone or, where that was measured to be faster, followed by a
+// second kernel for the epilogue; everything else becomes generated loops.
 #include "weft/backends/gpu/compiler.h"
 
 #include <utility>
@@ -16,7 +16,8 @@
 
 namespace weft::gpu {
 namespace {
-// A node, and the rest of its step. A pointer's place among those of the step, operands first.
+// InTwo runs a node's kernel, then one for the rest of the launch's body. Indices of pointers count
+// the launch's operands, then its results.
 class InTwo : public Kernel {
  public:
   InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Step& step,
@@ -41,10 +42,10 @@ class InTwo : public Kernel {
   std::unique_ptr<Kernel> node_, rest_;
   size_t operands_, node_result_;
   std::vector<size_t> from_, to_;
-  mutable std::vector<void*> read_, written_;  // of a run: a step allocates nothing
+  mutable std::vector<void*> read_, written_;  // reused, as runs do not allocate
 };
 
-// As it is planned: operands where they lie, and no more workspace.
+// Returns whether the provider takes the launch without copies or more workspace than planned.
 bool takes(const Provider& provider, const Step& step) {
   std::vector<Placement> operands;
   operands.reserve(step.operands.size());
@@ -54,7 +55,7 @@ bool takes(const Provider& provider, const Step& step) {
          std::ranges::all_of(choice->operand_order, &Dims::empty);
 }
 
-// Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
+// Returns the misalignment of an operand relative to a 16-byte load, "+4"; "" for none.
 std::string begins_at(const Value& value, const Placement& at) {
   const size_t bytes = static_cast<size_t>(at.offset) * size_of(value.dtype()) % 16;
   return bytes == 0 ? "" : fmt::format("+{}", bytes);
@@ -66,7 +67,7 @@ bool is_of(const Provider& provider, const Step& step) {
 }
 
 std::optional<KernelForm> Compiler::form(const Step& fused) const {
-  const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table
+  const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table of pointers
   if (!has_addresses || env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
   return form_of(fused, language_);
 }
@@ -95,7 +96,7 @@ std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Step& step
   return compile_loops(step);
 }
 
-// In one kernel or, where that was measured to be faster, in two.
+// Compiles to one kernel with an epilogue or, where that was measured to be faster, to two.
 std::unique_ptr<Kernel> Compiler::compile_whole(const Provider& provider, const Plan& plan,
                                                 const Step& step) const {
   std::unique_ptr<Kernel> whole = provider.compile(device(), step), parts;
@@ -111,7 +112,7 @@ std::unique_ptr<Kernel> Compiler::compile_whole(const Provider& provider, const 
   if (!parts) parts = compile_in_two(provider, step);
   return parts ? std::move(parts) : std::move(whole);
 }
-// By a few runs of each, on memory of its own.
+// Times a few runs of each on temporary memory.
 bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& plan,
                          const Step& step) const {
   std::vector<std::shared_ptr<Buffer>> rooms;
@@ -132,8 +133,9 @@ bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& pla
   return fastest(device(), 2, run) == 0;
 }
 
-// Where the node's value is no result, the last one holds it first: both have one type. Null
-// where there is no room for what the rest needs.
+// Compiles the node and the rest of the body separately. Where the node's value is not stored, the
+// last result's memory holds it in between, as both have the same type. Returns null where the rest
+// needs more workspace than planned.
 std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const Step& step) const {
   const Value& product = step.body.front();
   Step node = step, rest = step;
@@ -172,7 +174,7 @@ std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const
   return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), step, holder,
                                  std::move(from), std::move(to));
 }
-// What a library would compute beside its node: a kernel of weft's own, or loops.
+// Compiles what a library's epilogue would compute: a handwritten kernel, or loops.
 std::unique_ptr<Kernel> Compiler::compile_rest(const Step& rest) const {
   const Provider& own = *providers_.back();
   if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);

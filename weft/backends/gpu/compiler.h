@@ -1,4 +1,4 @@
-// Compiles steps for a GPU: kernels of providers and generated ones.
+// Compiles launches for a GPU: kernels of providers and generated ones.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@
 
 namespace weft::gpu {
 
-// Whether the step's kernel is one of this provider's.
+// Returns whether the launch's kernel is this provider's.
 bool is_of(const Provider& provider, const Step& step);
 
 class Compiler : public KernelCompiler {
  public:
-  using Opened = std::function<Device&()>;  // opens the device where that was not done
-  // `providers`: of vendors, then weft's own; they live as long.
+  using Opened = std::function<Device&()>;  // opens the device on first use
+  // `providers` are the vendors', then weft's own; they must outlive the compiler.
   Compiler(loop::GpuLanguage language, Opened device,
            std::span<const std::unique_ptr<Provider>> providers)
       : language_(language), device_(std::move(device)), providers_(providers) {}

@@ -34,7 +34,7 @@ class Launches : public Kernel {
  private:
   Device& device_;
   size_t operands_, results_;
-  mutable std::vector<void*> addresses_;  // of a run: a step allocates nothing
+  mutable std::vector<void*> addresses_;  // reused, as runs do not allocate
   std::vector<std::pair<Function, loop::GpuLaunch>> launches_;
 };
 }  // namespace
@@ -43,7 +43,7 @@ Program Device::compile(const std::string& source) {
   return programs_.get(source, [&] { return build(gpu_prelude(language()) + source); });
 }
 
-// With the mutex held.
+// The caller holds the mutex.
 Selection& Device::selection() {
   if (!selection_) selection_.emplace(machine());
   return *selection_;
@@ -83,7 +83,7 @@ void Device::prefer(const std::map<std::string, std::string>& kernels) {
 }
 
 namespace {
-// The median of a few runs on cold caches, in seconds; the first one, which loads, does not count.
+// Returns the median seconds of a few runs with cold caches, after a first run that loads the code.
 double median_time(Device& device, const std::function<void()>& begin) {
   constexpr int runs = 10;
   begin();
@@ -103,7 +103,7 @@ double median_time(Device& device, const std::function<void()>& begin) {
 }  // namespace
 
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin) {
-  device.finish();  // what an earlier kernel has lost is not lost by these
+  device.finish();  // reports failures of earlier kernels first
   std::optional<size_t> best;
   double least = 0;
   std::exception_ptr last_failure;
@@ -127,7 +127,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
 }
 
 namespace {
-// An identifier of C.
+// Returns a C identifier.
 std::string name_of(const Step& step, const std::string& source) {
   constexpr size_t most = 48;
   std::string kind = step.kernel.substr(0, most);

@@ -1,5 +1,4 @@
-// A GPU as generated kernels see it: memory at addresses, programs, and a queue that does
-// everything in order.
+// A GPU for generated kernels: addressable memory, programs, and an in-order queue.
 #pragma once
 
 #include <cstdint>
@@ -20,42 +19,41 @@
 
 namespace weft::gpu {
 
-using Program = std::shared_ptr<void>;   // compiled
+using Program = std::shared_ptr<void>;   // a compiled program
 using Function = std::shared_ptr<void>;  // a kernel of a program; keeps it alive
 
 class Device : public DeviceMemory {
  public:
   virtual std::string name() const = 0;
-  virtual std::string machine() const = 0;  // what a measurement on it stands for
+  virtual std::string machine() const = 0;  // what measurements depend on
   virtual loop::GpuLanguage language() const = 0;
   virtual DeviceMeters meters() const { return {}; }
 
-  // Below the prelude of its language; equal sources are compiled once, by whom comes first. Throws
-  // InternalError with what the compiler says and the lines it speaks of. Called from several
-  // threads at once.
+  // Compiles `source` after the prelude of its language; equal sources are compiled once. Throws
+  // InternalError with the compiler's messages and the source lines that they name. Thread-safe.
   Program compile(const std::string& source);
   virtual Function function(const Program& program, const std::string& name) = 0;
-  // `addresses`: of memory of this device, or null, one for each of what GpuKernel lists. Returns
-  // before it has run.
+  // Enqueues a kernel and returns before it has run. `addresses` has device memory, or null, for
+  // each parameter that GpuKernel lists.
   virtual void launch(const Function& function, std::span<void* const> addresses, int64_t groups,
                       int threads) = 0;
-  // What `enqueue` puts into the queue, without doing it, as a kernel without operands that does it
-  // all at each run; null: this device cannot.
+  // Records what `enqueue` issues, without executing it, as a kernel without operands that issues
+  // it all in each run (a CUDA graph); null: not supported.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) = 0;
-  // For profilers of the device: a kernel that is shown under this name, or as it is.
+  // Wraps a kernel so that profilers of the device show it under this name, where they can.
   virtual std::unique_ptr<Kernel> named(std::unique_ptr<Kernel> kernel,
                                         const std::string& name) const {
     (void)name;
     return kernel;
   }
 
-  // The kernel of several that could do the same, by what it is chosen for: what an earlier
-  // measurement found or, with WEFT_TUNE, `measure` finds; else `rule`. One is measured at a time;
-  // what it needs, `prepare` builds before, while others are measured.
+  // Returns the kernel to use for `signature`: what an earlier measurement found or, with
+  // WEFT_TUNE, `measure` finds; else `rule`. One measurement runs at a time; `prepare` builds its
+  // candidates before, while others are measured.
   std::string select(
       const std::string& signature, const std::function<std::string()>& measure,
       const std::string& rule, const std::function<void()>& prepare = [] {});
-  // What selected() says of it from now on: the same, and more words behind.
+  // Replaces what selected() reports for the signature with the same choice and more details.
   void describe(const std::string& signature, const std::string& text);
   std::map<std::string, std::string> selected() const;
   void prefer(const std::map<std::string, std::string>& kernels);
@@ -70,19 +68,18 @@ class Device : public DeviceMemory {
   std::optional<Selection> selection_;
   std::map<std::string, std::string> selected_;
   std::mutex measuring_;
-  MadeOnce<std::string> measured_;  // what was chosen, by signature
+  MadeOnce<std::string> measured_;  // choices by signature
 };
 
-// The fastest of `count` that `begin` puts into the queue, by the median of a few runs of each on
-// cold caches. Those that fail are passed over; where all do, throws what the last one threw.
+// Returns the index of the fastest of `count` candidates that `begin` enqueues, by the median of a
+// few runs with cold caches. Skips those that fail; rethrows the last failure where all do.
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
 
-// What it yields has names that begin with the prefix that it is given.
+// A Print function returns a kernel whose names begin with the given prefix.
 using Print = std::function<loop::GpuKernel(const std::string& prefix)>;
-// With names that say what the step's kernel does, and of which text it is: profilers of the device
-// show them.
+// Prints a kernel under a name for profilers: the launch's kernel and a hash of the text.
 loop::GpuKernel print_named(const Print& print, const Step& step);
-// A kernel of `step` that is the launches of what `print` yields.
+// Makes the kernel of `step` from the launches that `print` returns.
 std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step);
 
 }  // namespace weft::gpu

@@ -1,5 +1,4 @@
-// Steps of several kernels of one form (Step::parts): one launch, which finds the elements of each
-// in a table of addresses.
+// Joined launches (Step::parts): one launch runs kernels of one form by a table of their addresses.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace weft::gpu {
 
-// The form of a fused step (KernelCompiler::form).
+// Returns the form of a fused launch (KernelCompiler::form).
 std::optional<KernelForm> form_of(const Step& step, loop::GpuLanguage language);
 
 size_t table_bytes(const Step& step);

@@ -1,5 +1,5 @@
-// The text of kernels written by hand: C below gpu_prelude(language), with words such as $rows that
-// stand for a step's numbers and types.
+// Templates of handwritten kernels: C after gpu_prelude(language), in which words such as $rows
+// stand for a launch's numbers and types.
 #pragma once
 
 #include <map>
@@ -12,23 +12,23 @@
 
 namespace weft::gpu {
 
-using Words = std::map<std::string, std::string, std::less<>>;  // of small letters
+using Words = std::map<std::string, std::string, std::less<>>;  // lower-case letters only
 
-// Launches of one kernel, and the words that every one of them knows: prefix, parameters
-// (in0_memory and in0_at, ..., out0_memory and out0_at, ..., scratch_memory and scratch_at), local
-// (what pointers to shared memory begin with).
+// KernelText collects the launches of one kernel. Every template knows the words prefix, parameters
+// (in0_memory and in0_at, ..., out0_memory and out0_at, ..., scratch_memory and scratch_at) and
+// local (the qualifier of pointers to shared memory).
 class KernelText {
  public:
   KernelText(const Step& step, loop::GpuLanguage language, const std::string& prefix);
 
-  // Words of `text` stand for what they do now.
+  // Sets a word. Words within `text` are substituted now.
   void set(const std::string& word, std::string_view text) { words_[word] = filled(text); }
   void set(const std::string& word, int64_t number) { words_[word] = std::to_string(number); }
-  // `text` with what stands for each $word, those of `more` first, which may have words in them.
+  // Returns `text` with each $word substituted, from `more` first, whose values may contain words.
   std::string filled(std::string_view text, const Words& more = {}) const;
 
   void define(std::string_view text) { kernel_.source += filled(text); }
-  // A function of all parameters, in whose body $threads stands for `threads`.
+  // Adds a launch of a function of all parameters, in whose body $threads stands for `threads`.
   void launch(int64_t groups, int threads, std::string_view body);
   loop::GpuKernel finish(size_t scratch);
 
@@ -37,11 +37,11 @@ class KernelText {
   loop::GpuKernel kernel_;
 };
 
-// Where the elements of an operand or result begin: "(GLOBAL f32*)(in0_memory + in0_at) + 64".
+// Returns the pointer to the first element: "(GLOBAL f32*)(in0_memory + in0_at) + 64".
 std::string pointer(const char* kind, size_t index, const Access& access);
 
-// The most neighbours, of 16 bytes at most, that one access takes where all of `counts` (strides,
-// offsets, extents, in elements) are multiples of their number.
+// Returns the widest vector, of at most 16 bytes, whose number of elements divides all `counts`
+// (strides, offsets, extents, in elements).
 int vector_of(DType dtype, std::span<const int64_t> counts);
 
 }  // namespace weft::gpu

@@ -18,7 +18,7 @@ namespace weft::gpu {
 namespace {
 using Providers = std::vector<std::unique_ptr<Provider>>;
 
-// The device, opened when it is first needed.
+// Opened opens the device on first use.
 class Opened {
  public:
   using Open = std::function<std::unique_ptr<Device>()>;
@@ -34,7 +34,7 @@ class Opened {
     std::lock_guard lock(mutex_);
     return device_.get();
   }
-  const GpuModel* model() const { return model_; }  // null: whichever is here
+  const GpuModel* model() const { return model_; }  // null: the present GPU
 
  private:
   void open() {
@@ -95,7 +95,7 @@ class Chooser : public KernelChooser {
     avoided_.insert(use_of(step.kernel, *step.body.front().node()));
   }
 
-  // What was measured matters once there is a device.
+  // Measurements are known only once the device is open.
   std::map<std::string, std::string> selection() const override {
     const Device* device = device_.if_open();
     return device == nullptr ? std::map<std::string, std::string>() : device->selected();
@@ -109,7 +109,7 @@ class Chooser : public KernelChooser {
   }
 
  private:
-  // A kernel, and what it is used for: the step's first node.
+  // Returns a key for a kernel and the first node of its launch.
   static std::string use_of(const std::string& kernel, const Node& node) {
     std::string use = kernel + to_string(node.attrs) + to_string(node.annotations);
     for (const Value& input : node.inputs) use += " " + to_string(input.type());
@@ -124,7 +124,7 @@ class Chooser : public KernelChooser {
   Opened& device_;
   std::span<const std::unique_ptr<Provider>> providers_;
   mutable std::mutex mutex_;
-  mutable std::set<std::string> avoided_;  // uses of kernels
+  mutable std::set<std::string> avoided_;  // results of use_of
 };
 
 class GpuMeters : public Meters {
@@ -145,7 +145,7 @@ class GpuMeters : public Meters {
   MachineSpec spec_of_device(Device& device) const {
     const GpuModel* known = find_gpu_of_driver(device.name());
     MachineSpec spec = known != nullptr ? spec_of(*known) : MachineSpec{};
-    // Only CUDA's libraries use tensor cores, and only its copies go both ways at once.
+    // Only CUDA's libraries use tensor cores, and only its copies run in both directions at once.
     if (language_ != loop::GpuLanguage::cuda) {
       spec.bf16_flops_per_s = spec.f16_flops_per_s = spec.tf32_flops_per_s = 0;
       spec.both_ways = false;
@@ -189,7 +189,7 @@ class Library : public KernelLibrary {
   std::string name_;
   loop::GpuLanguage language_;
   mutable Opened device_;
-  Providers providers_;  // of vendors, then weft's own
+  Providers providers_;  // the vendors', then weft's own
   Chooser chooser_;
   Compiler compiler_;
   GpuMeters meters_;

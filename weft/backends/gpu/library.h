@@ -1,6 +1,6 @@
-// The kernels of a GPU: those of providers (a vendor's library, or written by hand), and for all
-// else generated ones, from the loops of fused steps or from those of primitives. Planning needs no
-// device: it is opened when a kernel is compiled or memory is asked for.
+// The kernel library of a GPU: kernels of providers (a vendor's library, or handwritten ones), and
+// for everything else generated ones, from the loops of fused launches or of primitives. Planning
+// needs no device, which is opened to compile a kernel or to allocate memory.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@ namespace weft::gpu {
 class Provider {
  public:
   virtual ~Provider() = default;
-  // What the names of its kernels begin with, up to a colon: "clblast".
+  // Returns the prefix of its kernels' names, up to a colon: "clblast".
   virtual std::string name() const = 0;
   virtual std::optional<KernelChoice> choose(const Node& node,
                                              std::span<const Placement> operands) const = 0;
-  // These two: see KernelChooser.
+  // KernelChooser documents choose_with() and is_epilogue().
   virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands) const {
@@ -34,12 +34,12 @@ class Provider {
     (void)composite;
     return false;
   }
-  // Of a step that it chose. Called from several threads at once.
+  // Compiles a launch that this provider chose. Thread-safe.
   virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;
 };
 
-// `providers` are asked in this order. `open` throws Error(device) where there is no device. With a
-// `model`, plans are for that one, and running them needs it.
+// Makes the library. It asks `providers` in this order. `open` throws Error(device) if there is no
+// device. With a `model`, plans are for that GPU, and runs need it.
 std::unique_ptr<KernelLibrary> make_library(std::string name, loop::GpuLanguage language,
                                             std::function<std::unique_ptr<Device>()> open,
                                             std::vector<std::unique_ptr<Provider>> providers = {},

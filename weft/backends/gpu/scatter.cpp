@@ -1,8 +1,8 @@
-// A stable radix sort, four bits a turn, orders the positions of the indices by row, those of one
-// row ascending; indices outside come last. The sorted list is cut into parts of equal length,
-// whatever rows they are of: a thread sums a part's updates of each row, in order, writes the rows
-// that lie within it, and leaves the others to a second launch, which adds their parts in order.
-// So a row that every index names takes no longer than many rows.
+// A stable radix sort, four bits a pass, orders the positions of the indices by row, ascending
+// within a row; out-of-range indices come last. The sorted list is cut into parts of equal length,
+// independent of rows: a thread sums a part's updates of each row, in order, writes rows that lie
+// within the part, and leaves the others to a second launch, which adds their partial sums in
+// order. So the time does not depend on how the indices are distributed over rows.
 #include "weft/backends/gpu/scatter.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace weft::gpu {
 namespace {
-constexpr int digits = 16, digit_bits = 4;       // of a turn of the sort
-constexpr int sort_threads = 128, own_keys = 8;  // of a group, and of a thread
+constexpr int digits = 16, digit_bits = 4;       // of a pass of the sort
+constexpr int sort_threads = 128, own_keys = 8;  // per group, and per thread
 constexpr int64_t sorted_at_once = sort_threads * own_keys;
 constexpr int scan_threads = 256;
-constexpr int part = 32;  // of the sorted list
+constexpr int part = 32;  // elements of the sorted list in a part
 constexpr int row_threads = 256;
 
 DType sum_type(DType type) {
@@ -34,7 +34,7 @@ bool is_broadcast(const Shape& shape, const Dims& strides) {
   return true;
 }
 
-// Of `count` indices to `rows` rows. Where lists lie in scratch, in bytes.
+// The sort of `count` indices to `rows` rows, and the byte offsets of its lists in scratch.
 struct Sort {
   int64_t count, rows, groups;
   int turns = 1;
@@ -59,7 +59,7 @@ struct Sort {
   }
 };
 
-// The keys of a turn: rows of indices, at first.
+// The keys of a pass; those of the first are the rows of the indices.
 constexpr const char* first_keys = R"(
   GLOBAL const $index* indices = $indices;)";
 constexpr const char* first_key = R"(
@@ -71,7 +71,7 @@ constexpr const char* next_keys = R"(
 constexpr const char* next_key = R"(
       const i32 key = keys[i], position = positions[i];)";
 
-// How often each thread of a group has each digit.
+// Counts each digit for each thread of a group.
 constexpr const char* count_digits = R"(
   GLOBAL u8* scratch = scratch_memory + scratch_at;
   GLOBAL i32* histogram = (GLOBAL i32*)(scratch + $histogram);$keys
@@ -91,7 +91,8 @@ constexpr const char* store_counts = R"(
     histogram[THREAD * $groups + GROUP] = total;
   }
 )";
-// How many keys come before those of each group and digit: of lesser digits, or earlier groups.
+// Computes an exclusive prefix sum: the keys before those of each group and digit, which have
+// lesser digits or belong to earlier groups.
 constexpr const char* scan = R"(
   GLOBAL i32* histogram = (GLOBAL i32*)(scratch_memory + scratch_at + $histogram);
   SHARED i32 totals[2][$threads];
@@ -134,7 +135,7 @@ constexpr const char* move = R"(
   }
 )";
 
-// Leaves where the sorted keys and their positions lie as $from and $places.
+// Adds the launches of the sort, and sets $from and $places to its sorted keys and positions.
 void add_sort(KernelText& text, const Sort& sort, const Access& indices) {
   text.set("index", loop::memory_type(indices.value.dtype()));
   text.set("count", sort.count);
@@ -160,7 +161,7 @@ void add_sort(KernelText& text, const Sort& sort, const Access& indices) {
   }
 }
 
-// The first of the sorted keys that is `row` or more.
+// Finds the first sorted key that is not less than `row`, by binary search.
 constexpr const char* find_row = R"(
   GLOBAL u8* scratch = scratch_memory + scratch_at;
   GLOBAL const i32* keys = (GLOBAL const i32*)(scratch + $from);
@@ -210,8 +211,8 @@ constexpr const char* lists = R"(
   if (i >= $positions) return;
   const i32 column = (i32)(i % $columns);
 )";
-// Of a row that goes on into the next part the sums lie at [part][1], of one that began in an
-// earlier part at [part][0].
+// The partial sum of a row that continues in the next part is stored at [part][1], that of a row
+// that began in an earlier part at [part][0].
 constexpr const char* sum_parts = R"(
   GLOBAL const i32* keys = (GLOBAL const i32*)(scratch + $from);
   GLOBAL const i32* positions = (GLOBAL const i32*)(scratch + $places);
@@ -258,7 +259,7 @@ constexpr const char* sum_rows = R"(
   $prefix_store(into, out, ($wide)row * $width + column * $vector, &sums);
 )";
 
-// Where what a scatter_add needs lies in scratch, in bytes.
+// Layout holds the offsets in scratch, in bytes, for scatter_add.
 struct Layout {
   Sort sort;
   int64_t width;

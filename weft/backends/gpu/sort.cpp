@@ -1,5 +1,6 @@
-// Each launch makes one sorted run of positions of two: a thread per position counts by binary
-// search how many of the other run come before it. Equal elements of the left run come first.
+// Each launch merges pairs of sorted runs of positions: a thread for each position counts by binary
+// search how many of the other run precede it. Equal elements of the left run come first
+// (stability).
 #include "weft/backends/gpu/sort.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace weft::gpu {
 namespace {
 constexpr int threads = 256;
 
-// An integer in the order of the elements: 0 and -0 are equal, NaN is above all.
+// Maps an element to an integer of the same order: 0 and -0 are equal, NaN is greatest.
 constexpr const char* key_of_float = R"(
 DEVICE i64 $prefix_key(GLOBAL const $bits* x, $wide at) {
   const i64 size = (i64)(x[at] & $magnitude);
@@ -26,8 +27,8 @@ constexpr const char* key_of_integer = R"(
 DEVICE i64 $prefix_key(GLOBAL const $bits* x, $wide at) { return (i64)x[at]; }
 )";
 
-// Positions count from the first element of their row. The run of `at` begins at `own`, the two
-// runs begin at `both`, and `low` and `high` close in on the place among the other run.
+// Positions are relative to the row. `own` is the start of the run of `at`, `both` that of the pair
+// of runs, and `low` and `high` bound the place in the other run.
 constexpr const char* merge = R"(
   const $wide i = ($wide)GROUP * $threads + THREAD;
   if (i >= $elements) return;
@@ -53,7 +54,7 @@ constexpr const char* merge = R"(
   to[row + both + (at - own) + (low - others)] = mine;
 )";
 
-// Two lists of positions, which launches read and write in turn.
+// Returns the bytes of one of two lists of positions, between which launches alternate.
 size_t list_bytes(int64_t elements) {
   const int64_t bytes = elements * static_cast<int64_t>(sizeof(int32_t));
   return static_cast<size_t>(ceil_div(bytes, buffer_alignment) * buffer_alignment);

@@ -1,4 +1,4 @@
-// argsort by merging runs of positions.
+// argsort by merge sort of positions.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The kernels that are written by hand: of operations whose loops would read too much.
+// Handwritten kernels of operations for which generated loops would read too much.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,11 @@
 
 namespace weft::gpu {
 
-// Of a step that written_kernels() chose.
+// Prints the kernel of a launch that written_kernels() chose.
 loop::GpuKernel print_written(const Step& step, loop::GpuLanguage language,
                               const std::string& prefix);
 
-// "weft": attention, attention_logsumexp, attention_backward, scatter_add, first_position,
-// argsort.
+// Returns the provider "weft" of all handwritten kernels.
 std::unique_ptr<Provider> written_kernels();
 
 }  // namespace weft::gpu

@@ -46,9 +46,9 @@ T device_number(cl_device_id device, cl_device_info what) {
   return value;
 }
 
-// PoCL keeps machine code, too, by default below a home that may be relative, or in a folder of
-// /tmp that others can name: a folder of the cache's, which only this user enters, holds it, or one
-// that goes with the process. Drivers read the environment when the first call loads them.
+// PoCL caches machine code as well, by default below a home that may be relative, or in a folder of
+// /tmp that others may create. PoclFolder sets it to a private folder of weft's cache or a
+// temporary one. Drivers read the environment when the first call loads them.
 class PoclFolder {
  public:
   PoclFolder() {
@@ -131,14 +131,14 @@ bool has_i64(cl_device_id device) {
          has_extension(device, "cles_khr_int64");
 }
 
-// Whether the device, which is number `index` of all, goes by this number or part of a name.
+// Returns whether `which` is the device's index or a part of its name.
 bool goes_by(const std::string& which, size_t index, cl_device_id device) {
   if (which.find_first_not_of("0123456789") == std::string::npos)
     return which == std::to_string(index);
   return lower(device_text(device, CL_DEVICE_NAME)).find(lower(which)) != std::string::npos;
 }
 
-// Of all, which are not none: the first GPU, else the first.
+// Returns the first GPU's index, else 0.
 size_t best_of(const std::vector<cl_device_id>& all) {
   for (size_t i = 0; i < all.size(); ++i)
     if (is_a(all[i], CL_DEVICE_TYPE_GPU)) return i;
@@ -153,7 +153,7 @@ std::optional<size_t> number_among(const std::vector<cl_device_id>& all, const s
 }
 
 class ClDevice : public gpu::Device {
-  // In the one queue.
+  // InOrder copies in the device's only queue, so it needs no further ordering.
   class InOrder : public SideCopy {
    public:
     explicit InOrder(ClDevice& device) : device_(device) {}
@@ -180,7 +180,7 @@ class ClDevice : public gpu::Device {
                   "embedded, without cles_khr_int64. Hint: weft devices lists others; --device cpu "
                   "trains everywhere.",
                   name());
-    constexpr size_t most_threads = 256;  // of a group of our kernels
+    constexpr size_t most_threads = 256;  // largest group of weft's kernels
     const auto threads = device_number<size_t>(device_, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     if (threads < most_threads)
       throw Error(ErrorKind::device,
@@ -223,7 +223,7 @@ class ClDevice : public gpu::Device {
           "clEnqueueFillBuffer");
     return ranges_.add(std::move(memory), size);
   }
-  // OpenCL does not say what others hold.
+  // OpenCL does not report what other processes use.
   MemoryUse use() const override {
     const size_t total = device_number<cl_ulong>(device_, CL_DEVICE_GLOBAL_MEM_SIZE);
     return {total, total, device_number<cl_ulong>(device_, CL_DEVICE_MAX_MEM_ALLOC_SIZE)};
@@ -293,7 +293,7 @@ class ClDevice : public gpu::Device {
                 name(), bytes >> 20, error_name(status), has.total >> 20, has.largest >> 20);
   }
 
-  // In memory that the device shares with the host, its own bytes: no copy is made of them.
+  // Maps memory that the device shares with the host, so that access makes no copy.
   template <class Access>
   void while_mapped(const std::byte* at, size_t bytes, cl_map_flags how, Access access) {
     if (bytes == 0) return;
@@ -321,12 +321,12 @@ class ClDevice : public gpu::Device {
           "clEnqueueReadBuffer");
   }
 
-  // OpenCL keeps the arguments of a kernel, so they are looked up once while addresses stay.
+  // OpenCL keeps a kernel's arguments, so they are set again only when addresses change.
   struct Arguments {
     explicit Arguments(std::shared_ptr<void> kernel) : kernel(std::move(kernel)) {}
     std::shared_ptr<void> kernel;
     std::vector<void*> addresses;
-    uint64_t changes = 0;  // of ranges_, then
+    uint64_t changes = 0;  // changes() of ranges_ when they were set
   };
   void set_arguments(Arguments& arguments, std::span<void* const> addresses) {
     const uint64_t changes = ranges_.changes();
@@ -371,7 +371,7 @@ class ClDevice : public gpu::Device {
   std::shared_ptr<void> context_, queue_;
   Ranges ranges_;
   const bool shares_ = device_number<cl_bool>(device_, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;
-  std::string options_ = "-w";  // of the compiler: no warnings
+  std::string options_ = "-w";  // compiler options; -w: no warnings
 };
 }  // namespace
 

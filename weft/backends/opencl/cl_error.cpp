@@ -10,7 +10,7 @@
 namespace weft::opencl {
 namespace {
 
-// From -1 and from -30 downwards (CL/cl.h).
+// The codes count down from -1 and from -30 (CL/cl.h).
 constexpr std::string_view of_devices[] = {
     "CL_DEVICE_NOT_FOUND",
     "CL_DEVICE_NOT_AVAILABLE",
@@ -75,7 +75,7 @@ constexpr std::string_view of_arguments[] = {
 };
 constexpr int no_platform = -1001;  // CL_PLATFORM_NOT_FOUND_KHR (CL/cl_ext.h)
 
-// What drivers say, none of it meant for that, of a device that is gone or has hung.
+// Returns whether drivers report this code for a lost device, for which the standard has none.
 bool may_be_lost(std::string_view name) {
   return name == "CL_DEVICE_NOT_AVAILABLE" || name == "CL_OUT_OF_RESOURCES" ||
          name == "CL_INVALID_COMMAND_QUEUE" || name == "CL_INVALID_CONTEXT" ||

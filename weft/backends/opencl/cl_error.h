@@ -1,4 +1,4 @@
-// Every call of OpenCL, and of CLBlast, goes through here.
+// Error handling for all calls of OpenCL and CLBlast.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace weft::opencl {
 
-// By the name that the code has in CL/cl.h: "CL_OUT_OF_RESOURCES"; else its number.
+// Returns the code's name in CL/cl.h: "CL_OUT_OF_RESOURCES"; else "code" and its number.
 std::string error_name(int status);
 
-// Throws Error(device) where a call failed.
+// Throws Error(device) unless `status` is 0.
 void check(int status, std::string_view call);
 
 }  // namespace weft::opencl

@@ -26,7 +26,7 @@ std::shared_ptr<Buffer> Ranges::add(Memory memory, size_t bytes) {
   return buffer;
 }
 
-// With the table's mutex held.
+// The caller holds the table's mutex.
 const std::pair<const std::byte* const, Ranges::Table::Range>* Ranges::range_of(
     const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);

@@ -1,5 +1,5 @@
-// Addresses for the memory of an OpenCL device: OpenCL 1.2 has none, so each buffer takes a range
-// of the process's addresses that nothing lies at.
+// Addresses for the memory of an OpenCL device: OpenCL 1.2 has none, so each buffer reserves a
+// range of the process's address space, which is never backed by memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace weft::opencl {
 
-using Memory = std::shared_ptr<void>;  // bytes of the device; null: none
+using Memory = std::shared_ptr<void>;  // a device buffer; null: none
 
 struct Place {
   Memory memory;
@@ -23,12 +23,12 @@ struct Place {
 
 class Ranges {
  public:
-  // A range for `bytes` of `memory`, which is let go with the buffer.
+  // Reserves a range for `bytes` of `memory`, which is released with the returned buffer.
   std::shared_ptr<Buffer> add(Memory memory, size_t bytes);
-  // Where the bytes at an address lie; null at null.
+  // Returns the device buffer and offset of an address; null for null.
   Place place_of(const void* address) const;
   bool contains(const void* address) const;
-  // Grows when an address may come to mean something else.
+  // Returns a count that grows when addresses may change their meaning.
   uint64_t changes() const;
 
  private:
@@ -39,9 +39,9 @@ class Ranges {
       Memory memory;
       size_t bytes = 0;
     };
-    std::map<const std::byte*, Range, std::greater<>> ranges;  // by their first address
+    std::map<const std::byte*, Range, std::greater<>> ranges;  // by first address, descending
   };
-  // The last range that begins at or before an address, and has it; or null.
+  // Returns the range that contains the address, or null.
   const std::pair<const std::byte* const, Table::Range>* range_of(const void* address) const;
 
   std::shared_ptr<Table> table_ = std::make_shared<Table>();  // buffers may outlive the device

@@ -20,12 +20,12 @@
 namespace weft::opencl {
 namespace {
 
-// Large products are copied into tiles that lie as its kernels want them, in scratch. Products are
-// cut into parts of at most so many rows, columns and terms, so that scratch has a bound and copies
-// are still few beside the sums.
+// CLBlast copies operands of large products to tiled layouts in scratch. Products are divided into
+// parts of at most this many rows, columns and terms, which bounds scratch while copies remain
+// cheap relative to the arithmetic.
 constexpr int64_t most_extent = 2048;
-constexpr int64_t tile = 128;                // its largest
-constexpr size_t most_base_alignment = 512;  // of memory that begins within a buffer
+constexpr int64_t tile = 128;                // CLBlast's largest tile
+constexpr size_t most_base_alignment = 512;  // bytes; of sub-buffers
 
 struct Part {
   int64_t rows, columns, terms;
@@ -35,7 +35,7 @@ Part largest_part(const Contraction& task) {
           std::min(task.k, most_extent)};
 }
 
-// Where no device is asked, a cap: the three matrices in whole tiles.
+// Returns an upper bound, the three matrices in whole tiles, as planning does not query the device.
 size_t workspace_bytes(const Contraction& task) {
   const Part part = largest_part(task);
   auto tiled = [](int64_t extent) { return round_up(extent, tile); };
@@ -44,7 +44,7 @@ size_t workspace_bytes(const Contraction& task) {
   return static_cast<size_t>(elements) * size_of(task.dtype) + most_base_alignment;
 }
 
-// Numbers and functions of clblast_c.h.
+// The values and functions are those of clblast_c.h.
 enum Layout : int { column_major = 102 };
 enum Transpose : int { as_it_lies = 111, transposed = 112 };
 
@@ -56,11 +56,11 @@ struct Library {
   }
 
   SharedLibrary library{"opencl", {"libclblast.so.1"}, "apt install libclblast1."};
-  // A matrix: memory, its first element, elements between columns.
+  // Each matrix is given by memory, first element, and elements between columns.
   int (*multiply)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                   cl_mem, size_t, size_t, cl_mem, size_t, size_t, float beta, cl_mem, size_t,
                   size_t, cl_command_queue*, cl_event*, cl_mem scratch);
-  // And elements between matrices.
+  // In addition, the elements between matrices.
   int (*multiply_batch)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                         cl_mem, size_t, size_t, size_t, cl_mem, size_t, size_t, size_t, float beta,
                         cl_mem, size_t, size_t, size_t, size_t batches, cl_command_queue*,
@@ -68,7 +68,7 @@ struct Library {
   int (*scratch_bytes)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, size_t,
                        size_t, size_t, size_t, size_t, size_t, cl_command_queue*, size_t* bytes);
 };
-// Null where there is none.
+// Returns null if CLBlast is not installed.
 const Library* library() {
   static const std::unique_ptr<Library> loaded = []() -> std::unique_ptr<Library> {
     try {
@@ -113,7 +113,7 @@ class Product : public Kernel {
     const Place b = queue_.ranges->place_of(step_.b.in(operands));
     const Place result = queue_.ranges->place_of(to);
     place_scratch(workspace);
-    // Small ones need no scratch, and one call does them all.
+    // Small products need no scratch, and one call computes the whole batch.
     if (scratch_bytes_ == 0 && gemm_.batches > 1) return multiply_batch(a, b, result);
     const Contraction& task = step_.task;
     for (int64_t batch = 0; batch < gemm_.batches; ++batch)
@@ -134,10 +134,10 @@ class Product : public Kernel {
   static size_t size(int64_t count) { return static_cast<size_t>(count); }
   cl_command_queue* queue() const { return &cl_queue_; }
 
-  // That CLBlast asks for on this device, for the largest part.
+  // Returns the scratch that CLBlast needs on this device for the largest part.
   size_t scratch_bytes() const {
     size_t bytes = 0;
-    // Matrices that begin within a buffer are copied always.
+    // The offsets are nonzero, as CLBlast always copies matrices that begin within a buffer.
     check(clblast_.scratch_bytes(column_major, transpose(gemm_.b), transpose(gemm_.a),
                                  size(part_.rows), size(part_.columns), size(part_.terms), 1,
                                  size(gemm_.b.stride), 1, size(gemm_.a.stride), 1,
@@ -199,7 +199,7 @@ class Product : public Kernel {
   const Gemm& gemm_;
   Part part_;
   size_t scratch_bytes_ = 0;
-  // Of the last run.
+  // State of the last run.
   mutable std::shared_ptr<void> scratch_;
   mutable void* scratch_at_ = nullptr;
   mutable uint64_t scratch_changes_ = 0;

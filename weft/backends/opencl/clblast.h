@@ -1,6 +1,6 @@
-// Matrix products by CLBlast (Nugteren 2018, https://github.com/CNugteren/CLBlast), tuned for many
-// devices, of float32. Its products of float16 are summed in float16, and those of float64 run on
-// devices that have it only, so they stay with the loops.
+// Matrix products in float32 by CLBlast (Nugteren 2018, https://github.com/CNugteren/CLBlast),
+// which is tuned for many devices. float16 and float64 use generated loops: CLBlast accumulates
+// float16 in float16, and float64 needs device support.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace weft::opencl {
 
-// Loads CLBlast. Null where it is not there: the loops multiply.
+// Loads CLBlast. Returns null if it is not installed; products then use loops.
 std::unique_ptr<gpu::Provider> clblast_provider();
 
 }  // namespace weft::opencl

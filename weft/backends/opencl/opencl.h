@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// Of the device that `which` names, or of the best one (opencl::open_device).
+// Returns the library of the device that `which` names, as opencl::open_device does.
 std::unique_ptr<KernelLibrary> opencl_library(const std::string& which = "");
-// The number of that device, as text; `which` where there is none.
+// Returns the number of that device as text; `which` where there is none.
 std::string opencl_same_as(const std::string& which);
 
 }  // namespace weft
