@@ -9,7 +9,8 @@ namespace weft {
 
 // Ordered so that promotion of scalars can compare; `boolean` is one byte, 0 or 1. f8_e4m3 and
 // f8_e5m2 are those of OCP's "8-bit Floating Point Specification" (2023): values are only stored in
-// them, and cast to be computed with.
+// them, and cast to be computed with. An element of i4x2 is a byte that holds two integers of four
+// bits, the first in the low half: unpack() and dequantize() read them.
 enum class DType : uint8_t {
   boolean,
   u8,
@@ -17,6 +18,7 @@ enum class DType : uint8_t {
   i16,
   i32,
   i64,
+  i4x2,
   f8_e4m3,
   f8_e5m2,
   f16,
@@ -24,7 +26,7 @@ enum class DType : uint8_t {
   f32,
   f64
 };
-inline constexpr int dtype_count = 12;
+inline constexpr int dtype_count = 13;
 
 enum class NumberKind : uint8_t { boolean, without_sign, with_sign, floating };
 
@@ -43,13 +45,14 @@ struct FloatFormat {
 // All that tells types apart. A new one is a row of the table (dtype.cpp).
 struct DTypeInfo {
   std::string_view name;         // "f32", as printed and as written in recipes
-  std::string_view safetensors;  // "F32"
-  int bits;
+  std::string_view safetensors;  // "F32"; empty: the format has no such type
+  int bits;                      // of one element
   NumberKind kind;
   DType computed;     // in which kernels compute with it, and round what they store
   DType accumulator;  // of sums and products, at least
   FloatFormat format = {};
   bool stored_only = false;  // no operation takes it, but those that move or cast
+  int numbers = 1;           // in one element: strides and shapes count elements
 };
 const DTypeInfo& info(DType dtype);
 

@@ -18,8 +18,8 @@ struct MatrixStrides {
 // result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating point sums are
 // in float32 (float64 for float64), integer ones wrap around.
 struct Contraction {
-  DType dtype = DType::f32;
-  bool wide = false;  // float16 and bfloat16: the result is the float32 sums
+  DType a_dtype = DType::f32, b_dtype = DType::f32;
+  DType dtype = DType::f32;  // of the result
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;
@@ -28,7 +28,7 @@ struct Contraction {
 
 // Of a node `matmul` of this type, whose operands and result lie so: with as few batch axes as the
 // strides allow.
-Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
+Contraction simplest(const Type& type, const Type& a, const Dims& a_strides, const Type& b,
                      const Dims& b_strides, const Dims& result_strides);
 
 // With those extents rounded up along which elements are neighbours in memory and rows are no

@@ -345,13 +345,20 @@ const OpDef& is_finite_def = define({
     .test = {.no_gradient = "yields bool"},
 });
 
-// Float to integer truncates and saturates; anything to bool is x != 0.
+// Float to integer truncates and saturates; anything to bool is x != 0. An element of several
+// numbers is cast to and from u8, which keeps its bits.
 const OpDef& cast_def = define({
     .name = "cast",
     .kind = OpKind::elementwise,
     .doc = "conversion to attr dtype",
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
-      return {static_cast<DType>(attrs.integer("dtype")), inputs[0].shape()};
+      const DType from = inputs[0].dtype(), to = static_cast<DType>(attrs.integer("dtype"));
+      for (const auto& [packed, other] : {std::pair(from, to), std::pair(to, from)})
+        WEFT_CHECK(info(packed).numbers == 1 || other == packed || other == DType::u8,
+                   "[cast] an element of {} holds {} numbers. Got a cast from {} to {}. Hint: "
+                   "unpack(x), pack(x) or dequantize(x, scale).",
+                   name(packed), info(packed).numbers, name(from), name(to));
+      return {to, inputs[0].shape()};
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       const Value& x = y->inputs[0];

@@ -69,6 +69,7 @@ Value simplify_pow(const Value& a, const Value& b) {
 // Whether every number of `from` is one of `to`.
 bool widens(DType from, DType to) {
   if (from == to) return true;
+  if (info(from).numbers != info(to).numbers) return false;
   if (is_float(from)) {
     const FloatFormat &a = info(from).format, &b = info(to).format;
     return is_float(to) && a.fraction <= b.fraction && a.bias() <= b.bias() &&

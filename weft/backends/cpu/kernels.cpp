@@ -5,6 +5,7 @@ namespace weft::cpu {
 const Family* find_family(std::string_view op) {
   static constexpr Family families[] = {
       {"matmul", choose_matmul, matmul_alternatives, compile_matmul},
+      {"matmul_mixed", choose_matmul_mixed, nullptr, compile_matmul},
       {"matmul_add", choose_matmul_add, matmul_add_alternatives, compile_matmul_add},
       {"conv", choose_conv, conv_alternatives, compile_conv},
       {"conv_input_gradient", choose_conv, conv_alternatives, compile_conv},

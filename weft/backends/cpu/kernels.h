@@ -30,6 +30,8 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Step& step);
+std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
+                                                std::span<const Placement> operands);
 std::optional<KernelChoice> choose_matmul_add(const Node& node,
                                               std::span<const Placement> operands);
 std::vector<KernelChoice> matmul_add_alternatives(const Node& node,

@@ -141,7 +141,7 @@ void check_alignment(const std::optional<Bound>& bound, const Step& step) {
 // it computes: others, of which there are `count`, are converted, or copied, at the end of the
 // workspace.
 size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task, int64_t count) {
-  const DType result = task.wide ? DType::f32 : task.dtype;
+  const DType result = task.dtype;
   const bool as_it_is = bias == result && count == task.n && suits_epilogue(byte_offset);
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
@@ -208,7 +208,7 @@ class Product : public Kernel {
     size_t workspace = step.workspace - workspace_slack;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
-    const DType sums = task.wide ? DType::f32 : task.dtype;
+    const DType sums = task.dtype;
     const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;
     Handle matmul = nullptr;
     api_.check(api_.make_matmul(&matmul, compute, wide_ ? r_64f : r_32f),
@@ -216,8 +216,8 @@ class Product : public Kernel {
     matmul_ = {matmul, api_.free_matmul};
     set_matmul(transpose_a, int32_t{gemm.b.transposed});
     set_matmul(transpose_b, int32_t{gemm.a.transposed});
-    layouts_[0] = layout(gemm.b, task.dtype, gemm.batches);
-    layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
+    layouts_[0] = layout(gemm.b, task.b_dtype, gemm.batches);
+    layouts_[1] = layout(gemm.a, task.a_dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
     if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
     // Pointers are never read here: their values say how what they point to will be aligned.
@@ -251,7 +251,7 @@ class Product : public Kernel {
         alignments, workspace);
     std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
-        api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
+        api_.version(), name_of(step_), name(task.a_dtype), name(sums), gemm.batches, task.m, task.n,
         task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     // An algorithm reads as many bytes at once as it was told that operands are aligned to.
@@ -405,7 +405,7 @@ std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placemen
 // GELU is rougher than ours, which 16 bits do not show.
 bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
   return epilogue.function == nullptr ||
-         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 && !task.wide &&
+         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 &&
           task.n % aux_alignment == 0);
 }
 
