@@ -21,6 +21,9 @@ TEST_CASE(
   const Plan& plan = put.prepare(types).plan();
   CHECK(plan.steps.size() == 2);
   CHECK(plan.arena_bytes < cache.type().bytes() / 4);
+  const Step& last = plan.steps.back();
+  CHECK(last.kernel == "weft:update_at");  // writes the updates alone where both are one
+  CHECK(last.results.front().at.slot == last.operands.front().at.slot);
 
   std::vector<double> expected(4 * 100 * 8);
   for (const int64_t place : {0, 2, 4, 98, 99, 50, -1}) {

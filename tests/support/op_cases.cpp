@@ -154,6 +154,15 @@ Value scatter_add_case(const Draw& draw) {
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
   return draw.make({draw.operand(into), draw.indices(places, into[0]), draw.operand(updates)});
 }
+Value update_at_case(const Draw& draw) {
+  Shape shape = draw.shape(1), part = shape;
+  const int axis = draw.axis(shape);
+  part[axis] = draw.extent();
+  const double last = static_cast<double>(shape[axis]) + 1;
+  return draw.make(
+      {draw.operand(shape), draw.source.operand({DType::i64, {1}}, -2, last), draw.operand(part)},
+      {{"axis", int64_t{axis}}});
+}
 Value first_position_case(const Draw& draw) {
   const int64_t rows = draw.extent();
   const double least = draw.dtype == DType::u8 ? 0 : -1;
@@ -430,6 +439,7 @@ const std::map<std::string_view, Builder>& builders() {
       {"gather", gather_case},
       {"scatter_add", scatter_add_case},
       {"first_position", first_position_case},
+      {"update_at", update_at_case},
       {"matmul", matmul_case},
       {"matmul_add", matmul_add_case},
       {"matmul_mixed", matmul_mixed_case},

@@ -18,6 +18,7 @@ const Family* find_family(std::string_view op) {
       {"attention_gradient", choose_attention, nullptr, compile_attention},
       {"scatter_add", choose_scatter_add, nullptr, compile_scatter_add},
       {"first_position", choose_first_position, nullptr, compile_first_position},
+      {"update_at", choose_update_at, nullptr, compile_update_at},
       {"argsort", choose_argsort, nullptr, compile_argsort},
   };
   for (const Family& family : families)

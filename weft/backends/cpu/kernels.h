@@ -50,6 +50,8 @@ std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
 std::optional<KernelChoice> choose_first_position(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_first_position(const Step& step);
+std::optional<KernelChoice> choose_update_at(const Node& node, std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_update_at(const Step& step);
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_argsort(const Step& step);
 
@@ -61,5 +63,8 @@ bool is_product(std::string_view kernel);  // one of their names
 // The kernel that the step names, with a and b of the product in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Step& step);
+
+// Copies on all threads.
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace weft::cpu

@@ -1,13 +1,11 @@
 // Matrix products: oneDNN where it takes the operands as they lie and is fast there, else the
 // contraction of contraction.h, which takes any strides.
 #include <algorithm>
-#include <cstring>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/base/parallel.h"
-#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -291,14 +289,7 @@ class AddingMatmul : public Kernel {
   void run(void* const* operands, void* const* results, void* workspace) const override {
     const std::byte* from = so_far_.in(operands);
     std::byte* to = result_.out(results);
-    const auto bytes = static_cast<int64_t>(result_.type.bytes());
-    constexpr int64_t block = 1 << 20;
-    if (from != to)
-      parallel_for(ceil_div(bytes, block), [&](int64_t begin, int64_t end) {
-        const int64_t until = std::min(bytes, end * block);
-        std::memcpy(to + begin * block, from + begin * block,
-                    static_cast<size_t>(until - begin * block));
-      });
+    if (from != to) copy_bytes(to, from, result_.type.bytes());
     product_->run(operands, results, workspace);
   }
 
