@@ -150,15 +150,19 @@ TEST_CASE("types that have no product, and shapes that do not fit, are refused b
   const Value f = zeros({2, 4}), i = zeros({4, 2}, DType::i32), q = zeros({4, 2}, DType::u8);
   const Value packed = cast(q, DType::i4x2);
   check_calls({
-      {"[matmul] a float's other factor is a float or an integer of 8 bits. Got f32 and i32.",
+      {"[matmul] a float's other factor is a float or an integer of 8 bits. Got f32 and i32. "
+       "Hint: cast(x, DType::f32).",
        [&] { matmul(f, i); }},
       {accepted, [&] { matmul(f, q); }},
-      {"[matmul] an element of i4x2 holds 2 numbers. Got factors of f32 and i4x2.",
+      {"[matmul] an element of i4x2 holds 2 numbers. Got factors of f32 and i4x2. Hint: "
+       "dequantize(x, scale).",
        [&] { matmul(f, packed); }},
       {"[add] numbers are only stored in i4x2. Hint: unpack(x).", [&] { add(packed, packed); }},
-      {"[cast] an element of i4x2 holds 2 numbers. Got a cast from i4x2 to f32.",
+      {"[cast] an element of i4x2 holds 2 numbers. Got a cast from i4x2 to f32. Hint: "
+       "unpack(x), pack(x) or dequantize(x, scale).",
        [&] { cast(packed, DType::f32); }},
-      {"[cast] an element of i4x2 holds 2 numbers. Got a cast from f32 to i4x2.",
+      {"[cast] an element of i4x2 holds 2 numbers. Got a cast from f32 to i4x2. Hint: "
+       "unpack(x), pack(x) or dequantize(x, scale).",
        [&] { cast(f, DType::i4x2); }},
       {accepted, [&] { cast(packed, DType::u8); }},
       {"[unpack] x must be i4x2, with an axis. Got u8[4, 2].", [&] { unpack(q); }},
