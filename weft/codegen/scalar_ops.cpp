@@ -181,7 +181,8 @@ Expr scalar_op(const OpDef& def, std::span<const Expr> args, DType from, DType t
 
 Expr constant(Code& code, DType dtype, double value) {
   if (dtype == DType::boolean) return code.integer(dtype, value != 0 ? 1 : 0);
-  if (info(dtype).computed == dtype) return code.number(dtype, value);
+  if (info(dtype).numbers > 1 || info(dtype).computed == dtype)
+    return code.number(info(dtype).computed, value);
   const FloatFormat& format = info(dtype).format;
   return code.number(info(dtype).computed, from_bits(to_bits(value, format), format));
 }
