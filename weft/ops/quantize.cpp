@@ -106,7 +106,7 @@ const OpDef& dequantize_def = define({
       if (node.inputs.size() > 2) x = x - for_blocks(cast(node.inputs[2], scale.dtype()), shape);
       return narrow_to(x * scale, node.type.dtype);
     },
-    .test = {.integers = true, .stored = true, .no_gradient = "numbers of few bits have none"},
+    .test = {.integers = true, .stored = true},
 });
 
 // The greatest magnitude that a type holds on both sides of 0.
