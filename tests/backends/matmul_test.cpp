@@ -127,7 +127,7 @@ TEST_CASE("matmul agrees with the reference on every route: in place, packed, al
 TEST_CASE("the contraction sums in one order whatever the number of threads") {
   const int before = thread_count();
   const int64_t m = 70, n = 130, k = 600;
-  Contraction task{DType::f32, false, {}, m, n, k, {{}, k, 1}, {{}, n, 1}, {{}, n, 1}};
+  Contraction task{.m = m, .n = n, .k = k, .a = {{}, k, 1}, .b = {{}, n, 1}, .result = {{}, n, 1}};
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
   for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
   for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(static_cast<float>(i));
@@ -154,7 +154,7 @@ TEST_CASE("a product cut along K at multiples of the depth has the bits of the w
     std::vector<float> result(static_cast<size_t>(m * n), 7.0F);
     int64_t from = 0;
     for (int64_t until : cuts) {
-      Contraction task{DType::f32, false, {}, m, n, until - from, {}, {}, {}, from > 0};
+      Contraction task{.m = m, .n = n, .k = until - from, .accumulate = from > 0};
       task.a = {{}, transposed ? 1 : k, transposed ? m : 1};
       task.b = {{}, n, 1};
       task.result = {{}, n, 1};

@@ -45,6 +45,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"- a\n- b\n", "a recipe is a map of keys. Got a list."},
       {"train: {steps: 5\n", "not YAML"},
       {"a: &b 1\nc: *b\n", "recipes have no anchors and aliases"},
+      {"a: b#c\nd: e#f: &g 1\n", "recipes have no anchors and aliases"},
       {"data: {seq_len: 2M}\n", "data.seq_len must be in 1 .. 1048576. Got '2M'."},
       {"", "wrong.yaml: exactly one of model.name and model.layers must be set."},
       {"seed: 1\nmodel: {name: gpt, layers: [relu]}\n",

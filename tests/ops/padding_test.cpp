@@ -34,7 +34,7 @@ bool is_product(const Step& step) { return step.kernel.starts_with("cublaslt:mat
 bool is_unaligned(const Step& step) {
   const GemmStep product(step);
   const auto sums = static_cast<int64_t>(size_of(step.results.front().value.dtype()));
-  const auto factor = static_cast<int64_t>(size_of(product.task.dtype));
+  const auto factor = static_cast<int64_t>(size_of(product.task.a_dtype));
   return product.gemm.a.rows * factor % 16 != 0 || product.gemm.b.rows * factor % 16 != 0 ||
          product.gemm.result.rows * sums % 16 != 0;
 }

@@ -140,7 +140,9 @@ TEST_CASE("products refuse operands that do not fit") {
       {axes + "f32[] and f32[3].", [&] { matmul(number, vector); }},
       {axes + "f32[3] and f32[].", [&] { matmul(vector, number); }},
       {accepted, [&] { matmul(vector, vector); }},
-      {"[matmul] dtypes differ. Got f32 and f64.", [&] { matmul(a, zeros({3, 4}, f64)); }},
+      {"[matmul] a float's other factor is a float or an integer of 8 bits. Got f32 and i32. Hint: "
+       "cast(x, DType::f32).",
+       [&] { matmul(a, zeros({3, 4}, DType::i32)); }},
       {inner + "[2, 3] and [2, 3]: 3 and 2.", [&] { matmul(a, a); }},
       {inner + "[3] and [4]: 3 and 4.", [&] { matmul(vector, zeros({4})); }},
       {accepted, [&] { matmul(a, b); }},

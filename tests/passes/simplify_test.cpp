@@ -115,7 +115,7 @@ TEST_SUITE("simplify") {
         {DType::f8_e4m3, true, true, 4, 9},   {DType::f8_e5m2, true, true, 3, 16},
         {DType::f16, true, true, 11, 16},     {DType::bf16, true, true, 8, 128},
         {DType::f32, true, true, 24, 128},    {DType::f64, true, true, 53, 1024}};
-    CHECK(ranges.size() == dtype_count);
+    CHECK(ranges.size() == dtype_count - 1);  // all but i4x2, which is cast to u8 alone
     for (const Range& from : ranges)
       for (const Range& other : ranges) {
         const bool holds = other.digits >= from.digits && other.exponent >= from.exponent &&

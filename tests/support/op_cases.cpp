@@ -63,8 +63,9 @@ Value elementwise(const Draw& draw) {
   std::vector<DType> targets;
   for (int i = 0; i < dtype_count; ++i)
     if (const auto type = static_cast<DType>(i);
-        !info(type).stored_only || info(draw.dtype).stored_only)
+        info(type).numbers == 1 && (!info(type).stored_only || info(draw.dtype).stored_only))
       targets.push_back(type);
+  if (info(draw.dtype).numbers > 1) targets = {DType::u8};
   return draw.make(inputs, {{"dtype", static_cast<int64_t>(draw.random.pick(targets))}});
 }
 
@@ -153,6 +154,15 @@ Value scatter_add_case(const Draw& draw) {
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
   return draw.make({draw.operand(into), draw.indices(places, into[0]), draw.operand(updates)});
 }
+Value update_at_case(const Draw& draw) {
+  Shape shape = draw.shape(1), part = shape;
+  const int axis = draw.axis(shape);
+  part[axis] = draw.extent();
+  const double last = static_cast<double>(shape[axis]) + 1;
+  return draw.make(
+      {draw.operand(shape), draw.source.operand({DType::i64, {1}}, -2, last), draw.operand(part)},
+      {{"axis", int64_t{axis}}});
+}
 Value first_position_case(const Draw& draw) {
   const int64_t rows = draw.extent();
   const double least = draw.dtype == DType::u8 ? 0 : -1;
@@ -181,7 +191,56 @@ Value matmul_add_case(const Draw& draw) {
   return draw.make({draw.operand(sums), product->inputs[0], product->inputs[1]});
 }
 
-// Draws a convolution's attributes and shapes.
+// One factor of the drawn type, the other of any that there is a product with.
+Value matmul_mixed_case(const Draw& draw) {
+  const Value product = matmul_case(Draw{op("matmul_mixed"), DType::i8, draw.source, draw.random});
+  std::vector<DType> others;
+  for (int i = 0; i < dtype_count; ++i) {
+    const DTypeInfo& of = info(static_cast<DType>(i));
+    const bool exact = is_float(draw.dtype) ? of.kind == NumberKind::floating || of.bits == 8
+                                            : of.kind != NumberKind::floating || of.bits > 8;
+    const bool small =
+        is_float(draw.dtype) || info(draw.dtype).bits == 8 || of.kind != NumberKind::floating;
+    // Finite differences in float64 are of the other factor.
+    if (draw.dtype == DType::f64 && (of.bits != 8 || of.stored_only)) continue;
+    if (exact && small && of.numbers == 1 && of.kind != NumberKind::boolean)
+      others.push_back(static_cast<DType>(i));
+  }
+  std::vector<DType> types{draw.dtype, draw.random.pick(others)};
+  if (draw.random.chance(0.5)) std::swap(types[0], types[1]);
+  const auto factor = [&](size_t i) {
+    return draw.operand({types[i], product->inputs[i].shape()});
+  };
+  return draw.make({factor(0), factor(1)});
+}
+
+// ---- numbers of few bits
+Value unpack_case(const Draw& draw) { return draw.make({draw.operand(draw.shape(1))}); }
+Value pack_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[shape.size() - 1] *= 2;
+  return draw.make({draw.operand(shape)});
+}
+Value dequantize_case(const Draw& draw) {
+  Shape shape = draw.shape(1), blocks = shape;
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    if (draw.random.chance(0.5)) continue;
+    const int64_t block = draw.random.pick<int64_t>({1, 2, 3});
+    if (shape[axis] % block == 0) blocks[axis] = shape[axis] / block;
+  }
+  const DType numbers = info(draw.dtype).bits == 8 ? draw.dtype : DType::i8;
+  const Value x = draw.operand({numbers, shape});
+  blocks[shape.size() - 1] *= info(numbers).numbers;
+  const DType scale =
+      numbers == draw.dtype
+          ? draw.random.pick<DType>({DType::f32, DType::f64, DType::bf16, DType::f16})
+          : draw.dtype;
+  std::vector<Value> inputs{x, draw.operand({scale, blocks})};
+  if (draw.random.chance(0.5)) inputs.push_back(draw.operand({DType::i8, blocks}));
+  return draw.make(inputs);
+}
+
+// A convolution's attributes and shapes.
 struct Convolution {
   Shape x, weight, y;
   Dims stride, padding, dilation;
@@ -386,8 +445,13 @@ const std::map<std::string_view, Builder>& builders() {
       {"gather", gather_case},
       {"scatter_add", scatter_add_case},
       {"first_position", first_position_case},
+      {"update_at", update_at_case},
       {"matmul", matmul_case},
       {"matmul_add", matmul_add_case},
+      {"matmul_mixed", matmul_mixed_case},
+      {"unpack", unpack_case},
+      {"pack", pack_case},
+      {"dequantize", dequantize_case},
       {"conv", conv_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},
@@ -440,8 +504,14 @@ std::vector<DType> dtypes_of(const OpDef& def) {
     for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
       dtypes.push_back(dtype);
   if (def.test.booleans) dtypes.push_back(DType::boolean);
-  if (def.kind == OpKind::movement || def.scalar == ScalarOp::cast)
+  const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast;
+  if (def.name == "unpack") return {DType::i4x2};
+  if (def.name == "pack") return {DType::i8};
+  if (def.name == "dequantize")
+    return {DType::i8, DType::u8, DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
+  if (carries || def.test.stored)
     for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) dtypes.push_back(dtype);
+  if (carries) dtypes.push_back(DType::i4x2);
   return dtypes;
 }
 

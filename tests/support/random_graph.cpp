@@ -99,6 +99,7 @@ class Grower {
     const OpDef& def = *random_.pick(ops_);
     std::vector<DType> dtypes = dtypes_of(def);
     std::erase_if(dtypes, [](DType dtype) { return info(dtype).stored_only; });
+    if (dtypes.empty()) return;
     bool fits = std::find(dtypes.begin(), dtypes.end(), main_) != dtypes.end();
     DType dtype = fits && random_.chance(0.8) ? main_ : random_.pick(dtypes);
     bool exact = true;
@@ -112,7 +113,8 @@ class Grower {
                       .extents = extents_,
                       .most_elements = 300};
     Value value = draw_case(def, dtype, source);
-    if (info(value.dtype()).stored_only) value = cast(value, DType::f32);
+    if (info(value.dtype()).stored_only)
+      value = info(value.dtype()).numbers > 1 ? unpack(value) : cast(value, DType::f32);
     keep(value, exact && is_exact_op(def));
   }
 

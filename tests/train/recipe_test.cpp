@@ -143,6 +143,12 @@ TEST_CASE("hostile recipes are refused, not followed") {
   CHECK(message_of("a: &x [1]\nb: [*x, *x]\n").find("no anchors and aliases") != std::string::npos);
 }
 
+TEST_CASE("a comment may hold what a recipe may not, from the first column on") {
+  const std::string text = "# R & D, 2 * 3\n" + std::string(smallest) + "seed: 3  # a & b\n";
+  CHECK(Recipe::parse(text, "r.yaml").to_yaml() ==
+        Recipe::parse(std::string(smallest) + "seed: 3\n", "r.yaml").to_yaml());
+}
+
 TEST_CASE("a flag beats the environment, which beats the recipe") {
   setenv("WEFT__OPTIMIZER__LR", "0.5", 1);
   setenv("WEFT__TRAIN__GLOBAL_BATCH_SIZE", "7", 1);

@@ -25,6 +25,7 @@ constexpr DTypeInfo infos[dtype_count] = {
     {"i16", "I16", 16, with_sign, i16, i64},
     {"i32", "I32", 32, with_sign, i32, i64},
     {"i64", "I64", 64, with_sign, i64, i64},
+    {"i4x2", "", 8, without_sign, u8, i64, {}, true, 2},
     {"f8_e4m3", "F8_E4M3", 8, floating, f32, f32, e4m3, true},
     {"f8_e5m2", "F8_E5M2", 8, floating, f32, f32, e5m2, true},
     {"f16", "F16", 16, floating, f32, f32, half},
@@ -170,6 +171,7 @@ int64_t load_int(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
     case DType::boolean:
     case DType::u8:
+    case DType::i4x2:
       return at<uint8_t>(data, i);
     case DType::i8:
       return at<int8_t>(data, i);
@@ -190,6 +192,7 @@ void store_int(void* data, DType dtype, int64_t i, int64_t value) {
       at<uint8_t>(data, i) = value != 0;
       return;
     case DType::u8:
+    case DType::i4x2:
       at<uint8_t>(data, i) = static_cast<uint8_t>(value);
       return;
     case DType::i8:

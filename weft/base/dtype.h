@@ -17,6 +17,7 @@ enum class DType : uint8_t {
   i16,
   i32,
   i64,
+  i4x2,
   f8_e4m3,
   f8_e5m2,
   f16,
@@ -24,7 +25,7 @@ enum class DType : uint8_t {
   f32,
   f64
 };
-inline constexpr int dtype_count = 12;
+inline constexpr int dtype_count = 13;
 
 enum class NumberKind : uint8_t { boolean, without_sign, with_sign, floating };
 
@@ -42,13 +43,14 @@ struct FloatFormat {
 // DTypeInfo holds all properties of a type. A new type is a row of the table in dtype.cpp.
 struct DTypeInfo {
   std::string_view name;         // "f32", as printed and as written in recipes
-  std::string_view safetensors;  // "F32"
-  int bits;
+  std::string_view safetensors;  // "F32"; empty: the format has no such type
+  int bits;                      // of one element
   NumberKind kind;
   DType computed;     // the type of arithmetic; stores round back to this type
   DType accumulator;  // the least type of sums and products
   FloatFormat format = {};
-  bool stored_only = false;  // only casts and data movement take it
+  bool stored_only = false;  // no operation takes it, but those that move or cast
+  int numbers = 1;           // in one element: strides and shapes count elements
 };
 const DTypeInfo& info(DType dtype);
 

@@ -148,15 +148,18 @@ Expr binary(ScalarOp op, Expr a, Expr b) {
 
 DType storage_type(DType dtype) { return info(dtype).stored_only ? DType::u8 : dtype; }
 DType loaded_type(DType dtype) { return info(storage_type(dtype)).computed; }
+// Elements that hold several numbers are only moved, as the bytes that they are.
+bool has_format(DType dtype) { return info(dtype).stored_only && info(dtype).numbers == 1; }
 Expr from_memory(Expr element, DType dtype) {
-  return info(dtype).stored_only ? number_of_bits(element, info(dtype).format) : element;
+  return has_format(dtype) ? number_of_bits(element, info(dtype).format) : element;
 }
 Expr to_memory(Expr value, DType dtype) {
-  return info(dtype).stored_only ? bits_of_number(value, info(dtype).format) : value;
+  return has_format(dtype) ? bits_of_number(value, info(dtype).format) : value;
 }
 
 Expr round_to(Expr x, DType dtype) {
-  if (info(dtype).computed == dtype) return convert(x, dtype);
+  if (info(dtype).numbers > 1 || info(dtype).computed == dtype)
+    return convert(x, info(dtype).computed);
   if (x.type() != DType::f32) x = convert(x, DType::f64);
   if (info(dtype).stored_only) return from_memory(to_memory(x, dtype), dtype);
   return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
@@ -179,7 +182,8 @@ Expr scalar_op(const OpDef& def, std::span<const Expr> args, DType from, DType t
 
 Expr constant(Code& code, DType dtype, double value) {
   if (dtype == DType::boolean) return code.integer(dtype, value != 0 ? 1 : 0);
-  if (info(dtype).computed == dtype) return code.number(dtype, value);
+  if (info(dtype).numbers > 1 || info(dtype).computed == dtype)
+    return code.number(info(dtype).computed, value);
   const FloatFormat& format = info(dtype).format;
   return code.number(info(dtype).computed, from_bits(to_bits(value, format), format));
 }

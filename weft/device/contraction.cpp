@@ -74,28 +74,24 @@ int64_t padded_extent(int64_t extent, DType dtype, std::initializer_list<Along> 
 
 Contraction padded(const Contraction& task) {
   if (!task.batch.empty() || std::min({task.m, task.n, task.k}) < 2) return task;
-  const DType sums = task.wide ? DType::f32 : task.dtype;
   const auto &a = task.a, &b = task.b, &result = task.result;
   Contraction more = task;
-  more.m = padded_extent(task.m, task.dtype, {{a.row, a.column}, {result.row, result.column}});
-  more.k = padded_extent(task.k, task.dtype, {{a.column, a.row}, {b.row, b.column}});
-  more.n = padded_extent(task.n, sums, {{b.column, b.row}, {result.column, result.row}});
+  more.m = padded_extent(task.m, task.a_dtype, {{a.row, a.column}, {result.row, result.column}});
+  more.k = padded_extent(task.k, task.a_dtype, {{a.column, a.row}, {b.row, b.column}});
+  more.n = padded_extent(task.n, task.dtype, {{b.column, b.row}, {result.column, result.row}});
   return more;
 }
 
-Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
+Contraction simplest(const Type& type, const Type& a, const Dims& a_strides, const Type& b,
                      const Dims& b_strides, const Dims& result_strides) {
-  const Shape& a = a_type.shape;
   const int rank = type.shape.size();
-  Contraction task;
-  task.dtype = a_type.dtype;
-  task.wide = type.dtype != a_type.dtype;
+  Contraction task{.a_dtype = a.dtype, .b_dtype = b.dtype, .dtype = type.dtype};
   for (int i = 0; i < rank - 2; ++i) task.batch.push_back(type.shape[i]);
   task.m = type.shape[rank - 2];
   task.n = type.shape[rank - 1];
-  task.k = a[rank - 1];
-  task.a = matrix_strides(a, a_strides);
-  task.b = matrix_strides(b, b_strides);
+  task.k = a.shape[rank - 1];
+  task.a = matrix_strides(a.shape, a_strides);
+  task.b = matrix_strides(b.shape, b_strides);
   task.result = matrix_strides(type.shape, result_strides);
   for (int axis = task.batch.size() - 1; axis >= 0; --axis)
     if (task.batch[axis] == 1) drop_batch_axis(task, axis);

@@ -18,16 +18,17 @@ struct MatrixStrides {
 // result[batch.., m, n] = sum over k of a[batch.., m, k] b[batch.., k, n]. Floating-point sums
 // accumulate in float32 (float64 for float64); integer sums wrap around.
 struct Contraction {
-  DType dtype = DType::f32;
-  bool wide = false;  // the result of float16 or bfloat16 operands is the float32 sums
+  DType a_dtype = DType::f32, b_dtype = DType::f32;
+  DType dtype = DType::f32;  // of the result
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;
   bool accumulate = false;  // adds to the previous contents of the result
 };
 
-// Returns the contraction of a `matmul` with the given strides, with the fewest batch axes.
-Contraction simplest(const Type& type, const Type& a_type, const Dims& a_strides, const Shape& b,
+// Of a node `matmul` of this type, whose operands and result lie so: with as few batch axes as the
+// strides allow.
+Contraction simplest(const Type& type, const Type& a, const Dims& a_strides, const Type& b,
                      const Dims& b_strides, const Dims& result_strides);
 
 // Returns the task with extents rounded up to padded_row, along axes of stride 1 whose rows are not

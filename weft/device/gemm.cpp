@@ -28,7 +28,7 @@ bool is_empty(const Contraction& task) {
 size_t first_factor(std::string_view op) { return op == "matmul_add" ? 1 : 0; }
 
 Contraction task_of(const Bound& a, const Bound& b, const Bound& result) {
-  return simplest(result.type, a.type, a.strides, b.type.shape, b.strides, result.strides);
+  return simplest(result.type, a.type, a.strides, b.type, b.strides, result.strides);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placemen
     const bool copy_a = (copies & 1) != 0, copy_b = (copies & 2) != 0;
     const Contraction task = simplest(
         node.type, a.type(), copy_a ? row_major_strides(a.shape()) : operands[first].strides,
-        b.shape(), copy_b ? row_major_strides(b.shape()) : operands[first + 1].strides,
+        b.type(), copy_b ? row_major_strides(b.shape()) : operands[first + 1].strides,
         row_major_strides(node.type.shape));
     if (is_empty(task)) return std::nullopt;
     const std::optional<Gemm> gemm = gemm_of(task);
@@ -113,7 +113,7 @@ std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> o
   if (choice.padded_rows) row = padded_row(row, node.type.dtype);
   rooms.result.strides = row_major_strides(rows);
   const Contraction task =
-      simplest(node.type, a.type(), a_strides, b.shape(), b_strides, rooms.result.strides);
+      simplest(node.type, a.type(), a_strides, b.type(), b_strides, rooms.result.strides);
   rooms.task = padded(task);
   const auto& [m, n, k] = std::tie(rooms.task.m, rooms.task.n, rooms.task.k);
   const bool more_m = m > task.m, more_n = n > task.n, more_k = k > task.k;

@@ -83,6 +83,10 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   size_t offset = 0;
   for (size_t i : order) {
     const auto& [name, type, bytes, buffer, away] = tensors[i];
+    WEFT_CHECK(!info(type.dtype).safetensors.empty(),
+               "[safetensors] the format has no type for '{}'. Got {}. Hint: cast it to u8, which "
+               "keeps its bits.",
+               name, weft::name(type.dtype));
     std::string shape;
     for (int64_t extent : type.shape) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",

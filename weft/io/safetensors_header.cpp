@@ -13,7 +13,7 @@ namespace weft::io {
 namespace {
 
 std::optional<DType> find_dtype(std::string_view text) {
-  for (int i = 0; i < dtype_count; ++i)
+  for (int i = 0; i < dtype_count && !text.empty(); ++i)
     if (info(static_cast<DType>(i)).safetensors == text) return static_cast<DType>(i);
   return std::nullopt;
 }

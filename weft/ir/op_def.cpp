@@ -45,12 +45,12 @@ Value make(const OpDef& def, std::vector<Value> inputs, Attrs attrs, const Annot
     WEFT_CHECK(input.defined(), "[{}] this tensor is empty: it was never assigned.", def.name);
   WEFT_CHECK(inputs.empty() || def.test.booleans || inputs[0].dtype() != DType::boolean,
              "[{}] needs numbers. Got bool. Hint: cast(x, DType::i64).", def.name);
-  const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast ||
-                       def.scalar == ScalarOp::identity;
+  const bool carries = def.test.stored || def.kind == OpKind::movement ||
+                       def.scalar == ScalarOp::cast || def.scalar == ScalarOp::identity;
   for (const Value& input : inputs)
     WEFT_CHECK(carries || !info(input.dtype()).stored_only,
-               "[{}] numbers are only stored in {}. Hint: cast(x, DType::f32).", def.name,
-               name(input.dtype()));
+               "[{}] numbers are only stored in {}. Hint: {}.", def.name, name(input.dtype()),
+               info(input.dtype()).numbers > 1 ? "unpack(x)" : "cast(x, DType::f32)");
   node->type = def.infer != nullptr ? def.infer(inputs, attrs) : elementwise_type(def, inputs);
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);

@@ -97,6 +97,7 @@ struct TestRow {
   bool floats = true;                      // accepts floating point types
   bool integers = false;
   bool booleans = false;
+  bool stored = false;  // accepts types that only store numbers (DTypeInfo::stored_only)
   bool differentiable = true;
   std::string_view no_gradient = {};  // why there is no gradient
 };
@@ -166,7 +167,7 @@ inline bool contracts(const OpDef& def) {
 }
 // Returns whether the node is a product of two operands, without a third that sums are added to.
 inline bool is_matrix_product(const Node& node) {
-  return node.op->family == OpFamily::product && node.op->arity == 2;
+  return node.op->family == OpFamily::product && node.op->kind == OpKind::contraction;
 }
 // Returns whether the node is a view that reads some elements of its input more than once.
 inline bool is_broadcast(const Node& node) {

@@ -173,6 +173,41 @@ Value one_integer(const Arg& arg, std::string_view op) {
              "[{}] start must be one integer. Got {}.", op, to_string(value.type()));
   return cast(reshape(value, {1}), DType::i64);
 }
+
+// A kernel that has x in place writes the updates alone.
+const OpDef& update_at_def = define({
+    .name = "update_at",
+    .arity = 3,
+    .doc = "x, with updates from position start on along attr axis",
+    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+      const Value &x = inputs[0], &updates = inputs[2];
+      const auto axis = static_cast<int>(attrs.integer("axis"));
+      Shape fits = x.shape();
+      if (updates.rank() == x.rank()) fits[axis] = updates.dim(axis);
+      WEFT_CHECK(updates.type() == (Type{x.dtype(), fits}),
+                 "[update_at] updates must be {}, of any extent along axis {}. Got {}.",
+                 to_string(x.type()), axis, to_string(updates.type()));
+      return x.type();
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const auto axis = static_cast<int>(y->attrs.integer("axis"));
+      const Value &start = y->inputs[1], &updates = y->inputs[2];
+      return {update_at(dy, axis, start, zeros_like(updates)),
+              {},
+              slice_at(dy, axis, start, updates.dim(axis))};
+    },
+    .decompose = [](const Node& node) -> Value {
+      const Value &x = node.inputs[0], &updates = node.inputs[2];
+      const auto axis = static_cast<int>(node.attrs.integer("axis"));
+      const Value place = arange(x.dim(axis)) - node.inputs[1];
+      Shape along = x.shape();
+      for (int i = 0; i < along.size(); ++i) along[i] = i == axis ? x.dim(axis) : 1;
+      const Value inside = logical_and(place >= 0, place < updates.dim(axis));
+      return select(reshape(inside, along), gather(updates, place, axis), x);
+    },
+    .flops = [](const Node&) { return 0.0; },
+    .test = {.integers = true, .booleans = true},
+});
 }  // namespace
 
 Value gather(Arg x, Arg indices, int axis) {
@@ -227,17 +262,8 @@ Value slice_at(Arg x, int axis, Arg start, int64_t size) {
 Value update_at(Arg x, int axis, Arg start, Arg updates) {
   CallSite here(x.where);
   const Value value = to_value(x, {}), rows = to_value(updates, value);
-  const int at = normalize_axis(axis, value.rank(), "update_at");
-  Shape fits = value.shape();
-  if (rows.rank() == value.rank()) fits[at] = rows.dim(at);
-  WEFT_CHECK(rows.type() == (Type{value.dtype(), fits}),
-             "[update_at] updates must be {}, of any extent along axis {}. Got {}.",
-             to_string(value.type()), at, to_string(rows.type()));
-  const Value place = arange(value.dim(at)) - one_integer(start, "update_at");
-  Shape along = value.shape();
-  for (int i = 0; i < along.size(); ++i) along[i] = i == at ? value.dim(at) : 1;
-  const Value inside = logical_and(place >= 0, place < rows.dim(at));
-  return select(reshape(inside, along), gather(rows, place, at), value);
+  const int64_t at = normalize_axis(axis, value.rank(), "update_at");
+  return make_node(update_at_def, {value, one_integer(start, "update_at"), rows}, {{"axis", at}});
 }
 Value first_position(Arg indices, int64_t rows) {
   CallSite here(indices.where);

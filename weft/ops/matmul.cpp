@@ -100,6 +100,35 @@ const OpDef& matmul_add_def = define({
     .test = {.integers = true},
 });
 
+// A product of two types is one of their common type, into which no number of theirs is rounded; a
+// kernel that reads both as they are stored overrides that.
+const OpDef& matmul_mixed_def = define({
+    .name = "matmul_mixed",
+    .arity = 2,
+    .doc = "[.., M, K] x [.., K, N] -> [.., M, N] of two types, in the wider one",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      return {mixed_product_dtype(inputs[0].dtype(), inputs[1].dtype()),
+              matmul_type(inputs, {}).shape};
+    },
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      const Value &a = y->inputs[0], &b = y->inputs[1];
+      // Integers have no gradient; the other factor's reads them as they are stored.
+      Gradients gradients(2);
+      if (is_float(a.dtype()))
+        gradients[0] = narrow_to(sum_to(matmul(dy, last_two_swapped(b)), a.shape()), a.dtype());
+      if (is_float(b.dtype()))
+        gradients[1] = narrow_to(sum_to(matmul(last_two_swapped(a), dy), b.shape()), b.dtype());
+      return gradients;
+    },
+    .decompose = [](const Node& node) -> Value {
+      const DType dtype = node.type.dtype;
+      return matmul(narrow_to(node.inputs[0], dtype), narrow_to(node.inputs[1], dtype));
+    },
+    .family = OpFamily::product,
+    .axes = [](const Node& node) { return product_axes(node, 0, 1); },
+    .test = {.integers = true, .stored = true},
+});
+
 Value with_rank(const Value& x, int rank) {
   Shape shape = Dims::filled(rank - x.rank(), 1);
   for (int64_t extent : x.shape()) shape.push_back(extent);
@@ -113,8 +142,6 @@ Value matmul(Arg left, Arg right) {
   WEFT_CHECK(a.rank() > 0 && b.rank() > 0,
              "[matmul] operands must have at least one axis. Got {} and {}.", to_string(a.type()),
              to_string(b.type()));
-  WEFT_CHECK(a.dtype() == b.dtype(), "[matmul] dtypes differ. Got {} and {}.", name(a.dtype()),
-             name(b.dtype()));
   bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
   if (vector_a) a = unsqueeze(a, 0);
   if (vector_b) b = unsqueeze(b, 1);
@@ -129,15 +156,38 @@ Value matmul(Arg left, Arg right) {
     batch_b.push_back(b.shape()[i]);
   }
   broadcast_shapes(batch_a, batch_b, "matmul");
-  Value y = make_node(matmul_def, {a, b});
+  const bool mixed = a.dtype() != b.dtype() || info(a.dtype()).stored_only;
+  Value y = make_node(mixed ? matmul_mixed_def : matmul_def, {a, b});
   if (vector_a) y = squeeze(y, -2);
   if (vector_b) y = squeeze(y, -1);
   return y;
 }
 
+DType mixed_product_dtype(DType a, DType b) {
+  for (DType dtype : {a, b}) {
+    check_numeric(dtype, "matmul");
+    WEFT_CHECK(info(dtype).numbers == 1,
+               "[matmul] an element of {} holds {} numbers. Got factors of {} and {}. Hint: "
+               "dequantize(x, scale).",
+               name(dtype), info(dtype).numbers, name(a), name(b));
+  }
+  if (!is_float(a) && !is_float(b))
+    return a == DType::i64 || b == DType::i64 ? DType::i64 : DType::i32;
+  // A type that only stores counts as the narrowest float.
+  const auto least = [](DType dtype) { return info(dtype).stored_only || !is_float(dtype); };
+  for (DType dtype : {a, b})
+    WEFT_CHECK(is_float(dtype) || info(dtype).bits == 8,
+               "[matmul] a float's other factor is a float or an integer of 8 bits. Got {} and {}. "
+               "Hint: cast(x, DType::f32).",
+               name(a), name(b));
+  if (least(a) && least(b)) return DType::f32;
+  if (least(a) || least(b)) return least(a) ? b : a;
+  return size_of(a) == size_of(b) && a != b ? DType::f32 : size_of(a) > size_of(b) ? a : b;
+}
+
 Value wide_matmul(const Value& a, const Value& b) {
   Value y = matmul(a, b);
-  bool narrow = widen(y).node() != y.node();
+  bool narrow = y->op == &matmul_def && computes_wider(y.dtype());
   return narrow ? make_node(matmul_def, y->inputs, {{"wide", int64_t{1}}}) : y;
 }
 

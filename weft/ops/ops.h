@@ -312,7 +312,10 @@ Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
 Value one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 
 // ---- contractions (matmul.cpp, conv.cpp)
-Value matmul(Arg a, Arg b);  // [..., M, K] x [..., K, N]; batch axes broadcast; vectors as NumPy
+// [..., M, K] x [..., K, N]; batch axes broadcast; vectors as NumPy. Factors of two types are read
+// as they are stored, and give the wider float, the float beside an integer of 8 bits (a quantized
+// weight), float32 of two 8-bit floats, and int32 or int64 of two integers.
+Value matmul(Arg a, Arg b);
 Value linear(Arg x, Arg weight, const Value& bias = {});  // x[..., I] weight[O, I] bias[O]
 struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
@@ -334,6 +337,22 @@ struct ConvTransposeOptions {
 // (kernel - 1) + output_padding + 1...]; one or two spatial axes.
 Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
                      const ConvTransposeOptions& options = {});
+
+// ---- quantization (quantize.cpp)
+// x[..., M] of i4x2 -> [..., 2 M] of i8, in [-8, 7]; and back, where larger numbers saturate.
+Value unpack(Arg x);
+Value pack(Arg x);
+// (x - zero) scale, of numbers in i8, u8, an 8-bit float or i4x2, in the type of the scale. Scale
+// and zero have the shape of the (unpacked) numbers, but along each axis an extent that divides
+// theirs: one number for a block of neighbours. Without a zero it is 0.
+Value dequantize(Arg x, Arg scale, const Value& zero = {});
+// x[..., K] as numbers of i8, an 8-bit float or i4x2 (packed: K even), symmetric about 0, and the
+// scale of each `block` neighbours along the last axis (a divisor of K; 0: all of it), of x's type:
+// the greatest magnitude of a block becomes the greatest of the type (127, 7, 448, 57344).
+struct Quantized {
+  Value numbers, scale;
+};
+Quantized quantize(Arg x, DType dtype, int64_t block = 0);
 
 // ---- einsum (einsum.cpp)
 // Sums products over named axes in NumPy's notation: einsum("bij,bjk->bik", {a, b}). Without "->"

@@ -352,7 +352,13 @@ const OpDef& cast_def = define({
     .kind = OpKind::elementwise,
     .doc = "conversion to attr dtype",
     .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
-      return {static_cast<DType>(attrs.integer("dtype")), inputs[0].shape()};
+      const DType from = inputs[0].dtype(), to = static_cast<DType>(attrs.integer("dtype"));
+      for (const auto& [packed, other] : {std::pair(from, to), std::pair(to, from)})
+        WEFT_CHECK(info(packed).numbers == 1 || other == packed || other == DType::u8,
+                   "[cast] an element of {} holds {} numbers. Got a cast from {} to {}. Hint: "
+                   "unpack(x), pack(x) or dequantize(x, scale).",
+                   name(packed), info(packed).numbers, name(from), name(to));
+      return {to, inputs[0].shape()};
     },
     .gradient = [](const Value& y, const Value& dy) -> Gradients {
       const Value& x = y->inputs[0];

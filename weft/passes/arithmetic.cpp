@@ -69,6 +69,7 @@ Value simplify_pow(const Value& a, const Value& b) {
 // Returns whether every number of `from` is representable in `to`.
 bool widens(DType from, DType to) {
   if (from == to) return true;
+  if (info(from).numbers != info(to).numbers) return false;
   if (is_float(from)) {
     const FloatFormat &a = info(from).format, &b = info(to).format;
     return is_float(to) && a.fraction <= b.fraction && a.bias() <= b.bias() &&

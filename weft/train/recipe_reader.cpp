@@ -252,8 +252,12 @@ void check_text(std::string_view yaml, const std::string& name) {
        at = yaml.find_first_of("&*", at + 1)) {
     bool token =
         at == 0 || std::string_view(" \n[{,:-").find(yaml[at - 1]) != std::string_view::npos;
-    bool comment = yaml.substr(0, at).rfind('#') != std::string_view::npos &&
-                   yaml.substr(0, at).rfind('#') > yaml.substr(0, at).rfind('\n') + 1;
+    const std::string_view line = yaml.substr(yaml.substr(0, at).rfind('\n') + 1);
+    const std::string_view before =
+        line.substr(0, at - static_cast<size_t>(line.data() - yaml.data()));
+    // A comment begins at a line's start or after white space.
+    const bool comment = before.starts_with('#') || before.find(" #") != std::string_view::npos ||
+                         before.find("\t#") != std::string_view::npos;
     if (token && !comment)
       throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
   }

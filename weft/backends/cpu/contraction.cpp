@@ -1,6 +1,7 @@
 #include "weft/backends/cpu/contraction.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "weft/backends/cpu/elements.h"
@@ -33,15 +34,19 @@ struct Blocks {
 };
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
 
-size_t lane_bytes(DType dtype) { return dtype == DType::f64 || dtype == DType::i64 ? 8 : 4; }
-DType result_dtype(const Contraction& task) { return task.wide ? DType::f32 : task.dtype; }
-// Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
+// The type in which factors are packed and sums kept: that of the result, but for what computes in
+// float32 and for narrow integers.
+DType lane_dtype(const Contraction& task) {
+  if (is_float(task.dtype)) return info(task.dtype).computed;
+  return task.dtype == DType::i64 ? DType::i64 : DType::i32;
+}
+// Whether sums are kept in the result's own memory, or in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
-  return size_of(result_dtype(task)) == lane_bytes(task.dtype) && task.result.column == 1;
+  return size_of(task.dtype) == size_of(lane_dtype(task)) && task.result.column == 1;
 }
 
 Blocks cut(const Contraction& task, int threads) {
-  const int64_t lanes = static_cast<int64_t>(most_tile_bytes / lane_bytes(task.dtype));
+  const int64_t lanes = static_cast<int64_t>(most_tile_bytes / size_of(lane_dtype(task)));
   const int64_t most_rows = 32 * most_tile_rows;
   const int64_t most_columns = 32 * lanes;
   const int64_t matrices = element_count(task.batch);
@@ -74,8 +79,8 @@ struct Scratch {
   size_t total() const { return rows + panel + tile + sums; }
 };
 Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
-  const int64_t lane = static_cast<int64_t>(lane_bytes(task.dtype));
-  // Rounding the rows up to a multiple of any tile height adds less than most_tile_rows.
+  const int64_t lane = static_cast<int64_t>(size_of(lane_dtype(task)));
+  // Any tile height divides less than one tile of rows more than the block.
   const int64_t rows = blocks.rows + most_tile_rows;
   return {rounded(rows * blocks.depth * lane), rounded(most_tile_bytes * blocks.depth),
           rounded(most_tile_rows * most_tile_bytes),
@@ -93,12 +98,11 @@ struct Lines {
   int64_t per_row = 0, in_row = 0, left = 0;
 
   Lines() = default;
-  template <class Element>
-  Lines(const Element* source, int64_t stride, int64_t depth_stride, int64_t width, int64_t depth) {
-    constexpr int64_t size = sizeof(Element);
+  Lines(const void* source, int64_t size, int64_t stride, int64_t depth_stride, int64_t width,
+        int64_t depth) {
     const bool deep = depth_stride == 1;
     if (!deep && stride != 1) return;
-    at = row = reinterpret_cast<const std::byte*>(source);
+    at = row = static_cast<const std::byte*>(source);
     along = (deep ? stride : depth_stride) * size;
     // An unaligned row covers one line more.
     const bool aligned =
@@ -222,13 +226,75 @@ template <class Lane, int vector_bytes, int width, class Element>
                                             packed + start * depth + k * width);
 }
 
+// What depends on the type of a factor, or of the result, alone.
+using Packer = void (*)(const void* source, int64_t stride, int64_t depth_stride, int64_t count,
+                        int64_t depth, void* packed);
+using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides* result,
+                         int64_t rows, int64_t columns, void* to);
+
 template <class Element, class Lane, int vector_bytes, int tile_rows>
+struct RowPacker {
+  [[gnu::always_inline]] static inline void run(const void* source, int64_t stride,
+                                                int64_t depth_stride, int64_t count, int64_t depth,
+                                                void* packed) {
+    pack<Lane, vector_bytes, tile_rows>(static_cast<const Element*>(source), stride, depth_stride,
+                                        count, depth, static_cast<Lane*>(packed));
+  }
+};
+template <class Element, class Lane, int vector_bytes>
+struct PanelPacker {
+  static constexpr int columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
+  [[gnu::always_inline]] static inline void run(const void* source, int64_t stride,
+                                                int64_t depth_stride, int64_t count, int64_t depth,
+                                                void* packed) {
+    pack_panel<Lane, vector_bytes, columns>(static_cast<const Element*>(source), stride,
+                                            depth_stride, count, depth, static_cast<Lane*>(packed));
+  }
+};
+template <class Result, class Lane>
+struct SumRounder {
+  [[gnu::always_inline]] static inline void run(const void* sums, int64_t sums_row,
+                                                const MatrixStrides* result, int64_t rows,
+                                                int64_t columns, void* to) {
+    const Lane* from = static_cast<const Lane*>(sums);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        static_cast<Result*>(to)[i * result->row + j * result->column] =
+            from_lane<Result>(from[i * sums_row + j]);
+  }
+};
+
+template <class Element, class Lane>
+Packer row_packer() {
+  return best_of<Packer>(run_avx512<RowPacker<Element, Lane, 64, 8>>,
+                         run_avx2<RowPacker<Element, Lane, 32, 6>>,
+                         run_baseline<RowPacker<Element, Lane, 16, 6>>);
+}
+template <class Element, class Lane>
+Packer panel_packer() {
+  return best_of<Packer>(run_avx512<PanelPacker<Element, Lane, 64>>,
+                         run_avx2<PanelPacker<Element, Lane, 32>>,
+                         run_baseline<PanelPacker<Element, Lane, 16>>);
+}
+template <class Result, class Lane>
+Rounder rounder() {
+  return best_of<Rounder>(run_avx512<SumRounder<Result, Lane>>, run_avx2<SumRounder<Result, Lane>>,
+                          run_baseline<SumRounder<Result, Lane>>);
+}
+
+struct Functions {
+  Packer rows, panel;
+  Rounder round;
+  int64_t a_bytes, b_bytes;  // of an element
+};
+
+template <class Lane, int vector_bytes, int tile_rows>
 struct Machine {
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
 
   // Block is what one packing of rows computes: an item for one range of K.
   struct Block {
-    const Element *a, *b;
+    const std::byte *a, *b;
     void* result;
     int64_t rows, columns, depth;
     bool first, last;  // of the item's ranges of K
@@ -237,6 +303,7 @@ struct Machine {
     const Contraction& task;
     const Blocks& blocks;
     const Scratch& sizes;
+    const Functions& functions;
     const void *a, *b;
     void* result;
     std::byte* scratch;
@@ -267,24 +334,30 @@ struct Machine {
       b += at * task.b.batch[axis];
       result += at * task.result.batch[axis];
     }
-    return {static_cast<const Element*>(job.a) + a,
-            static_cast<const Element*>(job.b) + b,
-            static_cast<std::byte*>(job.result) +
-                result * static_cast<int64_t>(size_of(result_dtype(task))),
-            std::min(blocks.rows, task.m - row),
-            std::min(blocks.columns, task.n - column),
-            std::min(blocks.depth, task.k - from),
-            from == 0 && !task.accumulate,
-            from + blocks.depth >= task.k};
+    return {
+        static_cast<const std::byte*>(job.a) + a * job.functions.a_bytes,
+        static_cast<const std::byte*>(job.b) + b * job.functions.b_bytes,
+        static_cast<std::byte*>(job.result) + result * static_cast<int64_t>(size_of(task.dtype)),
+        std::min(blocks.rows, task.m - row),
+        std::min(blocks.columns, task.n - column),
+        std::min(blocks.depth, task.k - from),
+        from == 0 && !task.accumulate,
+        from + blocks.depth >= task.k};
   }
 
   [[gnu::always_inline]] static inline Lines rows_of(const Job& job, const Block& block) {
-    return {block.a, job.task.a.row, job.task.a.column, block.rows, block.depth};
+    return {block.a,    job.functions.a_bytes, job.task.a.row, job.task.a.column, block.rows,
+            block.depth};
   }
   [[gnu::always_inline]] static inline Lines panel_of(const Job& job, const Block& block,
                                                       int64_t column) {
-    return {block.b + column * job.task.b.column, job.task.b.column, job.task.b.row,
-            std::min<int64_t>(tile_columns, block.columns - column), block.depth};
+    const int64_t bytes = job.functions.b_bytes;
+    return {block.b + column * job.task.b.column * bytes,
+            bytes,
+            job.task.b.column,
+            job.task.b.row,
+            std::min<int64_t>(tile_columns, block.columns - column),
+            block.depth};
   }
 
   // Accumulates one block and prefetches for `next`, the block that follows, or this one if it is
@@ -300,25 +373,24 @@ struct Machine {
     const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
     Lane* c = in_place ? static_cast<Lane*>(block.result)
                        : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
-    pack<Lane, vector_bytes, tile_rows>(block.a, task.a.row, task.a.column, block.rows, block.depth,
-                                        rows);
+    job.functions.rows(block.a, task.a.row, task.a.column, block.rows, block.depth, rows);
     Ahead ahead{.rows = rows_of(job, next)};
     for (int64_t j = 0; j < block.columns; j += tile_columns) {
       const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
-      pack_panel<Lane, vector_bytes, tile_columns>(block.b + j * task.b.column, task.b.column,
-                                                   task.b.row, columns, block.depth, panel);
+      job.functions.panel(block.b + j * task.b.column * job.functions.b_bytes, task.b.column,
+                          task.b.row, columns, block.depth, panel);
       ahead.panel =
           j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
       const int64_t tiles = ceil_div(block.rows, tile_rows);
-      const Lines tile(c + j, c_row, 1, tile_rows, tile_columns);
+      const Lines tile(c + j, sizeof(Lane), c_row, 1, tile_rows, tile_columns);
       const int64_t asks = std::max(tile.left, ceil_div(ahead.panel.left, tiles));
       ahead.every = std::max<int64_t>(4, block.depth / asks);
       for (int64_t i = 0; i < block.rows; i += tile_rows) {
         const Lane* a = rows + i * block.depth;
         Lane* target = c + i * c_row + j;
-        ahead.tile = i + tile_rows < block.rows
-                         ? Lines(target + tile_rows * c_row, c_row, 1, tile_rows, tile_columns)
-                         : Lines();
+        ahead.tile = i + tile_rows < block.rows ? Lines(target + tile_rows * c_row, sizeof(Lane),
+                                                        c_row, 1, tile_rows, tile_columns)
+                                                : Lines();
         const int64_t height = std::min<int64_t>(tile_rows, block.rows - i);
         if (!in_place || (columns == tile_columns && height == tile_rows)) {
           tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, block.depth,
@@ -336,22 +408,12 @@ struct Machine {
     }
   }
 
-  template <class Result>
-  [[gnu::always_inline]] static inline void round_sums(const Job& job, const Block& block) {
-    const Lane* sums = job.scratch_at(job.sizes.rows + job.sizes.panel + job.sizes.tile);
-    auto* result = static_cast<Result*>(block.result);
-    for (int64_t i = 0; i < block.rows; ++i)
-      for (int64_t j = 0; j < block.columns; ++j)
-        result[i * job.task.result.row + j * job.task.result.column] =
-            from_lane<Result>(sums[i * job.blocks.columns + j]);
-  }
-
   [[gnu::always_inline]] static inline void run(const Contraction* task, const Blocks* blocks,
-                                                const Scratch* sizes, const void* a, const void* b,
-                                                void* result, std::byte* scratch, int64_t begin,
-                                                int64_t end) {
+                                                const Scratch* sizes, const Functions* functions,
+                                                const void* a, const void* b, void* result,
+                                                std::byte* scratch, int64_t begin, int64_t end) {
     if (begin == end) return;
-    const Job job{*task, *blocks, *sizes, a, b, result, scratch};
+    const Job job{*task, *blocks, *sizes, *functions, a, b, result, scratch};
     const int64_t ranges = ceil_div(task->k, blocks->depth);
     begin *= ranges, end *= ranges;
     Block next = block_at(job, begin);
@@ -360,10 +422,8 @@ struct Machine {
       if (index + 1 < end) next = block_at(job, index + 1);
       accumulate(job, block, next);
       if (!block.last || sizes->sums == 0) continue;
-      if (task->wide)
-        round_sums<Lane>(job, block);
-      else
-        round_sums<Element>(job, block);
+      functions->round(job.scratch_at(sizes->rows + sizes->panel + sizes->tile), blocks->columns,
+                       &task->result, block.rows, block.columns, block.result);
     }
   }
 };
@@ -371,48 +431,76 @@ struct Machine {
 // ---- instruction sets
 // -----------------------------------------------------------------------------
 
-using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const void*, const void*,
-                        void*, std::byte*, int64_t, int64_t);
+using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const Functions*,
+                        const void*, const void*, void*, std::byte*, int64_t, int64_t);
 
-template <class Element, class Lane>
+template <class Lane>
 Runner best_runner() {
-  return best_of<Runner>(run_avx512<Machine<Element, Lane, 64, 8>>,
-                         run_avx2<Machine<Element, Lane, 32, 6>>,
-                         run_baseline<Machine<Element, Lane, 16, 6>>);
+  return best_of<Runner>(run_avx512<Machine<Lane, 64, 8>>, run_avx2<Machine<Lane, 32, 6>>,
+                         run_baseline<Machine<Lane, 16, 6>>);
 }
-
-Runner runner(DType dtype) {
-  switch (dtype) {
+Runner runner(DType lane) {
+  switch (lane) {
     case DType::f64:
-      return best_runner<double, double>();
+      return best_runner<double>();
     case DType::f32:
-      return best_runner<float, float>();
-    case DType::f16:
-      return best_runner<Half, float>();
-    case DType::bf16:
-      return best_runner<BFloat16, float>();
+      return best_runner<float>();
     case DType::i64:
-      return best_runner<uint64_t, uint64_t>();
-    case DType::i32:
-      return best_runner<uint32_t, uint32_t>();
-    case DType::i16:
-      return best_runner<int16_t, uint32_t>();
-    case DType::i8:
-      return best_runner<int8_t, uint32_t>();
-    case DType::u8:
-      return best_runner<uint8_t, uint32_t>();
+      return best_runner<uint64_t>();
     default:
-      return nullptr;
+      return best_runner<uint32_t>();
   }
 }
 
-// A result that is contiguous along m is computed as the transposed product, which is contiguous
-// along n.
+// Calls f(Element{}, Lane{}) for a type whose numbers lanes of `lane` hold; false where there is no
+// such pair.
+template <class F>
+bool with_lane(DType dtype, DType lane, F&& f) {
+  const auto narrow = [&](auto lane_zero) {
+    if (dtype == DType::i8) return f(int8_t{}, lane_zero), true;
+    if (dtype == DType::u8) return f(uint8_t{}, lane_zero), true;
+    return false;
+  };
+  if (lane == DType::f64) return dtype == DType::f64 && (f(double{}, double{}), true);
+  if (lane == DType::i64) return dtype == DType::i64 && (f(uint64_t{}, uint64_t{}), true);
+  if (lane == DType::i32) {
+    if (dtype == DType::i32) return f(uint32_t{}, uint32_t{}), true;
+    if (dtype == DType::i16) return f(int16_t{}, uint32_t{}), true;
+    return narrow(uint32_t{});
+  }
+  if (dtype == DType::f32) return f(float{}, float{}), true;
+  if (dtype == DType::f16) return f(Half{}, float{}), true;
+  if (dtype == DType::bf16) return f(BFloat16{}, float{}), true;
+  if (dtype == DType::f8_e4m3) return f(F8E4M3{}, float{}), true;
+  if (dtype == DType::f8_e5m2) return f(F8E5M2{}, float{}), true;
+  return narrow(float{});
+}
+
+std::optional<Functions> functions_of(const Contraction& task) {
+  const DType lane = lane_dtype(task);
+  Functions functions{.rows = nullptr,
+                      .panel = nullptr,
+                      .round = nullptr,
+                      .a_bytes = static_cast<int64_t>(size_of(task.a_dtype)),
+                      .b_bytes = static_cast<int64_t>(size_of(task.b_dtype))};
+  const bool known =
+      with_lane(task.a_dtype, lane,
+                [&]<class E, class L>(E, L) { functions.rows = row_packer<E, L>(); }) &&
+      with_lane(task.b_dtype, lane,
+                [&]<class E, class L>(E, L) { functions.panel = panel_packer<E, L>(); }) &&
+      !info(task.dtype).stored_only && with_lane(task.dtype, lane, [&]<class E, class L>(E, L) {
+        if constexpr (!is_f8<E>) functions.round = rounder<E, L>();
+      });
+  return known && functions.round != nullptr ? std::optional(functions) : std::nullopt;
+}
+
+// A result whose rows are dense is computed as the transposed product, whose columns are.
 Contraction dense_columns(Contraction task, bool& swapped) {
   swapped = task.result.column != 1 && task.result.row == 1;
   if (!swapped) return task;
   std::swap(task.m, task.n);
   std::swap(task.a, task.b);
+  std::swap(task.a_dtype, task.b_dtype);
   for (MatrixStrides* strides : {&task.a, &task.b, &task.result})
     std::swap(strides->row, strides->column);
   return task;
@@ -425,7 +513,7 @@ void fill_zeros(const Contraction& task, void* result) {
     int64_t rest = index / task.n / task.m;
     for (int axis = task.batch.size() - 1; axis >= 0; --axis, rest /= task.batch[axis + 1])
       at += rest % task.batch[axis] * task.result.batch[axis];
-    store(result, result_dtype(task), at, 0);
+    store(result, task.dtype, at, 0);
   }
 }
 
@@ -434,7 +522,7 @@ bool is_empty(const Contraction& task) {
 }
 }  // namespace
 
-bool contracts(DType dtype) { return dtype != DType::boolean; }
+bool contracts(const Contraction& task) { return functions_of(task).has_value(); }
 bool accumulates(const Contraction& task) {
   bool swapped = false;
   return sums_in_place(dense_columns(task, swapped));
@@ -460,12 +548,14 @@ void contract(const Contraction& given, const void* a, const void* b, void* resu
   if (swapped) std::swap(a, b);
   const Blocks blocks = cut(task, threads);
   const Scratch sizes = scratch_of(task, blocks);
-  const Runner run = runner(task.dtype);
-  WEFT_ASSERT(run != nullptr, "no matrix product of {}", name(task.dtype));
+  const Runner run = runner(lane_dtype(task));
+  const std::optional<Functions> functions = functions_of(task);
+  WEFT_ASSERT(functions.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
+              name(task.b_dtype), name(task.dtype));
   const int64_t parts = std::min<int64_t>(threads, blocks.items);
   parallel_for(parts, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part)
-      run(&task, &blocks, &sizes, a, b, result,
+      run(&task, &blocks, &sizes, &*functions, a, b, result,
           static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * sizes.total(),
           blocks.items * part / parts, blocks.items * (part + 1) / parts);
   });

@@ -21,9 +21,10 @@ size_t contraction_workspace(const Contraction& task, int threads);
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
               int threads);
 
-// Returns whether contract() supports the type (every number; not bool).
-bool contracts(DType dtype);
-// Returns whether the result can hold the sums, so that a product can accumulate into it.
+// Whether contract() has a kernel for these types: numbers of one type, or of two whose numbers are
+// all among those that it computes with (float32, or integers of 32 bits).
+bool contracts(const Contraction& task);
+// Whether the result can hold the sums, so that more can be added to them.
 bool accumulates(const Contraction& task);
 
 }  // namespace weft::cpu

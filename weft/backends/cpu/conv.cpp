@@ -87,7 +87,8 @@ std::optional<Contraction> as_product(const Convolution& conv) {
     return std::nullopt;
   const int64_t elements = conv.batch * conv.in[0] * conv.in[1];
   const int64_t channels = conv.channels, outputs = conv.outputs;
-  Contraction task{.dtype = conv.dtype, .wide = conv.wide};
+  Contraction task{
+      .a_dtype = conv.dtype, .b_dtype = conv.dtype, .dtype = conv.wide ? DType::f32 : conv.dtype};
   const MatrixStrides x{{}, channels, 1}, y{{}, outputs, 1}, weight{{}, channels, 1};
   switch (conv.kind) {
     case Convolution::Kind::forward:
@@ -185,7 +186,7 @@ KernelChoice winograd_choice(const Node& node, const Convolution& conv) {
 
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement>) {
   const Convolution conv = convolution_of(node);
-  if (!contracts(conv.dtype)) return std::nullopt;
+  if (!contracts(Contraction{conv.dtype, conv.dtype, conv.dtype})) return std::nullopt;
   if (auto product = as_product(conv); product && better_as_product(conv))
     return laid_out(node, choose_product(*product));
   if (winograd_pays(conv)) return winograd_choice(node, conv);
@@ -196,7 +197,7 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
 std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement>) {
   const Convolution conv = convolution_of(node);
   std::vector<KernelChoice> all;
-  if (!contracts(conv.dtype)) return all;
+  if (!contracts(Contraction{conv.dtype, conv.dtype, conv.dtype})) return all;
   if (auto choice = library_choice(node, conv)) all.push_back(std::move(*choice));
   if (winograd_can(conv)) all.push_back(winograd_choice(node, conv));
   if (auto product = as_product(conv))

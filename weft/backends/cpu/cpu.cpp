@@ -5,6 +5,8 @@
 #include <mutex>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/selection.h"
 #include "weft/base/logging.h"
@@ -31,6 +33,7 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
   std::string text(node.op->name);
   auto append = [&](const Attr& attr) {
     if (const auto* number = std::get_if<int64_t>(&attr)) text += std::to_string(*number);
+    if (const auto* real = std::get_if<double>(&attr)) text += fmt::format("{}", *real);
     if (const auto* dims = std::get_if<Dims>(&attr)) text += to_string(*dims);
     if (const auto* word = std::get_if<std::string>(&attr)) text += *word;
   };

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -13,8 +14,19 @@
 
 namespace weft::cpu {
 
+// Numbers of the 8-bit floats, which are only read.
+struct F8E4M3 {
+  uint8_t bits;
+};
+struct F8E5M2 {
+  uint8_t bits;
+};
+
 template <class T>
-inline constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+inline constexpr bool is_f8 = std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2>;
+template <class T>
+inline constexpr bool is_narrow =
+    is_f8<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 [[gnu::always_inline]] inline float widen(BFloat16 value) {
   return std::bit_cast<float>(uint32_t{value.bits} << 16);
@@ -23,7 +35,18 @@ inline constexpr bool is_narrow = std::is_same_v<T, Half> || std::is_same_v<T, B
   return static_cast<float>(std::bit_cast<_Float16>(value));
 }
 
-// Converts an element to a lane: float for 16-bit floats.
+// The upper half of a float16.
+[[gnu::always_inline]] inline float widen(F8E5M2 value) {
+  return widen(Half{static_cast<uint16_t>(value.bits << 8)});
+}
+// A float16 of the same fraction and exponent field, whose bias is greater by 8.
+[[gnu::always_inline]] inline float widen(F8E4M3 value) {
+  const int magnitude = value.bits & 0x7f, sign = value.bits & 0x80;
+  const float scaled = widen(Half{static_cast<uint16_t>(sign << 8 | magnitude << 7)}) * 256;
+  return magnitude == 0x7f ? std::numeric_limits<float>::quiet_NaN() : scaled;
+}
+
+// The element as a lane: float for 16-bit floats.
 template <class Lane, class Element>
 [[gnu::always_inline]] inline Lane to_lane(Element value) {
   if constexpr (is_narrow<Element>)

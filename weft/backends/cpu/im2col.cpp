@@ -171,31 +171,26 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
   };
   const int64_t rows = images * sizes.pixels;
   const DType dtype = window_dtype(conv);
+  Contraction task{.a_dtype = dtype,
+                   .b_dtype = dtype,
+                   .dtype = conv.wide ? DType::f32 : dtype,
+                   .batch = {conv.groups}};
   switch (conv.kind) {
     case Convolution::Kind::forward:
-      return {dtype,       conv.wide, {conv.groups}, rows, sizes.group_outputs,
-              sizes.depth, windows,   weight,        y};
+      task.m = rows, task.n = sizes.group_outputs, task.k = sizes.depth;
+      task.a = windows, task.b = weight, task.result = y;
+      break;
     case Convolution::Kind::input_gradient:
-      return {dtype,
-              false,
-              {conv.groups},
-              rows,
-              sizes.depth,
-              sizes.group_outputs,
-              y,
-              transposed(weight),
-              windows};
-    default:
-      return {dtype,
-              conv.wide,
-              {conv.groups},
-              sizes.depth,
-              sizes.group_outputs,
-              rows,
-              transposed(windows),
-              y,
-              weight};
+      task.dtype = dtype;
+      task.m = rows, task.n = sizes.depth, task.k = sizes.group_outputs;
+      task.a = y, task.b = transposed(weight), task.result = windows;
+      break;
+    case Convolution::Kind::weight_gradient:
+      task.m = sizes.depth, task.n = sizes.group_outputs, task.k = rows;
+      task.a = transposed(windows), task.b = y, task.result = weight;
+      break;
   }
+  return task;
 }
 
 size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {

@@ -5,6 +5,7 @@ namespace weft::cpu {
 const Family* find_family(std::string_view op) {
   static constexpr Family families[] = {
       {"matmul", choose_matmul, matmul_alternatives, compile_matmul},
+      {"matmul_mixed", choose_matmul_mixed, nullptr, compile_matmul},
       {"matmul_add", choose_matmul_add, matmul_add_alternatives, compile_matmul_add},
       {"conv", choose_conv, conv_alternatives, compile_conv},
       {"conv_input_gradient", choose_conv, conv_alternatives, compile_conv},
@@ -17,6 +18,7 @@ const Family* find_family(std::string_view op) {
       {"attention_gradient", choose_attention, nullptr, compile_attention},
       {"scatter_add", choose_scatter_add, nullptr, compile_scatter_add},
       {"first_position", choose_first_position, nullptr, compile_first_position},
+      {"update_at", choose_update_at, nullptr, compile_update_at},
       {"argsort", choose_argsort, nullptr, compile_argsort},
   };
   for (const Family& family : families)

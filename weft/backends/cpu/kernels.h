@@ -31,6 +31,8 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Step& step);
+std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
+                                                std::span<const Placement> operands);
 std::optional<KernelChoice> choose_matmul_add(const Node& node,
                                               std::span<const Placement> operands);
 std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
@@ -49,6 +51,8 @@ std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
 std::optional<KernelChoice> choose_first_position(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_first_position(const Step& step);
+std::optional<KernelChoice> choose_update_at(const Node& node, std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_update_at(const Step& step);
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_argsort(const Step& step);
 
@@ -60,5 +64,8 @@ bool is_product(std::string_view kernel);  // one of their names
 // Compiles the kernel that `step` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Step& step);
+
+// Copies on all threads.
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace weft::cpu

@@ -1,13 +1,11 @@
 // Matrix products use oneDNN where it accepts the strides of the operands and is fast there, else
 // the contraction of contraction.h, which accepts any strides.
 #include <algorithm>
-#include <cstring>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/base/parallel.h"
-#include "weft/base/rounding.h"
 
 namespace weft::cpu {
 namespace {
@@ -35,10 +33,9 @@ onednn::Tensor tensor_of(const Contraction& task, DType dtype, const MatrixStrid
 
 onednn::Problem problem_of(const Contraction& task) {
   onednn::Problem problem;
-  problem.a = tensor_of(task, task.dtype, task.a, task.m, task.k);
-  problem.b = tensor_of(task, task.dtype, task.b, task.k, task.n);
-  problem.result =
-      tensor_of(task, task.wide ? DType::f32 : task.dtype, task.result, task.m, task.n);
+  problem.a = tensor_of(task, task.a_dtype, task.a, task.m, task.k);
+  problem.b = tensor_of(task, task.b_dtype, task.b, task.k, task.n);
+  problem.result = tensor_of(task, task.dtype, task.result, task.m, task.n);
   return problem;
 }
 
@@ -51,7 +48,8 @@ onednn::Problem problem_of(const Contraction& task) {
 enum class Route { as_it_lies, pack_b, contraction };
 Route route_of(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
-  if (task.dtype != DType::f32) {
+  if (task.a_dtype != task.b_dtype) return Route::contraction;
+  if (task.a_dtype != DType::f32) {
     const bool tall = task.batch.empty() && task.m >= 4096 && task.m >= 8 * task.k;
     return tall && task.a.column == 1 && task.b.column == 1 ? Route::pack_b : Route::as_it_lies;
   }
@@ -77,7 +75,8 @@ std::string_view name_of(Route route) {
 
 // Returns oneDNN's primitive for a route that is not the contraction, if it has one.
 std::optional<onednn::Primitive> library_primitive(const Contraction& task, Route route) {
-  if (is_empty(task) || !onednn::supports(task.dtype)) return std::nullopt;
+  if (is_empty(task) || task.a_dtype != task.b_dtype || !onednn::supports(task.a_dtype))
+    return std::nullopt;
   onednn::Problem problem = problem_of(task);
   problem.accumulate = task.accumulate;
   for (const onednn::Tensor* tensor : {&problem.a, &problem.b, &problem.result})
@@ -174,7 +173,7 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
         lie[i] = dense_strides(shape, made.operand_order[static_cast<size_t>(i)]);
       }
       if (!pays) continue;
-      made.task = simplest(node.type, node.inputs[0].type(), lie[0], node.inputs[1].shape(), lie[1],
+      made.task = simplest(node.type, node.inputs[0].type(), lie[0], node.inputs[1].type(), lie[1],
                            row_major_strides(node.type.shape));
       tasks.push_back(std::move(made));
     }
@@ -212,12 +211,13 @@ std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bou
 namespace {
 // Returns the product with the copies that pay.
 std::optional<Copied> best_lie(const Node& node, std::span<const Placement> operands) {
-  if (!contracts(node.inputs[0].dtype())) return std::nullopt;
   const Dims strides[2] = {operands[0].strides, operands[1].strides};
-  Copied as_it_lies{simplest(node.type, node.inputs[0].type(), strides[0], node.inputs[1].shape(),
+  Copied as_it_lies{simplest(node.type, node.inputs[0].type(), strides[0], node.inputs[1].type(),
                              strides[1], row_major_strides(node.type.shape)),
                     {}};
   const Contraction& task = as_it_lies.task;
+  if (!contracts(task)) return std::nullopt;
+  if (task.a_dtype != task.b_dtype) return as_it_lies;
   // One large product in place of many small ones is worth a copy, as are matrix instructions.
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))
@@ -237,6 +237,14 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
   KernelChoice choice = choose_product(best->task);
   choice.operand_order = std::move(best->operand_order);
   return choice;
+}
+
+// A narrow factor is read as it is stored, and packed in the type that is computed with. In
+// bfloat16, where the library has matrix instructions, it is converted first.
+std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
+                                                std::span<const Placement> operands) {
+  if (node.type.dtype == DType::bf16) return std::nullopt;
+  return choose_matmul(node, operands);
 }
 
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
@@ -281,14 +289,7 @@ class AddingMatmul : public Kernel {
   void run(void* const* operands, void* const* results, void* workspace) const override {
     const std::byte* from = so_far_.in(operands);
     std::byte* to = result_.out(results);
-    const auto bytes = static_cast<int64_t>(result_.type.bytes());
-    constexpr int64_t block = 1 << 20;
-    if (from != to)
-      parallel_for(ceil_div(bytes, block), [&](int64_t begin, int64_t end) {
-        const int64_t until = std::min(bytes, end * block);
-        std::memcpy(to + begin * block, from + begin * block,
-                    static_cast<size_t>(until - begin * block));
-      });
+    if (from != to) copy_bytes(to, from, result_.type.bytes());
     product_->run(operands, results, workspace);
   }
 
@@ -312,7 +313,7 @@ std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
 std::unique_ptr<Kernel> compile_matmul_add(const Step& step) {
   const std::vector<Bound> inputs = bind_inputs(step);
   const Bound result = bind_result(step);
-  Contraction task = simplest(result.type, inputs[1].type, inputs[1].strides, inputs[2].type.shape,
+  Contraction task = simplest(result.type, inputs[1].type, inputs[1].strides, inputs[2].type,
                               inputs[2].strides, result.strides);
   task.accumulate = true;
   return std::make_unique<AddingMatmul>(compile_product(task, {inputs[1], inputs[2]}, step),
@@ -322,8 +323,8 @@ std::unique_ptr<Kernel> compile_matmul_add(const Step& step) {
 std::unique_ptr<Kernel> compile_matmul(const Step& step) {
   const std::vector<Bound> inputs = bind_inputs(step);
   const Bound result = bind_result(step);
-  const Contraction task = simplest(result.type, inputs[0].type, inputs[0].strides,
-                                    inputs[1].type.shape, inputs[1].strides, result.strides);
+  const Contraction task = simplest(result.type, inputs[0].type, inputs[0].strides, inputs[1].type,
+                                    inputs[1].strides, result.strides);
   return compile_product(task, inputs, step);
 }
 }  // namespace weft::cpu

@@ -143,7 +143,7 @@ void check_alignment(const std::optional<Bound>& bound, const Step& step) {
 // computes. Returns the bytes at the end of the workspace for a converted or padded copy of another
 // bias, which has `count` elements; 0: the bias is usable in place.
 size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task, int64_t count) {
-  const DType result = task.wide ? DType::f32 : task.dtype;
+  const DType result = task.dtype;
   const bool as_it_is = bias == result && count == task.n && suits_epilogue(byte_offset);
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
@@ -210,7 +210,7 @@ class Product : public Kernel {
     size_t workspace = step.workspace - workspace_slack;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
-    const DType sums = task.wide ? DType::f32 : task.dtype;
+    const DType sums = task.dtype;
     const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;
     Handle matmul = nullptr;
     api_.check(api_.make_matmul(&matmul, compute, wide_ ? r_64f : r_32f),
@@ -218,8 +218,8 @@ class Product : public Kernel {
     matmul_ = {matmul, api_.free_matmul};
     set_matmul(transpose_a, int32_t{gemm.b.transposed});
     set_matmul(transpose_b, int32_t{gemm.a.transposed});
-    layouts_[0] = layout(gemm.b, task.dtype, gemm.batches);
-    layouts_[1] = layout(gemm.a, task.dtype, gemm.batches);
+    layouts_[0] = layout(gemm.b, task.b_dtype, gemm.batches);
+    layouts_[1] = layout(gemm.a, task.a_dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
     if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
     // Not yet real addresses: heuristics derive the operands' alignment from these attributes.
@@ -253,7 +253,7 @@ class Product : public Kernel {
         alignments, workspace);
     std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
-        api_.version(), name_of(step_), name(task.dtype), name(sums), gemm.batches, task.m, task.n,
+        api_.version(), name_of(step_), name(task.a_dtype), name(sums), gemm.batches, task.m, task.n,
         task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
         gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     // An algorithm's vector width depends on the alignment that the heuristics were given.
@@ -408,7 +408,7 @@ std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placemen
 // is used only for 16-bit types, whose rounding hides the difference.
 bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
   return epilogue.function == nullptr ||
-         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 && !task.wide &&
+         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 &&
           task.n % aux_alignment == 0);
 }
 

@@ -213,7 +213,7 @@ class ClBlast : public gpu::Provider {
                                      std::span<const Placement> operands) const override {
     if (node.type.dtype != DType::f32) return std::nullopt;
     std::optional<GemmChoice> known = choose_gemm(node, operands);
-    if (!known || known->task.wide) return std::nullopt;
+    if (!known || known->task.dtype != known->task.a_dtype) return std::nullopt;
     known->choice.kernel = "clblast:" + std::string(node.op->name);
     known->choice.workspace = workspace_bytes(known->task);
     return known->choice;

@@ -1,0 +1,162 @@
+// Numbers of few bits: integers of four, two in a byte, and scales for blocks of neighbours.
+#include <algorithm>
+
+#include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
+
+namespace weft {
+namespace {
+constexpr int64_t half = 16;  // what a nibble counts to
+
+Type unpacked_type(std::span<const Value> inputs, const Attrs&) {
+  const Type& packed = inputs[0].type();
+  WEFT_CHECK(info(packed.dtype).numbers == 2 && !packed.shape.empty(),
+             "[unpack] x must be i4x2, with an axis. Got {}.", to_string(packed));
+  Shape shape = packed.shape;
+  shape[shape.size() - 1] *= 2;
+  return {DType::i8, shape};
+}
+
+// Two's complement of four bits.
+Value with_sign(const Value& nibble) { return remainder(nibble + half / 2, half) - half / 2; }
+
+const OpDef& unpack_def = define({
+    .name = "unpack",
+    .doc = "x[.., M] of i4x2 -> [.., 2 M] of i8, the low half of each byte first",
+    .infer = unpacked_type,
+    .decompose = [](const Node& node) -> Value {
+      const Value& x = node.inputs[0];
+      Shape pairs = x.shape();
+      pairs.push_back(2);
+      const Value bytes = cast(broadcast_to(unsqueeze(cast(x, DType::u8), -1), pairs), DType::i32);
+      const Value is_high = iota(pairs, pairs.size() - 1, DType::i32) > 0;
+      const Value nibbles = select(is_high, floor_divide(bytes, half), remainder(bytes, half));
+      return reshape(cast(with_sign(nibbles), DType::i8), node.type.shape);
+    },
+    .test = {.floats = false, .stored = true, .no_gradient = "yields integers"},
+});
+
+const OpDef& pack_def = define({
+    .name = "pack",
+    .doc = "x[.., 2 M] of i8 -> [.., M] of i4x2, saturating",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      Type type = inputs[0].type();
+      WEFT_CHECK(type.dtype == DType::i8 && !type.shape.empty() && inputs[0].dim(-1) % 2 == 0,
+                 "[pack] x must be i8, with a last axis of even extent. Got {}.", to_string(type));
+      type.shape[type.shape.size() - 1] /= 2;
+      return {DType::i4x2, type.shape};
+    },
+    .decompose = [](const Node& node) -> Value {
+      const Value x = cast(clamp(node.inputs[0], -half / 2, half / 2 - 1), DType::i32);
+      const auto every_other = [&](int64_t from) {
+        return remainder(slice(x, -1, from, x.dim(-1), 2), half);
+      };
+      const Value bytes = every_other(0) + every_other(1) * half;
+      return cast(cast(bytes, DType::u8), DType::i4x2);
+    },
+    .test = {.low = -12, .high = 12, .floats = false, .no_gradient = "yields integers"},
+});
+
+// What a packed value holds, one number an element.
+Value numbers_of(const Value& x) { return info(x.dtype()).numbers > 1 ? unpack(x) : x; }
+Shape shape_of_numbers(const Type& type) {
+  Shape shape = type.shape;
+  if (!shape.empty()) shape[shape.size() - 1] *= info(type.dtype).numbers;
+  return shape;
+}
+
+// Each number of `x` for the block of `shape` that it belongs to.
+Value for_blocks(Value x, const Shape& shape) {
+  for (int axis = 0; axis < shape.size(); ++axis)
+    if (x.dim(axis) != shape[axis]) x = repeat(x, shape[axis] / x.dim(axis), axis);
+  return x;
+}
+void check_blocks(const Value& blocks, const Shape& shape, std::string_view what) {
+  bool divides = blocks.rank() == shape.size();
+  for (int axis = 0; divides && axis < shape.size(); ++axis) {
+    const int64_t extent = blocks.dim(axis);
+    divides = extent == shape[axis] || (extent > 0 && shape[axis] % extent == 0);
+  }
+  WEFT_CHECK(divides,
+             "[dequantize] each extent of {} must divide that of the numbers. Got {} for {}.", what,
+             to_string(blocks.shape()), to_string(shape));
+}
+
+const OpDef& dequantize_def = define({
+    .name = "dequantize",
+    .arity = -1,
+    .doc = "(x - zero) scale, by blocks, in the type of the scale",
+    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+      const Value &x = inputs[0], &scale = inputs[1];
+      const bool known = info(x.dtype()).bits == 8 && x.dtype() != DType::boolean;
+      WEFT_CHECK(known, "[dequantize] x must be i8, u8, an 8-bit float or i4x2. Got {}.",
+                 name(x.dtype()));
+      WEFT_CHECK(is_float(scale.dtype()) && !info(scale.dtype()).stored_only,
+                 "[dequantize] the scale must be f64, f32, bf16 or f16. Got {}.",
+                 name(scale.dtype()));
+      const Shape shape = shape_of_numbers(x.type());
+      check_blocks(scale, shape, "the scale");
+      if (inputs.size() > 2) check_blocks(inputs[2], shape, "the zero");
+      return {scale.dtype(), shape};
+    },
+    .decompose = [](const Node& node) -> Value {
+      const Shape& shape = node.type.shape;
+      const Value scale = for_blocks(widen(node.inputs[1]), shape);
+      Value x = cast(numbers_of(node.inputs[0]), scale.dtype());
+      if (node.inputs.size() > 2) x = x - for_blocks(cast(node.inputs[2], scale.dtype()), shape);
+      return narrow_to(x * scale, node.type.dtype);
+    },
+    .test = {.integers = true, .stored = true},
+});
+
+// The greatest magnitude that a type holds on both sides of 0.
+double greatest(DType dtype) {
+  if (info(dtype).numbers > 1) return half / 2 - 1;
+  if (!is_float(dtype)) return 127;
+  return std::abs(from_bits(to_bits(-1e30, info(dtype).format), info(dtype).format));
+}
+}  // namespace
+
+Value unpack(Arg x) {
+  CallSite here(x.where);
+  return make_node(unpack_def, {to_value(x, {})});
+}
+Value pack(Arg x) {
+  CallSite here(x.where);
+  return make_node(pack_def, {to_value(x, {})});
+}
+
+Value dequantize(Arg x, Arg scale, const Value& zero) {
+  CallSite here(x.where);
+  std::vector<Value> inputs{to_value(x, {}), to_value(scale, {})};
+  if (zero.defined()) inputs.push_back(zero);
+  return make_node(dequantize_def, std::move(inputs));
+}
+
+Quantized quantize(Arg x, DType dtype, int64_t block) {
+  CallSite here(x.where);
+  const Value value = to_value(x, {});
+  const bool known = dtype == DType::i8 || info(dtype).stored_only;
+  WEFT_CHECK(known, "[quantize] numbers are of i8, i4x2, f8_e4m3 or f8_e5m2. Got {}.", name(dtype));
+  WEFT_CHECK(is_float(value.dtype()) && !info(value.dtype()).stored_only && value.rank() > 0,
+             "[quantize] x must be f64, f32, bf16 or f16, with an axis. Got {}.",
+             to_string(value.type()));
+  const int64_t extent = value.dim(-1);
+  if (block == 0) block = std::max<int64_t>(extent, 1);
+  WEFT_CHECK(block > 0 && extent % block == 0,
+             "[quantize] a block must divide the last axis. Got blocks of {} for {}.", block,
+             to_string(value.shape()));
+  Shape blocks = value.shape(), scales = value.shape();
+  blocks[blocks.size() - 1] = extent / block;
+  scales[scales.size() - 1] = extent / block;
+  blocks.push_back(block);
+  const Value wide = widen(value);
+  const Value largest = reshape(max(abs(reshape(wide, blocks)), {.axes = {-1}}), scales);
+  const Value scale = narrow_to(select(largest > 0, largest / greatest(dtype), 1), value.dtype());
+  const Value numbers = wide / for_blocks(widen(scale), value.shape());
+  if (is_float(dtype)) return {cast(numbers, dtype), scale};
+  const double limit = greatest(dtype);
+  const Value whole = cast(clamp(round(numbers), -limit, limit), DType::i8);
+  return {info(dtype).numbers > 1 ? pack(whole) : whole, scale};
+}
+}  // namespace weft
