@@ -112,5 +112,5 @@ TEST_CASE("devices are listed with their driver, and without float64 where they 
     weft::testing::skipped("there is no OpenCL device");
     return;
   }
-  CHECK(without.out.find("float64 by integers") != std::string::npos);
+  CHECK(without.out.find("float64 emulated with integers") != std::string::npos);
 }

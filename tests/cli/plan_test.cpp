@@ -101,7 +101,7 @@ TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
 TEST_CASE("what --on and --tokens cannot mean is refused") {
   Asked place;
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
-      {{"--on", "h100x8"}, "--on h100x8: a run takes one device. Hint: --on h100."},
+      {{"--on", "h100x8"}, "--on h100x8: a run uses one device. Hint: --on h100."},
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
       {{"--on", "h100,cpu,H100"}, "--on names H100 more than once."},
       {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
@@ -109,7 +109,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
       {{"--on", "cpu", "--train.device", "cuda"}, "--on and --train.device both say what to plan"},
       {{"--device", "cuda:h100"}, "--device cuda:h100 names a GPU to plan for. Hint: --on h100."},
       {{"--train.device=cuda:H200"}, "--train.device cuda:H200 names a GPU to plan for."},
-      {{"--on", "h100,a100", "--explain"}, "are of one plan. Got --on h100,a100."},
+      {{"--on", "h100,a100", "--explain"}, "describe one plan. Got --on h100,a100."},
       {{"--tokens", "many"}, "--tokens is a count such as 300M or 1B. Got 'many'."},
   };
   for (const auto& [flags, message] : mistakes) {

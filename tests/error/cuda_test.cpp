@@ -744,7 +744,7 @@ TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML
   CHECK(listed(one_hidden)[0]["device"] == "cuda:0");
   CHECK(listed(one_hidden)[1]["device"].is_null());
   const std::string shown = place.run({"devices"}, one_hidden).out;
-  CHECK(has(shown, "from CUDA, as CUDA_VISIBLE_DEVICES may say"));
+  CHECK(has(shown, "from CUDA, probably by CUDA_VISIBLE_DEVICES"));
   CHECK(has(shown, "cuda:0 "));
   CHECK(!has(shown, "cuda:1 "));
 }

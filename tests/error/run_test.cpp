@@ -131,7 +131,7 @@ TEST_CASE("a folder that is no run does not go on as one") {
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "link", "--resume"}), usage,
                    "runs/link is no run") == "");
   CHECK(fails_with(place.weft({"train", "runs/tiny"}), usage,
-                   "runs/tiny is a run. Hint: runs/tiny --resume goes on with it.") == "");
+                   "runs/tiny is a run. Hint: runs/tiny --resume continues it.") == "");
 }
 
 TEST_CASE("what a killed start left is overwritten") {
@@ -414,9 +414,10 @@ TEST_CASE("one run that cannot be read hides no others") {
   CHECK(outcome.code == 0);
   CHECK(outcome.out.find("tiny") != std::string::npos);
   CHECK(outcome.err.find("weft: warning: cannot open runs/zz/log.jsonl: Too many levels of "
-                         "symbolic links. This run is left out.\n") != std::string::npos);
-  CHECK(outcome.err.find("weft: warning: runs/other/log.jsonl: loss is missing. This run is "
-                         "left out.\n") != std::string::npos);
+                         "symbolic links. This run is skipped.\n") != std::string::npos);
+  CHECK(outcome.err.find(
+            "weft: warning: runs/other/log.jsonl: loss is missing. This run is skipped.\n") !=
+        std::string::npos);
   CHECK(std::ranges::count(outcome.err, '\n') == 2);
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"profile", "mlp", "--precision", "fp64"},
        "--precision of a workload is fp32, bf16-mixed or fp16-mixed. Got 'fp64'."},
       {{"profile", "softmax", "--precision", "bf16-mixed"},
-       "has no model: it runs in fp32, and with the memory it needs."},
+       "has no model: --precision and memory limits do not apply to it."},
       {{"profile", "--length", "9", "--data.digits", "1"}, "--length is for workloads."},
       {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, addition."},
       {{"list", "modles"}, "weft list knows models, layers"},
@@ -87,7 +87,7 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"plan", "--model.name", "gpt", "--data.dataset", "addition", "--tokens", "1B",
         "--train.epochs", "5"},
        "--tokens and --train.epochs both set how long the run is."},
-      {{"runs", "compare", "one"}, "weft runs compare: RUN is needed 2 times or more."},
+      {{"runs", "compare", "one"}, "weft runs compare: RUN must be given at least 2 times."},
       {{"plan", "--steps", "99999999999999999999"},
        "train.steps must be at most 9000000000000000. Got '99999999999999999999'."},
       {{"plan", "--steps", "9000000000000000000K"}, "train.steps must be at most 9000"},
@@ -129,7 +129,7 @@ TEST_CASE("two outputs that are one file behind a link that leads nowhere yet ar
   std::filesystem::create_symlink("same", place.path("link"));
   const Outcome outcome =
       place.weft({"plan", "tiny.yaml", "--dot", "same", "--memory-svg", "link"});
-  CHECK(fails_with(outcome, 2, "--dot and --memory-svg name one file: link.") == "");
+  CHECK(fails_with(outcome, 2, "--dot and --memory-svg name the same file: link.") == "");
   CHECK(!std::filesystem::exists(place.path("same")));
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("an output that is an input is refused, and nothing is changed") {
            {{"bench", "mlp", "--weights", "texts/all.txt", "--write-weights", "texts/all.txt"},
             "--write-weights texts/all.txt would replace what --weights reads."},
            {{"plan", "letters", "--dot", "new", "--memory-svg", "./new"},
-            "--dot and --memory-svg name one file: ./new."}})
+            "--dot and --memory-svg name the same file: ./new."}})
     CHECK(fails_with(place.weft(arguments), 2, message) == "");
   CHECK(place.read("recipes/letters.yaml") == recipe);
   CHECK(place.read("texts/all.txt") == text);

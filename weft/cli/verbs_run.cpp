@@ -68,10 +68,10 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
   if (machine.known() || library(device).on_host()) return;
   remark("note",
          machine.name.empty()
-             ? fmt::format("no times: device {} is not here. Hint: --on h200 plans for a GPU "
-                           "that is not here (weft list gpus).",
+             ? fmt::format("no time estimates: this machine has no device {}. Hint: --on h200 "
+                           "plans for a GPU that is not here (weft list gpus).",
                            device)
-             : fmt::format("no times: the peaks of {} are not known.", machine.name));
+             : fmt::format("no time estimates: the peaks of {} are not known.", machine.name));
 }
 
 // Prints the table of a refusal before its line.
@@ -97,7 +97,8 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   if (devices.size() > 1) {
     if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
       throw Error(ErrorKind::usage,
-                  "--explain, --dot and --memory-svg are of one plan. Got --on {}.", arguments.on);
+                  "--explain, --dot and --memory-svg describe one plan. Got --on {}.",
+                  arguments.on);
     const PlansOn plans = plans_on(recipe, devices, arguments.as_json);
     if (arguments.as_json)
       line(plans.text);
@@ -160,7 +161,7 @@ void add_plan(Program& program) {
   Verb& verb = program.root.add(
       {.name = "plan",
        .group = "Runs",
-       .doc = "What a run needs, before it starts: memory, work, time.",
+       .doc = "Shows what a run needs before it starts: memory, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
@@ -175,28 +176,28 @@ void add_plan(Program& program) {
                    .target = &arguments->recipe},
                   {.flag = "--depth",
                    .type = "N",
-                   .doc = "names of a module's path in the table",
+                   .doc = "levels of module names in the table",
                    .target = &arguments->depth,
                    .range = {{1, 16}}},
                   {.flag = "--dot",
                    .type = "FILE",
-                   .doc = "write the graphs of its steps, for Graphviz",
+                   .doc = "write the graph of each step (Graphviz)",
                    .target = &arguments->dot,
                    .written = true},
                   {.flag = "--on",
                    .type = "GPU,...",
-                   .doc = "plan for these (weft list gpus), or cpu; several: one table",
+                   .doc = "GPUs to plan for (weft list gpus), or cpu; several give one table",
                    .target = &arguments->on},
                   {.flag = "--tokens",
                    .type = "N",
-                   .doc = "updates until so many tokens were seen: 300M, 1B",
+                   .doc = "train on this many tokens: 300M, 1B",
                    .target = &arguments->tokens},
                   {.flag = "--explain",
                    .doc = "what each pass saved, what is stored between kernels, and why",
                    .target = &arguments->explain},
                   {.flag = "--memory-svg",
                    .type = "FILE",
-                   .doc = "draw the live bytes of its largest step",
+                   .doc = "plot memory over the kernels of the largest step (SVG)",
                    .target = &arguments->memory_svg,
                    .written = true},
                   {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
@@ -251,7 +252,7 @@ void name_recipe_of_run(TrainArguments& arguments) {
   std::error_code none;
   if (!arguments.options.resume && fs::exists(fs::path(name) / "recipe.yaml", none) &&
       fs::is_directory(fs::path(name) / "checkpoints", none))
-    throw Error(ErrorKind::usage, "{0} is a run. Hint: {0} --resume goes on with it.", name);
+    throw Error(ErrorKind::usage, "{0} is a run. Hint: {0} --resume continues it.", name);
   if (!arguments.options.resume || name.empty()) return;
   fs::path run = train::locate_run(name, arguments.options.runs);
   auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
@@ -265,8 +266,8 @@ void name_recipe_of_run(TrainArguments& arguments) {
   run = fs::canonical(run, none);
   for (const RecipeFlag& flag : arguments.flags)
     if (flag.path == "name" && flag.value != run.filename())
-      throw Error(ErrorKind::usage, "run {} goes on under its own name. Got {} {}.", name,
-                  flag.flag, flag.value);
+      throw Error(ErrorKind::usage, "a resumed run keeps its name {}. Got {} {}.", name, flag.flag,
+                  flag.value);
   std::erase_if(arguments.flags, [](const RecipeFlag& flag) { return flag.path == "name"; });
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
@@ -296,11 +297,11 @@ void add_train(Program& program) {
        .target = &arguments->recipe},
       {.flag = "--resume",
        .negatable = true,
-       .doc = "go on from the latest checkpoint",
+       .doc = "continue from the latest checkpoint",
        .target = &options.resume},
       {.flag = "--overwrite",
        .negatable = true,
-       .doc = "remove an earlier run of this name",
+       .doc = "replace an earlier run of this name",
        .target = &options.overwrite,
        .excludes = "--resume"},
       {.flag = "--dry-run",
@@ -309,7 +310,7 @@ void add_train(Program& program) {
        .target = &arguments->dry_run},
       {.flag = "--runs", .type = "FOLDER", .doc = "folder of all runs", .target = &options.runs},
       {.flag = "--json",
-       .doc = "no lines, but one JSON object at the end",
+       .doc = "print only one JSON object at the end",
        .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
@@ -365,13 +366,13 @@ void add_eval(Program& program) {
   Verb& verb = program.root.add(
       {.name = "eval",
        .group = "Runs",
-       .doc = "Loss and accuracy of a checkpoint on its validation data.",
+       .doc = "Evaluates a checkpoint: loss and accuracy on its validation data.",
        .examples =
            "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {{.type = "CHECKPOINT",
-                   .doc = "its folder, or its run's folder or name",
+                   .doc = "a checkpoint folder, or a run's folder or name",
                    .target = &arguments->checkpoint,
                    .required = true},
                   short_flag(arguments->flags, "--device"),
@@ -435,50 +436,50 @@ void add_generate(Program& program) {
   Verb& verb = program.root.add(
       {.name = "generate",
        .group = "Runs",
-       .doc = "Text from a language model: the prompt and what follows it.",
+       .doc = "Generates text from a language model: the prompt and its continuation.",
        .examples = "weft generate runs/shakespeare --prompt 'ROMEO:'\n"
                    "weft generate addition --prompt '123+045=' --temperature 0 --stop '\\n'",
        .run = [&program, arguments] { return run_generate(*arguments, program.flags); },
        .recipe_keys = true});
   train::GenerateOptions& options = arguments->options;
   verb.options = {{.type = "CHECKPOINT",
-                   .doc = "its folder, or its run's folder or name",
+                   .doc = "a checkpoint folder, or a run's folder or name",
                    .target = &arguments->checkpoint,
                    .required = true},
                   {.flag = "--prompt",
                    .type = "TEXT",
-                   .doc = "what the text begins with",
+                   .doc = "text to continue",
                    .target = &arguments->prompt,
                    .required = true,
                    .may_be_empty = true},  // refused later with a better message
                   {.flag = "--max-new-tokens",
                    .type = "N",
-                   .doc = "tokens to write (200)",
+                   .doc = "tokens to generate (200)",
                    .target = &options.max_new_tokens,
                    .range = {{1, 0x1p40}}},
                   {.flag = "--temperature",
                    .type = "T",
-                   .doc = "0: always the likeliest (1)",
+                   .doc = "sampling temperature; 0: always the most likely token (1)",
                    .target = &options.temperature,
                    .range = {{0.0, 100.0}}},
                   {.flag = "--top-k",
                    .type = "K",
-                   .doc = "choose among so many; 0: all (0)",
+                   .doc = "sample from the K most likely tokens; 0: from all (0)",
                    .target = &options.top_k,
                    .range = {{0, 0x1p40}}},
                   {.flag = "--top-p",
                    .type = "P",
-                   .doc = "choose among the likeliest that have this probability together (1)",
+                   .doc = "sample from the most likely tokens whose probabilities sum to P (1)",
                    .target = &options.top_p,
                    .range = {{0.0, 1.0}}},
                   {.flag = "--seed",
                    .type = "N",
-                   .doc = "of the choices (0)",
+                   .doc = "random seed of the sampling (0)",
                    .target = &options.seed,
                    .range = {{0, 0x1p53}}},
                   {.flag = "--stop",
                    .type = "CHARACTER",
-                   .doc = "end when this character is written",
+                   .doc = "stop when this character is generated",
                    .target = &options.stop,
                    .may_be_empty = true},
                   short_flag(arguments->flags, "--device"),
