@@ -124,8 +124,8 @@ TEST_CASE("a plan that this machine cannot hold is refused with what it would ta
   for (const char* memory : {"null", "900GiB"}) {  // a limit above the memory has no effect
     const Outcome answer =
         place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "0"}});
-    CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
-    for (const char* row : {"weights", "optimizer", "in all", "over"})
+    CHECK(fails_with(answer, does_not_fit, " of memory. A run can use ") == "");
+    for (const char* row : {"weights", "optimizer", "total", "over"})
       CHECK(answer.out.find(row) != std::string::npos);
   }
 }

@@ -622,8 +622,8 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
       last = fs::exists(latest) ? fs::canonical(latest).filename().string() : "";
     }
     CHECK(fails_with(outcome, device,
-                     "runs/tiny/checkpoints/step-00000004 is whole. Hint: the same command with "
-                     "--resume goes on from there.") == "");
+                     "runs/tiny/checkpoints/step-00000004 is intact. Hint: the same command with "
+                     "--resume continues from there.") == "");
     CHECK(has(outcome.err, std::string(code) == "214" ? "CUDA_ERROR_ECC_UNCORRECTABLE"
                                                       : "CUDA_ERROR_ILLEGAL_ADDRESS"));
     CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
@@ -635,9 +635,10 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
 
 TEST_CASE("a GPU that is lost before the first checkpoint says that there is none") {
   FakeGpu place;
-  CHECK(fails_with(place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
-                   "before its first checkpoint. Hint: the same command with --resume begins it "
-                   "anew.") == "");
+  CHECK(fails_with(
+            place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
+            "before its first checkpoint. Hint: the same command with --resume restarts it.") ==
+        "");
   CHECK(place.train({}, {"--resume", "--json"}).code == 0);
 }
 

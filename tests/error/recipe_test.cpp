@@ -55,7 +55,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
        "exactly one of train.epochs and train.steps must be set."},
       {sums + "name: ../up\n", "name is a folder's name"},
       {sums + "task: masked_lm\n", "task masked_lm needs text or random-tokens."},
-      {sums + "task: classification\n", "task is causal_lm with these data. Got classification."},
+      {sums + "task: classification\n", "the task of these data is causal_lm. Got classification."},
       {sums + "eval: {every: often}\n", "eval.every must be 'epoch' or a number of steps"},
       {"model: {name: gpt}\ndata: {dataset: addition}\ntrain: {steps: 5, global_batch_size: 10, "
        "micro_batch_size: 3}\n",
@@ -82,7 +82,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
        "5}\n",
        "data.transforms are for images."},
       {"model: {name: gpt}\ndata: {dataset: addition, mean: [0], std: [1]}\ntrain: {steps: 5}\n",
-       "data.mean and data.std are for images that are read."},
+       "data.mean and data.std apply only to images read from files."},
       {"model: {name: gpt}\ndata: {dataset: addition, mean: [0]}\ntrain: {steps: 5}\n",
        "data.mean and data.std must be set together."},
       {"model: {name: gpt}\ndata: {dataset: addition, mean: [123], std: [58]}\n",

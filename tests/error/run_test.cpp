@@ -87,8 +87,8 @@ TEST_CASE("what is no run is not overwritten") {
   for (const char* name : {"thesis", "letter", "recipes", "notes"})
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
                      std::string("runs/") + name +
-                         " is no run: it has neither checkpoints nor recipe.yaml with the plan of "
-                         "a run. --overwrite would replace what is there.") == "");
+                         " is not a run: it has neither checkpoints nor recipe.yaml with the plan "
+                         "of a run. --overwrite would replace its contents.") == "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
   // Folders that resemble a run: a recipe next to other work, and files next to checkpoints.
@@ -96,24 +96,25 @@ TEST_CASE("what is no run is not overwritten") {
   place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
   place.write("tiny/thesis.txt", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
-                   "tiny holds thesis.txt, which is no part of a run: --overwrite would replace "
-                   "what is there. Hint: move it, or --name chooses another.") == "");
+                   "tiny contains thesis.txt, which is not part of a run: --overwrite would "
+                   "replace it. Hint: move it, or --name chooses another.") == "");
   CHECK(place.read("tiny/thesis.txt") == "years of work");
   place.write("runs/tiny/checkpoints/mine.safetensors", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "tiny holds checkpoints/mine.safetensors, which is no part of a run") == "");
+                   "tiny contains checkpoints/mine.safetensors, which is not part of a run") == "");
   CHECK(place.read("runs/tiny/checkpoints/mine.safetensors") == "years of work");
   fs::remove(place.path("runs/tiny/checkpoints/mine.safetensors"));
   for (const char* mine : {"step-00000002/thesis.txt", "step-00000009", "best"}) {
     const std::string file = "runs/tiny/checkpoints/" + std::string(mine);
     place.write(file, "years of work");
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                     "tiny holds checkpoints/" + std::string(mine) + ", which is no part") == "");
+                     "tiny contains checkpoints/" + std::string(mine) + ", which is not part") ==
+          "");
     CHECK(place.read(file) == "years of work");
     fs::remove(place.path(file));
   }
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "a.partial-7-0123456789abcdef"}),
-                   usage, "name is what weft calls a folder that is not whole: 'a.partial-") == "");
+                   usage, "name 'a.partial-") == "");
 }
 
 TEST_CASE("a folder that is no run does not go on as one") {
@@ -124,12 +125,12 @@ TEST_CASE("a folder that is no run does not go on as one") {
                                                  {"blackbox.json", "mine"}};
   for (const auto& [name, text] : files) place.write("runs/mine/" + name, text);
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "mine", "--resume"}), usage,
-                   "runs/mine is no run: it has neither checkpoints nor recipe.yaml with the plan "
-                   "of a run. --resume would replace what is there.") == "");
+                   "runs/mine is not a run: it has neither checkpoints nor recipe.yaml with the "
+                   "plan of a run. --resume would replace its contents.") == "");
   for (const auto& [name, text] : files) CHECK(place.read("runs/mine/" + name) == text);
   fs::create_directory_symlink(place.path("runs"), place.path("runs/link"));
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "link", "--resume"}), usage,
-                   "runs/link is no run") == "");
+                   "runs/link is not a run") == "");
   CHECK(fails_with(place.weft({"train", "runs/tiny"}), usage,
                    "runs/tiny is a run. Hint: runs/tiny --resume continues it.") == "");
 }
@@ -149,8 +150,8 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
   const std::string run = place.path("runs/tiny");
   fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
-  const std::string warning = name + " is run runs/tiny as it was before --overwrite. Hint: mv " +
-                              name + " runs/tiny-before makes it a run again, rm -r " + name +
+  const std::string warning = name + " is the run runs/tiny from before --overwrite. Hint: mv " +
+                              name + " runs/tiny-before restores it, rm -r " + name +
                               " removes it.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
@@ -158,9 +159,9 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
   const std::string inside = run + "/" + fs::path(aside).filename().string();
   fs::rename(aside, inside);
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "3"}),
-                     " is run runs/tiny as it was before --overwrite") == "");
+                     " is the run runs/tiny from before --overwrite") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "which is no part of a run") == "");
+                   "which is not part of a run") == "");
   CHECK(fs::exists(inside + "/checkpoints/step-00000002/MANIFEST.json"));
 }
 
@@ -325,14 +326,14 @@ TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
 TEST_CASE("a run that is not there is not resumed") {
   TinyRun place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "tyni"}), usage,
-                   "no run runs/tyni to go on with. Did you mean --name tiny?") == "");
+                   "no run runs/tyni to resume. Did you mean --name tiny?") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "elsewhere"}), usage,
-                   "no run runs/elsewhere to go on with. Hint: without --resume it begins.") == "");
+                   "no run runs/elsewhere to resume. Hint: leave out --resume to start it.") == "");
   CHECK(!fs::exists(place.path("runs/tyni")));
   fs::remove_all(place.path("runs/tiny/checkpoints"));
   Outcome outcome = place.weft({"train", "tiny.yaml", "--resume"});
   CHECK(outcome.code == 0);
-  CHECK(outcome.out.find("no checkpoint yet: the run begins at its start") != std::string::npos);
+  CHECK(outcome.out.find("no checkpoint yet: the run starts at step 0") != std::string::npos);
   // The log does not continue after lost steps, either.
   std::istringstream log(place.read("runs/tiny/log.jsonl"));
   int lines_of_step_2 = 0;
@@ -696,8 +697,8 @@ TEST_CASE(
     "a change of a recipe that comes when its run is over is refused, and nothing is changed") {
   TinyRun place;
   const std::string recipe = place.read("runs/tiny/recipe.yaml");
-  const std::string is_over = "runs/tiny is over, at step 2: ";
-  const std::string no_change = " would change nothing. Hint: more --train.steps go on.";
+  const std::string is_over = "runs/tiny is finished, at step 2: ";
+  const std::string no_change = " would have no effect. Hint: a larger --train.steps continues it.";
   CHECK(fails_with(place.weft({"train", "--resume", "tiny", "--lr", "5"}), usage,
                    is_over + "optimizer.lr (--lr)" + no_change) == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "1"},
@@ -718,7 +719,7 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--resume", "--steps", "6"});
   CHECK(outcome.code == 0);
   CHECK(outcome.err.find("weft: warning: runs/tiny/checkpoints/step-00000004/rng.json is missing. "
-                         "The run goes on from runs/tiny/checkpoints/step-00000003.\n") !=
+                         "The run resumes from runs/tiny/checkpoints/step-00000003.\n") !=
         std::string::npos);
   CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
   fs::resize_file(place.path("runs/tiny/checkpoints/step-00000006/model.safetensors"), 100);
@@ -728,7 +729,7 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
                      "step-00000006/model.safetensors has 100 bytes. The manifest says ") == "");
   for (const char* path : {"tiny", "runs/tiny", "runs/tiny/checkpoints",
                            "runs/tiny/checkpoints/latest", "runs/tiny/checkpoints/step-00000006"})
-    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is whole.\n"));
+    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is intact.\n"));
   CHECK(fails_with(place.weft({"eval", "runs/tiny/checkpoints/step-00000006"}), checkpoint,
                    "step-00000006/model.safetensors has 100 bytes.") == "");
 }
@@ -739,7 +740,7 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
   const std::string here = plan["isa"], other = here == "avx2" ? "avx512" : "avx2";
   CHECK(here == name(weft::isa()));
   const std::string warning = "weft: warning: run runs/tiny was trained with the instruction set " +
-                              other + " and goes on with " + here +
+                              other + " and continues with " + here +
                               ": losses may differ in their last digits. Hint: WEFT_ISA=" + other +
                               " where the processor has it.\n";
   int steps = 2;
@@ -753,7 +754,7 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
     return outcome;
   };
   const Outcome changed = resumed(other);
-  CHECK(goes_on_with(changed, " goes on with ") == "");
+  CHECK(goes_on_with(changed, " continues with ") == "");
   CHECK(changed.err == warning);
   CHECK(nlohmann::json::parse(place.read("runs/tiny/plan.json"))["isa"] == here);
   CHECK(resumed(here).err == "");
@@ -809,7 +810,7 @@ TEST_CASE("what generate refuses leaves nothing on standard output") {
   Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
   CHECK(outcome.out.empty());
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
-                   "text stops at one character. Got '12'.") == "");
+                   "--stop must be one character. Got '12'.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
                    usage, "--temperature is 0 to 100. Got nan.") == "");
 }
@@ -819,14 +820,16 @@ TEST_CASE("generate says what the text does not: a prompt that is cut, digits in
   auto said = [&](const std::string& run, const std::string& prompt) {
     return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;
   };
-  CHECK(said("tiny", "1+1=") == "weft: note: this model reads and writes sums so: 9+8=17.\n");
+  CHECK(said("tiny", "1+1=") ==
+        "weft: note: this model reads and writes sums in this form: 9+8=17.\n");
   CHECK(said("tiny", "1234567+1=") ==
-        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\n"
-        "weft: note: this model reads and writes sums so: 9+8=17.\n");
+        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\nweft: note: "
+        "this model reads and writes sums in this form: 9+8=17.\n");
   REQUIRE(place.weft({"train", "tiny.yaml", "--name", "back", "--data.reversed", "--json"}).code ==
           0);
   CHECK(said("back", "1+1=") ==
-        "weft: note: this model reads and writes sums so: 9+8=71 (the last digit comes first).\n");
+        "weft: note: this model reads and writes sums in this form: 9+8=71 (the last digit comes "
+        "first).\n");
 }
 
 TEST_CASE("a run that is larger than the machine is refused before it takes memory") {

@@ -109,7 +109,7 @@ model:
 
 data:
   dataset: addition
-  digits: 2                # of the longest numbers
+  digits: 2                # of the largest numbers
   reversed: true           # answers from the last digit to the first: far easier to learn
 
 optimizer:

@@ -178,8 +178,9 @@ void spare_foreign(const std::string& checkpoint) {
   if (error)
     throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", checkpoint, aside,
                 error.message());
-  logging::warn("{} is {} as it was before: it holds {}, which is no part of a checkpoint.", aside,
-                checkpoint, io::printable(fs::path(foreign).filename().string()));
+  logging::warn(
+      "{} is the earlier {}, set aside: it contains {}, which is not part of a checkpoint.", aside,
+      checkpoint, io::printable(fs::path(foreign).filename().string()));
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
@@ -194,8 +195,10 @@ void prune(const std::string& run_folder, int64_t keep_last) {
     if (foreign.empty())
       remove_checkpoint(old.path);
     else if (said.insert(old.path).second)
-      logging::warn("{} stays, though {} are kept: it holds {}, which is no part of a checkpoint.",
-                    old.path, keep_last, io::printable(fs::path(foreign).filename().string()));
+      logging::warn(
+          "{} is not removed, although checkpoint.keep_last is {}: it contains {}, which is not "
+          "part of a checkpoint.",
+          old.path, keep_last, io::printable(fs::path(foreign).filename().string()));
   }
 }
 
@@ -214,8 +217,8 @@ struct Manifest {
 Manifest read_manifest(const std::string& path) {
   Manifest result = fields_of(path, [&](const json& manifest) {
     if (auto format = io::integer_at(manifest, "format"); format != manifest_format)
-      throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
-                  manifest_format);
+      throw Error(ErrorKind::checkpoint, "{} has format {}. This version of weft reads format {}.",
+                  path, format, manifest_format);
     Manifest read{io::integer_at(manifest, "step"), {}};
     for (const auto& [name, file] : io::object_at(manifest, "files").items())
       read.files.push_back(
@@ -224,7 +227,7 @@ Manifest read_manifest(const std::string& path) {
   });
   for (const ListedFile& file : result.files)
     if (file.name.find('/') != std::string::npos || file.name.starts_with('.'))
-      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path,
+      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is not a file name.", path,
                   io::printable(file.name));
   return result;
 }
@@ -262,11 +265,10 @@ void check_same_run(const std::string& folder, const Recipe& here) {
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)
     if (saved.to_yaml(key) != here.to_yaml(key))
-      throw Error(
-          ErrorKind::checkpoint,
-          "{} cannot go on: {} is {} there and {} in the recipe. Hint: --name begins another "
-          "run.",
-          folder, key, saved.to_yaml(key), here.to_yaml(key));
+      throw Error(ErrorKind::checkpoint,
+                  "{} cannot be resumed: {} is {} there and {} in the recipe. Hint: --name starts "
+                  "another run.",
+                  folder, key, saved.to_yaml(key), here.to_yaml(key));
 }
 }  // namespace
 
@@ -344,13 +346,13 @@ void check_may_save(const std::string& run_folder) {
   const std::string folder = checkpoints_of(run_folder);
   std::error_code none;
   if (is_link(run_folder) && !fs::exists(run_folder, none))
-    throw Error(ErrorKind::failed, "cannot write {}: it is a link to {}, which is not there.",
+    throw Error(ErrorKind::failed, "cannot write {}: it is a link to {}, which does not exist.",
                 run_folder, fs::read_symlink(run_folder, none).string());
   for (const char* link : {"latest", "best"}) {
     const fs::file_status there = fs::symlink_status(fs::path(folder) / link, none);
     if (fs::exists(there) && !fs::is_symlink(there))
       throw Error(ErrorKind::failed,
-                  "cannot save checkpoints: {} is no link to one of them. Hint: move it.",
+                  "cannot save checkpoints: {} is not a link to a checkpoint. Hint: move it.",
                   join(folder, link));
   }
 }
@@ -359,7 +361,7 @@ std::string none_is_saved(const std::string& run_folder) {
   std::error_code error;
   const fs::directory_iterator first(checkpoints_of(run_folder), error);
   const bool unreadable = error && error != std::errc::no_such_file_or_directory;
-  return unreadable || !list_checkpoints(run_folder).empty() ? "" : " There is none.";
+  return unreadable || !list_checkpoints(run_folder).empty() ? "" : " No checkpoint is saved.";
 }
 
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
@@ -375,7 +377,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
   } catch (const Error& error) {
     throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
-                                                     : " Checkpoints saved before are whole.");
+                                                     : " Earlier checkpoints are intact.");
   }
   prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
   return join(folder, name);
@@ -384,7 +386,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 void verify_checkpoint(const std::string& folder) {
   std::string path = join(folder, "MANIFEST.json");
   if (!io::exists(path, ErrorKind::checkpoint))
-    throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", path);
+    throw Error(ErrorKind::checkpoint, "{} is missing: the checkpoint is incomplete.", path);
   Manifest manifest = read_manifest(path);
   for (const char* name : required)
     if (!manifest.lists(name))
@@ -441,7 +443,7 @@ Whole newest_whole(const std::string& path) {
 std::string newest_whole_checkpoint(const std::string& run_folder) {
   const Whole found = newest_whole(run_folder);
   if (found.path.empty()) throw Error(*found.wrong);
-  if (found.wrong) logging::warn("{} The run goes on from {}.", found.wrong->what(), found.path);
+  if (found.wrong) logging::warn("{} The run resumes from {}.", found.wrong->what(), found.path);
   return found.path;
 }
 
@@ -449,7 +451,7 @@ std::string verified_checkpoint(const std::string& path) {
   const Whole found = newest_whole(path);
   if (!found.wrong) return found.path;
   if (found.path.empty()) throw Error(*found.wrong);
-  throw Error(found.wrong->kind(), "{} Hint: {} is whole.", found.wrong->what(), found.path);
+  throw Error(found.wrong->kind(), "{} Hint: {} is intact.", found.wrong->what(), found.path);
 }
 
 Recipe checkpoint_recipe(const std::string& folder) {
@@ -487,8 +489,8 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   const std::string here = experiment.data_fingerprint();
   if (const std::string& there = progress.data_fingerprint; !there.empty() && there != here)
     throw Error(ErrorKind::checkpoint,
-                "{} cannot go on: it was trained on other data (fingerprint {} there, {} here). "
-                "Hint: --name begins another run.",
+                "{} cannot be resumed: it was trained on other data (fingerprint {} there, {} "
+                "here). Hint: --name starts another run.",
                 folder, io::printable(there), here.empty() ? "none" : here);
   progress.data_fingerprint = here;
   load_model(folder, experiment);

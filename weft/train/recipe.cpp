@@ -226,8 +226,8 @@ void Recipe::check() const {
                       "characters. Got '{}'.",
                       longest_name, io::printable(name)));
   if (partial_owner(name))
-    usage({"name"}, fmt::format("name is what weft calls a folder that is not whole: '{}'. Hint: "
-                                "without '.partial-...' it is a run's.",
+    usage({"name"}, fmt::format("name '{}' is reserved for folders that weft is still writing. "
+                                "Hint: leave out '.partial-...'.",
                                 io::printable(name)));
 }
 
