@@ -93,7 +93,7 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
       {"2",
        "cuStreamEndCapture: operation failed due to a previous error during capture "
        "(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED). No graph "},
-      {"3", "the GPU's memory has run out (cuGraphInstantiate)."}};
+      {"3", "the GPU's memory is exhausted (cuGraphInstantiate)."}};
   for (const auto& [how, said] : failures) {
     CAPTURE(how);
     FakeGpu place;
@@ -104,8 +104,8 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
     CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
     CHECK(has(outcome.err, said));
     CHECK(has(outcome.err,
-              "No graph of the step's kernels can be captured: they are launched one "
-              "by one, which may be slower."));
+              "The step's kernels cannot be captured as a CUDA graph: they are launched one by "
+              "one, which may be slower."));
     CHECK(lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\"") == 6);
     CHECK(!fs::exists(place.path("graphs")));
   }
@@ -124,7 +124,8 @@ TEST_CASE(
     CHECK(has(outcome.err, " Refused: cublaslt:matmul"));
     CHECK(has(outcome.err, " of h.0.attn.c_attn and "));
     // After products with a bias, those without one are refused as well.
-    CHECK(lines_with(outcome.err, "The step is planned again without, which may be slower.") == 1);
+    CHECK(lines_with(outcome.err,
+                     "The step is planned again without these kernels, which may be slower.") == 1);
     CHECK(
         std::regex_search(outcome.err, std::regex(R"( and \d+ more \(WEFT_DEBUG=1 lists them\))")));
   }
@@ -175,8 +176,7 @@ TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as
   const Outcome one = place.train(settings("3"));
   REQUIRE_MESSAGE(one.code == 0, one.err);
   CHECK(has(one.err,
-            "number 0 of 2 is passed over: [cuda] cublasLtMatmul: "
-            "CUBLAS_STATUS_EXECUTION_FAILED."));
+            "number 0 of 2 is skipped: [cuda] cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED."));
   CHECK(!has(one.err, "The step is planned again without"));
   const nlohmann::json kernels =
       nlohmann::json::parse(place.read("runs/tiny/plan.json"))["kernels"];
@@ -189,7 +189,7 @@ TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as
   CHECK(products > 0);
   const Outcome all = place.train(settings("1"), {"--overwrite"});
   REQUIRE_MESSAGE(all.code == 0, all.err);
-  CHECK(has(all.err, "number 1 of 2 is passed over: "));
+  CHECK(has(all.err, "number 1 of 2 is skipped: "));
   CHECK(has(all.err, "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED. Refused: cublaslt:matmul"));
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   const Outcome old = place.train({{"FAKE_CUDNN_VERSION", "91500"}});
   REQUIRE(old.code == 0);
   CHECK(lines_with(old.err, "is too old: it is cuDNN 9.15, weft needs 9.16 or later.") == 1);
-  CHECK(has(old.err, "computed by kernels of weft's own, which are slower."));
+  CHECK(has(old.err, "use weft's own kernels, which are slower."));
   if (is_among_the_systems("libcudnn.so.9")) return;
   const Outcome none = place.train(without(place, "libcudnn.so.9"), {"--overwrite"});
   REQUIRE_MESSAGE(none.code == 0, none.err);
@@ -248,7 +248,7 @@ TEST_CASE("a library that no step runs without is named in a line: by a run, by 
     CHECK(!fs::exists(place.path("runs/tiny")));
     const Outcome automatic = place.train(missing, {"--device", "auto", "--overwrite"});
     REQUIRE_MESSAGE(automatic.code == 0, automatic.err);
-    CHECK(has(automatic.err, "--device auto takes the CPU, not the GPU. [cuda] no " + library));
+    CHECK(has(automatic.err, "--device auto uses the CPU, not the GPU. [cuda] no " + library));
     CHECK(lines_with(automatic.err, "[cuda]") == 1);
     CHECK(has(place.run({"devices"}, missing).out, "unusable   no " + library + " in"));
     const nlohmann::json gpu = json_of(place.run({"devices", "--json"}, missing))["gpus"][0];
@@ -264,7 +264,7 @@ TEST_CASE("a library that no step runs without is named in a line: by a run, by 
 TEST_CASE("a compiler that is newer than the driver is refused in a line") {
   FakeGpu place;
   const Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_NVRTC_VERSION", "13020"}};
-  const std::string said = "it knows CUDA 12, NVRTC makes code for CUDA 13. Hint: WEFT_CUDA_PATH";
+  const std::string said = "it supports CUDA 12, NVRTC compiles for CUDA 13. Hint: WEFT_CUDA_PATH";
   CHECK(fails_with(place.train(newer), device, said) == "");
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
@@ -272,10 +272,9 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
 TEST_CASE("a library of products that is newer than the driver is refused in a line") {
   FakeGpu place;
   Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "130100"}};
-  const std::string said =
-      "the driver is too old for " + FakeGpu::libraries() +
-      "/libcublasLt.so.13: it knows CUDA 12, the library needs CUDA 13. Hint: WEFT_CUDA_PATH "
-      "names another.";
+  const std::string said = "the driver is too old for " + FakeGpu::libraries() +
+                           "/libcublasLt.so.13: it supports CUDA 12, the library needs CUDA 13. "
+                           "Hint: WEFT_CUDA_PATH selects another.";
   CHECK(fails_with(place.train(newer), device, said) == "");
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(),
             "the library needs CUDA 13"));
@@ -291,11 +290,11 @@ TEST_CASE("a cuDNN that is made for another CUDA than the library of products is
     CAPTURE(version);
     const Outcome outcome = place.train({{"FAKE_CUDNN_CUDA_VERSION", version}},
                                         {"--precision", "bf16-mixed", "--overwrite"});
-    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is made for CUDA {:.2}, ", version)) ==
+    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is built for CUDA {:.2}, ", version)) ==
           "");
     CHECK(has(outcome.err,
-              "/libcublasLt.so.13 is of CUDA 13. Convolutions and attention are "
-              "computed by kernels of weft's own, which are slower."));
+              "/libcublasLt.so.13 for CUDA 13. Convolutions and attention use weft's own kernels, "
+              "which are slower."));
     CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
   }
 }
@@ -386,10 +385,9 @@ TEST_CASE("a cache that cannot be written is named once, and costs each run its 
       fs::remove(place.path("plans"));
       const Outcome outcome = place.train(
           plans.settings({{"WEFT_CACHE_DIR", cache}, {"WEFT_TUNE", tune}}), with_attention);
-      CHECK(goes_on_with(outcome, "cannot keep anything") == "");
-      CHECK(outcome.err == fmt::format("weft: warning: {} cannot keep anything: Not a directory. "
-                                       "Each run compiles its kernels anew. Hint: "
-                                       "WEFT_CACHE_DIR.\n",
+      CHECK(goes_on_with(outcome, "cannot be a cache") == "");
+      CHECK(outcome.err == fmt::format("weft: warning: {} cannot be a cache: Not a directory. Each "
+                                       "run compiles its kernels again. Hint: WEFT_CACHE_DIR.\n",
                                        cache));
       CHECK(plans.engines().size() >= 2);
       if (run == 1) CHECK(plans.built() == built);
@@ -456,10 +454,11 @@ TEST_CASE("what a run does without is chosen by hand") {
     CHECK(has(place.read("work of " + off), "c") == (off != "side-copies"));
   }
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_OFF", "graphs,speed"}}), usage,
-                   "WEFT_CUDA_OFF lists some of graphs,cudnn-attention,cudnn-conv,epilogues,"
-                   "joins,padding,read-only,side-copies. Got 'speed'.") == "");
+                   "WEFT_CUDA_OFF is a list of some of "
+                   "graphs,cudnn-attention,cudnn-conv,epilogues,joins,padding,read-only,side-"
+                   "copies. Got 'speed'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_ALLOW", "all"}}), usage,
-                   "WEFT_CUDA_ALLOW lists some of nondeterministic. Got 'all'.") == "");
+                   "WEFT_CUDA_ALLOW is a list of some of nondeterministic. Got 'all'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_SYNC", "2"}}), usage,
                    "WEFT_CUDA_SYNC is 0 to 1. Got 2.") == "");
 }
@@ -510,7 +509,7 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
   CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
   CHECK(std::regex_search(
       outcome.err,
-      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
 }
 
 TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, too") {
@@ -525,7 +524,7 @@ TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, 
   CHECK(named.code == device);
   CHECK(std::regex_search(
       named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
-                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
   settings["WEFT_TUNE"] = "1";  // fails while candidates are measured and others are compiled
   settings["WEFT_THREADS"] = "4";
   for (int i = 0; i < 8; ++i) {
@@ -549,13 +548,13 @@ TEST_CASE(
     return outcome.err;
   };
   const std::string strict = trained("");
-  CHECK(has(strict, "is passed over: it is nondeterministic"));
-  CHECK(has(strict, "is passed over: it narrows its inputs"));
+  CHECK(has(strict, "is rejected: it is nondeterministic"));
+  CHECK(has(strict, "is rejected: it narrows its inputs"));
   CHECK(has(strict, "bytes of workspace"));
-  CHECK(has(strict, ": 1 are passed over only because they are nondeterministic"));
+  CHECK(has(strict, ": 1 are rejected only because they are nondeterministic"));
   CHECK(plans.engines() ==
         std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
-  CHECK(!has(trained("nondeterministic"), "is passed over: it is nondeterministic"));
+  CHECK(!has(trained("nondeterministic"), "is rejected: it is nondeterministic"));
   CHECK(plans.engines() == std::vector<std::string>(
                                2, "0: engine 0, uses tensor cores, is nondeterministic, 0 bytes"));
 }
@@ -599,7 +598,7 @@ TEST_CASE("no library is loaded from a folder that PATH names relative to the cu
 TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,
-                   "the driver is too old: it knows CUDA 11.4, weft needs 12.0 or later. Hint: "
+                   "the driver is too old: it supports CUDA 11.4, weft needs 12.0 or later. Hint: "
                    "update NVIDIA's driver, or train with --device cpu.") == "");
   CHECK(fails_with(place.train({{"FAKE_CUDA_DEVICES", "0"}}), device,
                    "no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE). Hint: train with "
@@ -696,11 +695,11 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
 
 TEST_CASE("a compiler that lacks a part of its package is named, and what brings it") {
   FakeGpu place;
-  CHECK(fails_with(
-            place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}),
-            device,
-            "libnvrtc.so.13 is not whole: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
-            "Hint: tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder.") == "");
+  CHECK(
+      fails_with(
+          place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}), device,
+          "libnvrtc.so.13 is incomplete: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
+          "Hint: tools/setup.sh --cuda installs it; WEFT_CUDA_PATH selects another folder.") == "");
 }
 
 TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
@@ -725,7 +724,7 @@ TEST_CASE("a GPU of several goes by its number") {
   const Settings two{{"FAKE_CUDA_DEVICES", "2"}};
   CHECK(place.train(two, {"--device", "cuda:1", "--json"}).code == 0);
   CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device,
-                   "no GPU goes by the number 2: the driver shows 2, cuda:0 the first.") == "");
+                   "no GPU has the number 2: the driver shows 2, numbered from 0.") == "");
   CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
 }
 

@@ -82,7 +82,7 @@ TEST_CASE("a compiled step skips only passes that there are") {
 TEST_CASE("activations are kept in float32 or bfloat16") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
   CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] activations are kept in f32 or bf16. Got f16.");
+        "[compile] activations are stored in f32 or bf16. Got f16.");
 }
 
 TEST_CASE("arithmetic that has no meaning for bool does not take it") {

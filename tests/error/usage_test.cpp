@@ -282,7 +282,7 @@ TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
     const Outcome outcome = place.weft({"list"}, {{name, "here"}});
     CHECK(outcome.code == 0);
     CHECK(outcome.err ==
-          fmt::format("weft: warning: {}=here is ignored: it is no absolute path.\n", name));
+          fmt::format("weft: warning: {}=here is ignored: it is not an absolute path.\n", name));
   }
 }
 
@@ -302,8 +302,8 @@ TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PAT
         place.weft({"train", "sums.yaml", "--device", "cuda"},
                    {{"LD_LIBRARY_PATH", list}, {"WEFT_CUDA_PATH", place.folder() + "/none"}});
     CHECK(fails_with(outcome, 7,
-                     "libcuda.so.1 does not load: LD_LIBRARY_PATH has a relative or empty folder, "
-                     "where it lies. Hint: ") == "");
+                     "libcuda.so.1 does not load: it is in a relative or empty folder of "
+                     "LD_LIBRARY_PATH. Hint: ") == "");
   }
 }
 
@@ -312,8 +312,8 @@ TEST_CASE("an environment variable that means nothing is one line of warning") {
   Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});
   CHECK(outcome.code == 0);
   CHECK(outcome.err ==
-        "weft: warning: WEFT_THREDS means nothing to weft. Did you mean WEFT_THREADS?\n");
+        "weft: warning: WEFT_THREDS is not a variable of weft. Did you mean WEFT_THREADS?\n");
   CHECK(place.weft({"list"}, {{"WEFT_COLOUR_OF_ALL", "red"}}).err ==
-        "weft: warning: WEFT_COLOUR_OF_ALL means nothing to weft. Hint: weft doctor --env lists "
-        "what does.\n");
+        "weft: warning: WEFT_COLOUR_OF_ALL is not a variable of weft. Hint: weft doctor --env "
+        "lists them.\n");
 }

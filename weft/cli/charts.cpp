@@ -248,8 +248,8 @@ std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string
     svg.text({x(at.first), y(at.second) - 12}, text, Svg::Anchor::middle);
   };
   label(values.front(), "minimum: " + train::bytes_text(values.front().first));
-  label(values.back(), "nothing recomputed: " + train::bytes_text(values.back().first));
-  svg.text({left + 8, top + 4}, "step time (1: nothing recomputed)");
+  label(values.back(), "no limit: " + train::bytes_text(values.back().first));
+  svg.text({left + 8, top + 4}, "step time (1: no memory limit)");
   frame(svg, title, "memory of weights, state and arena");
   return svg.str();
 }
