@@ -104,7 +104,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
       {{"--on", "h100x8"}, "--on h100x8: a run uses one device. Hint: --on h100."},
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
       {{"--on", "h100,cpu,H100"}, "--on names H100 more than once."},
-      {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
+      {{"--on", "h100,"}, "--on has an empty name. Hint: --on h100,h200."},
       {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
       {{"--on", "cpu", "--train.device", "cuda"}, "--on and --train.device both say what to plan"},
       {{"--device", "cuda:h100"}, "--device cuda:h100 names a GPU to plan for. Hint: --on h100."},

@@ -53,7 +53,7 @@ TEST_CASE("a mistake in a recipe names the file, the line, the key and the limit
       {"model: {name: gpt}\ndata: {format: text}\n", "data.format needs data.path."},
       {"model: {name: gpt}\ndata: {dataset: addition}\n",
        "exactly one of train.epochs and train.steps must be set."},
-      {sums + "name: ../up\n", "name is a folder's name"},
+      {sums + "name: ../up\n", "name must be a folder name"},
       {sums + "task: masked_lm\n", "task masked_lm needs text or random-tokens."},
       {sums + "task: classification\n", "the task of these data is causal_lm. Got classification."},
       {sums + "eval: {every: often}\n", "eval.every must be 'epoch' or a number of steps"},

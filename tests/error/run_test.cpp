@@ -347,7 +347,7 @@ TEST_CASE("a run that is not there is not resumed") {
 TEST_CASE("names that no folder should have are refused") {
   TinyRun place;
   const std::string rule =
-      "name is a folder's name: at most 200 bytes, no '/', no '.' first, no control characters.";
+      "name must be a folder name: at most 200 bytes, no '/', no '.' first, no control characters.";
   for (const std::string& name :
        {std::string("\x1b[31mred"), std::string("two\nlines"), std::string("next\u0085line"),
         std::string("a/b"), std::string(300, 'a'), std::string(".x")})

@@ -116,7 +116,7 @@ TEST_CASE("what reduces integers does so in float32, and errors name the operati
   CHECK(variance(counts).item() == near(5.0 / 3));
   CHECK(logsumexp(counts).item() == near(4.4401897));
   has(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
-      "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
+      "[stack] tensors differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
 TEST_CASE("what names a rank or sizes says which it takes") {
