@@ -10,6 +10,8 @@ the next, and one that ran out of time says so, which is no failure. Results com
 and are kept in $OUT or build/gpu-check-results: digest.txt, JSON, and one archive of all logs. Exit
 code 1 where anything failed, 2 where nothing is packed, 7 where there is no such device.
 """
+# This is one file because the order of its parts, and the seconds reserved for those to come, are
+# one plan; the ladder and the report have files of their own.
 import concurrent.futures
 import dataclasses
 import json

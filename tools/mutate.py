@@ -9,6 +9,8 @@ at their first failure. A crash, a failed test and ten times the usual duration 
 not compile is not counted; what compiles to the same object code is equivalent. The report, in
 Markdown, lists what survived. Everything happens in a copy of the tree, in build/mutants.
 """
+# This is one file because its steps, which draw mutants, compile them and run the tests, are used
+# by nothing else.
 import argparse
 import collections
 import concurrent.futures

@@ -5,6 +5,8 @@
 //
 //   gpu_libraries versions        prints paths and versions of the libraries
 //   gpu_libraries bench [--seconds 60] [--small] [--engines]    (--engines: only those of cuDNN)
+//
+// This is one file because every .cpp of bench/ is a program of its own.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

@@ -4,6 +4,8 @@
 //
 //   gpu_rung --list
 //   gpu_rung bias_gelu [--device cuda] [--small] [--build]    (--build: compiles only)
+//
+// This is one file because every .cpp of bench/ is a program of its own.
 #include <algorithm>
 #include <cmath>
 #include <random>

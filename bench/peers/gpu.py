@@ -10,6 +10,8 @@ Where losses are apart, weft runs again with each switch of WEFT_CUDA_OFF, and t
 is named. Floors and goals are those of the GPU that is there. Exit code 1 where a visit failed or
 losses are apart; a goal that is missed is no failure.
 """
+# This is one file because it makes one table: a row says what its visits measure, what they
+# should reach, and what is printed.
 import argparse
 import dataclasses
 import json

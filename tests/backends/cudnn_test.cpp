@@ -1,5 +1,6 @@
 // cuDNN plans for a GPU that need not be present: they are built from the properties of an H200 as
 // cuDNN serializes them.
+// This is one file because convolutions and attention are planned from the same properties.
 #include <cstdlib>
 #include <map>
 #include <optional>

@@ -1,3 +1,5 @@
+// This is one file because kernels of the CPU and of GPUs are evaluated by the same reference, and
+// compared by the same rule.
 #include "tests/codegen/fused_step.h"
 
 #include <algorithm>

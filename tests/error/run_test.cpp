@@ -1,54 +1,25 @@
-// Unusable runs and checkpoints.
+// Runs that cannot begin, go on or be read, and those larger than the machine.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <string>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/error/tiny_run.h"
 #include "tests/support/images.h"
-#include "tests/support/program.h"
-#include "weft/base/hash.h"
 #include "weft/base/isa.h"
-#include "weft/io/files.h"
 
 using namespace weft::test;
 namespace fs = std::filesystem;
-
-namespace {
-constexpr int usage = 2, does_not_fit = 3, checkpoint = 5, failed = 1, data_code = 4;
-
-// A run of two steps with a tiny model, saved as runs/tiny.
-struct TinyRun : Workplace {
-  TinyRun() {
-    write("tiny.yaml",
-          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-          "num_attention_heads: 2}}\n"
-          "data: {dataset: addition, digits: 1}\ntrain: {steps: 2, global_batch_size: 4}\n"
-          "eval: {batch_size: 4}\ncheckpoint: {every: 1}\n");
-    Outcome outcome = weft({"train", "tiny.yaml", "--json"});
-    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  }
-};
-}  // namespace
-
-TEST_CASE("a run does not overwrite another") {
-  TinyRun place;
-  std::string log = place.read("runs/tiny/log.jsonl");
-  CHECK(fails_with(place.weft({"train", "tiny.yaml"}), usage, "runs/tiny") == "");
-  CHECK(place.read("runs/tiny/log.jsonl") == log);
-  CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--json"}).code == 0);
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--resume"}), usage,
-                   "--overwrite") == "");
-}
 
 TEST_CASE("a folder for offloaded values that cannot be written, or is full, ends with one line") {
   TinyRun place;
@@ -78,112 +49,6 @@ TEST_CASE("a folder for offloaded values that cannot be written, or is full, end
   CHECK(with({"--json"}).code == 0);
 }
 
-TEST_CASE("what is no run is not overwritten") {
-  TinyRun place;
-  place.write("runs/thesis/chapter.txt", "years of work");
-  place.write("runs/letter", "a file");
-  place.write("runs/recipes/recipe.yaml", place.read("tiny.yaml"));
-  place.write("runs/notes/log.jsonl", "years of work");
-  for (const char* name : {"thesis", "letter", "recipes", "notes"})
-    CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
-                     std::string("runs/") + name +
-                         " is not a run: it has neither checkpoints nor recipe.yaml with the plan "
-                         "of a run. --overwrite would replace its contents.") == "");
-  CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
-  CHECK(place.read("runs/letter") == "a file");
-  // Folders that resemble a run: a recipe next to other work, and files next to checkpoints.
-  place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
-  place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
-  place.write("tiny/thesis.txt", "years of work");
-  CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
-                   "tiny contains thesis.txt, which is not part of a run: --overwrite would "
-                   "replace it. Hint: move it, or --name chooses another.") == "");
-  CHECK(place.read("tiny/thesis.txt") == "years of work");
-  place.write("runs/tiny/checkpoints/mine.safetensors", "years of work");
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "tiny contains checkpoints/mine.safetensors, which is not part of a run") == "");
-  CHECK(place.read("runs/tiny/checkpoints/mine.safetensors") == "years of work");
-  fs::remove(place.path("runs/tiny/checkpoints/mine.safetensors"));
-  for (const char* mine : {"step-00000002/thesis.txt", "step-00000009", "best"}) {
-    const std::string file = "runs/tiny/checkpoints/" + std::string(mine);
-    place.write(file, "years of work");
-    CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                     "tiny contains checkpoints/" + std::string(mine) + ", which is not part") ==
-          "");
-    CHECK(place.read(file) == "years of work");
-    fs::remove(place.path(file));
-  }
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "a.partial-7-0123456789abcdef"}),
-                   usage, "name 'a.partial-") == "");
-}
-
-TEST_CASE("a folder that is no run does not go on as one") {
-  TinyRun place;
-  const std::map<std::string, std::string> files{{"recipe.yaml", "my notes, no recipe: [\n"},
-                                                 {"plan.json", "my plan"},
-                                                 {"log.jsonl", "{\"step\": 5, \"mine\": 1}\n"},
-                                                 {"blackbox.json", "mine"}};
-  for (const auto& [name, text] : files) place.write("runs/mine/" + name, text);
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "mine", "--resume"}), usage,
-                   "runs/mine is not a run: it has neither checkpoints nor recipe.yaml with the "
-                   "plan of a run. --resume would replace its contents.") == "");
-  for (const auto& [name, text] : files) CHECK(place.read("runs/mine/" + name) == text);
-  fs::create_directory_symlink(place.path("runs"), place.path("runs/link"));
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "link", "--resume"}), usage,
-                   "runs/link is not a run") == "");
-  CHECK(fails_with(place.weft({"train", "runs/tiny"}), usage,
-                   "runs/tiny is a run. Hint: runs/tiny --resume continues it.") == "");
-}
-
-TEST_CASE("what a killed start left is overwritten") {
-  TinyRun place;
-  fs::create_directories(place.path("runs/empty"));
-  fs::create_directories(place.path("runs/begun/checkpoints"));
-  place.write("runs/begun/recipe.yaml.partial-4194305-0123456789abcdef", "name: beg");
-  for (const char* name : {"empty", "begun"})
-    CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name, "--json"}).code == 0);
-}
-
-TEST_CASE("what --overwrite set aside stays until somebody says what becomes of it") {
-  TinyRun place;
-  const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // dead pid
-  const std::string run = place.path("runs/tiny");
-  fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
-  const std::string warning = name + " is the run runs/tiny from before --overwrite. Hint: mv " +
-                              name + " runs/tiny-before restores it, rm -r " + name +
-                              " removes it.";
-  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
-  CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
-  // The folder set aside is moved into the run that replaced it.
-  const std::string inside = run + "/" + fs::path(aside).filename().string();
-  fs::rename(aside, inside);
-  CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "3"}),
-                     " is the run runs/tiny from before --overwrite") == "");
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "which is not part of a run") == "");
-  CHECK(fs::exists(inside + "/checkpoints/step-00000002/MANIFEST.json"));
-}
-
-TEST_CASE("no output replaces a part of a run or of a checkpoint") {
-  TinyRun place;
-  fs::copy(place.path("runs/tiny/checkpoints/step-00000002"), place.path("copy"));
-  for (const char* part : {"runs/tiny/checkpoints/latest/model.safetensors", "runs/tiny/log.jsonl",
-                           "copy/model.safetensors"}) {
-    const std::string before = place.read(part);
-    REQUIRE(!before.empty());
-    for (const std::vector<std::string>& arguments :
-         {std::vector<std::string>{"plan", "tiny.yaml", "--dot", part},
-          {"profile", "tiny.yaml", "--trace", part},
-          {"init", "image", "--overwrite", "--output", part}})
-      CHECK(fails_with(place.weft(arguments), usage,
-                       std::string(part) + " would replace a part of ") == "");
-    CHECK(place.read(part) == before);
-  }
-  for (int i = 0; i < 2; ++i)  // a user's own files in the run may be overwritten
-    CHECK(place.weft({"plan", "tiny.yaml", "--dot", "runs/tiny/graph.dot"}).code == 0);
-}
-
 TEST_CASE("what is printed where standard output is closed lands in no file of the run") {
   TinyRun place;
   const std::string command = "cd '" + place.path(".") + "' && '" + std::getenv("WEFT") +
@@ -194,115 +59,6 @@ TEST_CASE("what is printed where standard output is closed lands in no file of t
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) CHECK(line.starts_with("{"));
   CHECK(count > 2);
-}
-
-TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, and blocks nobody") {
-  TinyRun place;
-  fs::copy(place.path("runs/tiny"), place.path("runs/other"),
-           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-  auto refused = [&](const std::vector<std::string>& arguments) {
-    CHECK(fails_with(place.weft(arguments), checkpoint, "not a regular file.") == "");
-  };
-  auto replace = [&](const std::string& recipe) {
-    fs::remove(place.path(recipe));
-    REQUIRE(mkfifo(place.path(recipe).c_str(), 0600) == 0);
-  };
-  replace("runs/tiny/recipe.yaml");
-  refused({"train", "runs/tiny", "--resume", "--steps", "10"});
-  // The recipe is the user's, but recipe.yaml of the run must be written.
-  const Outcome resumed = place.weft({"train", "tiny.yaml", "--resume", "--steps", "10"});
-  CHECK(fails_with(resumed, failed, "it is a FIFO.") == "");
-  // Nothing is written through a link, even one that leads nowhere.
-  const std::pair<std::string, bool> cases[] = {
-      {"recipe.yaml", true}, {"log.jsonl", true}, {"log.jsonl", false}};
-  for (const auto& [file, leads_somewhere] : cases) {
-    fs::remove(place.path("victim"));
-    if (leads_somewhere) place.write("victim", "precious");
-    fs::copy(place.path("runs/other"), place.path("runs/linked"),
-             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    fs::remove(place.path("runs/linked/" + file));
-    fs::create_symlink("../../victim", place.path("runs/linked/" + file));
-    const Outcome linked =
-        place.weft({"train", "tiny.yaml", "--name", "linked", "--resume", "--steps", "10"});
-    CHECK(fails_with(linked, failed, "it is a link.") == "");
-    CHECK(fs::exists(place.path("victim")) == leads_somewhere);
-    if (leads_somewhere) CHECK(place.read("victim") == "precious");
-    fs::remove_all(place.path("runs/linked"));
-  }
-  refused({"runs", "compare", "tiny", "other"});
-  replace("runs/tiny/checkpoints/step-00000002/recipe.yaml");
-  refused({"eval", "tiny"});
-  refused({"generate", "tiny", "--prompt", "1"});
-}
-
-TEST_CASE("a cache folder that others may enter is named once, and left as it is") {
-  const TinyRun place;
-  const std::string cache = place.path("cache");
-  place.write("cache/note", "this user's");
-  for (const char* mode : {"0755", "0777"}) {
-    fs::permissions(cache, static_cast<fs::perms>(std::stoi(mode, nullptr, 8)));
-    const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
-    CHECK(goes_on_with(outcome, "is open to others") == "");
-    CHECK(outcome.err ==
-          fmt::format("weft: warning: {0} is open to others (mode {1}), and its contents would be "
-                      "executed: it is not read. Hint: chmod 700 {0}, or WEFT_CACHE_DIR.\n",
-                      cache, mode));
-    CHECK(!fs::exists(cache + "/kernels"));
-  }
-  fs::permissions(cache, fs::perms::owner_all);
-  CHECK(place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}}).err.empty());
-  CHECK(!fs::is_empty(cache + "/kernels"));
-}
-
-TEST_CASE("without a home nothing is kept, and no data set is looked for in the current folder") {
-  const TinyRun place;
-  auto homeless = [&](const std::vector<std::string>& words, const std::string& cache) {
-    std::vector<std::string> arguments{"-u", "HOME", "-u", "XDG_CACHE_HOME", "-u", "XDG_DATA_HOME"};
-    arguments.emplace_back(std::getenv("WEFT"));
-    arguments.insert(arguments.end(), words.begin(), words.end());
-    Outcome outcome =
-        place.run("/usr/bin/env", arguments, {{"WEFT_CACHE_DIR", cache}, {"WEFT_DATA_DIR", ""}});
-    outcome.command = "env -u HOME weft " + fmt::format("{}", fmt::join(words, " "));
-    return outcome;
-  };
-  const Outcome outcome = homeless({"eval", "tiny"}, "");
-  CHECK(goes_on_with(outcome, "there is no cache") == "");
-  CHECK(outcome.err ==
-        "weft: warning: there is no cache: neither WEFT_CACHE_DIR nor HOME names a folder for it. "
-        "Each run compiles its kernels again.\n");
-  place.write("mnist/train-images-idx3-ubyte", "of whoever wrote it");
-  place.write("images.yaml", "model: {name: mlp}\ndata: {dataset: mnist}\ntrain: {steps: 1}\n");
-  CHECK(fails_with(homeless({"train", "images.yaml"}, test_cache()), data_code,
-                   "no folder to look for mnist in: neither WEFT_DATA_DIR nor HOME names one. "
-                   "Hint: data.path.") == "");
-  CHECK(homeless({"list", "data"}, "").out.find("  here\n") == std::string::npos);
-}
-
-TEST_CASE("a run is found by its name beside data of the same name") {
-  for (const char* kind : {"folder", "file"}) {
-    TinyRun place;
-    place.write(kind == std::string("folder") ? "tiny/labels.gz" : "tiny", "data");
-    CHECK(place.weft({"eval", "tiny"}).code == 0);
-    CHECK(place.weft({"generate", "tiny", "--prompt", "1+1="}).code == 0);
-    CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
-    CHECK(place.weft({"ckpt", "ls", "tiny"}).out.find("latest") != std::string::npos);
-  }
-}
-
-TEST_CASE("a link that leads in a circle is no checkpoint") {
-  TinyRun place;
-  const fs::path checkpoints = place.path("runs/tiny/checkpoints");
-  fs::remove_all(checkpoints);
-  fs::create_directories(checkpoints);
-  fs::create_symlink("latest", checkpoints / "latest");
-  for (const char* verb : {"eval", "ckpt"}) {
-    std::vector<std::string> arguments = {verb, "tiny"};
-    if (verb == std::string("ckpt")) arguments.insert(arguments.begin() + 1, "verify");
-    CHECK(fails_with(place.weft(arguments), checkpoint,
-                     "checkpoints/latest has no MANIFEST.json.") == "");
-  }
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume"}), checkpoint,
-                   "checkpoints/latest has no MANIFEST.json.") == "");
 }
 
 TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
@@ -465,17 +221,6 @@ TEST_CASE("a path that the system does not follow is named with the system's rea
     CHECK(fails_with(place.weft(arguments, environment), code, ": File name too long.") == "");
 }
 
-TEST_CASE("a manifest that breaks off says where, in words of ours") {
-  TinyRun place;
-  const std::string manifest = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
-  place.write(manifest, "");
-  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                   "MANIFEST.json: not JSON: it ends too early, at line 1, column 1.") == "");
-  place.write(manifest, "{\n  \"step\": ?}");
-  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                   "MANIFEST.json: not JSON: there is a mistake at line 2, column 11.") == "");
-}
-
 TEST_CASE("a run goes on with a plan and a log that are damaged") {
   TinyRun place;
   const std::vector<std::string> go_on{"train",  "tiny.yaml",     "--resume",
@@ -489,209 +234,10 @@ TEST_CASE("a run goes on with a plan and a log that are damaged") {
   }
 }
 
-TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
-  TinyRun place;
-  const std::string file = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
-  auto plan = [&] {
-    return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
-                      {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
-  };
-  std::string text(10000, '\xff');
-  for (const char* made : {"cache", "cache/peaks"}) {
-    fs::create_directory(place.path(made));
-    fs::permissions(place.path(made), fs::perms::owner_all);
-  }
-  for (int i = 0; i < 2; ++i) {
-    place.write(file, text);
-    CHECK(plan().code == 0);
-    const std::string whole = place.read(file);
-    CHECK(whole.ends_with(" threads\n"));
-    CHECK(whole.front() > '0');
-    text = "-1" + whole.substr(whole.find(' '));
-  }
-}
-
-TEST_CASE("a FIFO, folder or link in the user's own cache is not waited for, and stays") {
-  TinyRun place;
-  const std::string peaks = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
-  const std::vector<std::string> plan{"plan", "tiny.yaml", "--device", "cpu"};
-  Workplace::Environment here{{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}};
-  CHECK(place.weft(plan, here).code == 0);
-  here["WEFT_TUNE"] = "1";
-  const std::vector<std::string> train{"train", "tiny.yaml", "--overwrite", "--device", "cpu"};
-  CHECK(place.weft(train, here).code == 0);
-  place.write("victim", "precious");
-  std::vector<std::string> kept{peaks};
-  for (const auto& entry : fs::directory_iterator(place.path("cache/selection")))
-    kept.push_back("cache/selection/" + entry.path().filename().string());
-  REQUIRE(kept.size() == 2);
-  for (const std::string& file : kept)
-    for (const mode_t kind : {mode_t{S_IFIFO}, mode_t{S_IFDIR}, mode_t{S_IFLNK}}) {
-      const std::string path = place.path(file);
-      CAPTURE(path);
-      fs::remove(path);
-      if (kind == S_IFIFO) REQUIRE(mkfifo(path.c_str(), 0600) == 0);
-      if (kind == S_IFDIR) fs::create_directory(path);
-      if (kind == S_IFLNK) fs::create_symlink(place.path("victim"), path);
-      CHECK(place.weft(file == peaks ? plan : train, here).code == 0);
-      struct stat status{};
-      REQUIRE(lstat(path.c_str(), &status) == 0);
-      CHECK((status.st_mode & S_IFMT) == kind);
-    }
-  CHECK(place.read("victim") == "precious");
-}
-
-TEST_CASE("in a cache that others may write nothing is read and nothing is written") {
-  TinyRun place;
-  const std::string victim = place.path("victim"), cache = place.path("cache");
-  place.write("victim", "precious");
-  fs::create_directories(cache + "/peaks");
-  fs::create_symlink(victim, cache + "/peaks/" + std::string(name(weft::isa())) + "-1-threads");
-  fs::permissions(cache, fs::perms::all);
-  const Outcome outcome = place.weft({"plan", "tiny.yaml", "--device", "cpu"},
-                                     {{"WEFT_CACHE_DIR", cache}, {"WEFT_THREADS", "1"}});
-  CHECK(outcome.code == 0);
-  CHECK(outcome.err.find(cache + " is open to others (mode 0777)") != std::string::npos);
-  CHECK(place.read("victim") == "precious");
-  CHECK(std::distance(fs::directory_iterator(cache), {}) == 1);
-}
-
-TEST_CASE(
-    "kernels in the cache that are damaged, or another version's, are named once and made anew") {
-  Workplace place;
-  const Workplace::Environment cache{{"WEFT_CACHE_DIR", place.path("cache")}};
-  const std::vector<std::string> bench{"bench", "mlp", "--steps", "1"};
-  CHECK(place.weft(bench, cache).err.empty());
-  for (const std::string& text : {std::string("weftobj0 of another layout"), std::string()}) {
-    for (const auto& kernel : fs::directory_iterator(place.path("cache/kernels")))
-      place.write("cache/kernels/" + kernel.path().filename().string(), text);
-    const Outcome outcome = place.weft(bench, cache);
-    CHECK(std::ranges::count(outcome.err, '\n') == 1);
-    CHECK(goes_on_with(
-              outcome,
-              " is damaged, or from another version of weft; such kernels are compiled again") ==
-          "");
-    CHECK(place.weft(bench, cache).err.empty());
-  }
-}
-
 TEST_CASE("a folder for runs that cannot be written is named") {
   TinyRun place;
   place.write("file", "not a folder");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--runs", "file"}), failed, "file") == "");
-}
-
-TEST_CASE("checkpoints that are missing or of another model are refused") {
-  TinyRun place;
-  CHECK(fails_with(place.weft({"eval", "nothing"}), checkpoint, "no checkpoint under nothing") ==
-        "");
-  CHECK(fails_with(place.weft({"ckpt", "verify", "nothing"}), checkpoint,
-                   "no checkpoint under nothing") == "");
-  CHECK(fails_with(place.weft({"eval", "tiny", "--model.config",
-                               "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
-                   checkpoint, "another model") == "");
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4", "--model.config",
-                               "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
-                   checkpoint, "another model") == "");
-}
-
-TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
-  TinyRun place;
-  std::string folder = "runs/tiny/checkpoints/step-00000002/",
-              model = place.read(folder + "model.safetensors");
-  CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
-  std::string flipped = model;
-  flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 1);
-  place.write(folder + "model.safetensors", flipped);
-  for (const char* verb : {"eval", "ckpt verify"}) {
-    std::vector<std::string> arguments = {"eval", "tiny"};
-    if (std::string(verb) == "ckpt verify") arguments = {"ckpt", "verify", "tiny"};
-    CHECK(fails_with(place.weft(arguments), checkpoint, "model.safetensors is damaged") == "");
-  }
-  place.write(folder + "model.safetensors", model.substr(0, model.size() / 2));
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1="}), checkpoint,
-                   "model.safetensors has") == "");
-  CHECK(fails_with(place.weft({"ckpt", "inspect", "tiny"}), checkpoint, "model.safetensors") == "");
-  fs::remove(place.path(folder + "model.safetensors"));
-  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "is missing") == "");
-  place.write(folder + "model.safetensors", model);
-  std::string recipe = place.read(folder + "recipe.yaml");
-  for (const char* text : {"model: {nam: gpt}\n", "model: {name: gp"}) {
-    place.write(folder + "recipe.yaml", text);
-    CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml has ") == "");
-  }
-  fs::remove(place.path(folder + "recipe.yaml"));
-  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "recipe.yaml") == "");
-  place.write(folder + "recipe.yaml", recipe);
-  place.write(folder + "MANIFEST.json", "{}");
-  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "MANIFEST.json") == "");
-  for (const char* text : {"[]", R"({"format": 1, "files": [1]})", "{\"format\": \"x\"}", "{"}) {
-    place.write(folder + "MANIFEST.json", text);
-    Outcome outcome = place.weft({"eval", "tiny"});
-    CHECK(fails_with(outcome, checkpoint, "MANIFEST.json: ") == "");
-    CHECK(outcome.err.find("()") == std::string::npos);
-  }
-}
-
-TEST_CASE(
-    "fields of a checkpoint that are missing or of another kind are named, in words of ours") {
-  TinyRun place;
-  const std::string folder = "runs/tiny/checkpoints/step-00000002/";
-  const std::string manifest = place.read(folder + "MANIFEST.json");
-  const std::vector<std::pair<std::string, std::string>> manifests = {
-      {"[]", "must be an object. Got []."},
-      {"{}", "format is missing."},
-      {R"({"format": "1"})", "format must be a whole number. Got \"1\"."},
-      {R"({"format": 1})", "step is missing."},
-      {R"({"format": 1, "step": 2, "files": [1]})", "files must be an object. Got [1]."},
-      {R"({"format": 1, "step": 2, "files": {"a": 3}})", "must be an object. Got 3."},
-      {R"({"format": 1, "step": 2, "files": {"a": {"xxh3": 5}}})", "xxh3 must be text. Got 5."},
-      {R"({"format": 1, "step": 2, "files": {"a": {"xxh3": ""}}})", "bytes is missing."}};
-  for (const auto& [text, message] : manifests) {
-    place.write(folder + "MANIFEST.json", text);
-    CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                     "MANIFEST.json: " + message) == "");
-  }
-  // The manifest matches each of these files, so that only their contents are wrong.
-  const auto whole = nlohmann::json::parse(place.read(folder + "data.json"));
-  for (const auto& [key, value] : whole.items())
-    for (const auto& other :
-         {nlohmann::json("x"), nlohmann::json::array(), nlohmann::json(1e300)}) {
-      auto changed = whole, listed = nlohmann::json::parse(manifest);
-      changed[key] = key == "data_fingerprint" ? nlohmann::json(3) : other;
-      if (key.starts_with("best") && other.is_number()) continue;  // any number is valid there
-      place.write(folder + "data.json", changed.dump());
-      listed["files"]["data.json"] = {
-          {"bytes", changed.dump().size()},
-          {"xxh3", weft::to_hex(weft::io::checksum_file(place.path(folder + "data.json")))}};
-      place.write(folder + "MANIFEST.json", listed.dump());
-      CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                       "data.json: " + key + " must be ") == "");
-    }
-}
-
-TEST_CASE("a file of a checkpoint that the system does not follow is one line") {
-  TinyRun place;
-  const std::string file = "runs/tiny/checkpoints/step-00000002/rng.json";
-  fs::remove(place.path(file));
-  fs::create_symlink("rng.json", place.path(file));
-  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                   "cannot open " + file + ": Too many levels of symbolic links.") == "");
-  fs::remove(place.path(file));
-  fs::create_directory(place.path(file));
-  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                   file + " is not a regular file.") == "");
-}
-
-TEST_CASE("a run whose checkpoints cannot be looked at does not begin anew") {
-  TinyRun place;
-  fs::remove_all(place.path("runs/tiny/checkpoints"));
-  fs::create_symlink("checkpoints", place.path("runs/tiny/checkpoints"));
-  const std::string log = place.read("runs/tiny/log.jsonl");
-  CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume"}), checkpoint,
-                   "cannot open runs/tiny/checkpoints/MANIFEST.json: Too many levels of symbolic "
-                   "links.") == "");
-  CHECK(place.read("runs/tiny/log.jsonl") == log);
 }
 
 TEST_CASE(
@@ -711,28 +257,6 @@ TEST_CASE(
   CHECK(place.weft({"train", "tiny.yaml", "--resume"}).code == 0);
   CHECK(place.weft({"train", "--resume", "tiny", "--lr", "0.005", "--steps", "3"}).code == 0);
   CHECK(place.read("runs/tiny/recipe.yaml") != recipe);
-}
-
-TEST_CASE("a run that goes on from an older checkpoint says what is wrong with the last") {
-  TinyRun place;
-  CHECK(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}).code == 0);
-  fs::remove(place.path("runs/tiny/checkpoints/step-00000004/rng.json"));
-  const Outcome outcome = place.weft({"train", "tiny.yaml", "--resume", "--steps", "6"});
-  CHECK(outcome.code == 0);
-  CHECK(outcome.err.find("weft: warning: runs/tiny/checkpoints/step-00000004/rng.json is missing. "
-                         "The run resumes from runs/tiny/checkpoints/step-00000003.\n") !=
-        std::string::npos);
-  CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
-  fs::resize_file(place.path("runs/tiny/checkpoints/step-00000006/model.safetensors"), 100);
-  for (const std::vector<std::string>& verb :
-       {std::vector<std::string>{"eval", "tiny"}, {"generate", "tiny", "--prompt", "1+1="}})
-    CHECK(fails_with(place.weft(verb), checkpoint,
-                     "step-00000006/model.safetensors has 100 bytes. The manifest says ") == "");
-  for (const char* path : {"tiny", "runs/tiny", "runs/tiny/checkpoints",
-                           "runs/tiny/checkpoints/latest", "runs/tiny/checkpoints/step-00000006"})
-    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is intact.\n"));
-  CHECK(fails_with(place.weft({"eval", "runs/tiny/checkpoints/step-00000006"}), checkpoint,
-                   "step-00000006/model.safetensors has 100 bytes.") == "");
 }
 
 TEST_CASE("a run that goes on with another instruction set says so once") {
@@ -763,74 +287,6 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
     CHECK(resumed(unknown).err == "");
   const Outcome anew = place.weft({"train", "tiny.yaml", "--overwrite", "--json"});
   CHECK(anew.err == "");
-}
-
-TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
-  TinyRun place;
-  const std::string file = "runs/tiny/checkpoints/step-00000002/vocabulary.json";
-  const std::string vocabulary = place.read(file);
-  auto generate = [&] { return place.weft({"generate", "tiny", "--prompt", "1+1="}); };
-  REQUIRE(generate().code == 0);
-  std::string renamed = vocabulary;
-  renamed[renamed.find('0')] = '!';
-  for (const std::string& text :
-       {std::string(), std::string("[]"), renamed, vocabulary.substr(0, vocabulary.size() / 2),
-        std::string(R"({"type": "bytes"})")}) {
-    CAPTURE(text);
-    place.write(file, text);
-    Outcome outcome = generate();
-    CHECK(fails_with(outcome, checkpoint, "vocabulary.json") == "");
-    CHECK(outcome.out.empty());
-  }
-  fs::remove(place.path(file));
-  CHECK(fails_with(generate(), checkpoint, "vocabulary.json") == "");
-  CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "vocabulary.json") == "");
-}
-
-TEST_CASE("a manifest of another step than the checkpoint's is refused") {
-  TinyRun place;
-  const std::string file = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
-  std::string manifest = place.read(file);
-  size_t at = manifest.find("\"step\": 2");
-  REQUIRE(at != std::string::npos);
-  place.write(file, manifest.replace(at, 9, "\"step\": 3"));
-  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
-                   "MANIFEST.json: step 3. data.json says 2.") == "");
-}
-
-TEST_CASE(
-    "text cannot be had from what is no language model, or begin with what it does not know") {
-  TinyRun place;
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
-                   "a prompt has at least one character.") == "");
-}
-
-TEST_CASE("what generate refuses leaves nothing on standard output") {
-  TinyRun place;
-  Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
-  CHECK(outcome.out.empty());
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
-                   "--stop must be one character. Got '12'.") == "");
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
-                   usage, "--temperature is 0 to 100. Got nan.") == "");
-}
-
-TEST_CASE("generate says what the text does not: a prompt that is cut, digits in reverse") {
-  TinyRun place;
-  auto said = [&](const std::string& run, const std::string& prompt) {
-    return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;
-  };
-  CHECK(said("tiny", "1+1=") ==
-        "weft: note: this model reads and writes sums in this form: 9+8=17.\n");
-  CHECK(said("tiny", "1234567+1=") ==
-        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\nweft: note: "
-        "this model reads and writes sums in this form: 9+8=17.\n");
-  REQUIRE(place.weft({"train", "tiny.yaml", "--name", "back", "--data.reversed", "--json"}).code ==
-          0);
-  CHECK(said("back", "1+1=") ==
-        "weft: note: this model reads and writes sums in this form: 9+8=71 (the last digit comes "
-        "first).\n");
 }
 
 TEST_CASE("a run that is larger than the machine is refused before it takes memory") {

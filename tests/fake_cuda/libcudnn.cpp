@@ -1,5 +1,7 @@
 // cuDNN's backend API, version 9. Graphs of operations are computed by definition
 // (cudnn_operations.h); what the library refuses by its documentation is refused.
+// This is one file because it follows a graph to its engines, its plan and its runs; descriptors
+// and operations have files of their own.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>

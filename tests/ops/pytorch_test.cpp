@@ -1,5 +1,6 @@
 // Compares values and gradients of ops with PyTorch in float64 (tests/reference/ops.json): in the
 // interpreter, and planned on every backend.
+// This is one file because a test checks that its one table reads every row of ops.json.
 #include <cmath>
 #include <functional>
 #include <map>

@@ -12,6 +12,9 @@ namespace weft::test {
 // Returns the recipe of a one-layer language model with dropout on sums of two digits. Its batches
 // differ in the number of labels that count.
 train::Recipe sums_recipe(const std::string& more = "");
+inline train::Recipe two_steps() {
+  return sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
+}
 
 // Returns the recipe of a convolution with batch norm on 96 training and 40 test images of 8 x 8 in
 // four classes (bright quarters), and writes these to `folder` as IDX files.

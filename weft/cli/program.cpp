@@ -51,6 +51,7 @@ int run(std::vector<std::string> arguments) {
                                         .target = &wants_version}}},
                   .flags = std::move(flags)};
   add_run_verbs(program);
+  add_model_verbs(program);
   add_record_verbs(program);
   add_recipe_verbs(program);
   add_bench_verb(program);

@@ -1,3 +1,5 @@
+// This is one file because scheduling is one class, in which each decision reads those before it,
+// and the queries below it share its conditions and constants.
 #include "weft/codegen/gpu_schedule.h"
 
 #include <algorithm>

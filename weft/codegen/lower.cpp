@@ -1,3 +1,5 @@
+// This is one file because lowering is one class: each kind of node has a method, which recurses
+// into the others.
 #include "weft/codegen/lower.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// This is one file because scheduling is one class: each decision reads those before it.
 #include "weft/codegen/schedule.h"
 
 #include <algorithm>

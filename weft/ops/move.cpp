@@ -1,4 +1,5 @@
 // Movement rearranges elements without arithmetic; most of it becomes strides over the same bytes.
+// This is one file because the gradients of most of these operations are others of them.
 #include <algorithm>
 #include <functional>
 #include <numeric>

@@ -1,6 +1,7 @@
 // The operations of weft, as users call them. Shapes in comments are row-major (the last axis is
 // contiguous); broadcasting follows NumPy; scalars are weak (they take the tensor's dtype). Each
 // family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its name.
+// It is one header because it is the list of all operations; each section is a family.
 #pragma once
 
 #include <concepts>

@@ -3,6 +3,9 @@
 // scores at a time, and the gradient recomputes them (flash attention, Dao et al. 2022); rows are
 // whole, so softmax needs no running maximum. Causal scores that are masked for a whole block of
 // rows are not computed.
+//
+// This is one file because both passes are inlined into one function for each instruction set and
+// element type, all of it below this file's #pragma about optimisation.
 #include <algorithm>
 #include <limits>
 

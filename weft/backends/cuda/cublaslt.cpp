@@ -1,3 +1,5 @@
+// This is one file because what a choice promises, its workspace, alignment and epilogue, is what
+// its kernel then asks of the library, in the same terms.
 #include "weft/backends/cuda/cublaslt.h"
 
 #include <algorithm>

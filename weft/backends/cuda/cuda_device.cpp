@@ -1,7 +1,6 @@
 #include "weft/backends/cuda/cuda_device.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -9,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/backends/cuda/cublaslt.h"
-#include "weft/backends/cuda/cuda_backend.h"
+#include "weft/backends/cuda/cuda_copies.h"
+#include "weft/backends/cuda/cuda_query.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/cuda/nvml.h"
 #include "weft/backends/cuda/nvrtc.h"
@@ -22,105 +21,10 @@
 
 namespace weft::cuda {
 namespace {
-constexpr int least_capability = 75;  // oldest target of CUDA 13
-
-Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
-
 template <class T, class Release>
 std::shared_ptr<void> owned(T object, Release release) {
   return {object, std::move(release)};
 }
-
-// Staging alternates between two pinned buffers, so that the host continues during copies.
-class Staging {
- public:
-  explicit Staging(Handle stream) : stream_(stream) {
-    for (Part& part : parts_) {
-      api_.check(api_.cuMemHostAlloc(&part.memory, part_bytes, flag::portable_memory),
-                 "cuMemHostAlloc");
-      api_.check(api_.cuEventCreate(&part.done, flag::event_without_time), "cuEventCreate");
-    }
-  }
-  ~Staging() {
-    for (const Part& part : parts_) {
-      if (part.done != nullptr) api_.cuEventDestroy(part.done);
-      if (part.memory != nullptr) api_.cuMemFreeHost(part.memory);
-    }
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  void write(Address to, const std::byte* from, size_t bytes) {
-    while (bytes > 0) {
-      const Part& part = parts_[next_++ % parts_.size()];
-      const size_t count = std::min(bytes, part_bytes);
-      api_.check(api_.cuEventSynchronize(part.done), "cuEventSynchronize");
-      std::memcpy(part.memory, from, count);
-      api_.check(api_.cuMemcpyHtoDAsync(to, part.memory, count, stream_), "cuMemcpyHtoDAsync");
-      api_.check(api_.cuEventRecord(part.done, stream_), "cuEventRecord");
-      to += count;
-      from += count;
-      bytes -= count;
-    }
-  }
-
- private:
-  static constexpr size_t part_bytes = 4 << 20;
-  struct Part {
-    void* memory = nullptr;
-    Handle done = nullptr;  // event: the last copy from this buffer has ended
-  };
-  const Driver& api_ = driver();
-  Handle stream_;
-  std::array<Part, 2> parts_;
-  size_t next_ = 0;
-};
-
-// CudaSideCopy issues copies in the stream of its direction.
-class CudaSideCopy : public SideCopy {
- public:
-  CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
-    for (Handle* event : {&before_, &done_})
-      api_.check(api_.cuEventCreate(event, flag::event_without_time), "cuEventCreate");
-  }
-  ~CudaSideCopy() override {
-    for (Handle event : {before_, done_})
-      if (event != nullptr) api_.cuEventDestroy(event);
-  }
-  CudaSideCopy(const CudaSideCopy&) = delete;
-  CudaSideCopy& operator=(const CudaSideCopy&) = delete;
-
-  void allow() override {
-    kernels_.make_current();
-    api_.check(api_.cuEventRecord(before_, kernels_.stream), "cuEventRecord");
-  }
-  void follow(const SideCopy& other) override {
-    kernels_.make_current();
-    api_.check(api_.cuStreamWaitEvent(copies_, static_cast<const CudaSideCopy&>(other).done_, 0),
-               "cuStreamWaitEvent");
-  }
-  // The driver infers from an address whether it is the host's.
-  void begin(std::byte* to, const std::byte* from, size_t bytes) override {
-    kernels_.make_current();
-    api_.check(api_.cuStreamWaitEvent(copies_, before_, 0), "cuStreamWaitEvent");
-    api_.check(api_.cuMemcpyAsync(address_of(to), address_of(from), bytes, copies_),
-               "cuMemcpyAsync");
-    api_.check(api_.cuEventRecord(done_, copies_), "cuEventRecord");
-  }
-  void await() override {
-    kernels_.make_current();
-    api_.check(api_.cuStreamWaitEvent(kernels_.stream, done_, 0), "cuStreamWaitEvent");
-  }
-  void finish() override {
-    kernels_.make_current();
-    api_.check(api_.cuEventSynchronize(done_), "cuEventSynchronize");
-  }
-
- private:
-  const Driver& api_ = driver();
-  Stream kernels_;
-  Handle copies_, before_ = nullptr, done_ = nullptr;
-};
 
 // CudaTimeline records events in the stream of the kernels.
 class CudaTimeline : public Timeline {
@@ -173,15 +77,6 @@ class Graph : public Kernel {
   Stream stream_;
 };
 
-std::string uuid_of(int device) {
-  std::array<unsigned char, 16> bytes{};
-  driver().check(driver().cuDeviceGetUuid(bytes.data(), device), "cuDeviceGetUuid");
-  std::string text = "GPU-";
-  for (size_t i = 0; i < bytes.size(); ++i)
-    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
-  return text;
-}
-
 // Returns null without NVML, which computing does not need.
 std::unique_ptr<const Nvml> open_nvml() {
   try {
@@ -189,68 +84,6 @@ std::unique_ptr<const Nvml> open_nvml() {
   } catch (const Error&) {
     return nullptr;
   }
-}
-
-int device_at(int number) {
-  const Driver& api = driver();
-  int count = 0, device = 0;
-  api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
-  if (count == 0)
-    throw Error(ErrorKind::device,
-                "[cuda] the driver shows no GPU (CUDA_VISIBLE_DEVICES may hide it). Hint: train "
-                "with --device cpu.");
-  if (number >= count)
-    throw Error(ErrorKind::device,
-                "[cuda] no GPU has the number {}: the driver shows {}, numbered from 0.", number,
-                count);
-  api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
-  return device;
-}
-
-int value_of(int device, int attribute) {
-  int value = 0;
-  driver().check(driver().cuDeviceGetAttribute(&value, attribute, device), "cuDeviceGetAttribute");
-  return value;
-}
-
-int capability_of(int device) {
-  return 10 * value_of(device, attribute::capability_major) +
-         value_of(device, attribute::capability_minor);
-}
-
-std::string name_of(int device) {
-  std::array<char, 256> text{};
-  driver().check(driver().cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
-                 "cuDeviceGetName");
-  return text.data();
-}
-
-// Returns the compute capability; throws where it is too low.
-int checked_capability(int device) {
-  const int capability = capability_of(device);
-  if (capability < least_capability)
-    throw Error(ErrorKind::device,
-                "[cuda] {} has compute capability {}.{}, weft needs {}.{} or later. Hint: train "
-                "with --device cpu.",
-                name_of(device), capability / 10, capability % 10, least_capability / 10,
-                least_capability % 10);
-  return capability;
-}
-
-// Throws unless the driver supports NVRTC and cuBLASLt, which every plan needs.
-void check_libraries(const Nvrtc& compiler) {
-  const int known = driver().version / 1000, made = compiler.version() / 1000;
-  if (made > known)
-    throw Error(ErrorKind::device,
-                "[cuda] the driver is too old for the compiler (NVRTC) that was found: it supports "
-                "CUDA {}, NVRTC compiles for CUDA {}. Hint: WEFT_CUDA_PATH selects another.",
-                known, made);
-  const cublaslt::Library& products = cublaslt::library();
-  if (const int needed = products.cuda(); needed > known)
-    throw Error(ErrorKind::device,
-                "[cuda] the driver is too old for {}: it supports CUDA {}, the library needs CUDA "
-                "{}. Hint: WEFT_CUDA_PATH selects another.",
-                products.library.path(), known, needed);
 }
 
 class CudaDevice : public gpu::Device {
@@ -478,51 +311,6 @@ class CudaDevice : public gpu::Device {
 
 std::unique_ptr<gpu::Device> open_device(int number) {
   return std::make_unique<CudaDevice>(number);
-}
-
-std::string why_unusable(int number) {
-  try {
-    checked_capability(device_at(number));
-    check_libraries(Nvrtc());
-    return "";
-  } catch (const Error& reason) {
-    return reason.what();
-  }
-}
-
-bool has_device() {
-  const std::string why = why_unusable();
-  if (why.empty()) return true;
-  if (compute_capability() > 0)
-    logging::warn("--device auto uses the CPU, not the GPU. {}", why);
-  else
-    logging::debug(1, "{}", why);
-  return false;
-}
-
-int compute_capability(int number) {
-  try {
-    return capability_of(device_at(number));
-  } catch (const Error& none) {
-    logging::debug(1, "{}", none.what());
-    return 0;
-  }
-}
-
-std::vector<std::string> uuids() {
-  std::vector<std::string> all;
-  try {
-    const Driver& api = driver();
-    int count = 0, device = 0;
-    api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
-    for (int number = 0; number < count; ++number) {
-      api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
-      all.push_back(uuid_of(device));
-    }
-  } catch (const Error& none) {
-    logging::debug(1, "{}", none.what());
-  }
-  return all;
 }
 
 void Stream::make_current() const {

@@ -8,6 +8,9 @@
 // one for dk and dv. Where y was rounded to 16 bits, a launch before these recomputes it for that
 // dot product, whose error would affect all of dq and dk. One thread computes each sum, in a fixed
 // order.
+//
+// This is one file because the text of the kernels and the code that fills in its names ($width)
+// are read side by side.
 #include "weft/backends/gpu/attention.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// This is one file because listing devices and running one ask drivers with the same helpers, and
+// because builds without OpenCL replace it by cl_none.cpp as a whole.
 #include "weft/backends/opencl/cl_device.h"
 
 #include <algorithm>

@@ -1,0 +1,25 @@
+// A small run to damage, and the exit codes of refusals.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "tests/support/program.h"
+
+namespace weft::test {
+
+constexpr int failed = 1, usage = 2, does_not_fit = 3, data_code = 4, checkpoint = 5;
+
+// A run of two steps with a tiny model, saved as runs/tiny.
+struct TinyRun : Workplace {
+  TinyRun() {
+    write("tiny.yaml",
+          "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
+          "num_attention_heads: 2}}\n"
+          "data: {dataset: addition, digits: 1}\ntrain: {steps: 2, global_batch_size: 4}\n"
+          "eval: {batch_size: 4}\ncheckpoint: {every: 1}\n");
+    Outcome outcome = weft({"train", "tiny.yaml", "--json"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  }
+};
+
+}  // namespace weft::test

@@ -1,0 +1,26 @@
+// The folders of a run's checkpoints: found, listed, removed, and kept where they hold files of the
+// user's. checkpoint.cpp writes and reads what is in one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace weft::train {
+
+// The files that every checkpoint has besides MANIFEST.json.
+inline constexpr const char* required[] = {
+    "model.safetensors", "config.json", "state-optimizer.safetensors",
+    "data.json",         "rng.json",    "recipe.yaml"};
+
+std::string join(const std::string& folder, std::string_view name);
+std::string checkpoints_of(const std::string& run_folder);
+
+// Renames an existing checkpoint that holds a file of the user's, which would otherwise be removed
+// when a step is saved again.
+void spare_foreign(const std::string& checkpoint);
+// Removes all but the `keep_last` newest checkpoints, those of links, and those with a file of the
+// user's, which it names once.
+void prune(const std::string& run_folder, int64_t keep_last);
+
+}  // namespace weft::train
