@@ -22,7 +22,7 @@ HEAD = """# Does it fit?
 Someone wants to train Llama 2 7B on tokens of their own, 4,096 at a time, and asks which GPU to rent. Nothing below
 ran on a GPU: `weft plan` compiles the whole step (forward, backward, AdamW) for each of them on any machine, and
 counts. `tools/does_it_fit.py` wrote this page, and planned each change that is named; with `WEFT_PATIENCE=120` a refusal
-looks for such changes for two minutes instead of ten seconds. \"At 1.57 times the time\" is, where a plan is refused, of the
+looks for such changes for two minutes instead of ten seconds. \"At 1.57 times the step time\" is, where a plan is refused, of the
 time of that plan, had it the memory; where one fits and others are quicker, of the time of that plan.
 """
 

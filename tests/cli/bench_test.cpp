@@ -108,7 +108,7 @@ TEST_CASE("a memory curve keeps the losses and the planned bytes at every budget
   CHECK(curve[9]["again"].get<int>() > 0);
   const std::string picture = place.read("curve.svg");
   CHECK(picture.find("memory of weights, state and arena") != std::string::npos);
-  CHECK(picture.find("the least: ") != std::string::npos);
+  CHECK(picture.find("minimum: ") != std::string::npos);
   CHECK(fails_with(place.weft({"bench", "softmax", "--batch", "2", "--length", "2",
                                "--memory-curve", "curve.svg"}),
                    2, "has no model") == "");

@@ -101,15 +101,15 @@ TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
 TEST_CASE("what --on and --tokens cannot mean is refused") {
   Asked place;
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
-      {{"--on", "h100x8"}, "--on h100x8: a run takes one device. Hint: --on h100."},
+      {{"--on", "h100x8"}, "--on h100x8: a run uses one device. Hint: --on h100."},
       {{"--on", "h1000"}, "--on h1000: no such machine. Did you mean h100?"},
       {{"--on", "h100,cpu,H100"}, "--on names H100 more than once."},
-      {{"--on", "h100,"}, "--on has a name that is empty. Hint: --on h100,h200."},
+      {{"--on", "h100,"}, "--on has an empty name. Hint: --on h100,h200."},
       {{"--on", "h100", "--device", "cpu"}, "--on and --device both say what to plan for."},
       {{"--on", "cpu", "--train.device", "cuda"}, "--on and --train.device both say what to plan"},
       {{"--device", "cuda:h100"}, "--device cuda:h100 names a GPU to plan for. Hint: --on h100."},
       {{"--train.device=cuda:H200"}, "--train.device cuda:H200 names a GPU to plan for."},
-      {{"--on", "h100,a100", "--explain"}, "are of one plan. Got --on h100,a100."},
+      {{"--on", "h100,a100", "--explain"}, "describe one plan. Got --on h100,a100."},
       {{"--tokens", "many"}, "--tokens is a count such as 300M or 1B. Got 'many'."},
   };
   for (const auto& [flags, message] : mistakes) {
@@ -124,8 +124,8 @@ TEST_CASE("a plan that this machine cannot hold is refused with what it would ta
   for (const char* memory : {"null", "900GiB"}) {  // a limit above the memory has no effect
     const Outcome answer =
         place.weft({"plan", "large.yaml", "--memory", memory}, {{"WEFT_PATIENCE", "0"}});
-    CHECK(fails_with(answer, does_not_fit, " of memory. A run can have ") == "");
-    for (const char* row : {"weights", "optimizer", "in all", "over"})
+    CHECK(fails_with(answer, does_not_fit, " of memory. A run can use ") == "");
+    for (const char* row : {"weights", "optimizer", "total", "over"})
       CHECK(answer.out.find(row) != std::string::npos);
   }
 }

@@ -201,7 +201,7 @@ TEST_CASE("a run is resumed by its name or folder, with the recipe that it began
   CHECK(fails_with(place.weft({"train", "--resume", "quack"}), 2,
                    "quack: no such run, and no such recipe. Hint: weft runs ls.") == "");
   CHECK(fails_with(place.weft({"train", "--resume", "quick", "--name", "other"}), 2,
-                   "run quick goes on under its own name. Got --name other.") == "");
+                   "a resumed run keeps its name quick. Got --name other.") == "");
   CHECK(fails_with(place.weft({"train", "quick"}), 2, "quick: no such recipe.") == "");
 }
 

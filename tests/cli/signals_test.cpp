@@ -34,7 +34,7 @@ struct Endless : Workplace {
     if (!outcome.err.empty()) return outcome.err;
     const size_t line = outcome.out.rfind("stopped at step ");
     if (line == std::string::npos || std::ranges::count(outcome.out.substr(line), '\n') != 1 ||
-        !outcome.out.ends_with(". --resume goes on.\n"))
+        !outcome.out.ends_with(". --resume continues.\n"))
       return outcome.out;
     return weft({"ckpt", "verify", "endless"}).err;
   }

@@ -268,11 +268,11 @@ TEST_CASE("options that cannot be are refused") {
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 1, .prefetch = -1}); }) ==
         "usage: [loader] prefetch must not be negative. Got -1.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 6, .drop_last = true}); }) ==
-        "data: [loader] 5 samples make no batch of 6 (a short last batch is dropped).");
+        "data: [loader] 5 samples are too few for a batch of 6 (a short last batch is dropped).");
   CHECK(error_of([] { Loader(numbers(0), {.batch_size = 6}); }) ==
-        "data: [loader] 0 samples make no batch of 6.");
+        "data: [loader] 0 samples are too few for a batch of 6.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 5}).restore({0, 2}); }) ==
-        "checkpoint: [loader] cannot go on from batch 2 of epoch 0: an epoch has 1.");
+        "checkpoint: [loader] cannot resume from batch 2 of epoch 0: an epoch has only 1.");
   const auto samples_of = [](const Shape& shape) { return std::make_shared<Numbers>(5, shape); };
   CHECK(error_of([&] { Loader(samples_of({1, 1, 1, 1, 1, 1, 1, 3}), {.batch_size = 1}); }) ==
         "usage: [loader] samples have at most 7 axes. Got f32[1, 1, 1, 1, 1, 1, 1, 3].");

@@ -113,7 +113,7 @@ TEST_CASE("characters that validation alone has are counted") {
     data::text(path, options);
     return warnings.text();
   };
-  const std::string tail = " of its characters do not occur in what is trained on.\n";
+  const std::string tail = " of its characters do not occur in the training text.\n";
   const std::string begin = "weft: warning: [data] ", other = folder.file("v", "xyz");
   CHECK(warning({}) == begin + "the end of " + path + ": 1" + tail);
   CHECK(warning({.val_path = other}) == begin + other + ": 2" + tail);

@@ -120,7 +120,7 @@ TEST_CASE("options that cannot be are refused") {
   CHECK(error_with({.random_crop = 5}, {}) ==
         "usage: [random_crop] padding must be from 0 to 4, the image's size. Got 5.");
   CHECK(error_with({.random_horizontal_flip = 1.5}, {}) ==
-        "usage: [random_horizontal_flip] a probability lies between 0 and 1. Got 1.5.");
+        "usage: [random_horizontal_flip] the probability must be between 0 and 1. Got 1.5.");
   CHECK(error_with({}, {{0.5, 0.5}, {1, 1}}) ==
         "usage: [normalize] images have 1 channels. Got 2 means and 2 deviations.");
   CHECK(error_with({}, {{0.5}, {0}}) == "usage: [normalize] deviations must be positive. Got 0.");

@@ -44,7 +44,7 @@ int changes_that_fit(const Workplace& place, const std::vector<std::string>& com
     const double times = std::stod(changes.substr(end + 9));  // " fits at "
     CHECK(times >= before);
     before = times;
-    const std::string_view tail = " times the time";
+    const std::string_view tail = " times the step time";
     changes = changes.substr(changes.find(tail, end) + tail.size() + 1);  // a comma, or the end
   }
   return count;

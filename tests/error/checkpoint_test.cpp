@@ -172,7 +172,7 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--resume", "--steps", "6"});
   CHECK(outcome.code == 0);
   CHECK(outcome.err.find("weft: warning: runs/tiny/checkpoints/step-00000004/rng.json is missing. "
-                         "The run goes on from runs/tiny/checkpoints/step-00000003.\n") !=
+                         "The run resumes from runs/tiny/checkpoints/step-00000003.\n") !=
         std::string::npos);
   CHECK(outcome.out.find("resumed from runs/tiny/checkpoints/step-00000003") != std::string::npos);
   fs::resize_file(place.path("runs/tiny/checkpoints/step-00000006/model.safetensors"), 100);
@@ -182,7 +182,7 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
                      "step-00000006/model.safetensors has 100 bytes. The manifest says ") == "");
   for (const char* path : {"tiny", "runs/tiny", "runs/tiny/checkpoints",
                            "runs/tiny/checkpoints/latest", "runs/tiny/checkpoints/step-00000006"})
-    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is whole.\n"));
+    CHECK(place.weft({"eval", path}).err.ends_with("checkpoints/step-00000005 is intact.\n"));
   CHECK(fails_with(place.weft({"eval", "runs/tiny/checkpoints/step-00000006"}), checkpoint,
                    "step-00000006/model.safetensors has 100 bytes.") == "");
 }
@@ -233,7 +233,7 @@ TEST_CASE("what generate refuses leaves nothing on standard output") {
   Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
   CHECK(outcome.out.empty());
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
-                   "text stops at one character. Got '12'.") == "");
+                   "--stop must be one character. Got '12'.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
                    usage, "--temperature is 0 to 100. Got nan.") == "");
 }
@@ -243,12 +243,14 @@ TEST_CASE("generate says what the text does not: a prompt that is cut, digits in
   auto said = [&](const std::string& run, const std::string& prompt) {
     return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;
   };
-  CHECK(said("tiny", "1+1=") == "weft: note: this model reads and writes sums so: 9+8=17.\n");
+  CHECK(said("tiny", "1+1=") ==
+        "weft: note: this model reads and writes sums in this form: 9+8=17.\n");
   CHECK(said("tiny", "1234567+1=") ==
-        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\n"
-        "weft: note: this model reads and writes sums so: 9+8=17.\n");
+        "weft: warning: the prompt has 10 tokens. The model sees the last 6 of them.\nweft: note: "
+        "this model reads and writes sums in this form: 9+8=17.\n");
   REQUIRE(place.weft({"train", "tiny.yaml", "--name", "back", "--data.reversed", "--json"}).code ==
           0);
   CHECK(said("back", "1+1=") ==
-        "weft: note: this model reads and writes sums so: 9+8=71 (the last digit comes first).\n");
+        "weft: note: this model reads and writes sums in this form: 9+8=71 (the last digit comes "
+        "first).\n");
 }

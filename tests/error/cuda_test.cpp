@@ -47,7 +47,7 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
       {"2",
        "cuStreamEndCapture: operation failed due to a previous error during capture "
        "(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED). No graph "},
-      {"3", "the GPU's memory has run out (cuGraphInstantiate)."}};
+      {"3", "the GPU's memory is exhausted (cuGraphInstantiate)."}};
   for (const auto& [how, said] : failures) {
     CAPTURE(how);
     FakeGpu place;
@@ -58,8 +58,8 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
     CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
     CHECK(has(outcome.err, said));
     CHECK(has(outcome.err,
-              "No graph of the step's kernels can be captured: they are launched one "
-              "by one, which may be slower."));
+              "The step's kernels cannot be captured as a CUDA graph: they are launched one by "
+              "one, which may be slower."));
     CHECK(lines_with(place.read("runs/tiny/log.jsonl"), "\"loss\"") == 6);
     CHECK(!fs::exists(place.path("graphs")));
   }
@@ -94,10 +94,11 @@ TEST_CASE("what a run does without is chosen by hand") {
     CHECK(has(place.read("work of " + off), "c") == (off != "side-copies"));
   }
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_OFF", "graphs,speed"}}), usage,
-                   "WEFT_CUDA_OFF lists some of graphs,cudnn-attention,cudnn-conv,epilogues,"
-                   "joins,padding,read-only,side-copies. Got 'speed'.") == "");
+                   "WEFT_CUDA_OFF is a list of some of "
+                   "graphs,cudnn-attention,cudnn-conv,epilogues,joins,padding,read-only,side-"
+                   "copies. Got 'speed'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_ALLOW", "all"}}), usage,
-                   "WEFT_CUDA_ALLOW lists some of nondeterministic. Got 'all'.") == "");
+                   "WEFT_CUDA_ALLOW is a list of some of nondeterministic. Got 'all'.") == "");
   CHECK(fails_with(place.run({"list"}, {{"WEFT_CUDA_SYNC", "2"}}), usage,
                    "WEFT_CUDA_SYNC is 0 to 1. Got 2.") == "");
 }
@@ -148,7 +149,7 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
   CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
   CHECK(std::regex_search(
       outcome.err,
-      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+      std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
 }
 
 TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, too") {
@@ -163,7 +164,7 @@ TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, 
   CHECK(named.code == device);
   CHECK(std::regex_search(
       named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
-                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF does without )")));
+                            R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
   settings["WEFT_TUNE"] = "1";  // fails while candidates are measured and others are compiled
   settings["WEFT_THREADS"] = "4";
   for (int i = 0; i < 8; ++i) {
@@ -215,7 +216,7 @@ TEST_CASE("no library is loaded from a folder that PATH names relative to the cu
 TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,
-                   "the driver is too old: it knows CUDA 11.4, weft needs 12.0 or later. Hint: "
+                   "the driver is too old: it supports CUDA 11.4, weft needs 12.0 or later. Hint: "
                    "update NVIDIA's driver, or train with --device cpu.") == "");
   CHECK(fails_with(place.train({{"FAKE_CUDA_DEVICES", "0"}}), device,
                    "no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE). Hint: train with "
@@ -238,8 +239,8 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
       last = fs::exists(latest) ? fs::canonical(latest).filename().string() : "";
     }
     CHECK(fails_with(outcome, device,
-                     "runs/tiny/checkpoints/step-00000004 is whole. Hint: the same command with "
-                     "--resume goes on from there.") == "");
+                     "runs/tiny/checkpoints/step-00000004 is intact. Hint: the same command with "
+                     "--resume continues from there.") == "");
     CHECK(has(outcome.err, std::string(code) == "214" ? "CUDA_ERROR_ECC_UNCORRECTABLE"
                                                       : "CUDA_ERROR_ILLEGAL_ADDRESS"));
     CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
@@ -251,9 +252,10 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
 
 TEST_CASE("a GPU that is lost before the first checkpoint says that there is none") {
   FakeGpu place;
-  CHECK(fails_with(place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
-                   "before its first checkpoint. Hint: the same command with --resume begins it "
-                   "anew.") == "");
+  CHECK(fails_with(
+            place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
+            "before its first checkpoint. Hint: the same command with --resume restarts it.") ==
+        "");
   CHECK(place.train({}, {"--resume", "--json"}).code == 0);
 }
 
@@ -302,7 +304,7 @@ TEST_CASE("a GPU of several goes by its number") {
   const Settings two{{"FAKE_CUDA_DEVICES", "2"}};
   CHECK(place.train(two, {"--device", "cuda:1", "--json"}).code == 0);
   CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device,
-                   "no GPU goes by the number 2: the driver shows 2, cuda:0 the first.") == "");
+                   "no GPU has the number 2: the driver shows 2, numbered from 0.") == "");
   CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
 }
 
@@ -322,7 +324,7 @@ TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML
   CHECK(listed(one_hidden)[0]["device"] == "cuda:0");
   CHECK(listed(one_hidden)[1]["device"].is_null());
   const std::string shown = place.run({"devices"}, one_hidden).out;
-  CHECK(has(shown, "from CUDA, as CUDA_VISIBLE_DEVICES may say"));
+  CHECK(has(shown, "from CUDA, probably by CUDA_VISIBLE_DEVICES"));
   CHECK(has(shown, "cuda:0 "));
   CHECK(!has(shown, "cuda:1 "));
 }

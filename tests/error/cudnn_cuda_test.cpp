@@ -68,7 +68,7 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   const Outcome old = place.train({{"FAKE_CUDNN_VERSION", "91500"}});
   REQUIRE(old.code == 0);
   CHECK(lines_with(old.err, "is too old: it is cuDNN 9.15, weft needs 9.16 or later.") == 1);
-  CHECK(has(old.err, "computed by kernels of weft's own, which are slower."));
+  CHECK(has(old.err, "use weft's own kernels, which are slower."));
   if (is_among_the_systems("libcudnn.so.9")) return;
   const Outcome none = place.train(without(place, "libcudnn.so.9"), {"--overwrite"});
   REQUIRE_MESSAGE(none.code == 0, none.err);
@@ -91,11 +91,11 @@ TEST_CASE("a cuDNN that is made for another CUDA than the library of products is
     CAPTURE(version);
     const Outcome outcome = place.train({{"FAKE_CUDNN_CUDA_VERSION", version}},
                                         {"--precision", "bf16-mixed", "--overwrite"});
-    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is made for CUDA {:.2}, ", version)) ==
+    CHECK(goes_on_with(outcome, fmt::format("/libcudnn.so.9 is built for CUDA {:.2}, ", version)) ==
           "");
     CHECK(has(outcome.err,
-              "/libcublasLt.so.13 is of CUDA 13. Convolutions and attention are "
-              "computed by kernels of weft's own, which are slower."));
+              "/libcublasLt.so.13 for CUDA 13. Convolutions and attention use weft's own kernels, "
+              "which are slower."));
     CHECK(lines_with(outcome.err, "weft: warning: ") == 1);
   }
 }
@@ -162,10 +162,9 @@ TEST_CASE("a cache that cannot be written is named once, and costs each run its 
       fs::remove(place.path("plans"));
       const Outcome outcome = place.train(
           plans.settings({{"WEFT_CACHE_DIR", cache}, {"WEFT_TUNE", tune}}), with_attention);
-      CHECK(goes_on_with(outcome, "cannot keep anything") == "");
-      CHECK(outcome.err == fmt::format("weft: warning: {} cannot keep anything: Not a directory. "
-                                       "Each run compiles its kernels anew. Hint: "
-                                       "WEFT_CACHE_DIR.\n",
+      CHECK(goes_on_with(outcome, "cannot be a cache") == "");
+      CHECK(outcome.err == fmt::format("weft: warning: {} cannot be a cache: Not a directory. Each "
+                                       "run compiles its kernels again. Hint: WEFT_CACHE_DIR.\n",
                                        cache));
       CHECK(plans.engines().size() >= 2);
       if (run == 1) CHECK(plans.built() == built);
@@ -214,13 +213,13 @@ TEST_CASE(
     return outcome.err;
   };
   const std::string strict = trained("");
-  CHECK(has(strict, "is passed over: it is nondeterministic"));
-  CHECK(has(strict, "is passed over: it narrows its inputs"));
+  CHECK(has(strict, "is rejected: it is nondeterministic"));
+  CHECK(has(strict, "is rejected: it narrows its inputs"));
   CHECK(has(strict, "bytes of workspace"));
-  CHECK(has(strict, ": 1 are passed over only because they are nondeterministic"));
+  CHECK(has(strict, ": 1 are rejected only because they are nondeterministic"));
   CHECK(plans.engines() ==
         std::vector<std::string>(2, "0: engine 5, uses tensor cores, 1048576 bytes"));
-  CHECK(!has(trained("nondeterministic"), "is passed over: it is nondeterministic"));
+  CHECK(!has(trained("nondeterministic"), "is rejected: it is nondeterministic"));
   CHECK(plans.engines() == std::vector<std::string>(
                                2, "0: engine 0, uses tensor cores, is nondeterministic, 0 bytes"));
 }

@@ -75,16 +75,16 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
   place.write("home", "no folder");
   const Outcome outcome = place.weft(
       train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", place.path("home")}});
-  CHECK(goes_on_with(outcome, "cannot keep anything") == "");
+  CHECK(goes_on_with(outcome, "cannot be a cache") == "");
   const std::string warning = "weft: warning: " + place.path("home") +
-                              "/.cache/weft cannot keep anything: Not a directory. Each run "
-                              "compiles its kernels anew. Hint: WEFT_CACHE_DIR.\n";
+                              "/.cache/weft cannot be a cache: Not a directory. Each run compiles "
+                              "its kernels again. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
   // The reported cause is that of the first folder that cannot be created, not of those below it.
   const Outcome system =
       place.weft(train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
   CHECK(system.code == 0);  // the reason is up to the system
-  CHECK(system.err.find("/sys/nobody/.cache/weft cannot keep anything: ") != std::string::npos);
+  CHECK(system.err.find("/sys/nobody/.cache/weft cannot be a cache: ") != std::string::npos);
   CHECK(system.err.find("No such file or directory") == std::string::npos);
 }
 
@@ -95,10 +95,11 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   CHECK(place.weft(train, {{"WEFT_THREADS", "2"}}).code == 0);
   for (const char* threads : {"8", "100"}) {
     const Outcome outcome = place.weft(train, {{"WEFT_THREADS", threads}});
-    CHECK(goes_on_with(outcome, " threads do not fit in what this process may map (ulimit -v); ") ==
+    CHECK(goes_on_with(outcome,
+                       " threads do not fit in the address space of this process (ulimit -v); ") ==
           "");
   }
-  CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can have 0.") ==
+  CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can use 0.") ==
         "");
   // From small to too large: a plan that fits runs, and nothing kills the process. In between lie
   // some MiB, by which the heaps of two processes differ: there a run may succeed although its plan

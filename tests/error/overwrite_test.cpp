@@ -32,8 +32,8 @@ TEST_CASE("what is no run is not overwritten") {
   for (const char* name : {"thesis", "letter", "recipes", "notes"})
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name}), usage,
                      std::string("runs/") + name +
-                         " is no run: it has neither checkpoints nor recipe.yaml with the plan of "
-                         "a run. --overwrite would replace what is there.") == "");
+                         " is not a run: it has neither checkpoints nor recipe.yaml with the plan "
+                         "of a run. --overwrite would replace its contents.") == "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
   // Folders that resemble a run: a recipe next to other work, and files next to checkpoints.
@@ -41,24 +41,25 @@ TEST_CASE("what is no run is not overwritten") {
   place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
   place.write("tiny/thesis.txt", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny/recipe.yaml", "--runs", ".", "--overwrite"}), usage,
-                   "tiny holds thesis.txt, which is no part of a run: --overwrite would replace "
-                   "what is there. Hint: move it, or --name chooses another.") == "");
+                   "tiny contains thesis.txt, which is not part of a run: --overwrite would "
+                   "replace it. Hint: move it, or --name chooses another.") == "");
   CHECK(place.read("tiny/thesis.txt") == "years of work");
   place.write("runs/tiny/checkpoints/mine.safetensors", "years of work");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "tiny holds checkpoints/mine.safetensors, which is no part of a run") == "");
+                   "tiny contains checkpoints/mine.safetensors, which is not part of a run") == "");
   CHECK(place.read("runs/tiny/checkpoints/mine.safetensors") == "years of work");
   fs::remove(place.path("runs/tiny/checkpoints/mine.safetensors"));
   for (const char* mine : {"step-00000002/thesis.txt", "step-00000009", "best"}) {
     const std::string file = "runs/tiny/checkpoints/" + std::string(mine);
     place.write(file, "years of work");
     CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                     "tiny holds checkpoints/" + std::string(mine) + ", which is no part") == "");
+                     "tiny contains checkpoints/" + std::string(mine) + ", which is not part") ==
+          "");
     CHECK(place.read(file) == "years of work");
     fs::remove(place.path(file));
   }
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "a.partial-7-0123456789abcdef"}),
-                   usage, "name is what weft calls a folder that is not whole: 'a.partial-") == "");
+                   usage, "name 'a.partial-") == "");
 }
 
 TEST_CASE("a folder that is no run does not go on as one") {
@@ -69,14 +70,14 @@ TEST_CASE("a folder that is no run does not go on as one") {
                                                  {"blackbox.json", "mine"}};
   for (const auto& [name, text] : files) place.write("runs/mine/" + name, text);
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "mine", "--resume"}), usage,
-                   "runs/mine is no run: it has neither checkpoints nor recipe.yaml with the plan "
-                   "of a run. --resume would replace what is there.") == "");
+                   "runs/mine is not a run: it has neither checkpoints nor recipe.yaml with the "
+                   "plan of a run. --resume would replace its contents.") == "");
   for (const auto& [name, text] : files) CHECK(place.read("runs/mine/" + name) == text);
   fs::create_directory_symlink(place.path("runs"), place.path("runs/link"));
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "link", "--resume"}), usage,
-                   "runs/link is no run") == "");
+                   "runs/link is not a run") == "");
   CHECK(fails_with(place.weft({"train", "runs/tiny"}), usage,
-                   "runs/tiny is a run. Hint: runs/tiny --resume goes on with it.") == "");
+                   "runs/tiny is a run. Hint: runs/tiny --resume continues it.") == "");
 }
 
 TEST_CASE("what a killed start left is overwritten") {
@@ -94,8 +95,8 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
   const std::string run = place.path("runs/tiny");
   fs::copy(run, aside, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string name = "runs/tiny.partial-4194305-0123456789abcdef";
-  const std::string warning = name + " is run runs/tiny as it was before --overwrite. Hint: mv " +
-                              name + " runs/tiny-before makes it a run again, rm -r " + name +
+  const std::string warning = name + " is the run runs/tiny from before --overwrite. Hint: mv " +
+                              name + " runs/tiny-before restores it, rm -r " + name +
                               " removes it.";
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--name", "other"}), warning) == "");
   CHECK(fs::exists(aside + "/checkpoints/step-00000002/MANIFEST.json"));
@@ -103,9 +104,9 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
   const std::string inside = run + "/" + fs::path(aside).filename().string();
   fs::rename(aside, inside);
   CHECK(goes_on_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "3"}),
-                     " is run runs/tiny as it was before --overwrite") == "");
+                     " is the run runs/tiny from before --overwrite") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--overwrite"}), usage,
-                   "which is no part of a run") == "");
+                   "which is not part of a run") == "");
   CHECK(fs::exists(inside + "/checkpoints/step-00000002/MANIFEST.json"));
 }
 

@@ -82,14 +82,14 @@ TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
 TEST_CASE("a run that is not there is not resumed") {
   TinyRun place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "tyni"}), usage,
-                   "no run runs/tyni to go on with. Did you mean --name tiny?") == "");
+                   "no run runs/tyni to resume. Did you mean --name tiny?") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "elsewhere"}), usage,
-                   "no run runs/elsewhere to go on with. Hint: without --resume it begins.") == "");
+                   "no run runs/elsewhere to resume. Hint: leave out --resume to start it.") == "");
   CHECK(!fs::exists(place.path("runs/tyni")));
   fs::remove_all(place.path("runs/tiny/checkpoints"));
   Outcome outcome = place.weft({"train", "tiny.yaml", "--resume"});
   CHECK(outcome.code == 0);
-  CHECK(outcome.out.find("no checkpoint yet: the run begins at its start") != std::string::npos);
+  CHECK(outcome.out.find("no checkpoint yet: the run starts at step 0") != std::string::npos);
   // The log does not continue after lost steps, either.
   std::istringstream log(place.read("runs/tiny/log.jsonl"));
   int lines_of_step_2 = 0;
@@ -103,7 +103,7 @@ TEST_CASE("a run that is not there is not resumed") {
 TEST_CASE("names that no folder should have are refused") {
   TinyRun place;
   const std::string rule =
-      "name is a folder's name: at most 200 bytes, no '/', no '.' first, no control characters.";
+      "name must be a folder name: at most 200 bytes, no '/', no '.' first, no control characters.";
   for (const std::string& name :
        {std::string("\x1b[31mred"), std::string("two\nlines"), std::string("next\u0085line"),
         std::string("a/b"), std::string(300, 'a'), std::string(".x")})
@@ -171,9 +171,10 @@ TEST_CASE("one run that cannot be read hides no others") {
   CHECK(outcome.code == 0);
   CHECK(outcome.out.find("tiny") != std::string::npos);
   CHECK(outcome.err.find("weft: warning: cannot open runs/zz/log.jsonl: Too many levels of "
-                         "symbolic links. This run is left out.\n") != std::string::npos);
-  CHECK(outcome.err.find("weft: warning: runs/other/log.jsonl: loss is missing. This run is "
-                         "left out.\n") != std::string::npos);
+                         "symbolic links. This run is skipped.\n") != std::string::npos);
+  CHECK(outcome.err.find(
+            "weft: warning: runs/other/log.jsonl: loss is missing. This run is skipped.\n") !=
+        std::string::npos);
   CHECK(std::ranges::count(outcome.err, '\n') == 2);
 }
 
@@ -243,8 +244,8 @@ TEST_CASE(
     "a change of a recipe that comes when its run is over is refused, and nothing is changed") {
   TinyRun place;
   const std::string recipe = place.read("runs/tiny/recipe.yaml");
-  const std::string is_over = "runs/tiny is over, at step 2: ";
-  const std::string no_change = " would change nothing. Hint: more --train.steps go on.";
+  const std::string is_over = "runs/tiny is finished, at step 2: ";
+  const std::string no_change = " would have no effect. Hint: a larger --train.steps continues it.";
   CHECK(fails_with(place.weft({"train", "--resume", "tiny", "--lr", "5"}), usage,
                    is_over + "optimizer.lr (--lr)" + no_change) == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "1"},
@@ -264,7 +265,7 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
   const std::string here = plan["isa"], other = here == "avx2" ? "avx512" : "avx2";
   CHECK(here == name(weft::isa()));
   const std::string warning = "weft: warning: run runs/tiny was trained with the instruction set " +
-                              other + " and goes on with " + here +
+                              other + " and continues with " + here +
                               ": losses may differ in their last digits. Hint: WEFT_ISA=" + other +
                               " where the processor has it.\n";
   int steps = 2;
@@ -278,7 +279,7 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
     return outcome;
   };
   const Outcome changed = resumed(other);
-  CHECK(goes_on_with(changed, " goes on with ") == "");
+  CHECK(goes_on_with(changed, " continues with ") == "");
   CHECK(changed.err == warning);
   CHECK(nlohmann::json::parse(place.read("runs/tiny/plan.json"))["isa"] == here);
   CHECK(resumed(here).err == "");
@@ -329,7 +330,7 @@ TEST_CASE("layers beyond all memory say what they need and what there is") {
               "data: {format: idx, path: images}\ntrain: {steps: 1}\n");
   write_images(place, "images", 64, 28, 10);
   Outcome outcome = place.weft({"train", "wide.yaml"});
-  CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can have ") == "");
+  CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can use ") == "");
 }
 
 TEST_CASE("a loss that is not finite leads to the user's line, of a program or of a recipe") {

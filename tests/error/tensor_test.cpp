@@ -82,7 +82,7 @@ TEST_CASE("a compiled step skips only passes that there are") {
 TEST_CASE("activations are kept in float32 or bfloat16") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
   CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] activations are kept in f32 or bf16. Got f16.");
+        "[compile] activations are stored in f32 or bf16. Got f16.");
 }
 
 TEST_CASE("arithmetic that has no meaning for bool does not take it") {
@@ -116,7 +116,7 @@ TEST_CASE("what reduces integers does so in float32, and errors name the operati
   CHECK(variance(counts).item() == near(5.0 / 3));
   CHECK(logsumexp(counts).item() == near(4.4401897));
   has(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
-      "[stack] parts differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
+      "[stack] tensors differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
 TEST_CASE("what names a rank or sizes says which it takes") {

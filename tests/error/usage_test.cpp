@@ -57,7 +57,7 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"profile", "mlp", "--precision", "fp64"},
        "--precision of a workload is fp32, bf16-mixed or fp16-mixed. Got 'fp64'."},
       {{"profile", "softmax", "--precision", "bf16-mixed"},
-       "has no model: it runs in fp32, and with the memory it needs."},
+       "has no model: --precision and memory limits do not apply to it."},
       {{"profile", "--length", "9", "--data.digits", "1"}, "--length is for workloads."},
       {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, addition."},
       {{"list", "modles"}, "weft list knows models, layers"},
@@ -87,7 +87,7 @@ TEST_CASE("mistakes on the command line are one line with a hint, and exit code 
       {{"plan", "--model.name", "gpt", "--data.dataset", "addition", "--tokens", "1B",
         "--train.epochs", "5"},
        "--tokens and --train.epochs both set how long the run is."},
-      {{"runs", "compare", "one"}, "weft runs compare: RUN is needed 2 times or more."},
+      {{"runs", "compare", "one"}, "weft runs compare: RUN must be given at least 2 times."},
       {{"plan", "--steps", "99999999999999999999"},
        "train.steps must be at most 9000000000000000. Got '99999999999999999999'."},
       {{"plan", "--steps", "9000000000000000000K"}, "train.steps must be at most 9000"},
@@ -129,7 +129,7 @@ TEST_CASE("two outputs that are one file behind a link that leads nowhere yet ar
   std::filesystem::create_symlink("same", place.path("link"));
   const Outcome outcome =
       place.weft({"plan", "tiny.yaml", "--dot", "same", "--memory-svg", "link"});
-  CHECK(fails_with(outcome, 2, "--dot and --memory-svg name one file: link.") == "");
+  CHECK(fails_with(outcome, 2, "--dot and --memory-svg name the same file: link.") == "");
   CHECK(!std::filesystem::exists(place.path("same")));
 }
 
@@ -246,7 +246,7 @@ TEST_CASE("an output that is an input is refused, and nothing is changed") {
            {{"bench", "mlp", "--weights", "texts/all.txt", "--write-weights", "texts/all.txt"},
             "--write-weights texts/all.txt would replace what --weights reads."},
            {{"plan", "letters", "--dot", "new", "--memory-svg", "./new"},
-            "--dot and --memory-svg name one file: ./new."}})
+            "--dot and --memory-svg name the same file: ./new."}})
     CHECK(fails_with(place.weft(arguments), 2, message) == "");
   CHECK(place.read("recipes/letters.yaml") == recipe);
   CHECK(place.read("texts/all.txt") == text);
@@ -282,7 +282,7 @@ TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
     const Outcome outcome = place.weft({"list"}, {{name, "here"}});
     CHECK(outcome.code == 0);
     CHECK(outcome.err ==
-          fmt::format("weft: warning: {}=here is ignored: it is no absolute path.\n", name));
+          fmt::format("weft: warning: {}=here is ignored: it is not an absolute path.\n", name));
   }
 }
 
@@ -302,8 +302,8 @@ TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PAT
         place.weft({"train", "sums.yaml", "--device", "cuda"},
                    {{"LD_LIBRARY_PATH", list}, {"WEFT_CUDA_PATH", place.folder() + "/none"}});
     CHECK(fails_with(outcome, 7,
-                     "libcuda.so.1 does not load: LD_LIBRARY_PATH has a relative or empty folder, "
-                     "where it lies. Hint: ") == "");
+                     "libcuda.so.1 does not load: it is in a relative or empty folder of "
+                     "LD_LIBRARY_PATH. Hint: ") == "");
   }
 }
 
@@ -312,8 +312,8 @@ TEST_CASE("an environment variable that means nothing is one line of warning") {
   Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});
   CHECK(outcome.code == 0);
   CHECK(outcome.err ==
-        "weft: warning: WEFT_THREDS means nothing to weft. Did you mean WEFT_THREADS?\n");
+        "weft: warning: WEFT_THREDS is not a variable of weft. Did you mean WEFT_THREADS?\n");
   CHECK(place.weft({"list"}, {{"WEFT_COLOUR_OF_ALL", "red"}}).err ==
-        "weft: warning: WEFT_COLOUR_OF_ALL means nothing to weft. Hint: weft doctor --env lists "
-        "what does.\n");
+        "weft: warning: WEFT_COLOUR_OF_ALL is not a variable of weft. Hint: weft doctor --env "
+        "lists them.\n");
 }

@@ -25,10 +25,10 @@ TEST_CASE("a cache folder that others may enter is named once, and left as it is
     fs::permissions(cache, static_cast<fs::perms>(std::stoi(mode, nullptr, 8)));
     const Outcome outcome = place.weft({"eval", "tiny"}, {{"WEFT_CACHE_DIR", cache}});
     CHECK(goes_on_with(outcome, "is open to others") == "");
-    CHECK(outcome.err == fmt::format("weft: warning: {0} is open to others (mode {1}), and what is "
-                                     "in it would be run: it is not read. Hint: chmod 700 {0}, or "
-                                     "WEFT_CACHE_DIR.\n",
-                                     cache, mode));
+    CHECK(outcome.err ==
+          fmt::format("weft: warning: {0} is open to others (mode {1}), and its contents would be "
+                      "executed: it is not read. Hint: chmod 700 {0}, or WEFT_CACHE_DIR.\n",
+                      cache, mode));
     CHECK(!fs::exists(cache + "/kernels"));
   }
   fs::permissions(cache, fs::perms::owner_all);
@@ -48,10 +48,10 @@ TEST_CASE("without a home nothing is kept, and no data set is looked for in the 
     return outcome;
   };
   const Outcome outcome = homeless({"eval", "tiny"}, "");
-  CHECK(goes_on_with(outcome, "nothing is kept") == "");
+  CHECK(goes_on_with(outcome, "there is no cache") == "");
   CHECK(outcome.err ==
-        "weft: warning: nothing is kept, as neither WEFT_CACHE_DIR nor HOME names a folder for it. "
-        "Each run compiles its kernels anew.\n");
+        "weft: warning: there is no cache: neither WEFT_CACHE_DIR nor HOME names a folder for it. "
+        "Each run compiles its kernels again.\n");
   place.write("mnist/train-images-idx3-ubyte", "of whoever wrote it");
   place.write("images.yaml", "model: {name: mlp}\ndata: {dataset: mnist}\ntrain: {steps: 1}\n");
   CHECK(fails_with(homeless({"train", "images.yaml"}, test_cache()), data_code,
@@ -138,9 +138,10 @@ TEST_CASE(
       place.write("cache/kernels/" + kernel.path().filename().string(), text);
     const Outcome outcome = place.weft(bench, cache);
     CHECK(std::ranges::count(outcome.err, '\n') == 1);
-    CHECK(goes_on_with(outcome,
-                       " is damaged, or of another version of weft; such kernels are compiled "
-                       "anew") == "");
+    CHECK(goes_on_with(
+              outcome,
+              " is damaged, or from another version of weft; such kernels are compiled again") ==
+          "");
     CHECK(place.weft(bench, cache).err.empty());
   }
 }

@@ -135,7 +135,7 @@ grep -q "\"error\": \".*expected a ';'" "$scratch/smoke/smoke.json"
 FAKE_CUDNN_FAILS=1 WEFT_CACHE_DIR=$scratch/empty "$BUILD/bench/gpu_libraries" bench --small --engines \
   >"$scratch/said"
 [ "$(grep -c CUDNN_STATUS_EXECUTION_FAILED "$scratch/said")" = 65 ]
-[ "$(grep -c "memory has run out" "$scratch/said")" = 5 ]
+[ "$(grep -c "memory is exhausted" "$scratch/said")" = 5 ]
 
 # An engine with a workspace that convolutions may have in a run, but attention may not, violates
 # the rules for attention alone.

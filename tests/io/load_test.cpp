@@ -166,7 +166,7 @@ TEST_CASE("several files are one, and no variable is in two of them") {
             " (and 2 more) does not fit: 1 there twice ('fc.bias').");
   CHECK(error_of([&] {
           io::load_into(Names(), model);
-        }).starts_with("usage: [load] there is no file."));
+        }).starts_with("usage: [load] no file is given."));
 }
 
 TEST_CASE("a tensor that the file does not align is converted all the same") {

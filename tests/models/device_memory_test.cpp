@@ -104,7 +104,8 @@ TEST_CASE("more than the host can hold is refused before the first step") {
         return max(variables.front().value());
       },
       {.device = device(), .offload = in_files({Category::parameter})});
-  CHECK_THROWS_WITH(step(), doctest::Contains("the plan does not fit: what is kept with the host"));
+  CHECK_THROWS_WITH(step(),
+                    doctest::Contains("the plan does not fit: what is offloaded to host memory"));
 }
 
 TEST_CASE("steps that nobody waits for have each its own inputs") {

@@ -85,8 +85,8 @@ TEST_CASE("an optimizer that had parameters before they froze says so") {
   net.freeze("first.*");
   CHECK_THROWS_WITH_AS(
       update(net, optimizer, ones({4, 6})),
-      doctest::Contains("[AdamW] takes one gradient per parameter (4), in the order "
-                        "of the parameters. Got 2. Hint: freeze before the "
-                        "optimizer is made."),
+      doctest::Contains(
+          "[AdamW] takes one gradient per parameter (4), in the order of the parameters. Got 2. "
+          "Hint: freeze parameters before the optimizer is created."),
       Error);
 }

@@ -106,7 +106,7 @@ TEST_CASE("what does not fit slice_at, update_at and custom_gradient is named in
       {"[update_at] updates must be f32[2, 3], of any extent along axis 1. Got i64[2, 1].",
        [&] { update_at(x, 1, 0, zeros({2, 1}, DType::i64)); }},
       {accepted, [&] { update_at(x, 1, 0, zeros({2, 7})); }},
-      {"[custom_gradient] there is no rule.", [&] { custom_gradient(x, {x}, nullptr); }},
+      {"[custom_gradient] no gradient rule is given.", [&] { custom_gradient(x, {x}, nullptr); }},
       {"[custom_gradient] an input is empty.",
        [&] { custom_gradient(x, {Value()}, [](const Value& dy) { return std::vector{dy}; }); }},
       {"[custom_gradient] the rule must give one gradient per input (1). Got 0.",

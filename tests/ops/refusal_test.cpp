@@ -204,7 +204,7 @@ TEST_CASE("movement refuses shapes, orders and ranges that do not fit") {
 TEST_CASE("padding, joining and splitting refuse what does not fit") {
   const Value six = zeros({6}), x = zeros({2, 3});
   auto joined = [](const Value& a, const Value& b, int axis) {
-    return Refusal{fmt::format("[concat] parts differ outside axis {}. Got {} and {}.", axis,
+    return Refusal{fmt::format("[concat] tensors differ outside axis {}. Got {} and {}.", axis,
                                to_string(a.type()), to_string(b.type())),
                    [=] { concat({a, b}, axis); }};
   };
@@ -225,8 +225,8 @@ TEST_CASE("padding, joining and splitting refuse what does not fit") {
       {accepted, [&] { concat({x, zeros({4, 3})}, 0); }},
       {accepted, [&] { concat({x}, 0); }},
       {"[stack] needs at least one tensor.", [] { stack(std::vector<Value>(), 0); }},
-      {"[stack] parts differ. Got f32[2, 3] and f32[6].", [&] { stack({x, six}, 0); }},
-      {"[stack] parts differ. Got f32[6] and f64[6].", [&] { stack({six, zeros({6}, f64)}, 0); }},
+      {"[stack] tensors differ. Got f32[2, 3] and f32[6].", [&] { stack({x, six}, 0); }},
+      {"[stack] tensors differ. Got f32[6] and f64[6].", [&] { stack({six, zeros({6}, f64)}, 0); }},
       {accepted, [&] { stack({x, x}, 2); }},
       {"[split] size must be positive. Got 0.", [&] { split(six, 0, 0); }},
       {accepted, [&] { split(six, 1, 0); }},

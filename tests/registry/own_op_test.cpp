@@ -144,10 +144,10 @@ TEST_SUITE("own op") {
       if (library->name() == "cpu")
         CHECK(difference(run(), want, 0) == "");
       else
-        CHECK(
-            test::error_of(run) ==
-            "usage: [sawtooth] a GPU calls a function by its name in C, and has none of this one. "
-            "Hint: define sawtooth by `decompose`, as an expression of other operations.");
+        CHECK(test::error_of(run) ==
+              "usage: [sawtooth] GPU kernels call a function by its name in C, and this operation "
+              "has none. Hint: define sawtooth by `decompose`, as an expression of other "
+              "operations.");
     }
   }
   TEST_CASE("an elementwise op that says not what it computes is refused") {

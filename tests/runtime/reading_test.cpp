@@ -145,7 +145,7 @@ TEST_CASE(
   const Tensor loss = h * 2;
   CHECK_THROWS_WITH_AS(
       grad(loss, std::array{w}),
-      doctest::Contains("[grad] the gradient goes through a f32[] that ends a chain"), Error);
+      doctest::Contains("[grad] the gradient passes through a f32[] at the end of a chain"), Error);
   CHECK(slope(loss, h) == Doubles{2});
   CHECK(grad(stop_gradient(h) * w.value(), std::array{w})[0].item() == 0);  // w and h are zero
 }

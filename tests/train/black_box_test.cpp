@@ -105,7 +105,7 @@ TEST_CASE("a black box names the operation that made the first number that is no
       CHECK(box["first"]["elements"][kind] > 0);
       CHECK(box["first"]["file"] == "tests/train/black_box_test.cpp");
       CHECK(box["first"]["line"] > 0);
-      CHECK(message.find(fmt::format("First: {} of {}", kind, op)) != std::string::npos);
+      CHECK(message.find(fmt::format("The first {} comes from {}", kind, op)) != std::string::npos);
       CHECK(message.find("(black_box_test.cpp:") != std::string::npos);
       if (fault == "log") CHECK(box["first"]["operands"][0]["elements"]["greatest"] < 0);
     }
@@ -218,7 +218,8 @@ TEST_CASE("an evaluation that is not finite has a black box of its own") {
   auto recipe = faulty_recipe(folder, "evaluated", "train: {steps: 40, global_batch_size: 12}\n");
   recipe.set("eval.every", "3", "test");
   auto [message, box] = failure_of(folder, recipe);
-  CHECK(message.starts_with("failed: evaluation at step 3: the loss is not finite. First: nan of"));
+  CHECK(message.starts_with(
+      "failed: evaluation at step 3: the loss is not finite. The first nan comes from"));
   CHECK(box["while"] == "evaluation");
   CHECK(box["step"] == 3);
   CHECK(box["first"]["op"] == "log");
@@ -235,6 +236,7 @@ TEST_CASE("a black box that cannot be written does not hide why the run ended") 
     train::train(recipe, {.runs = folder.file("runs"), .quiet = true, .after_step = block});
   });
   INFO(message);
-  CHECK(message.starts_with("failed: step 1: the loss, or its gradient, is not finite. First: "));
-  CHECK(message.find("There is no black box: ") != std::string::npos);
+  CHECK(
+      message.starts_with("failed: step 1: the loss, or its gradient, is not finite. The first "));
+  CHECK(message.find("blackbox.json was not written: ") != std::string::npos);
 }

@@ -131,8 +131,8 @@ TEST_CASE("an old checkpoint that holds a file of the user's stays, which is sai
   CHECK(all[0].step == 2);
   CHECK(contents_of(all[0].path + "/notes") == "x");
   CHECK(said.text() == "weft: warning: " + all[0].path +
-                           " stays, though 1 are kept: it holds notes, which is no part of a "
-                           "checkpoint.\n");
+                           " is not removed, although checkpoint.keep_last is 1: it contains "
+                           "notes, which is not part of a checkpoint.\n");
 }
 
 TEST_CASE(
@@ -149,10 +149,9 @@ TEST_CASE(
   const Captured said(2);
   train_in(folder, recipe, true);
   CHECK(contents_of(run + "/checkpoints/before-step-00000004-1/notes") == "x");
-  CHECK(
-      said.text().find("/before-step-00000004-1 is " + last +
-                       " as it was before: it holds notes, which is no part of a checkpoint.\n") !=
-      std::string::npos);
+  CHECK(said.text().find("/before-step-00000004-1 is the earlier " + last +
+                         ", set aside: it contains notes, which is not part of a checkpoint.\n") !=
+        std::string::npos);
   CHECK(!fs::exists(last + "/notes"));
   CHECK(train::list_checkpoints(run).size() == 2);
 }
@@ -183,7 +182,7 @@ TEST_CASE("a best checkpoint that could not be saved leaves the next better one 
     if (step == 1) full.emplace(1024);
     if (step == 2) full.reset();
   });
-  CHECK(said.text().find("The run goes on") != std::string::npos);
+  CHECK(said.text().find("The run continues") != std::string::npos);
   double least = INFINITY;
   int64_t best = 0;
   for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) {
@@ -246,9 +245,8 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
   const train::TrainResult result = steps_without_room({4}, false);
   CHECK(result.step == 6);
   CHECK(said.text().find("checkpoint of step 4: cannot write ") != std::string::npos);
-  CHECK(
-      said.text().find(" Checkpoints saved before are whole. The run goes on, and saves again when "
-                       "the next one is due, or in a minute.\n") != std::string::npos);
+  CHECK(said.text().find(" Earlier checkpoints are intact. The run continues, and tries again when "
+                         "the next checkpoint is due, or in a minute.\n") != std::string::npos);
   std::vector<int64_t> saved;
   for (const auto& checkpoint : train::list_checkpoints(result.run_folder))
     saved.push_back(checkpoint.step);
@@ -290,7 +288,7 @@ TEST_CASE("saves that fail are said once until one works, and the last is tried 
     CHECK_MESSAGE(line.starts_with(begins), line);
   }
   CHECK(!std::getline(lines, line));
-  CHECK(text.find(" It is the last one: weft tries again for 10 s.\n") != std::string::npos);
+  CHECK(text.find(" It is the last checkpoint: weft retries for 10 s.\n") != std::string::npos);
 }
 
 TEST_CASE("the save of a run that a signal stops is tried again, too") {
@@ -312,7 +310,8 @@ TEST_CASE("the save of a run that a signal stops is tried again, too") {
   freed->join();
   CHECK(result.step == 2);
   CHECK(train::list_checkpoints(result.run_folder).size() == 1);
-  CHECK(said.text().find(" It is the last one: weft tries again for 10 s.\n") != std::string::npos);
+  CHECK(said.text().find(" It is the last checkpoint: weft retries for 10 s.\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("a first save that fails speaks of no earlier ones") {
@@ -324,7 +323,7 @@ TEST_CASE("a first save that fails speaks of no earlier ones") {
     message = error_of([&] { train::save_checkpoint(folder.path(), experiment, {}, false); });
   }
   CHECK(message.starts_with("failed: checkpoint of step 0: cannot write"));
-  CHECK(message.ends_with(" There is none."));
+  CHECK(message.ends_with(" No checkpoint is saved."));
 }
 
 TEST_CASE("where a checkpoint cannot be written, one line says so and the old one stays") {
@@ -341,7 +340,7 @@ TEST_CASE("where a checkpoint cannot be written, one line says so and the old on
     }
     CHECK(message.starts_with("failed: checkpoint of step 9: cannot write"));
     CHECK(message.find("File too large") != std::string::npos);
-    CHECK(message.ends_with(" Checkpoints saved before are whole."));
+    CHECK(message.ends_with(" Earlier checkpoints are intact."));
   }
   SUBCASE("a folder that is none") {
     fs::rename(result.run_folder + "/checkpoints", result.run_folder + "/aside");

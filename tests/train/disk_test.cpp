@@ -243,7 +243,7 @@ TEST_CASE("a run whose folder is a link that leads nowhere is refused, and the l
   fs::create_symlink("/nowhere/disk", folder.file("runs/saved"));
   const std::string wrong = error_of([&] { train_in(folder, steps_recipe(1)); });
   CHECK(wrong == "failed: cannot write " + folder.file("runs/saved") +
-                     ": it is a link to /nowhere/disk, which is not there.");
+                     ": it is a link to /nowhere/disk, which does not exist.");
   CHECK(fs::read_symlink(folder.file("runs/saved")) == "/nowhere/disk");
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("what is in the way of checkpoints is refused before a step, and stays
   fs::remove(run + "/checkpoints/latest");
   fs::create_directory(run + "/checkpoints/latest");
   CHECK(refusal() == "failed: cannot save checkpoints: " + run +
-                         "/checkpoints/latest is no link to one of them. Hint: move it.");
+                         "/checkpoints/latest is not a link to a checkpoint. Hint: move it.");
   CHECK(fs::is_directory(run + "/checkpoints/latest"));
   fs::remove_all(run + "/checkpoints");
   folder.file("runs/saved/checkpoints", "a user's");

@@ -120,7 +120,7 @@ TEST_CASE("rules between keys are checked") {
   CHECK(message_of("model: {name: mlp}\ndata: {dataset: mnist}\n")
             .find("train.epochs and train.steps") != std::string::npos);
   CHECK(with("eval: {every: sometimes}\n").find("eval.every") != std::string::npos);
-  CHECK(with("name: a/b\n").find("name is a folder's name") != std::string::npos);
+  CHECK(with("name: a/b\n").find("name must be a folder name") != std::string::npos);
   CHECK(with("optimizer: {betas: [0.9]}\n").find("optimizer.betas has two numbers") !=
         std::string::npos);
 }

@@ -111,13 +111,14 @@ TEST_CASE("a run does not go on with other data, wherever they lie") {
     other.back() = static_cast<char>(other.back() ^ 1);
     elsewhere.file(file, other);
     const std::string wrong = error_of([&] { train_in(folder, moved, true); });
-    CHECK(wrong.find("cannot go on: it was trained on other data (fingerprint ") != wrong.npos);
+    CHECK(wrong.find("cannot be resumed: it was trained on other data (fingerprint ") !=
+          wrong.npos);
     elsewhere.file(file, contents);
   }
   train::Recipe scaled = moved;
   scaled.set("data.mean", "[0.5]", "test");
   scaled.set("data.std", "[0.25]", "test");
-  CHECK(error_of([&] { train_in(folder, scaled, true); }).find("cannot go on: data.mean is") !=
+  CHECK(error_of([&] { train_in(folder, scaled, true); }).find("cannot be resumed: data.mean is") !=
         std::string::npos);
   CHECK(train_in(folder, moved, true).exit_code == 0);
 }
@@ -142,7 +143,8 @@ TEST_CASE("a run does not go on with another text") {
   REQUIRE(other != text);
   for (const auto& [trained, evaluated] : {std::pair(other, text), std::pair(text, other)}) {
     const std::string wrong = error_of([&] { train_in(folder, recipe(trained, evaluated), true); });
-    CHECK(wrong.find("cannot go on: it was trained on other data (fingerprint ") != wrong.npos);
+    CHECK(wrong.find("cannot be resumed: it was trained on other data (fingerprint ") !=
+          wrong.npos);
   }
   CHECK(train_in(folder, recipe(text, text), true).exit_code == 0);
 }

@@ -83,7 +83,7 @@ TEST_CASE("a run that is replaced goes only when what replaces it has trained an
     CHECK(train::train(recipe, anew).step == 0);
     warned = screen.text();
   }
-  CHECK(warned.find("as it was before --overwrite") != std::string::npos);
+  CHECK(warned.find("from before --overwrite") != std::string::npos);
   CHECK(beside() == model);
 }
 
@@ -107,8 +107,8 @@ TEST_CASE("a recipe that is removed while the run goes on is written again, and 
   const train::TrainResult result = train_while(folder, recipe, [&](int64_t step) {
     if (step == 1) fs::remove(folder.file("runs/run/recipe.yaml"));
   });
-  CHECK(said.text() ==
-        "weft: warning: " + result.run_folder + "/recipe.yaml was removed: it is written again.\n");
+  CHECK(said.text() == "weft: warning: " + result.run_folder +
+                           "/recipe.yaml was removed during the run: it is recreated.\n");
   CHECK(fs::exists(result.run_folder + "/recipe.yaml"));
   const std::string log = contents_of(result.run_folder + "/log.jsonl");
   for (const char* step : {"\"step\":1", "\"step\":4"}) CHECK(log.find(step) != std::string::npos);
@@ -125,12 +125,12 @@ TEST_CASE(
     if (step == 1) std::filesystem::remove_all(folder.file("runs/run"));
   });
   const std::string text = said.text();
-  const std::string lost = "weft: warning: cannot write " + result.run_folder +
-                           "/log.jsonl: No such file or directory. Lines of the log are lost "
-                           "until it can be made again.\n";
+  const std::string lost =
+      "weft: warning: cannot write " + result.run_folder +
+      "/log.jsonl: No such file or directory. Log lines are lost until it can be recreated.\n";
   CHECK(text.starts_with(lost));  // at the next line; the next checkpoint restores it
   CHECK(text.find("with a log that begins at step 3.") != std::string::npos);
-  CHECK(text.find("Lines of the log are lost", lost.size()) == std::string::npos);
+  CHECK(text.find("Log lines are lost", lost.size()) == std::string::npos);
   CHECK(result.exit_code == 0);
   const auto all = train::list_checkpoints(result.run_folder);
   REQUIRE(all.size() == 2);
@@ -154,9 +154,9 @@ TEST_CASE("a run whose name another one has by now goes on beside, and writes no
     folder.file("runs/run/recipe.yaml", "of another\n");
   });
   CHECK(result.run_folder == folder.file("runs/run-2"));
-  CHECK(said.text().find(
-            folder.file("runs/run") + " is the folder of another run by now: this one goes on in " +
-            result.run_folder + ", with a log that begins at step 4.\n") != std::string::npos);
+  CHECK(said.text().find(folder.file("runs/run") +
+                         " now belongs to another run: this run continues in " + result.run_folder +
+                         ", with a log that begins at step 4.\n") != std::string::npos);
   const auto all = train::list_checkpoints(result.run_folder);
   REQUIRE(all.size() == 1);
   CHECK(all[0].step == 4);
@@ -178,8 +178,7 @@ TEST_CASE("a log that is removed in mid-run is made again, which is said once") 
   CHECK(log.find("\"step\":4") != std::string::npos);
   CHECK(log.find("\"process_peak\"") != std::string::npos);
   CHECK(line == "weft: warning: " + result.run_folder +
-                    "/log.jsonl was removed while the run goes on: it is made again, and begins "
-                    "here.\n");
+                    "/log.jsonl was removed during the run: it is recreated and starts here.\n");
 }
 
 TEST_CASE("a log that is replaced in mid-run goes on in what is there, but not through a link") {
@@ -201,9 +200,8 @@ TEST_CASE("a log that is replaced in mid-run goes on in what is there, but not t
     std::ofstream(log + ".new") << "{}\n";
     fs::rename(log + ".new", log);
   });
-  CHECK(replaced == "weft: warning: " + log +
-                        " was replaced while the run goes on: it goes on in the file that is there "
-                        "now.\n");
+  CHECK(replaced ==
+        "weft: warning: " + log + " was replaced during the run: it continues in the new file.\n");
   CHECK(contents_of(log).find("\"step\":4") != std::string::npos);
   const std::string linked = run([&] {
     fs::remove(log);

@@ -15,30 +15,30 @@ namespace weft {
 namespace {
 constexpr EnvVariable registry[] = {
     {"WEFT_DEBUG",
-     "1 passes, 2 plan, 3 what each pass made, 4 kernels, 5 their loops, 6 every step"},
+     "prints 1 passes, 2 plan, 3 graph after each pass, 4 kernels, 5 their loops, 6 every launch"},
     {"WEFT_CACHE_DIR", "folder of compiled kernels (default: $XDG_CACHE_HOME/weft)"},
-    {"WEFT_TUNE", "1: measure kernels that can do the same, once, and keep the fastest"},
-    {"WEFT_PATIENCE",
-     "seconds of the processor in which a refused plan looks for what would fit (10)"},
-    {"WEFT_NO_FLOAT64", "1: OpenCL devices compute float64 by integers, as those without it do"},
+    {"WEFT_TUNE", "1: autotune: time alternative kernels once, and cache which is fastest"},
+    {"WEFT_PATIENCE", "CPU seconds that a refused plan may search for settings that fit (10)"},
+    {"WEFT_NO_FLOAT64", "1: OpenCL devices emulate float64 with integers, as those without it do"},
     {"WEFT_CUDA_PATH", "folder of CUDA's libraries (default: cuda in the cache folder)"},
-    {"WEFT_CUDA_OFF", "list of what CUDA steps do without, to find what is wrong",
+    {"WEFT_CUDA_OFF", "list of CUDA features to turn off, for debugging",
      "graphs,cudnn-attention,cudnn-conv,epilogues,joins,padding,read-only,side-copies"},
-    {"WEFT_CUDA_SYNC", "1: wait for the GPU after every kernel, so that an error names it"},
-    {"WEFT_CUDA_ALLOW", "list of what engines of cuDNN may do that others must not",
+    {"WEFT_CUDA_SYNC", "1: wait for the GPU after every kernel, so that an error names the kernel"},
+    {"WEFT_CUDA_ALLOW",
+     "list of properties of cuDNN engines to accept that are rejected by default",
      "nondeterministic"},
     {"WEFT_DATA_DIR", "folder of data sets (default: $XDG_DATA_HOME/weft)"},
     {"WEFT_ISA",
-     "most that is used of the processor: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
-    {"WEFT_THREADS", "threads of the one team (default: OMP_NUM_THREADS, else all cores)"},
-    {"OMP_NUM_THREADS", "honoured where WEFT_THREADS is unset"},
+     "highest instruction set to use: auto, baseline, avx2, avx512, avx512_bf16 or amx"},
+    {"WEFT_THREADS", "number of threads (default: OMP_NUM_THREADS, else all cores)"},
+    {"OMP_NUM_THREADS", "number of threads where WEFT_THREADS is unset"},
     {"NO_COLOR", "no colours and no progress bar on the terminal"},
-    {"COLUMNS", "most columns of a step's line (default: the terminal's)"},
+    {"COLUMNS", "width of the output (default: the terminal's)"},
     {"XDG_CACHE_HOME", "parent of the cache folder"},
     {"XDG_DATA_HOME", "parent of the folder of data sets"},
     {"NVTX_INJECTION64_PATH", "set by NVIDIA's profilers: kernels are shown by module"},
-    {"PATH", "beside its programs, CUDA's libraries are looked for among Python's packages"},
-    {"LD_LIBRARY_PATH", "the system looks for libraries there first; not in its relative folders"},
+    {"PATH", "CUDA's libraries are searched in the Python packages beside its folders"},
+    {"LD_LIBRARY_PATH", "where the system searches libraries first; weft ignores relative folders"},
     {"HOME", "parent of .cache and .local/share where those are unset"},
 };
 }  // namespace
@@ -112,8 +112,8 @@ bool env_lists(std::string_view name, std::string_view word) {
   bool found = false;
   for (std::string_view listed : words_of(list)) {
     if (std::ranges::find(known, listed) == known.end())
-      throw Error(ErrorKind::usage, "{} lists some of {}. Got '{}'.", name, registered(name).words,
-                  listed);
+      throw Error(ErrorKind::usage, "{} is a list of some of {}. Got '{}'.", name,
+                  registered(name).words, listed);
     found |= listed == word;
   }
   return found;
@@ -138,7 +138,7 @@ void check_environment() {
   env_int("WEFT_THREADS", 1, 1, most_threads);
   for (std::string_view name : {"WEFT_CUDA_PATH", "HOME"})
     if (env(name) && !env_folder(name))
-      logging::warn("{}={} is ignored: it is no absolute path.", name, *env(name));
+      logging::warn("{}={} is ignored: it is not an absolute path.", name, *env(name));
   std::vector<std::string_view> known;
   for (const EnvVariable& variable : registry) known.push_back(variable.name);
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -146,8 +146,8 @@ void check_environment() {
     if (!name.starts_with("WEFT_") || name.starts_with("WEFT__")) continue;  // recipe keys
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     std::string_view similar = nearest(name, known);
-    logging::warn("{} means nothing to weft. {}", name,
-                  similar.empty() ? "Hint: weft doctor --env lists what does."
+    logging::warn("{} is not a variable of weft. {}", name,
+                  similar.empty() ? "Hint: weft doctor --env lists them."
                                   : fmt::format("Did you mean {}?", similar));
   }
 }

@@ -23,10 +23,9 @@ void throw_user_error(std::string message) {
 }
 
 void throw_internal_error(const char* condition, std::string message, std::source_location where) {
-  throw InternalError(
-      fmt::format("internal error at {}:{}: {} [{}]. This is a defect of weft: please report it "
-                  "with this line.",
-                  file_name(where.file_name()), where.line(), message, condition));
+  throw InternalError(fmt::format(
+      "internal error at {}:{}: {} [{}]. This is a bug in weft: please report it with this line.",
+      file_name(where.file_name()), where.line(), message, condition));
 }
 }  // namespace detail
 }  // namespace weft

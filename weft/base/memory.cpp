@@ -156,7 +156,7 @@ void check_fits(std::string_view what, size_t bytes) {
   const size_t available = free_memory(resident, 0) + resident;
   if (bytes > available)
     throw Error(ErrorKind::does_not_fit,
-                "{} take {:.1f} GiB of memory. This process can have {:.1f} GiB.", what,
+                "{} take {:.1f} GiB of memory. This process can use {:.1f} GiB.", what,
                 gibibytes(bytes), gibibytes(available));
 }
 

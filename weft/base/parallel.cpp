@@ -57,7 +57,7 @@ class Team {
       for (; size_ < count; ++size_) std::thread([this, index = size_] { work(index); }).detach();
     } catch (const std::system_error&) {
       threads = size_;
-      logging::warn("the system gives this process no more than {} threads", size_);
+      logging::warn("the system allows this process only {} threads", size_);
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -144,8 +144,8 @@ int thread_count() {
   const int cores = usable_cores(), count = env_threads(cores);
   set_thread_count(count);
   if (threads > most_on_a_core * cores)
-    logging::warn("{} threads share {} of this process's cores, which takes longer than {} would",
-                  threads.load(), cores, cores);
+    logging::warn("{} threads share {} cores, which is slower than {} threads", threads.load(),
+                  cores, cores);
   return threads;
 }
 
@@ -157,8 +157,9 @@ int compile_threads() {
 void set_thread_count(int count) {
   const int fit = threads_that_fit();
   if (count > fit)
-    logging::warn("{} threads do not fit in what this process may map (ulimit -v); {} compute",
-                  count, fit);
+    logging::warn(
+        "{} threads do not fit in the address space of this process (ulimit -v); {} are used",
+        count, fit);
   threads = std::clamp(count, 1, std::min(fit, most_threads));
 }
 

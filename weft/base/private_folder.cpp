@@ -37,7 +37,7 @@ bool close_to_others(const std::string& folder, const struct stat& status) {
 
 // Returns whether a folder belongs to another user or others may access it, and warns if so.
 bool is_open_to_others(const std::string& folder) {
-  constexpr std::string_view unread = "what is in it would be run: it is not read.";
+  constexpr std::string_view unread = "its contents would be executed: it is not read.";
   struct stat status{};
   if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
   if (status.st_uid != geteuid()) {
@@ -71,16 +71,15 @@ std::optional<std::string> private_cache(std::string_view name) {
   const std::string root = cache_directory();
   if (root.empty())
     warn_once(root,
-              "nothing is kept, as neither WEFT_CACHE_DIR nor HOME names a folder for it. Each run "
-              "compiles its kernels anew.");
+              "there is no cache: neither WEFT_CACHE_DIR nor HOME names a folder for it. Each run "
+              "compiles its kernels again.");
   if (root.empty() || is_open_to_others(root)) return std::nullopt;
   std::string folder = (fs::path(root) / name).string();
   if (access(folder.c_str(), F_OK) != 0) {
     if (const int error = make_private(folder); error != 0) {
-      warn_once(root,
-                fmt::format("{} cannot keep anything: {}. Each run compiles its kernels anew. "
-                            "Hint: WEFT_CACHE_DIR.",
-                            root, std::generic_category().message(error)));
+      warn_once(root, fmt::format("{} cannot be a cache: {}. Each run compiles its kernels again. "
+                                  "Hint: WEFT_CACHE_DIR.",
+                                  root, std::generic_category().message(error)));
       return std::nullopt;
     }
   }

@@ -47,7 +47,7 @@ SharedLibrary::~SharedLibrary() {
 void SharedLibrary::open(const std::string& path) {
   if (is_open()) return;
   if (path.find('/') == std::string::npos && lies_in_relative_folder(path)) {
-    refused_ = "LD_LIBRARY_PATH has a relative or empty folder, where it lies";
+    refused_ = "it is in a relative or empty folder of LD_LIBRARY_PATH";
     return;
   }
   // dlopen resolves a dependency to a library of that name that is already loaded. RTLD_NODELETE

@@ -243,13 +243,13 @@ std::string memory_curve_svg(const std::vector<MemoryPoint>& points, std::string
   svg.polyline(line, palette[0]);
   for (auto [bytes, time] : values)
     svg.circle({x(bytes), y(time)}, 4, palette[0],
-               fmt::format("{}: {:.2f} of the time", train::bytes_text(bytes), time));
+               fmt::format("{}: {:.2f} of that step time", train::bytes_text(bytes), time));
   auto label = [&](const std::pair<double, double>& at, std::string_view text) {
     svg.text({x(at.first), y(at.second) - 12}, text, Svg::Anchor::middle);
   };
-  label(values.front(), "the least: " + train::bytes_text(values.front().first));
-  label(values.back(), "all kept: " + train::bytes_text(values.back().first));
-  svg.text({left + 8, top + 4}, "time of a step, where 1 is that with all kept");
+  label(values.front(), "minimum: " + train::bytes_text(values.front().first));
+  label(values.back(), "no limit: " + train::bytes_text(values.back().first));
+  svg.text({left + 8, top + 4}, "step time (1: no memory limit)");
   frame(svg, title, "memory of weights, state and arena");
   return svg.str();
 }

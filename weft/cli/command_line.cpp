@@ -123,7 +123,7 @@ std::string reason(const CLI::ParseError& error) {
   if (const size_t least = text.find("At least "); least != text.npos) {
     // "RUN: At least 2 required but received 1"
     const std::string count = text.substr(least + 9, text.find(' ', least + 9) - least - 9);
-    return fmt::format("{} is needed {} times or more", text.substr(0, colon), count);
+    return fmt::format("{} must be given at least {} times", text.substr(0, colon), count);
   }
   if (text.find(" but received ") != text.npos)  // "--depth: 1 required N but received 2"
     return text.substr(0, colon) + " is given more than once";

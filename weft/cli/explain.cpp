@@ -74,36 +74,36 @@ std::string text_of(FusionRefusal refusal) {
     case FusionRefusal::none:
       return "not fused";
     case FusionRefusal::copied:
-      return "copied for a kernel that reads it in another order";
+      return "copied into the layout that its reader needs";
     case FusionRefusal::gathered:
       return "read by a gather, pad or concat";
     case FusionRefusal::compressed:
-      return "kept for the backward pass in a narrower type";
+      return "stored for the backward pass in a narrower type (activation compression)";
     case FusionRefusal::other_axes:
-      return "read in loops over other axes";
+      return "the reader loops over other axes";
     case FusionRefusal::too_large:
-      return "one kernel would be too large";
+      return "the fused kernel would be too large";
     case FusionRefusal::cycle:
-      return "another kernel stands between the two";
+      return "fusing would make a cycle through another kernel";
     case FusionRefusal::stored:
-      return "stored for one reader, read again by another";
+      return "stored for another reader anyway";
   }
   return "";
 }
 std::string text_of(const Reason& reason) {
   switch (reason.shown) {
     case Shown::transfer:
-      return "on the way to a file or from there";
+      return "offloaded: copied to or from a file or the host";
     case Shown::result:
-      return "results and new values of variables";
+      return "outputs of the step and new values of variables";
     case Shown::of_library:
-      return "made by a kernel that is not generated";
+      return "written by a library kernel";
     case Shown::by_library:
-      return "read by a kernel that is not generated";
+      return "read by a library kernel";
     case Shown::refused:
       return text_of(reason.refusal);
     case Shown::unread:
-      return "made beside others by a kernel that runs again";
+      return "unread result of a rematerialized kernel";
   }
   return "";
 }
@@ -270,7 +270,7 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
 
 std::string to_table(const Explanation& explanation) {
   const PlanFigures& plan = explanation.plan;
-  Table passes({explanation.step, ">kernels", ">traffic", ">arena", ">at best"});
+  Table passes({explanation.step, ">kernels", ">traffic", ">arena", ">roofline time"});
   passes.row({"as planned", whole(plan.kernels), train::bytes_text(plan.bytes),
               train::bytes_text(plan.arena), milliseconds(plan.seconds)});
   for (const auto& [pass, without] : explanation.passes) {
@@ -283,10 +283,10 @@ std::string to_table(const Explanation& explanation) {
                 difference(without->arena, plan.arena, train::bytes_text),
                 difference(without->seconds, plan.seconds, milliseconds)});
   }
-  Table stored({"stored between kernels, because", ">values", ">traffic"});
+  Table stored({"why values are stored between kernels", ">values", ">traffic"});
   for (const StorageReason& row : explanation.stored)
     stored.row({row.reason, std::to_string(row.values), train::bytes_text(row.bytes)});
-  Table unfused({"the largest of them", ">times", ">traffic", "from", "to", "because"});
+  Table unfused({"largest stored values", ">times", ">traffic", "from", "to", "because"});
   for (const Unfused& row : explanation.unfused | std::views::take(most_rows)) {
     const std::string where = row.module.empty() ? "" : " of " + row.module;
     unfused.row({shortened(row.value + where, 44), std::to_string(row.times),
@@ -294,7 +294,8 @@ std::string to_table(const Explanation& explanation) {
                  row.reason});
   }
   return fmt::format(
-      "{}\n{} values live only inside {} kernels: {} less to write and read.\n\n{}\n{}",
+      "{}\n{} intermediate values stay inside {} fused kernels, which saves {} of memory "
+      "traffic.\n\n{}\n{}",
       passes.text(), explanation.fused_values, explanation.fused_kernels,
       train::bytes_text(explanation.fused_bytes), stored.text(), unfused.text());
 }

@@ -76,7 +76,7 @@ std::vector<std::pair<Name, opencl::DeviceInfo>> opencl_devices() {
 std::string name_of(unsigned pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
-  return std::getline(file, name) ? name : "another user's, or of another container";
+  return std::getline(file, name) ? name : "of another user or container";
 }
 
 std::string peak_text(const GpuModel& gpu) {
@@ -111,9 +111,9 @@ std::string clock_text(const GpuState::Clock& clock) {
 }
 
 std::string errors_text(uint64_t errors) {
-  if (errors == 0) return "no uncorrected ones of memory";
+  if (errors == 0) return "no uncorrected memory errors";
   return paint(Colour::red,
-               fmt::format("{} uncorrected ones of memory: what it computes may be wrong", errors));
+               fmt::format("{} uncorrected memory errors: results may be wrong", errors));
 }
 
 void add_rows(Table& table, const NvidiaGpu& nvidia) {
@@ -121,20 +121,22 @@ void add_rows(Table& table, const NvidiaGpu& nvidia) {
   table.row({paint(Colour::bold, name.empty() ? "cuda" : name),
              fmt::format("{}, compute capability {}.{}, driver {}", gpu.name, gpu.capability / 10,
                          gpu.capability % 10, gpu.driver)});
-  if (name.empty()) table.row({"hidden", "from CUDA, as CUDA_VISIBLE_DEVICES may say"});
+  if (name.empty()) table.row({"hidden", "from CUDA, probably by CUDA_VISIBLE_DEVICES"});
   if (!unusable.empty()) table.row({"unusable", paint(Colour::yellow, unusable)});
   table.row({"memory", fmt::format("{}, {} of it free", size_text(gpu.memory.total),
                                    size_text(gpu.memory.available))});
   for (const cuda::GpuProcess& process : gpu.processes)
-    table.row({"held by", fmt::format("process {} ({}): {}", process.pid, name_of(process.pid),
+    table.row({"used by", fmt::format("process {} ({}): {}", process.pid, name_of(process.pid),
                                       process.bytes ? size_text(*process.bytes) : "unknown")});
-  table.row({"clocks", fmt::format("{} of its processors, {} of its memory",
-                                   clock_text(gpu.multiprocessors), clock_text(gpu.memory_clock))});
+  table.row({"clocks", fmt::format("multiprocessors {}, memory {}", clock_text(gpu.multiprocessors),
+                                   clock_text(gpu.memory_clock))});
   if (const GpuModel* known = find_gpu_of_driver(gpu.name)) {
     table.row({"peak", peak_text(*known)});
     table.row({"bandwidth", bandwidth_text(*known)});
   } else {
-    table.row({"peak", "not in the catalogue (weft list gpus): plans have no times"});
+    table.row(
+        {"peak",
+         "unknown: the GPU is not in the catalogue (weft list gpus), so plans estimate no times"});
   }
   if (std::string power = power_text(gpu); !power.empty()) table.row({"power", power});
   if (gpu.uncorrected_errors) table.row({"errors", errors_text(*gpu.uncorrected_errors)});
@@ -145,14 +147,15 @@ void add_rows(Table& table, const Name& name, const opencl::DeviceInfo& device) 
              fmt::format("{}, by {}: {}", device.name, device.platform, device.version)});
   table.row({"driver", device.driver});
   table.row({"memory", fmt::format("{}{}", size_text(device.memory),
-                                   device.shares_memory ? ", the host's" : "")});
+                                   device.shares_memory ? ", shared with the host" : "")});
   // OpenCL does not report the throughput of a unit, so no peak is shown; some drivers report no
   // clock.
   table.row({"units", device.clock_mhz > 0
                           ? fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)
                           : std::to_string(device.compute_units)});
-  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 by integers",
-                                  device.half ? "float16" : "float16 in memory only")});
+  table.row(
+      {"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 emulated with integers",
+                            device.half ? "float16" : "float16 for storage only")});
 }
 
 // ---- JSON

@@ -20,7 +20,7 @@ std::string flag_text(const Option& option) {
 
 std::string flags_text(const Verb& verb) {
   Table table({}, "  ");
-  table.row({"-h, --help", "this text"});
+  table.row({"-h, --help", "show this help"});
   for (const Option& option : verb.options)
     if (!option.flag.empty()) table.row({flag_text(option), option.doc});
   if (verb.recipe_keys)

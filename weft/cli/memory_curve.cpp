@@ -86,16 +86,16 @@ std::vector<MemoryPoint> memory_curve(const WorkloadKind& kind, const WorkloadOp
 }
 
 std::string to_table(const std::vector<MemoryPoint>& points) {
-  Table table(
-      {">budget", ">planned", ">used", ">kernels", ">again", ">ms a step", ">relative", "losses"});
+  Table table({">budget", ">planned", ">used", ">kernels", ">recomputed", ">ms per step",
+               ">relative", "losses"});
   auto size = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
   for (const MemoryPoint& point : points)
     table.row({size(point.budget), size(point.planned),
-               point.used == point.planned ? "the same" : size(point.used),
+               point.used == point.planned ? "as planned" : size(point.used),
                fmt::format("{}", point.kernels), fmt::format("{}", point.again),
                fmt::format("{:.1f}", 1e3 * point.seconds),
                fmt::format("{:.2f}", point.seconds / points.front().seconds),
-               point.same_losses ? "the same bits" : "OTHER"});
+               point.same_losses ? "bit-identical" : "DIFFERENT"});
   return table.text();
 }
 

@@ -52,7 +52,7 @@ void find_outputs(Program& program, const Verb& verb) {
     if (path.empty()) continue;
     for (const auto& [flag, other] : program.outputs)
       if (place_of(path) == place_of(other))
-        throw Error(ErrorKind::usage, "{} and {} name one file: {}.", flag, option.flag, path);
+        throw Error(ErrorKind::usage, "{} and {} name the same file: {}.", flag, option.flag, path);
     if (const std::string owner = train::owner_of(path); !owner.empty())
       refuse(option.flag, path, "a part of " + owner);
     program.outputs.emplace_back(option.flag, path);

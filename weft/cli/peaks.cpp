@@ -73,7 +73,7 @@ cpu::Peaks keep(cpu::Peaks peaks) {
         *path, fmt::format("{} {} {} {} {}\n{}\n", peaks.f32, peaks.f64, peaks.bf16,
                            peaks.bandwidth, machine_is_busy() ? "busy" : "quiet", machine_text()));
   } catch (const Error& error) {
-    logging::debug(1, "the peaks of this machine are not kept: {}", error.what());
+    logging::debug(1, "the measured peaks of this machine are not cached: {}", error.what());
   }
   return peaks;
 }
@@ -131,7 +131,7 @@ MachineSpec machine_spec(const std::string& device) {
     spec.bytes_per_s = 1e9 * peaks.bandwidth;
     spec.f64_flops_per_s = 1e9 * peaks.f64;
     if (backend.on_host()) spec.bf16_flops_per_s = 1e9 * peaks.bf16;
-    spec.basis = "peaks that were measured here";
+    spec.basis = "peaks measured on this machine";
   }
   return spec;
 }
@@ -139,8 +139,8 @@ MachineSpec machine_spec(const std::string& device) {
 namespace {
 std::string lacks(const std::string& machine, DType products) {
   return fmt::format(
-      "{} has no instructions for products of {}: they are computed in float32, which saves memory "
-      "and no time.",
+      "{} has no instructions for matrix products in {}: they are computed in float32, which saves "
+      "memory but no time.",
       machine, products == DType::bf16 ? "bfloat16" : "float16");
 }
 }  // namespace

@@ -41,13 +41,12 @@ bool names_several(std::string_view name) {
 
 std::string device_of(std::string_view name) {
   if (name == "cpu") return "cpu";
-  if (name.empty())
-    throw Error(ErrorKind::usage, "--on has a name that is empty. Hint: --on h100,h200.");
+  if (name.empty()) throw Error(ErrorKind::usage, "--on has an empty name. Hint: --on h100,h200.");
   if (name.starts_with("cuda:")) name.remove_prefix(5);  // as printed by weft list gpus
   if (names_several(name) && name.ends_with("x1")) name.remove_suffix(2);
   if (const GpuModel* gpu = find_gpu(name)) return fmt::format("cuda:{}", gpu->id);
   if (names_several(name))
-    throw Error(ErrorKind::usage, "--on {}: a run takes one device. Hint: --on {}.", name,
+    throw Error(ErrorKind::usage, "--on {}: a run uses one device. Hint: --on {}.", name,
                 name.substr(0, name.rfind('x')));
   std::vector<std::string_view> known{"cpu"};
   for (const GpuModel& gpu : gpu_models()) known.push_back(gpu.id);
@@ -85,7 +84,7 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
 std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
 
 std::string table_of(const std::vector<Planned>& all) {
-  Table table({"on", "memory", "of", "again", "rate", "in all", "at best"});
+  Table table({"on", "memory", "limit", "recompute", "rate", "expected", "at best"});
   std::string reasons;
   for (const Planned& planned : all) {
     if (!planned.report) {
@@ -144,7 +143,7 @@ void train_on_tokens(Recipe& recipe, const std::string& tokens) {
   recipe.set("train.steps", "1", "--tokens");
   const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
   if (experiment.shape.kind != InputKind::tokens)
-    throw Error(ErrorKind::usage, "--tokens: {} has none.",
+    throw Error(ErrorKind::usage, "--tokens: {} has no tokens.",
                 recipe.has("data.dataset") ? recipe.text("data.dataset") : "this data");
   const int64_t each = experiment.global_batch * experiment.units_per_sample();
   recipe.set("train.steps", std::to_string(ceil_div(*wanted, each)), "--tokens");

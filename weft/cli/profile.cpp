@@ -80,11 +80,11 @@ std::string_view words(const std::string& family) {
       {"attention", "attention"},
       {"pooling", "pooling"},
       {"gather", "gathers and scatters"},
-      {"update", "the update of the parameters"},
+      {"update", "the optimizer update"},
       {"reduce", "reductions"},
       {"elementwise", "elementwise kernels"},
       {"movement", "copies"},
-      {"files", "waiting for files"},
+      {"files", "waiting for offloaded data"},
   };
   auto found = all.find(family);
   return found == all.end() ? std::string_view(family) : found->second;
@@ -96,8 +96,8 @@ std::string against_limit(const KernelTime& row) {
   const double most = std::max(row.best.compute, row.best.memory);
   if (most <= 0 || row.seconds <= 0) return "";
   const double share = 100 * most / row.seconds;
-  return fmt::format(" at {:.0f} % of the {}{}", share, computes ? "peak" : "memory's bandwidth",
-                     !computes && share > 100 ? " (out of the caches)" : "");
+  return fmt::format(" at {:.0f} % of the {}{}", share, computes ? "peak" : "memory bandwidth",
+                     !computes && share > 100 ? " (served by the caches)" : "");
 }
 }  // namespace
 

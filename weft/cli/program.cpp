@@ -47,7 +47,7 @@ int run(std::vector<std::string> arguments) {
   Program program{.root = {.name = "weft",
                            .doc = "weft plans, trains and runs neural networks.",
                            .options = {{.flag = "--version",
-                                        .doc = "what this build is",
+                                        .doc = "print the version, commit and kind of build",
                                         .target = &wants_version}}},
                   .flags = std::move(flags)};
   add_run_verbs(program);

@@ -16,17 +16,18 @@ namespace fs = std::filesystem;
 namespace weft::cli {
 namespace {
 constexpr ShortFlag shorts[] = {
-    {"--name", "name", "folder of the run: runs/NAME"},
-    {"--task", "task", "auto, classification, causal_lm or masked_lm"},
-    {"--seed", "seed", "of initial weights, order of samples, dropout"},
-    {"--steps", "train.steps", "updates (instead of epochs)"},
-    {"--epochs", "train.epochs", "passes over the data (instead of steps)"},
-    {"--batch", "train.global_batch_size", "samples of one update"},
+    {"--name", "name", "name of the run; its folder is runs/NAME"},
+    {"--task", "task", "what the model learns: auto, classification, causal_lm or masked_lm"},
+    {"--seed", "seed", "random seed of initial weights, sample order and dropout"},
+    {"--steps", "train.steps", "optimizer steps to train (instead of --epochs)"},
+    {"--epochs", "train.epochs", "passes over the data (instead of --steps)"},
+    {"--batch", "train.global_batch_size", "samples per optimizer step"},
     {"--lr", "optimizer.lr", "peak learning rate"},
     {"--precision", "train.precision", "fp32, tf32, fp64, bf16-mixed, fp16-mixed or bf16"},
-    {"--memory", "train.memory", "most memory of weights, state and arena: 1.5GiB"},
-    {"--recompute", "train.recompute", "auto, none, selective or full"},
-    {"--device", "train.device", "auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
+    {"--memory", "train.memory", "memory limit for weights, state and arena: 1.5GiB"},
+    {"--recompute", "train.recompute", "activation recomputation: auto, none, selective or full"},
+    {"--device", "train.device",
+     "where to run: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
 };
 
 // Pairs of keys that exclude each other.

@@ -82,7 +82,8 @@ const LoggedEvaluation* RunLog::best() const {
 RunLog read_run(const std::string& folder) {
   RunLog run{.name = fs::path(folder).filename().string(), .folder = folder};
   std::string log = (fs::path(folder) / "log.jsonl").string();
-  if (!io::exists(log)) throw Error(ErrorKind::data, "{} is no run: it has no log.jsonl.", folder);
+  if (!io::exists(log))
+    throw Error(ErrorKind::data, "{} is not a run: it has no log.jsonl.", folder);
   const std::string plan = (fs::path(folder) / "plan.json").string();
   if (io::exists(plan)) read_object(io::read_file(plan, largest_log), plan, run, read_plan);
   std::istringstream lines(io::read_file(log, largest_log));
@@ -102,7 +103,7 @@ std::vector<RunLog> read_runs(const std::string& runs) {
       if (io::exists((entry.path() / "log.jsonl").string()))
         all.push_back(read_run(entry.path().string()));
     } catch (const Error& wrong) {  // a damaged run must not hide the others
-      logging::warn("{} This run is left out.", wrong.what());
+      logging::warn("{} This run is skipped.", wrong.what());
     }
   }
   std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.name < b.name; });

@@ -5,7 +5,7 @@ namespace {
 constexpr std::string_view image = R"(# Classifies images. Plan it first:  weft plan image.yaml
 # Then train:                         weft train image.yaml
 # Every key:                          weft config reference
-name: image                # the run lives in runs/image
+name: image                # the run's folder: runs/image
 
 model:
   name: cnn                # weft list models; or a net of your own instead:
@@ -45,11 +45,11 @@ log:
 )";
 
 constexpr std::string_view text =
-    R"(# Learns to write like a text file, one character after the other. Plan it first:  weft plan text.yaml
+    R"(# Trains a character-level language model on a text file. Plan it first:  weft plan text.yaml
 # Then train:   weft train text.yaml
-# And write:    weft generate text --prompt 'The '
+# Generate:     weft generate text --prompt 'The '
 # Every key:    weft config reference
-name: text                 # the run lives in runs/text
+name: text                 # the run's folder: runs/text
 
 model:
   name: gpt
@@ -63,7 +63,7 @@ data:
   format: text
   path: input.txt          # any UTF-8 file, of some hundred kilobytes or more
   tokenizer: characters    # or bytes
-  val_split: 0.1           # the end of the file is kept for evaluation
+  val_split: 0.1           # the end of the file is held out for evaluation
   seq_len: 64
 
 optimizer:
@@ -93,12 +93,12 @@ log:
 )";
 
 constexpr std::string_view addition =
-    R"(# Learns to add, from examples that it makes itself: it needs no data. Plan it first:  weft plan addition.yaml
+    R"(# Learns to add. The examples are generated, so it needs no data. Plan it first:  weft plan addition.yaml
 # Then train:   weft train addition.yaml
 # And ask:      weft generate addition --prompt '12+34=' --temperature 0 --stop '\n'
 #               (which answers 64: the last digit comes first)
 # Every key:    weft config reference
-name: addition             # the run lives in runs/addition
+name: addition             # the run's folder: runs/addition
 
 model:
   name: gpt
@@ -109,7 +109,7 @@ model:
 
 data:
   dataset: addition
-  digits: 2                # of the longest numbers
+  digits: 2                # of the largest numbers
   reversed: true           # answers from the last digit to the first: far easier to learn
 
 optimizer:
@@ -127,7 +127,7 @@ train:
   grad_clip: 1.0
 
 eval:
-  every: 250               # accuracy: the part of held-out sums with every digit right
+  every: 250               # accuracy: the share of held-out sums with every digit right
   target: 0.99             # and stop there
 checkpoint:
   every: 500

@@ -121,7 +121,7 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
   DType products = train::find_precision(arguments.precision)->product_type();
   Table facts;
   facts.row({"workload", fmt::format("{}: {}", kind.name, kind.doc)});
-  facts.row({"step", fmt::format("{:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median,
+  facts.row({"step", fmt::format("median {:.3f} ms (best {:.3f} ms) of {} steps", 1e3 * m.median,
                                  1e3 * m.best, arguments.steps)});
   facts.row(
       {"rate", train::count_text(workload.items() / m.median) + std::string(kind.item) + "/s"});
@@ -140,12 +140,16 @@ void print_table(const WorkloadKind& kind, Workload& workload, const BenchArgume
     facts.row({"roofline", fmt::format("{:.3f} ms at best: the step reaches {}", 1e3 * all.at_best,
                                        percent_text(all.at_best, m.median))});
   if (m.products > 0)
-    facts.row({"products", fmt::format("{:.3f} ms alone: the step reaches {} of their rate",
-                                       1e3 * m.products, percent_text(m.products, m.median))});
+    facts.row(
+        {"products",
+         fmt::format("{:.3f} ms for the matrix products alone: the step reaches {} of their rate",
+                     1e3 * m.products, percent_text(m.products, m.median))});
   if (m.in_caches > 0)
-    facts.row({"arithmetic", fmt::format("{:.3f} ms on rows in the caches: the step reaches {}",
-                                         1e3 * m.in_caches, percent_text(m.in_caches, m.median))});
-  facts.row({"memory", fmt::format("{} of arena, process {}",
+    facts.row(
+        {"arithmetic",
+         fmt::format("{:.3f} ms with the data in the caches: the step reaches {} of that rate",
+                     1e3 * m.in_caches, percent_text(m.in_caches, m.median))});
+  facts.row({"memory", fmt::format("arena {}, process {}",
                                    train::bytes_text(static_cast<double>(plan.arena_bytes)),
                                    train::bytes_text(m.peak_rss))});
   facts.row(
@@ -170,8 +174,8 @@ void exchange_weights(Workload& workload, const WorkloadKind& kind,
                       const BenchArguments& arguments) {
   if (arguments.weights.empty() && arguments.written_weights.empty()) return;
   if (workload.model() == nullptr)
-    throw Error(ErrorKind::usage, "the workload {} has no model whose weights to read or write.",
-                kind.name);
+    throw Error(ErrorKind::usage,
+                "the workload {} has no model, so it has no weights to load or save.", kind.name);
   if (!arguments.weights.empty()) io::load(*workload.model(), arguments.weights);
   if (!arguments.written_weights.empty()) io::save(*workload.model(), arguments.written_weights);
 }
@@ -219,7 +223,7 @@ int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
   const std::vector<MemoryPoint> curve = memory_curve(kind, options, points, arguments.steps);
   const std::string length = options.length > 0 ? fmt::format(" x {}", options.length) : "";
   file.write(memory_curve_svg(
-      curve, fmt::format("{}, {}{}: time over memory", kind.name, options.batch, length)));
+      curve, fmt::format("{}, {}{}: step time over memory", kind.name, options.batch, length)));
   file.commit();
   json list = json::array();
   bool good = true;
@@ -279,13 +283,13 @@ void add_bench_verb(Program& program) {
   Verb& verb =
       program.root.add({.name = "bench",
                         .group = "This machine",
-                        .doc = "How fast a workload's step is, against this machine's roofline.",
+                        .doc = "Times a workload's training step against this machine's roofline.",
                         .examples = "weft bench mnist-conv\n"
                                     "weft bench gpt2 --batch 1 --length 1024 --steps 7 --json",
                         .run = [arguments] { return bench(*arguments); }});
   verb.options = {
       {.type = "WORKLOAD",
-       .doc = "what to run (weft list workloads)",
+       .doc = "workload to run (weft list workloads)",
        .target = &arguments->workload,
        .required = true},
       {.flag = "--steps",
@@ -295,17 +299,17 @@ void add_bench_verb(Program& program) {
        .range = {{1, 1000000}}},
       {.flag = "--batch",
        .type = "N",
-       .doc = "rows of a batch",
+       .doc = "batch size",
        .target = &arguments->batch,
        .range = positive},
       {.flag = "--length",
        .type = "N",
-       .doc = "tokens or columns of a row",
+       .doc = "tokens or columns per row",
        .target = &arguments->length,
        .range = positive},
       {.flag = "--threads",
        .type = "N",
-       .doc = "of the team (WEFT_THREADS)",
+       .doc = "number of threads (WEFT_THREADS)",
        .target = &arguments->threads,
        .range = {{1, most_threads}}},
       {.flag = "--weights",
@@ -319,7 +323,7 @@ void add_bench_verb(Program& program) {
        .written = true},
       {.flag = "--device",
        .type = "NAME",
-       .doc = "where it runs: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference",
+       .doc = "where to run: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference",
        .target = &arguments->device},
       {.flag = "--precision",
        .type = "TYPE",
@@ -328,16 +332,17 @@ void add_bench_verb(Program& program) {
        .choices = {"fp32", "tf32", "bf16-mixed", "fp16-mixed"}},
       {.flag = "--memory",
        .type = "SIZE",
-       .doc = "most memory of weights, state and arena: 1.5GiB",
+       .doc = "memory limit for weights, state and arena: 1.5GiB",
        .target = &arguments->memory},
       {.flag = "--memory-curve",
        .type = "FILE",
-       .doc = "instead, run in ten budgets and draw the time over the memory (SVG)",
+       .doc = "instead, run under ten memory limits and plot step time over memory (SVG)",
        .target = &arguments->curve,
        .written = true,
        .excludes = "--memory"},
       {.flag = "--ceiling",
-       .doc = "also time the step's products and convolutions alone, or its rows in the caches",
+       .doc = "also time the step's matrix products and convolutions alone, or its row kernels on "
+              "cached data",
        .target = &arguments->ceiling},
       {.flag = "--json", .doc = "one JSON line", .target = &arguments->as_json}};
 }

@@ -155,7 +155,7 @@ void add_completion_verb(Program& program) {
   Verb& verb = program.root.add(
       {.name = "completion",
        .group = "This machine",
-       .doc = "A script by which a shell completes verbs, flags, keys and names.",
+       .doc = "Prints a shell completion script for verbs, flags, recipe keys and names.",
        .examples = "weft completion bash > ~/.local/share/bash-completion/completions/weft\n"
                    "weft completion zsh > ~/.zfunc/_weft     (a folder of fpath)\n"
                    "weft completion fish > ~/.config/fish/completions/weft.fish",
@@ -163,12 +163,12 @@ void add_completion_verb(Program& program) {
          return completion(program, arguments->shell, arguments->line);
        }});
   verb.options = {{.type = "SHELL",
-                   .doc = "bash, zsh or fish; words: what may follow WORD...",
+                   .doc = "bash, zsh or fish; words: list the completions of WORD...",
                    .target = &arguments->shell,
                    .required = true,
                    .choices = {"bash", "zsh", "fish", "words"}},
                   {.type = "WORD",
-                   .doc = "the line so far, the program first",
+                   .doc = "the command line so far, starting with the program",
                    .target = &arguments->line,
                    .least = 0,
                    .most = SIZE_MAX}};

@@ -63,7 +63,7 @@ int devices(bool measure, bool as_json) {
                                    size(machine.l3))});
   table.row(
       {"memory", fmt::format("{}, {} of it free", size(machine.memory), size(machine.available))});
-  table.row({"features", fmt::format("{}; up to {} is used", fmt::join(machine.features, " "),
+  table.row({"features", fmt::format("{}; kernels use up to {}", fmt::join(machine.features, " "),
                                      name(machine.isa))});
   table.row({"peak", fmt::format("f32 {:.0f}, f64 {:.0f}, bf16 {:.0f} GFLOP/s on {} threads",
                                  peaks.f32, peaks.f64, peaks.bf16, thread_count())});
@@ -72,9 +72,7 @@ int devices(bool measure, bool as_json) {
   show(table.text());
   show(gpus_text() + "\n");
   if (!measure)
-    show(
-        "Peaks of the processor are kept from an earlier measurement; --measure takes them "
-        "again.\n");
+    show("Peaks of the processor come from an earlier measurement; --measure repeats it.\n");
   return 0;
 }
 
@@ -92,9 +90,11 @@ Finding check_cache() {
     return {Health::notable, "cache", "none: set WEFT_CACHE_DIR or HOME to keep compiled kernels"};
   const auto kernels = private_cache("kernels");
   if (!kernels || access(kernels->c_str(), W_OK | X_OK) != 0)
-    return {Health::bad, "cache",
-            fmt::format("{} is not writable, or open to others; kernels compile anew in every run",
-                        folder)};
+    return {
+        Health::bad, "cache",
+        fmt::format(
+            "{} is not writable, or other users can access it; every run recompiles its kernels",
+            folder)};
   return {Health::good, "cache", folder};
 }
 
@@ -109,7 +109,7 @@ Finding check_data() {
   for (const char* name : {"mnist", "fashion-mnist", "cifar-10-binary"})
     if (fs::is_directory(fs::path(folder) / name, none)) found.push_back(name);
   if (found.empty())
-    return {Health::notable, "data", fmt::format("{} holds none of the known data sets", folder)};
+    return {Health::notable, "data", fmt::format("{} has none of the known data sets", folder)};
   return {Health::good, "data", fmt::format("{}: {}", folder, fmt::join(found, ", "))};
 }
 
@@ -117,9 +117,9 @@ Finding check_threads() {
   int cores = cpu::this_machine().cores, threads = thread_count();
   std::string text = fmt::format("{} threads on {} cores", threads, cores);
   if (threads > cores)
-    return {Health::bad, "threads", text + "; more threads than cores wait for each other"};
+    return {Health::bad, "threads", text + "; oversubscribed: more threads than cores"};
   if (threads < cores)
-    return {Health::notable, "threads", text + "; WEFT_THREADS or OMP_NUM_THREADS says so"};
+    return {Health::notable, "threads", text + "; limited by WEFT_THREADS or OMP_NUM_THREADS"};
   return {Health::good, "threads", text};
 }
 
@@ -129,7 +129,7 @@ Finding check_load() {
   int cores = cpu::this_machine().cores;
   std::string text = fmt::format("{:.1f} on {} cores", load, cores);
   if (load > 0.5 * cores)
-    return {Health::notable, "load", text + ": others are at work; steps take longer"};
+    return {Health::notable, "load", text + ": other processes use the cores; steps take longer"};
   return {Health::good, "load", text};
 }
 
@@ -142,7 +142,7 @@ Finding check_huge_pages() {
     return {Health::notable, "huge pages", "unknown"};
   std::string mode = text.substr(open + 1, close - open - 1);
   if (mode == "never")
-    return {Health::notable, "huge pages", "never: first use of memory is slower"};
+    return {Health::notable, "huge pages", "never: first use of memory is slower (page faults)"};
   return {Health::good, "huge pages", mode};
 }
 
@@ -151,7 +151,7 @@ Finding check_processor() {
   const std::string text = fmt::format("{}, {}", machine.model, name(machine.isa));
   if (machine.isa < host_isa())
     return {Health::notable, "processor",
-            fmt::format("{}: WEFT_ISA holds it below {}", text, name(host_isa()))};
+            fmt::format("{}: WEFT_ISA limits it; the processor has {}", text, name(host_isa()))};
   if (machine.isa == Isa::baseline)
     return {Health::notable, "processor", text + ": no AVX2, so kernels use narrow vectors"};
   return {Health::good, "processor", text};
@@ -221,19 +221,20 @@ int doctor(bool as_json) {
 void add_machine_verbs(Program& program) {
   auto as_json = std::make_shared<bool>(false);
   auto measure = std::make_shared<bool>(false), env_only = std::make_shared<bool>(false);
-  Verb& devices_verb = program.root.add({.name = "devices",
-                                         .group = "This machine",
-                                         .doc = "What can run here, and how fast it is at best.",
-                                         .examples = "weft devices\nweft devices --measure --json",
-                                         .run = [=] { return devices(*measure, *as_json); }});
+  Verb& devices_verb =
+      program.root.add({.name = "devices",
+                        .group = "This machine",
+                        .doc = "Lists the devices of this machine and their peak speed.",
+                        .examples = "weft devices\nweft devices --measure --json",
+                        .run = [=] { return devices(*measure, *as_json); }});
   devices_verb.options = {{.flag = "--measure",
-                           .doc = "measure peak and bandwidth again (a second)",
+                           .doc = "measure peak and bandwidth again (takes a second)",
                            .target = measure.get()},
                           {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
   Verb& doctor_verb = program.root.add(
       {.name = "doctor",
        .group = "This machine",
-       .doc = "What is wrong here, if something is (exit code 1).",
+       .doc = "Checks this machine and its settings; exit code 1 if something is wrong.",
        .examples = "weft doctor\nweft doctor --env",
        .run = [=] { return *env_only ? environment(*as_json) : doctor(*as_json); }});
   doctor_verb.options = {{.flag = "--env",

@@ -84,7 +84,7 @@ class RecipeSubject : public Subject {
     return all;
   }
   std::string text() const override {
-    return fmt::format("{}, {} samples an update", experiment_.recipe.text("name"),
+    return fmt::format("{}, {} samples per update", experiment_.recipe.text("name"),
                        experiment_.global_batch);
   }
   std::string rate_text(double seconds) const override {
@@ -201,8 +201,8 @@ std::string to_text(const Profile& profile, const MachineSpec& machine, const Su
   const double median = profile.median_seconds(), mean = profile.mean_seconds();
   Table facts;
   facts.row({"profile", subject.text()});
-  facts.row({"update", fmt::format("{:.3f} ms in the middle of {}, {:.3f} ms on average",
-                                   1e3 * median, profile.updates.size(), 1e3 * mean)});
+  facts.row({"update", fmt::format("median {:.3f} ms of {}, mean {:.3f} ms", 1e3 * median,
+                                   profile.updates.size(), 1e3 * mean)});
   facts.row({"kernels", fmt::format("{:.3f} ms, {} of the time", 1e3 * all.seconds,
                                     percent_text(all.seconds, mean))});
   facts.row({"rate", subject.rate_text(median)});
@@ -261,7 +261,8 @@ int run_profile(const Program& program, const ProfileArguments& arguments) {
   else
     show(to_text(profile, machine, *subject, arguments.depth));
   if (busy && !arguments.as_json)
-    remark("note", "others are at work on this machine: its kernels take longer than they need.");
+    remark("note",
+           "other processes use this machine's cores: kernels take longer than they would alone.");
   return 0;
 }
 }  // namespace
@@ -271,7 +272,7 @@ void add_profile_verb(Program& program) {
   Verb& verb = program.root.add(
       {.name = "profile",
        .group = "This machine",
-       .doc = "Where the time of a training step goes, and what it waits for.",
+       .doc = "Shows where the time of a training step goes.",
        .examples = "weft profile recipes/mnist.yaml\n"
                    "weft profile gpt2 --batch 2 --trace gpt2.json\n"
                    "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg",
@@ -288,27 +289,27 @@ void add_profile_verb(Program& program) {
        .range = {{1, 100000}}},
       {.flag = "--length",
        .type = "N",
-       .doc = "tokens or columns of a workload's row",
+       .doc = "tokens or columns per row of a workload",
        .target = &arguments->length,
        .range = {{1, 0x1p32}}},
       {.flag = "--depth",
        .type = "N",
-       .doc = "names of a module's path in the table",
+       .doc = "levels of module names in the table",
        .target = &arguments->depth,
        .range = {{1, 16}}},
       {.flag = "--trace",
        .type = "FILE",
-       .doc = "write each kernel's time, for Perfetto and Chrome",
+       .doc = "write a trace of all kernels (JSON for Perfetto or Chrome)",
        .target = &arguments->trace,
        .written = true},
       {.flag = "--memory-svg",
        .type = "FILE",
-       .doc = "draw the live bytes of the plan",
+       .doc = "plot memory over the kernels of the largest plan (SVG)",
        .target = &arguments->memory_svg,
        .written = true},
       {.flag = "--roofline-svg",
        .type = "FILE",
-       .doc = "draw each kernel under the roofline",
+       .doc = "plot each kernel against the roofline (SVG)",
        .target = &arguments->roofline_svg,
        .written = true},
       {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};

@@ -76,12 +76,10 @@ void add_init(Program& program) {
       {.flag = "--output",
        .letter = 'o',
        .type = "FILE",
-       .doc = "where to (KIND.yaml); - for standard output",
+       .doc = "file to write (KIND.yaml); - for standard output",
        .target = &arguments->output,
        .written = true},
-      {.flag = "--overwrite",
-       .doc = "replace a file that is there",
-       .target = &arguments->overwrite},
+      {.flag = "--overwrite", .doc = "replace an existing file", .target = &arguments->overwrite},
       {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
 }
 
@@ -198,7 +196,7 @@ std::vector<Topic> topics() {
           topic_of("losses", "loss", "what it is", registry::losses()),
           topic_of("metrics", "metric", "what it is", registry::metrics()),
           optimizers(),
-          topic_of("schedules", "schedule", "course of the learning rate", registry::schedules()),
+          topic_of("schedules", "schedule", "learning rate over the run", registry::schedules()),
           recipes(),
           workloads(),
           {"gpus", gpu_titles(), gpu_rows()}};
@@ -248,29 +246,31 @@ void add_list(Program& program) {
                                         "schedules, recipes, workloads, GPUs.",
                                  .examples = "weft list\nweft list models",
                                  .run = [=] { return list(*topic, *as_json); }});
-  verb.options = {{.type = "TOPIC", .doc = "one of these (all)", .target = topic.get()},
+  verb.options = {{.type = "TOPIC", .doc = "what to list (all)", .target = topic.get()},
                   {.flag = "--json", .doc = "names as one JSON object", .target = as_json.get()}};
 }
 
 // ---- config
 
 void add_config(Program& program) {
-  Verb& config = program.root.add({.name = "config",
-                                   .group = "Recipes",
-                                   .doc = "A recipe in full, and the reference of its keys.",
-                                   .examples = "weft config print mnist --optimizer.lr 0.01"});
+  Verb& config =
+      program.root.add({.name = "config",
+                        .group = "Recipes",
+                        .doc = "Prints a recipe with all its keys, or the reference of all keys.",
+                        .examples = "weft config print mnist --optimizer.lr 0.01"});
   auto recipe = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  Verb& print = config.add({.name = "print",
-                            .doc = "A recipe with every key, after flags and environment.",
-                            .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
-                            .run =
-                                [&program, recipe, as_json] {
-                                  train::Recipe full = load_recipe(*recipe, program.flags);
-                                  out(*as_json ? full.to_json() : full.to_yaml());
-                                  return 0;
-                                },
-                            .recipe_keys = true});
+  Verb& print =
+      config.add({.name = "print",
+                  .doc = "Prints a recipe with every key, after flags and environment are applied.",
+                  .examples = "weft config print recipes/mnist.yaml --train.epochs 2",
+                  .run =
+                      [&program, recipe, as_json] {
+                        train::Recipe full = load_recipe(*recipe, program.flags);
+                        out(*as_json ? full.to_json() : full.to_yaml());
+                        return 0;
+                      },
+                  .recipe_keys = true});
   print.options = {{.type = "RECIPE",
                     .doc = "YAML file, - for standard input, or the name of a recipe",
                     .target = recipe.get()},
@@ -282,7 +282,8 @@ void add_config(Program& program) {
                                out(train::recipe_schema());
                                return 0;
                              }});
-  schema.options = {{.flag = "--json", .doc = "what it prints anyway", .target = as_json.get()}};
+  schema.options = {
+      {.flag = "--json", .doc = "no effect: the schema is JSON already", .target = as_json.get()}};
   Verb& reference =
       config.add({.name = "reference",
                   .doc = "Every key: type, default, what it does (Markdown).",

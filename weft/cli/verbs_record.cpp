@@ -141,7 +141,7 @@ int runs_ls(const RunsArguments& arguments) {
         {escaped(run.name), escaped(run.model), progress(run),
          run.losses.empty() ? "-" : number(run.losses.back()),
          last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
-         unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not ended"});
+         unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not finished"});
   }
   show(table.text());
   return 0;
@@ -217,7 +217,7 @@ int runs_compare(const RunsArguments& arguments) {
 void add_runs(Program& program) {
   Verb& runs = program.root.add({.name = "runs",
                                  .group = "Records",
-                                 .doc = "Runs side by side.",
+                                 .doc = "Lists, shows and compares runs.",
                                  .examples = "weft runs ls\nweft runs compare baseline wide"});
   auto add = [&](Verb verb, const std::shared_ptr<RunsArguments>& arguments) {
     verb.options.push_back({.flag = "--runs",
@@ -230,21 +230,21 @@ void add_runs(Program& program) {
   auto ls = std::make_shared<RunsArguments>(), show = std::make_shared<RunsArguments>(),
        compare = std::make_shared<RunsArguments>();
   add({.name = "ls",
-       .doc = "All runs, a line each.",
+       .doc = "Lists all runs, one per line.",
        .examples = "weft runs ls",
        .run = [ls] { return runs_ls(*ls); }},
       ls);
   add({.name = "show",
-       .doc = "One run: where it stands and how it went.",
+       .doc = "Shows one run: progress, losses, times, evaluations.",
        .examples = "weft runs show mnist",
        .run = [show] { return runs_show(*show); },
        .options = {{.type = "RUN",
-                    .doc = "its name or folder",
+                    .doc = "name or folder of the run",
                     .target = &show->names,
                     .required = true}}},
       show);
   add({.name = "compare",
-       .doc = "Runs in columns, and where their recipes differ.",
+       .doc = "Compares runs: results in columns, and the recipe keys that differ.",
        .examples = "weft runs compare baseline wide",
        .run = [compare] { return runs_compare(*compare); },
        .options = {{.type = "RUN",
@@ -326,41 +326,41 @@ int ckpt_inspect(const std::string& name, bool as_json) {
 int ckpt_verify(const std::string& name, bool as_json) {
   std::string folder = train::verified_checkpoint(train::locate_run(name));
   line(as_json ? io::json_text(json{{"checkpoint", folder}, {"whole", true}})
-               : fmt::format("{}: every file is as its manifest says", escaped(folder)));
+               : fmt::format("{}: every file matches its manifest", escaped(folder)));
   return 0;
 }
 
 void add_ckpt(Program& program) {
-  Verb& ckpt =
-      program.root.add({.name = "ckpt",
-                        .group = "Records",
-                        .doc = "Checkpoints: what there is, what is in one, whether it is whole.",
-                        .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
+  Verb& ckpt = program.root.add({.name = "ckpt",
+                                 .group = "Records",
+                                 .doc = "Lists, inspects and verifies checkpoints.",
+                                 .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
   auto name = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
-  Verb& ls = ckpt.add(
-      {.name = "ls", .doc = "Checkpoints of a run.", .examples = "weft ckpt ls mnist", .run = [=] {
-         return ckpt_ls(*name, *as_json);
-       }});
+  Verb& ls = ckpt.add({.name = "ls",
+                       .doc = "Lists the checkpoints of a run.",
+                       .examples = "weft ckpt ls mnist",
+                       .run = [=] { return ckpt_ls(*name, *as_json); }});
   ls.options = {
-      {.type = "RUN", .doc = "its name or folder", .target = name.get(), .required = true},
+      {.type = "RUN", .doc = "name or folder of the run", .target = name.get(), .required = true},
       {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
   Verb& inspect =
       ckpt.add({.name = "inspect",
-                .doc = "Tensors of a checkpoint or of a safetensors file.",
+                .doc = "Lists the tensors of a checkpoint or of a safetensors file.",
                 .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
                 .run = [=] { return ckpt_inspect(*name, *as_json); }});
   inspect.options = {{.type = "CHECKPOINT",
-                      .doc = "a file, a checkpoint, or its run's folder or name",
+                      .doc = "a safetensors file, a checkpoint folder, or a run's folder or name",
                       .target = name.get(),
                       .required = true},
                      {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
-  Verb& verify = ckpt.add({.name = "verify",
-                           .doc = "Checks every file against the manifest (else exit code 5).",
-                           .examples = "weft ckpt verify runs/mnist/checkpoints/best",
-                           .run = [=] { return ckpt_verify(*name, *as_json); }});
+  Verb& verify =
+      ckpt.add({.name = "verify",
+                .doc = "Checks every file against the manifest; exit code 5 if one differs.",
+                .examples = "weft ckpt verify runs/mnist/checkpoints/best",
+                .run = [=] { return ckpt_verify(*name, *as_json); }});
   verify.options = {{.type = "CHECKPOINT",
-                     .doc = "a checkpoint, or its run's folder or name",
+                     .doc = "a checkpoint folder, or a run's folder or name",
                      .target = name.get(),
                      .required = true},
                     {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};

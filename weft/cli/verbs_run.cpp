@@ -64,10 +64,10 @@ void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
   if (machine.known() || library(device).on_host()) return;
   remark("note",
          machine.name.empty()
-             ? fmt::format("no times: device {} is not here. Hint: --on h200 plans for a GPU "
-                           "that is not here (weft list gpus).",
+             ? fmt::format("no time estimates: this machine has no device {}. Hint: --on h200 "
+                           "plans for a GPU that is not here (weft list gpus).",
                            device)
-             : fmt::format("no times: the peaks of {} are not known.", machine.name));
+             : fmt::format("no time estimates: the peaks of {} are not known.", machine.name));
 }
 
 // Prints the table of a refusal before its line.
@@ -93,7 +93,8 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   if (devices.size() > 1) {
     if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty())
       throw Error(ErrorKind::usage,
-                  "--explain, --dot and --memory-svg are of one plan. Got --on {}.", arguments.on);
+                  "--explain, --dot and --memory-svg describe one plan. Got --on {}.",
+                  arguments.on);
     const PlansOn plans = plans_on(recipe, devices, arguments.as_json);
     if (arguments.as_json)
       line(plans.text);
@@ -156,7 +157,7 @@ void add_plan(Program& program) {
   Verb& verb = program.root.add(
       {.name = "plan",
        .group = "Runs",
-       .doc = "What a run needs, before it starts: memory, work, time.",
+       .doc = "Shows what a run needs before it starts: memory, work, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
@@ -171,28 +172,28 @@ void add_plan(Program& program) {
                    .target = &arguments->recipe},
                   {.flag = "--depth",
                    .type = "N",
-                   .doc = "names of a module's path in the table",
+                   .doc = "levels of module names in the table",
                    .target = &arguments->depth,
                    .range = {{1, 16}}},
                   {.flag = "--dot",
                    .type = "FILE",
-                   .doc = "write the graphs of its steps, for Graphviz",
+                   .doc = "write the graph of each step (Graphviz)",
                    .target = &arguments->dot,
                    .written = true},
                   {.flag = "--on",
                    .type = "GPU,...",
-                   .doc = "plan for these (weft list gpus), or cpu; several: one table",
+                   .doc = "GPUs to plan for (weft list gpus), or cpu; several give one table",
                    .target = &arguments->on},
                   {.flag = "--tokens",
                    .type = "N",
-                   .doc = "updates until so many tokens were seen: 300M, 1B",
+                   .doc = "train on this many tokens: 300M, 1B",
                    .target = &arguments->tokens},
                   {.flag = "--explain",
                    .doc = "what each pass saved, what is stored between kernels, and why",
                    .target = &arguments->explain},
                   {.flag = "--memory-svg",
                    .type = "FILE",
-                   .doc = "draw the live bytes of its largest step",
+                   .doc = "plot memory over the kernels of the largest step (SVG)",
                    .target = &arguments->memory_svg,
                    .written = true},
                   {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
@@ -238,7 +239,7 @@ void name_recipe_of_run(TrainArguments& arguments) {
   std::error_code none;
   if (!arguments.options.resume && fs::exists(fs::path(name) / "recipe.yaml", none) &&
       fs::is_directory(fs::path(name) / "checkpoints", none))
-    throw Error(ErrorKind::usage, "{0} is a run. Hint: {0} --resume goes on with it.", name);
+    throw Error(ErrorKind::usage, "{0} is a run. Hint: {0} --resume continues it.", name);
   if (!arguments.options.resume || name.empty()) return;
   fs::path run = train::locate_run(name, arguments.options.runs);
   auto has_its_name = [&](const fs::path& recipe) { return recipe.stem() == name; };
@@ -252,8 +253,8 @@ void name_recipe_of_run(TrainArguments& arguments) {
   run = fs::canonical(run, none);
   for (const RecipeFlag& flag : arguments.flags)
     if (flag.path == "name" && flag.value != run.filename())
-      throw Error(ErrorKind::usage, "run {} goes on under its own name. Got {} {}.", name,
-                  flag.flag, flag.value);
+      throw Error(ErrorKind::usage, "a resumed run keeps its name {}. Got {} {}.", name, flag.flag,
+                  flag.value);
   std::erase_if(arguments.flags, [](const RecipeFlag& flag) { return flag.path == "name"; });
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
@@ -283,11 +284,11 @@ void add_train(Program& program) {
        .target = &arguments->recipe},
       {.flag = "--resume",
        .negatable = true,
-       .doc = "go on from the latest checkpoint",
+       .doc = "continue from the latest checkpoint",
        .target = &options.resume},
       {.flag = "--overwrite",
        .negatable = true,
-       .doc = "remove an earlier run of this name",
+       .doc = "replace an earlier run of this name",
        .target = &options.overwrite,
        .excludes = "--resume"},
       {.flag = "--dry-run",
@@ -296,7 +297,7 @@ void add_train(Program& program) {
        .target = &arguments->dry_run},
       {.flag = "--runs", .type = "FOLDER", .doc = "folder of all runs", .target = &options.runs},
       {.flag = "--json",
-       .doc = "no lines, but one JSON object at the end",
+       .doc = "print only one JSON object at the end",
        .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }

@@ -263,7 +263,7 @@ const WorkloadKind kinds[] = {
      " img",
      {128, 0},
      make_mnist_conv},
-    {"resnet20", "CIFAR form, SGD", " img", {128, 0}, make_resnet20},
+    {"resnet20", "CIFAR variant, SGD", " img", {128, 0}, make_resnet20},
     {"gpt-char",
      "4 layers, 4 heads, 128 wide, vocabulary 65, AdamW",
      " tok",
@@ -279,7 +279,7 @@ const WorkloadKind kinds[] = {
     {"lstm", "2 layers, 512 wide, vocabulary 10000, AdamW", " tok", {64, 35}, make_lstm},
     {"resnet50", "224 x 224, SGD", " img", {16, 0}, make_resnet50},
     {"alexnet", "224 x 224, dropout 0.5, SGD", " img", {64, 0}, make_alexnet},
-    {"adamw", "the update alone, 124M parameters", "B", {0, 0}, make_adamw},
+    {"adamw", "the optimizer update alone, 124M parameters", "B", {0, 0}, make_adamw},
     {"softmax", "forward and backward over rows", "B", {16384, 4096}, make_softmax},
     {"layer-norm", "forward and backward over rows", "B", {16384, 4096}, make_layer_norm},
     {"gelu", "forward and backward", "B", {16384, 4096}, make_gelu},
@@ -337,7 +337,7 @@ std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const Workload
        compile.recompute != Recompute::automatic) &&
       workload->model() == nullptr)
     throw Error(ErrorKind::usage,
-                "the workload {} has no model: it runs in fp32, and with the memory it needs.",
+                "the workload {} has no model: --precision and memory limits do not apply to it.",
                 kind.name);
   return workload;
 }

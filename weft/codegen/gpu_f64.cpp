@@ -439,11 +439,10 @@ PACK(f64, 2, 16)
 }  // namespace
 
 void check_device_has(std::string_view function) {
-  WEFT_CHECK(
-      std::ranges::find(device_functions, function) != std::end(device_functions),
-      "[{0}] a GPU calls a function by its name in C, and has none of this one. Hint: define "
-      "{0} by `decompose`, as an expression of other operations.",
-      function);
+  WEFT_CHECK(std::ranges::find(device_functions, function) != std::end(device_functions),
+             "[{0}] GPU kernels call a function by its name in C, and this operation has none. "
+             "Hint: define {0} by `decompose`, as an expression of other operations.",
+             function);
 }
 
 std::string f64_of_device() {

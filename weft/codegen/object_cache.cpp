@@ -84,7 +84,7 @@ std::optional<std::string> read_object(std::string_view text) {
   }
   static std::once_flag said;
   std::call_once(said, [&] {
-    logging::warn("{} is damaged, or of another version of weft; such kernels are compiled anew",
+    logging::warn("{} is damaged, or from another version of weft; such kernels are compiled again",
                   path.string());
   });
   return std::nullopt;

@@ -69,8 +69,8 @@ class Loader::Impl {
                options.prefetch);
     batches_ = options.drop_last ? size / rows : ceil_div(size, rows);
     if (batches_ < 1)
-      throw Error(ErrorKind::data, "[loader] {} samples make no batch of {}{}.", size, rows,
-                  options.drop_last ? " (a short last batch is dropped)" : "");
+      throw Error(ErrorKind::data, "[loader] {} samples are too few for a batch of {}{}.", size,
+                  rows, options.drop_last ? " (a short last batch is dropped)" : "");
     sample_input_ = source_->input_type();
     sample_labels_ = element_count(source_->label_shape());
     input_type_ = batched(rows, sample_input_);
@@ -98,7 +98,7 @@ class Loader::Impl {
   void restore(const LoaderState& state) {
     if (state.epoch < 0 || state.position < 0 || state.position > batches_)
       throw Error(ErrorKind::checkpoint,
-                  "[loader] cannot go on from batch {} of epoch {}: an epoch has {}.",
+                  "[loader] cannot resume from batch {} of epoch {}: an epoch has only {}.",
                   state.position, state.epoch, batches_);
     stop();
     free_.insert(free_.end(), ready_.begin(), ready_.end());

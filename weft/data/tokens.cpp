@@ -129,7 +129,7 @@ void warn_of_unseen(const TextDataset& text, const std::string& validation) {
   for (int32_t token : text.validation.tokens())
     if (!seen.contains(token)) unseen.insert(token);
   if (!unseen.empty())
-    logging::warn("[data] {}: {} of its characters do not occur in what is trained on.", validation,
+    logging::warn("[data] {}: {} of its characters do not occur in the training text.", validation,
                   unseen.size());
 }
 }  // namespace

@@ -17,7 +17,7 @@ ImageTransform::ImageTransform(const Shape& shape, const Transforms& transforms,
              std::min(height_, width_), transforms.random_crop);
   double flip = transforms.random_horizontal_flip;
   WEFT_CHECK(flip >= 0 && flip <= 1,
-             "[random_horizontal_flip] a probability lies between 0 and 1. Got {}.", flip);
+             "[random_horizontal_flip] the probability must be between 0 and 1. Got {}.", flip);
   const auto& [mean, deviation] = normalization;
   bool plain = mean.empty() && deviation.empty();
   auto channels = static_cast<size_t>(channels_);

@@ -279,7 +279,7 @@ GemmStep::GemmStep(const Step& step) {
     results.reserve(step.results.size());
     for (const Access& access : step.results) results.push_back(access.value);
     const std::optional<GemmEpilogue> epilogue = epilogue_of(step.body, results);
-    WEFT_ASSERT(epilogue.has_value(), "{} computes what no library does", step.kernel);
+    WEFT_ASSERT(epilogue.has_value(), "no library has an epilogue for {}", step.kernel);
     function = epilogue->function;
     result = bind_result(step, epilogue->a_sums.defined() ? results.front() : results.back());
     if (epilogue->bias.defined()) bias = bind_operand(step, epilogue->bias);
@@ -291,7 +291,7 @@ GemmStep::GemmStep(const Step& step) {
   n = task.n, k = task.k;
   if (step.padded) task = padded(task);
   const std::optional<Gemm> known = gemm_of(task);
-  WEFT_ASSERT(known.has_value(), "{} lies as no library takes it", step.kernel);
+  WEFT_ASSERT(known.has_value(), "no library supports the layout of {}", step.kernel);
   gemm = *known;
 }
 

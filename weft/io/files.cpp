@@ -295,7 +295,7 @@ void check_own_file(const std::string& path) {
   struct stat there{};
   if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
     throw Error(ErrorKind::failed,
-                "cannot write {}: weft keeps a file of its own there, and it is {}.", path,
+                "cannot write {}: weft expects a regular file there, and it is {}.", path,
                 S_ISLNK(there.st_mode)    ? "a link"
                 : S_ISDIR(there.st_mode)  ? "a folder"
                 : S_ISFIFO(there.st_mode) ? "a FIFO"

@@ -208,7 +208,7 @@ void convert(const Source& source, const Variable& variable) {
 
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options) {
-  WEFT_CHECK(!files.empty(), "[load] there is no file.");
+  WEFT_CHECK(!files.empty(), "[load] no file is given.");
   const Fitting fitting(files, variables, options);
   for (const auto& [name, variable] : variables) {
     const Source* source = fitting.find(name);

@@ -324,7 +324,7 @@ std::string to_text(const Plan& plan) {
     if (step.workspace > 0)
       text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
     if (step.padded) text += " padded";
-    if (step.again) text += " again";
+    if (step.again) text += " recomputed";
     if (!step.module.empty()) text += "  # " + step.module;
     text += '\n';
   }

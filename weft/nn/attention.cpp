@@ -23,7 +23,7 @@ Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype) {
 Tensor rotate(const Tensor& x, const Rotary& by) {
   int64_t length = by.cos.dim(0), half = by.cos.dim(2);
   WEFT_CHECK(x.rank() == 4 && x.dim(2) == length && x.dim(3) == 2 * half,
-             "[rotary] turns [batch, heads, {}, {}]. Got {}.", length, 2 * half,
+             "[rotary] takes [batch, heads, {}, {}]. Got {}.", length, 2 * half,
              to_string(x.type()));
   // A flip instead of a concat of halves takes one kernel, which reads the other half in place.
   Tensor halves = reshape(x, {x.dim(0), x.dim(1), length, 2, half});

@@ -108,11 +108,11 @@ std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const V
     }
   }
   for (const auto& [node, total] : gradient)
-    WEFT_CHECK(!node->cut || (wrt.size() == 1 && wrt[0].node() == node),
-               "[grad] the gradient goes through a {} that ends a chain of more than {} tensors "
-               "which were read: what gave it is no longer kept. Hint: stop_gradient(x) where "
-               "gradients may end.",
-               to_string(node->type), longest_chain);
+    WEFT_CHECK(
+        !node->cut || (wrt.size() == 1 && wrt[0].node() == node),
+        "[grad] the gradient passes through a {} at the end of a chain of more than {} evaluated "
+        "tensors, whose graph was dropped. Hint: stop_gradient(x) where gradients may end.",
+        to_string(node->type), longest_chain);
   std::vector<Value> result;
   for (const Value& value : wrt) {
     auto found = gradient.find(value.node());

@@ -26,7 +26,7 @@ Gradients user_gradient(const Value& y, const Value& dy) {
 const OpDef& custom_gradient_def = define({
     .name = "custom_gradient",
     .arity = -1,
-    .doc = "the first operand; the gradients of the others are what a rule of the user's gives",
+    .doc = "the first operand; a rule of the user computes the gradients of the others",
     .infer = [](std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); },
     .gradient = user_gradient,
     .decompose = [](const Node& node) { return make_node(op("identity"), {node.inputs[0]}); },
@@ -42,7 +42,7 @@ Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule) {
     WEFT_CHECK(input.defined(), "[custom_gradient] an input is empty.");
     all.push_back(input);
   }
-  WEFT_CHECK(rule != nullptr, "[custom_gradient] there is no rule.");
+  WEFT_CHECK(rule != nullptr, "[custom_gradient] no gradient rule is given.");
   Value result = make_node(custom_gradient_def, std::move(all));
   result->gradient_rule = std::make_shared<const GradientRule>(std::move(rule));
   return result;

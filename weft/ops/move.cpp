@@ -430,7 +430,7 @@ Value concat(std::span<const Value> parts, int axis, std::source_location where)
     bool fits = part.dtype() == parts[0].dtype() && part.rank() == parts[0].rank();
     for (int i = 0; fits && i < part.rank(); ++i)
       fits = i == at || part.shape()[i] == parts[0].shape()[i];
-    WEFT_CHECK(fits, "[concat] parts differ outside axis {}. Got {} and {}.", at,
+    WEFT_CHECK(fits, "[concat] tensors differ outside axis {}. Got {} and {}.", at,
                to_string(parts[0].type()), to_string(part.type()));
   }
   if (parts.size() == 1) return parts[0];
@@ -443,7 +443,7 @@ Value stack(std::span<const Value> parts, int axis, std::source_location where) 
   int at = normalize_axis(axis, parts[0].rank() + 1, "stack");
   std::vector<Value> raised;
   for (const Value& part : parts) {
-    WEFT_CHECK(part.type() == parts[0].type(), "[stack] parts differ. Got {} and {}.",
+    WEFT_CHECK(part.type() == parts[0].type(), "[stack] tensors differ. Got {} and {}.",
                to_string(parts[0].type()), to_string(part.type()));
     raised.push_back(unsqueeze(part, at));
   }

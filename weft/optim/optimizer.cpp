@@ -67,7 +67,7 @@ void Optimizer::check(std::span<const Tensor> gradients) const {
       "[{}] takes one gradient per parameter ({}), in the order of the parameters. Got {}.{}",
       name_, parameters_.size(), gradients.size(),
       std::ranges::any_of(parameters_, &Variable::frozen)
-          ? " Hint: freeze before the optimizer is made."
+          ? " Hint: freeze parameters before the optimizer is created."
           : "");
   for (size_t i = 0; i < gradients.size(); ++i)
     WEFT_CHECK(gradients[i].shape() == parameters_[i].shape(),

@@ -40,13 +40,13 @@ double after_warmup(const ScheduleOptions& options) {
 ScheduleEntry constant_entry() {
   return {
       .name = "constant",
-      .doc = "one rate throughout",
+      .doc = "constant learning rate",
       .rate = [](const auto& step, double lr, const ScheduleOptions&) { return like(step, lr); }};
 }
 
 ScheduleEntry linear_entry() {
   return {.name = "linear",
-          .doc = "falls in a straight line to min_lr",
+          .doc = "decays linearly to min_lr",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
                 return lr - (lr - options.min_lr) * fallen(step, after_warmup(options), options);
@@ -56,7 +56,7 @@ ScheduleEntry linear_entry() {
 
 ScheduleEntry cosine_entry() {
   return {.name = "cosine",
-          .doc = "falls along half a cosine to min_lr",
+          .doc = "decays along half a cosine to min_lr",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
                 return options.min_lr +
@@ -69,13 +69,13 @@ ScheduleEntry cosine_entry() {
 
 ScheduleEntry step_entry() {
   return {.name = "step",
-          .doc = "is multiplied by gamma every so many steps",
+          .doc = "is multiplied by gamma every step_size steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
                 return lr *
                        power(options.gamma, floor_of(step / static_cast<double>(options.every)));
               },
-          .needs = {{"scheduler.step_size", "the steps between two falls"}},
+          .needs = {{"scheduler.step_size", "the steps between two decays"}},
           .check =
               [](const ScheduleOptions& options) {
                 WEFT_CHECK(options.every > 0, "[step] every must be at least 1. Got {}.",
@@ -85,14 +85,14 @@ ScheduleEntry step_entry() {
 
 ScheduleEntry wsd_entry() {
   return {.name = "wsd",
-          .doc = "stays, then falls in a straight line to min_lr over the last steps",
+          .doc = "constant, then decays linearly to min_lr over the last steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
                 return lr - (lr - options.min_lr) *
                                 fallen(step, static_cast<double>(options.decay), options);
               },
           .ends = true,
-          .needs = {{"scheduler.decay_steps", "the steps of the fall at the end"}},
+          .needs = {{"scheduler.decay_steps", "the steps of the decay at the end"}},
           .check =
               [](const ScheduleOptions& options) {
                 WEFT_CHECK(options.decay > 0 && options.decay <= options.total - options.warmup,

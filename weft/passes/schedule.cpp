@@ -249,7 +249,7 @@ class Scheduler {
         unit.nodes.size() == 1
             ? options_.library->kernels().choose(*unit.nodes[0].node(), operands)
             : options_.library->kernels().choose_with(unit.nodes, stored, operands);
-    WEFT_ASSERT(chosen.has_value(), "{} takes no {} whose operands lie so",
+    WEFT_ASSERT(chosen.has_value(), "{} has no kernel for {} with operands of this layout",
                 options_.library->name(), unit.nodes.front()->op->name);
     const KernelChoice& choice = *chosen;
     for (size_t i = 0; i < operands.size(); ++i)

@@ -133,7 +133,7 @@ StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
       for (int64_t i = 1; i < std::min<int64_t>(compile_threads(), std::ssize(apart)); ++i)
         helpers.emplace_back(work);
     } catch (const std::system_error&) {
-      logging::debug(1, "{} threads compile, as the system gives no more", helpers.size() + 1);
+      logging::debug(1, "only {} threads compile: the system allows no more", helpers.size() + 1);
     }
     for (size_t i : here) compile(i);
     work();

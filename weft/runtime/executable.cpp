@@ -294,7 +294,8 @@ std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
       if (refusals.empty()) return made;
       const size_t others = refusals.size() - 1;
       logging::warn(
-          "{}{}. The step is planned again without, which may be slower.", refusals.front(),
+          "{}{}. The step is planned again without these kernels, which may be slower.",
+          refusals.front(),
           others == 0 ? "" : fmt::format(" and {} more (WEFT_DEBUG=1 lists them)", others));
       return made;
     } catch (const KernelsRefused& refused) {

@@ -133,12 +133,11 @@ class HostResidency : public Residency {
     const Plan* const plans[] = {&plan_};
     const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
     const size_t others = beside + runtime_bytes(thread_count(), plans);
-    weft::check_fits(
-        fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants of "
-                    "{} MiB, and {} MiB of data and of what compiles and runs it,",
-                    mebibytes(plan_.arena_bytes), mebibytes(state), mebibytes(constants),
-                    mebibytes(others)),
-        plan_.arena_bytes + state + constants + others);
+    weft::check_fits(fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and "
+                                 "constants of {} MiB, and {} MiB for data, code and the compiler,",
+                                 mebibytes(plan_.arena_bytes), mebibytes(state),
+                                 mebibytes(constants), mebibytes(others)),
+                     plan_.arena_bytes + state + constants + others);
   }
 
   // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
@@ -261,8 +260,8 @@ class DeviceResidency : public Residency {
                   mebibytes(bytes), mebibytes(use.total), mebibytes(there));
     if (use.largest > 0 && plan_.arena_bytes > use.largest)
       throw Error(ErrorKind::does_not_fit,
-                  "the plan does not fit: its arena takes {} MiB at once. The device gives at most "
-                  "{} MiB at once, of {} MiB in all.",
+                  "the plan does not fit: its arena is one allocation of {} MiB. The device allows "
+                  "at most {} MiB per allocation, of {} MiB in total.",
                   mebibytes(plan_.arena_bytes), mebibytes(use.largest), mebibytes(use.total));
   }
 
@@ -278,7 +277,7 @@ class DeviceResidency : public Residency {
       bytes += aligned(variable->storage->bytes());
     }
     if (bytes == 0) return;
-    weft::check_fits("the plan does not fit: what is kept with the host", bytes);
+    weft::check_fits("the plan does not fit: what is offloaded to host memory", bytes);
     const std::shared_ptr<Buffer> memory = memory_.allocate_host(bytes);
     if (own > 0) host_ = memory;
     size_t offset = own;

@@ -199,9 +199,9 @@ void warn_of_constants(const Graph& graph, uint64_t first) {
     if (value->id >= first || !seen.insert(value.node()).second || !is_constant(value)) continue;
     const UserLocation& where = value->origin.where;
     logging::warn(
-        "[compile] the step reads {}{}, which was computed outside of it, as a constant: it keeps "
-        "the elements of now, whatever is assigned later. Hint: pass it to the step, make it a "
-        "Variable, or compute it in the step.",
+        "[compile] the step reads {}{}, which was computed outside of it, as a constant: later "
+        "assignments do not change it. Hint: pass it to the step, make it a Variable, or compute "
+        "it in the step.",
         to_string(value.type()),
         where.file != nullptr ? fmt::format(" of {}:{}", file_name(where.file), where.line) : "");
   }
@@ -224,7 +224,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
     if (std::ranges::equal(cached.types, types)) return *cached.executable;
   const CompileOptions& options = state_->options;
   WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
-             "[compile] activations are kept in f32 or bf16. Got {}.", name(options.keep));
+             "[compile] activations are stored in f32 or bf16. Got {}.", name(options.keep));
   const uint64_t first = scalar(0)->id;
   Graph graph = detail::capture(state_->function, types, options.mode);
   if (state_->cache.empty()) warn_of_constants(graph, first);

@@ -213,7 +213,7 @@ std::string text_of(const std::vector<Change>& changes, double before) {
   std::string_view between;
   for (const Change& change : changes) {
     text += fmt::format("{}{} fits", std::exchange(between, ", "), change.flags);
-    if (before > 0) text += fmt::format(" at {:.2f} times the time", change.seconds / before);
+    if (before > 0) text += fmt::format(" at {:.2f} times the step time", change.seconds / before);
   }
   return text + ".";
 }
@@ -229,14 +229,13 @@ std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, s
                        bytes_text(static_cast<double>(state)));
   const std::vector<Change> changes = state > 0 ? search.run_for_state() : search.run();
   if (changes.empty() && !search.out_of_time())
-    return text +
-           "Neither smaller micro-batches, narrower numbers, recomputation nor offload fits there.";
+    return text + "No smaller micro-batch, lower precision, recomputation or offload makes it fit.";
   const std::string longer =
-      fmt::format("WEFT_PATIENCE={} looks for longer.", 10 * std::max(1, env_patience()));
+      fmt::format("WEFT_PATIENCE={} searches longer.", 10 * std::max(1, env_patience()));
   if (changes.empty())
     return text +
-           "No smaller micro-batch, narrower number, recomputation or offload that fits there was "
-           "found in time. Hint: " +
+           "No smaller micro-batch, lower precision, recomputation or offload that fits was found "
+           "in time. Hint: " +
            longer;
   return text + "Hint: " + text_of(changes, search.before()) +
          (search.out_of_time() ? " There may be more: " + longer : "");

@@ -192,7 +192,7 @@ Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals&
       shows_in = replay.shows_in();
     }
   if (!found.origin) {
-    found.entry["note"] = "the step was finite when it was done again";
+    found.entry["note"] = "the step was finite when it was replayed";
     return found;
   }
   found.entry["first"] = to_json(*found.origin);
@@ -228,19 +228,19 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
     box["norms"] = norms_of(failure);
     try {
       io::write_own_file(path, io::json_text(box, 2) + "\n");
-      more = path + " has more.";
+      more = path + " has the details.";
     } catch (const Error& error) {  // a full disk must not hide why the run ended
-      more = fmt::format("There is no black box: {}", error.what());
+      more = fmt::format("blackbox.json was not written: {}", error.what());
     }
   };
-  write({{"note", "the search was cut short"}});
+  write({{"note", "the search was interrupted"}});
   std::string first;
   try {
     Finding found = search(recipe, failure, signals);
     write(found.entry);
     if (found.origin)
-      first = fmt::format(" First: {} of {}.", found.origin->range.nans > 0 ? "nan" : "inf",
-                          described(*found.origin));
+      first = fmt::format(" The first {} comes from {}.",
+                          found.origin->range.nans > 0 ? "nan" : "inf", described(*found.origin));
   } catch (const std::exception& error) {  // no memory for the search, a signal, changed data
     write({{"note", fmt::format("the search ended: {}", error.what())}});
   }

@@ -124,8 +124,8 @@ struct Manifest {
 Manifest read_manifest(const std::string& path) {
   Manifest result = fields_of(path, [&](const json& manifest) {
     if (auto format = io::integer_at(manifest, "format"); format != manifest_format)
-      throw Error(ErrorKind::checkpoint, "{}: format {}. This version knows {}.", path, format,
-                  manifest_format);
+      throw Error(ErrorKind::checkpoint, "{} has format {}. This version of weft reads format {}.",
+                  path, format, manifest_format);
     Manifest read{io::integer_at(manifest, "step"), {}};
     for (const auto& [name, file] : io::object_at(manifest, "files").items())
       read.files.push_back(
@@ -134,7 +134,7 @@ Manifest read_manifest(const std::string& path) {
   });
   for (const ListedFile& file : result.files)
     if (file.name.find('/') != std::string::npos || file.name.starts_with('.'))
-      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is no file's name.", path,
+      throw Error(ErrorKind::checkpoint, "{} lists '{}', which is not a file name.", path,
                   io::printable(file.name));
   return result;
 }
@@ -172,11 +172,10 @@ void check_same_run(const std::string& folder, const Recipe& here) {
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)
     if (saved.to_yaml(key) != here.to_yaml(key))
-      throw Error(
-          ErrorKind::checkpoint,
-          "{} cannot go on: {} is {} there and {} in the recipe. Hint: --name begins another "
-          "run.",
-          folder, key, saved.to_yaml(key), here.to_yaml(key));
+      throw Error(ErrorKind::checkpoint,
+                  "{} cannot be resumed: {} is {} there and {} in the recipe. Hint: --name starts "
+                  "another run.",
+                  folder, key, saved.to_yaml(key), here.to_yaml(key));
 }
 }  // namespace
 
@@ -193,7 +192,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
   } catch (const Error& error) {
     throw Error(error.kind(), "checkpoint of step {}: {}{}", progress.step, error.what(),
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
-                                                     : " Checkpoints saved before are whole.");
+                                                     : " Earlier checkpoints are intact.");
   }
   prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
   return join(folder, name);
@@ -202,7 +201,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 void verify_checkpoint(const std::string& folder) {
   std::string path = join(folder, "MANIFEST.json");
   if (!io::exists(path, ErrorKind::checkpoint))
-    throw Error(ErrorKind::checkpoint, "{} is missing: no whole checkpoint.", path);
+    throw Error(ErrorKind::checkpoint, "{} is missing: the checkpoint is incomplete.", path);
   Manifest manifest = read_manifest(path);
   for (const char* name : required)
     if (!manifest.lists(name))
@@ -262,8 +261,8 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
   const std::string here = experiment.data_fingerprint();
   if (const std::string& there = progress.data_fingerprint; !there.empty() && there != here)
     throw Error(ErrorKind::checkpoint,
-                "{} cannot go on: it was trained on other data (fingerprint {} there, {} here). "
-                "Hint: --name begins another run.",
+                "{} cannot be resumed: it was trained on other data (fingerprint {} there, {} "
+                "here). Hint: --name starts another run.",
                 folder, io::printable(there), here.empty() ? "none" : here);
   progress.data_fingerprint = here;
   load_model(folder, experiment);

@@ -82,8 +82,9 @@ void spare_foreign(const std::string& checkpoint) {
   if (error)
     throw Error(ErrorKind::failed, "cannot rename {} to {}: {}.", checkpoint, aside,
                 error.message());
-  logging::warn("{} is {} as it was before: it holds {}, which is no part of a checkpoint.", aside,
-                checkpoint, io::printable(fs::path(foreign).filename().string()));
+  logging::warn(
+      "{} is the earlier {}, set aside: it contains {}, which is not part of a checkpoint.", aside,
+      checkpoint, io::printable(fs::path(foreign).filename().string()));
 }
 
 void prune(const std::string& run_folder, int64_t keep_last) {
@@ -98,8 +99,10 @@ void prune(const std::string& run_folder, int64_t keep_last) {
     if (foreign.empty())
       remove_checkpoint(old.path);
     else if (said.insert(old.path).second)
-      logging::warn("{} stays, though {} are kept: it holds {}, which is no part of a checkpoint.",
-                    old.path, keep_last, io::printable(fs::path(foreign).filename().string()));
+      logging::warn(
+          "{} is not removed, although checkpoint.keep_last is {}: it contains {}, which is not "
+          "part of a checkpoint.",
+          old.path, keep_last, io::printable(fs::path(foreign).filename().string()));
   }
 }
 
@@ -177,13 +180,13 @@ void check_may_save(const std::string& run_folder) {
   const std::string folder = checkpoints_of(run_folder);
   std::error_code none;
   if (is_link(run_folder) && !fs::exists(run_folder, none))
-    throw Error(ErrorKind::failed, "cannot write {}: it is a link to {}, which is not there.",
+    throw Error(ErrorKind::failed, "cannot write {}: it is a link to {}, which does not exist.",
                 run_folder, fs::read_symlink(run_folder, none).string());
   for (const char* link : {"latest", "best"}) {
     const fs::file_status there = fs::symlink_status(fs::path(folder) / link, none);
     if (fs::exists(there) && !fs::is_symlink(there))
       throw Error(ErrorKind::failed,
-                  "cannot save checkpoints: {} is no link to one of them. Hint: move it.",
+                  "cannot save checkpoints: {} is not a link to a checkpoint. Hint: move it.",
                   join(folder, link));
   }
 }
@@ -192,7 +195,7 @@ std::string none_is_saved(const std::string& run_folder) {
   std::error_code error;
   const fs::directory_iterator first(checkpoints_of(run_folder), error);
   const bool unreadable = error && error != std::errc::no_such_file_or_directory;
-  return unreadable || !list_checkpoints(run_folder).empty() ? "" : " There is none.";
+  return unreadable || !list_checkpoints(run_folder).empty() ? "" : " No checkpoint is saved.";
 }
 
 namespace {
@@ -227,7 +230,7 @@ Whole newest_whole(const std::string& path) {
 std::string newest_whole_checkpoint(const std::string& run_folder) {
   const Whole found = newest_whole(run_folder);
   if (found.path.empty()) throw Error(*found.wrong);
-  if (found.wrong) logging::warn("{} The run goes on from {}.", found.wrong->what(), found.path);
+  if (found.wrong) logging::warn("{} The run resumes from {}.", found.wrong->what(), found.path);
   return found.path;
 }
 
@@ -235,7 +238,7 @@ std::string verified_checkpoint(const std::string& path) {
   const Whole found = newest_whole(path);
   if (!found.wrong) return found.path;
   if (found.path.empty()) throw Error(*found.wrong);
-  throw Error(found.wrong->kind(), "{} Hint: {} is whole.", found.wrong->what(), found.path);
+  throw Error(found.wrong->kind(), "{} Hint: {} is intact.", found.wrong->what(), found.path);
 }
 
 }  // namespace weft::train

@@ -41,7 +41,8 @@ std::string find_data(const std::string& path) {
   if (io::exists(path) || fs::path(path).is_absolute()) return path;
   const std::string folder = data_folder(path), below = (fs::path(folder) / path).string();
   if (!io::exists(below))
-    throw Error(ErrorKind::data, "{} is neither here nor in WEFT_DATA_DIR ({}).", path, folder);
+    throw Error(ErrorKind::data,
+                "{} exists neither in the current folder nor in WEFT_DATA_DIR ({}).", path, folder);
   return below;
 }
 

@@ -32,12 +32,12 @@ TaskData read_data(const Recipe& recipe, const DataEntry& entry, const DataOptio
   if (!options.with_data) parts.train = parts.validation = nullptr;
   const std::string& wanted = recipe.text("task");
   if (wanted != "auto" && wanted != name(parts.task))
-    recipe.refuse("task", fmt::format("task is {} with these data. Got {}. Hint: task: auto.",
+    recipe.refuse("task", fmt::format("the task of these data is {}. Got {}. Hint: task: auto.",
                                       name(parts.task), wanted));
   if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
     recipe.refuse("data.transforms", "data.transforms are for images.");
   if (recipe.has("data.mean") && !entry.does_read("data.mean"))
-    recipe.refuse("data.mean", "data.mean and data.std are for images that are read.");
+    recipe.refuse("data.mean", "data.mean and data.std apply only to images read from files.");
   return parts;
 }
 
@@ -213,7 +213,7 @@ void check_host(const Experiment& experiment) {
                       static_cast<size_t>(weights + kept));
   const int64_t moved =
       weights - experiment.kept_model_bytes() + bytes_of(experiment.update_state()) - kept;
-  check_fits("the run does not fit: its weights, and what is kept with the host,",
+  check_fits("the run does not fit: its weights, and what is offloaded to host memory,",
              static_cast<size_t>(weights + moved));
 }
 }  // namespace

@@ -18,10 +18,11 @@ Generator::Generator(const Experiment& experiment, const std::string& device)
           },
           {.mode = Mode::eval, .device = device}) {
   if (experiment.task != Task::causal_lm)
-    throw Error(ErrorKind::usage, "text comes from language models. This one does {}.",
+    throw Error(ErrorKind::usage,
+                "only causal language models generate text. The task of this model is {}.",
                 name(experiment.task));
   if (!experiment.vocabulary)
-    throw Error(ErrorKind::usage, "text needs a vocabulary. The tokens of {} spell none.",
+    throw Error(ErrorKind::usage, "generating text needs a vocabulary. {} has none.",
                 experiment.recipe.text("data.dataset"));
 }
 
@@ -48,7 +49,7 @@ std::string Generator::generate(std::string_view prompt, const GenerateOptions& 
     throw Error(ErrorKind::usage, "--top-p must be above 0 and at most 1. Got {}.", options.top_p);
   const io::Vocabulary& vocabulary = *experiment_.vocabulary;
   if (!options.stop.empty() && vocabulary.encode(options.stop).size() != 1)
-    throw Error(ErrorKind::usage, "text stops at one character. Got '{}'.", options.stop);
+    throw Error(ErrorKind::usage, "--stop must be one character. Got '{}'.", options.stop);
   std::vector<int32_t> tokens = vocabulary.encode(prompt);
   std::string written;
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {

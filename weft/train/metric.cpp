@@ -27,14 +27,14 @@ Registry<train::MetricEntry>& registry::metrics() {
   static Registry<train::MetricEntry> metrics(
       "eval", "metric",
       {{.name = "accuracy",
-        .doc = "the part of labels whose score is the highest",
+        .doc = "share of labels that have the highest score",
         .value = [](const EvalSums& all, Own) { return all.correct / all.count; }},
        {.name = "exact_match",
-        .doc = "the part of samples in which all labels are right",
+        .doc = "share of samples whose labels are all predicted right",
         .value = [](const EvalSums& all, Own) { return all.exact_rows / all.rows; },
         .of_samples = true},
        {.name = "perplexity",
-        .doc = "e to the loss of a label",
+        .doc = "exp of the loss per label",
         .value = [](const EvalSums& all, Own) { return std::exp(all.loss / all.count); }}});
   return metrics;
 }

@@ -236,11 +236,11 @@ std::string verdict(const RunReport& report) {
       has > 0 ? fmt::format("fits {}: {} of its {}", place, sizes_text(takes), sizes_text(has))
               : fmt::format("takes {} on {}, whose memory is not known", sizes_text(takes), place);
   const std::string time =
-      report.seconds <= 0 ? "no times, as its peaks are not known"
+      report.seconds <= 0 ? "no time estimates, as its peaks are not known"
       : report.likely_seconds > 0
-          ? fmt::format("{} in all, {} at best, by {}", time_text(report.expected_total_seconds()),
+          ? fmt::format("{} expected, {} at best by {}", time_text(report.expected_total_seconds()),
                         time_text(report.total_seconds()), report.basis)
-          : fmt::format("{} at best, by {}", time_text(report.total_seconds()), report.basis);
+          : fmt::format("{} at best by {}", time_text(report.total_seconds()), report.basis);
   std::string text = fmt::format("{}.\n{}.\n", memory, time);
   if (const std::string measured = measured_text(report); !measured.empty())
     text += measured + ".\n";
@@ -251,7 +251,7 @@ std::string verdict(const RunReport& report) {
 
 std::string measured_text(const RunReport& report) {
   if (report.measured_peaks_seconds <= 0) return "";
-  return fmt::format("{} at best by the peaks measured on one, {} by its data sheet",
+  return fmt::format("{} at best by measured peaks, {} by its data sheet",
                      time_text(report.measured_peaks_seconds * static_cast<double>(report.steps)),
                      time_text(report.total_seconds()));
 }
@@ -263,22 +263,20 @@ std::string refusal_table(const RunReport& report, size_t room) {
   };
   size_t takes = report.state_bytes() + report.arena_bytes;
   const size_t made = report.on_host ? report.model_bytes : 0;  // before the arena exists
-  text +=
-      fmt::format("does not fit {}: weights, state and arena take {}, there is room for {}.\n\n",
-                  place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
+  text += fmt::format("does not fit {}: weights, state and arena take {}, {} are available.\n\n",
+                      place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
   row("weights", report.model_bytes);
   row("optimizer", report.optimizer_bytes);
-  if (report.accumulator_bytes > 0) row("gradients, summed", report.accumulator_bytes);
-  if (report.copy_bytes > 0) row("weights, rounded", report.copy_bytes);
+  if (report.accumulator_bytes > 0) row("accumulated gradients", report.accumulator_bytes);
+  if (report.copy_bytes > 0) row("16-bit weight copies", report.copy_bytes);
   if (report.offloaded_bytes > 0)
-    text += fmt::format("{:<24}{:>12}\n", "of these elsewhere",
-                        "-" + sizes_text(report.offloaded_bytes));
+    text += fmt::format("{:<24}{:>12}\n", "offloaded", "-" + sizes_text(report.offloaded_bytes));
   const auto largest = std::ranges::max_element(
       report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
   for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
-  row("in all", takes);
-  if (made > takes) row("weights as they are made", takes = made);
-  row("room for these", room);
+  row("total", takes);
+  if (made > takes) row("weights while created", takes = made);
+  row("available", room);
   row("over", takes - std::min(takes, room));
   return text;
 }
@@ -293,62 +291,63 @@ std::string to_table(const RunReport& report) {
   text += verdict(report);
   row("model", report.model, count(report.parameters) + " parameters");
   row("data", count(report.samples),
-      fmt::format("samples, {} steps an epoch", report.steps_per_epoch));
+      fmt::format("samples, {} steps per epoch", report.steps_per_epoch));
   row("batch", fmt::format("{}", report.global_batch),
       report.micro_batch == report.global_batch
           ? ""
-          : fmt::format("in passes of {}", report.micro_batch));
+          : fmt::format("in micro-batches of {}", report.micro_batch));
   row("steps", fmt::format("{}", report.steps));
   row("weights", bytes(report.model_bytes));
   row("optimizer", bytes(report.optimizer_bytes));
   if (report.accumulator_bytes > 0)
-    row("gradients", bytes(report.accumulator_bytes), "summed between passes");
+    row("gradients", bytes(report.accumulator_bytes), "accumulated over micro-batches");
   if (report.copy_bytes > 0)
-    row("copies", bytes(report.copy_bytes), "of weights, as products read them");
+    row("copies", bytes(report.copy_bytes), "of weights, in the type that matrix products read");
   row("arena", bytes(report.arena_bytes), "shared by all steps");
   if (report.staging_bytes > 0)
-    row("staging", bytes(report.staging_bytes), "of batches on their way to the device");
+    row("staging", bytes(report.staging_bytes), "of batches being copied to the device");
   row("memory", bytes(report.total_bytes()),
       report.offloaded_bytes > 0
-          ? fmt::format("in all, with {} of state {}", bytes(report.offloaded_bytes),
-                        report.on_host ? "in files" : "in the host's")
-          : "in all");
-  const std::string price =
-      report.seconds > 0 ? fmt::format("+{:.0f} % of the time", 100 * report.recompute_price())
-                         : "time that is not known";
+          ? fmt::format("total; {} of state {}", bytes(report.offloaded_bytes),
+                        report.on_host ? "in files" : "in host memory")
+          : "total");
+  const std::string price = report.seconds > 0
+                                ? fmt::format("+{:.0f} % step time", 100 * report.recompute_price())
+                                : "an unknown step time";
   const size_t saved =
       std::max(report.unlimited_bytes, report.total_bytes()) - report.total_bytes();
   if (saved > 0 && report.again == 0)
-    row("chunks", "-" + bytes(saved), "of memory, by logits in parts");
+    row("chunks", "-" + bytes(saved), "of memory: the logits are computed in row tiles");
   else if (saved > 0)
     row("recompute", "-" + bytes(saved),
-        fmt::format("for {}: {} kernels of an update run again", price, report.again));
+        fmt::format("for {}: {} kernels per update are recomputed", price, report.again));
   else if (report.again > 0)
     row("recompute", fmt::format("{}", report.again),
-        fmt::format("kernels of an update run again: {}", price));
+        fmt::format("kernels per update are recomputed: {}", price));
   if (report.file_bytes > 0)  // for a device, host memory takes the place of files
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
-        fmt::format("and {} to and from them an update", bytes_text(report.file_traffic)));
+        fmt::format("offloaded; {} copied per update", bytes_text(report.file_traffic)));
   if (report.on_host)
     row("process", bytes(report.process_bytes()),
-        fmt::format("at most: {} of data, {} of code and its heaps besides",
-                    bytes(report.data_bytes), bytes(report.runtime_bytes)));
+        fmt::format("at most, with {} of data and {} of code and heaps", bytes(report.data_bytes),
+                    bytes(report.runtime_bytes)));
   row("work", amount_text(report.flops, "FLOP"),
-      fmt::format("and {} of traffic an update", bytes_text(report.bytes)));
+      fmt::format("per update, with {} of memory traffic", bytes_text(report.bytes)));
   if (report.likely_seconds > 0)
-    row("likely", time_text(report.likely_seconds), "an update, as such kernels usually run");
+    row("likely", time_text(report.likely_seconds),
+        "per update, at the speed that such kernels usually reach");
   if (report.seconds > 0)
     row("time", time_text(report.seconds),
-        fmt::format("an update at best, {} in all{}", time_text(report.total_seconds()),
+        fmt::format("per update at best, {} for the run{}", time_text(report.total_seconds()),
                     report.file_bytes > 0 && report.on_host
-                        ? ", with files at a tenth of the memory's speed"
+                        ? ", with files at a tenth of the memory bandwidth"
                         : ""));
   if (report.expected_seconds() > 0)
     row("rate", count_text(report.units / report.expected_seconds()),
         fmt::format("{}/s", report.unit));
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
-        fmt::format("at best, at {} an hour", cost_text(*report.usd_per_hour)));
+        fmt::format("at best, at {} per hour", cost_text(*report.usd_per_hour)));
   for (const StepReport& step : report.step_reports) {
     text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
                         step.plan->steps.size(), bytes(step.plan->arena_bytes));

@@ -221,13 +221,12 @@ void Recipe::check() const {
   const std::string& name = text("name");
   if (name.size() > longest_name || name.starts_with('.') || name.find('/') != std::string::npos ||
       escaped(name) != name)
-    usage({"name"},
-          fmt::format("name is a folder's name: at most {} bytes, no '/', no '.' first, no control "
-                      "characters. Got '{}'.",
-                      longest_name, io::printable(name)));
+    usage({"name"}, fmt::format("name must be a folder name: at most {} bytes, no '/', no '.' "
+                                "first, no control characters. Got '{}'.",
+                                longest_name, io::printable(name)));
   if (partial_owner(name))
-    usage({"name"}, fmt::format("name is what weft calls a folder that is not whole: '{}'. Hint: "
-                                "without '.partial-...' it is a run's.",
+    usage({"name"}, fmt::format("name '{}' is reserved for folders that weft is still writing. "
+                                "Hint: leave out '.partial-...'.",
                                 io::printable(name)));
 }
 

@@ -238,22 +238,21 @@ void Reporter::restore_log() {
   std::string why;
   std::unique_ptr<std::FILE, decltype(&std::fclose)> again(nullptr, &std::fclose);
   if (is_there && folder_of(log_path_) != log_folder_) {
-    why = "it is another run's by now";
+    why = "it now belongs to another run";
   } else {
     again.reset(append_to(log_path_, O_NOFOLLOW | O_NONBLOCK));
     if (again == nullptr) why = std::generic_category().message(errno);
   }
   if (again == nullptr) {
     if (!std::exchange(log_is_gone_, true))
-      logging::warn("cannot write {}: {}. Lines of the log are lost until it can be made again.",
-                    log_path_, why);
+      logging::warn("cannot write {}: {}. Log lines are lost until it can be recreated.", log_path_,
+                    why);
     return;
   }
   log_is_gone_ = false;
   log_ = std::move(again);
-  logging::warn(
-      "{} was {} while the run goes on: it {}.", log_path_, is_there ? "replaced" : "removed",
-      is_there ? "goes on in the file that is there now" : "is made again, and begins here");
+  logging::warn("{} was {} during the run: it {}.", log_path_, is_there ? "replaced" : "removed",
+                is_there ? "continues in the new file" : "is recreated and starts here");
 }
 
 void Reporter::log(const std::string& line) {
@@ -269,14 +268,14 @@ void Reporter::log(const std::string& line) {
   while (count < 0 && errno == EINTR);
   if (count == std::ssize(whole)) {
     if (lost_lines_ > 0)
-      logging::note("{} is written again: {} of its lines are lost.", log_path_,
+      logging::note("{} can be written again: {} of its lines are lost.", log_path_,
                     std::exchange(lost_lines_, 0));
     return;
   }
   const int why = count < 0 ? errno : ENOSPC;
   if (count > 0 && ftruncate(file, before.st_size) != 0) logging::debug(1, "a line is torn");
   if (lost_lines_++ == 0)
-    logging::warn("cannot write {}: {}. Lines of the log are lost.", log_path_,
+    logging::warn("cannot write {}: {}. Log lines are lost.", log_path_,
                   std::generic_category().message(why));
 }
 

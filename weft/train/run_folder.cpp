@@ -35,8 +35,8 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
     others.push_back(entry.path().filename().string());
   std::string_view similar =
       nearest(name, std::vector<std::string_view>(others.begin(), others.end()));
-  throw Error(ErrorKind::usage, "no run {} to go on with. {}", (fs::path(runs) / name).string(),
-              similar.empty() ? "Hint: without --resume it begins."
+  throw Error(ErrorKind::usage, "no run {} to resume. {}", (fs::path(runs) / name).string(),
+              similar.empty() ? "Hint: leave out --resume to start it."
                               : fmt::format("Did you mean --name {}?", shell_word(similar)));
 }
 
@@ -68,8 +68,8 @@ void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
        (fs::exists(folder / "recipe.yaml", error) && is_plan(folder / "plan.json")));
   if (!is_run)
     throw Error(ErrorKind::usage,
-                "{} is no run: it has neither checkpoints nor recipe.yaml with the plan of a run. "
-                "{} would replace what is there. Hint: --name chooses another.",
+                "{} is not a run: it has neither checkpoints nor recipe.yaml with the plan of a "
+                "run. {} would replace its contents. Hint: --name chooses another.",
                 folder.string(), flag);
   std::string foreign = foreign_among_checkpoints(folder.string());
   for (const auto& entry : fs::directory_iterator(folder, error))
@@ -78,19 +78,17 @@ void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
         !is_leftover(entry.path()))
       foreign = entry.path().string();
   if (!foreign.empty())
-    throw Error(
-        ErrorKind::usage,
-        "{} holds {}, which is no part of a run: {} would replace what is there. Hint: move it, or "
-        "--name chooses another.",
-        folder.string(), io::printable(fs::path(foreign).lexically_relative(folder).string()),
-        flag);
+    throw Error(ErrorKind::usage,
+                "{} contains {}, which is not part of a run: {} would replace it. Hint: move it, "
+                "or --name chooses another.",
+                folder.string(),
+                io::printable(fs::path(foreign).lexically_relative(folder).string()), flag);
 }
 
 void warn_set_aside(const std::string& aside, const std::string& run) {
   logging::warn(
-      "{0} is run {1} as it was before --overwrite. Hint: mv {2} {3} makes it a run again, rm -r "
-      "{2} "
-      "removes it.",
+      "{0} is the run {1} from before --overwrite. Hint: mv {2} {3} restores it, rm -r {2} removes "
+      "it.",
       aside, run, shell_word(aside), shell_word(run + "-before"));
 }
 
@@ -133,7 +131,7 @@ RunFolder::RunFolder(const std::string& runs, const std::string& name, bool resu
   if (!is_there && resume) refuse_to_resume(runs, name);
   if (is_there && !resume && !overwrite)
     throw Error(ErrorKind::usage,
-                "run {} exists. Hint: --resume goes on with it, --overwrite replaces it, --name "
+                "run {} exists. Hint: --resume continues it, --overwrite replaces it, --name "
                 "chooses another.",
                 path_);
   std::error_code none;
@@ -256,11 +254,9 @@ std::string RunFolder::restore(const Recipe& recipe, const std::string& plan_jso
   make();
   write(recipe, plan_json);
   if (is_another)
-    return fmt::format("{} is the folder of another run by now: this one goes on in {},", before,
-                       path_);
-  if (!was_there)
-    return fmt::format("{} was removed while the run goes on: it is made again,", path_);
-  logging::warn("{}/recipe.yaml was removed: it is written again.", path_);
+    return fmt::format("{} now belongs to another run: this run continues in {},", before, path_);
+  if (!was_there) return fmt::format("{} was removed during the run: it is recreated,", path_);
+  logging::warn("{}/recipe.yaml was removed during the run: it is recreated.", path_);
   return "";
 }
 
@@ -288,7 +284,7 @@ void RunFolder::keep() { made_ = false; }
 void RunFolder::drop_replaced() {
   std::error_code error;
   if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, ""), error);
-  if (error) logging::warn("cannot remove what {} was before: {}.", path_, error.message());
+  if (error) logging::warn("cannot remove the run that {} replaced: {}.", path_, error.message());
 }
 
 void RunFolder::go_back_to(int64_t step) const {

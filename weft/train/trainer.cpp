@@ -46,8 +46,8 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   const std::string before = folder.isa();
   if (device.name() == "cpu" && !before.empty() && before != name(isa()))
     logging::warn(
-        "run {} was trained with the instruction set {} and goes on with {}: losses may differ in "
-        "their last digits. Hint: WEFT_ISA={} where the processor has it.",
+        "run {} was trained with the instruction set {} and continues with {}: losses may differ "
+        "in their last digits. Hint: WEFT_ISA={} where the processor has it.",
         folder.path(), before, name(isa()), before);
   return make_experiment(recipe);
 }
@@ -119,11 +119,11 @@ class Trainer {
     if (result_.checkpoint.empty())
       return fmt::format(
           "The run {} ended at step {}, before its first checkpoint. Hint: the same command with "
-          "--resume begins it anew.",
+          "--resume restarts it.",
           folder_.path(), progress_.step);
     return fmt::format(
-        "The run ended at step {}. {} is whole. Hint: the same command with --resume goes on from "
-        "there.",
+        "The run ended at step {}. {} is intact. Hint: the same command with --resume continues "
+        "from there.",
         progress_.step, result_.checkpoint);
   }
 
@@ -145,7 +145,7 @@ class Trainer {
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
     if (options_.resume)
-      reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run begins at its start\n"
+      reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run starts at step 0\n"
                                          : fmt::format("resumed from {}\n", checkpoint));
     result_.run_folder = folder_.path();
     first_step_ = progress_.step;
@@ -166,9 +166,9 @@ class Trainer {
         changed.push_back(fmt::format("{} ({})", key.path, where));
     }
     if (changed.empty()) return;
-    throw Error(ErrorKind::usage, "run {} is over, at step {}: {} would change nothing.{}",
+    throw Error(ErrorKind::usage, "run {} is finished, at step {}: {} would have no effect.{}",
                 folder_.path(), progress_.step, fmt::join(changed, ", "),
-                progress_.stopped ? "" : " Hint: more --train.steps go on.");
+                progress_.stopped ? "" : " Hint: a larger --train.steps continues it.");
   }
 
   // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one written
@@ -333,8 +333,9 @@ class Trainer {
       save(best);
       return true;
     } catch (const Error& error) {
-      say_failed(error,
-                 "The run goes on, and saves again when the next one is due, or in a minute");
+      say_failed(
+          error,
+          "The run continues, and tries again when the next checkpoint is due, or in a minute");
       return false;
     }
   }
@@ -348,7 +349,7 @@ class Trainer {
         return save(false);
       } catch (const Error& error) {
         if (now() >= last_try || (!stops && signals_.stop_requested())) throw;
-        say_failed(error, fmt::format("It is the last one: weft tries again for {:.0f} s",
+        say_failed(error, fmt::format("It is the last checkpoint: weft retries for {:.0f} s",
                                       options_.last_save_seconds));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -393,7 +394,7 @@ class Trainer {
   void stop() {
     save_at_last();
     folder_.keep();
-    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume goes on.\n",
+    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume continues.\n",
                                 progress_.step, result_.checkpoint));
     result_.exit_code = exit_saved;
     result_.step = progress_.step;
@@ -472,7 +473,7 @@ std::string memory_text(size_t bytes) {
 
 std::string too_large(const RunReport& report) {
   auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
-  return fmt::format("the plan does not fit: it takes {} of memory. A run can have {} on {}.",
+  return fmt::format("the plan does not fit: it takes {} of memory. A run can use {} on {}.",
                      text(report.memory_taken()), text(report.memory_there()),
                      report.on_host ? "this machine" : report.device_name);
 }
@@ -510,7 +511,7 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
   }
   if (least > 0)
     message +=
-        fmt::format(" As little as it can be planned in is {}, where {} are left to it.",
+        fmt::format(" Its smallest plan takes {}, and {} are available to it.",
                     bytes_text(static_cast<double>(least)), bytes_text(static_cast<double>(room)));
   throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
                    refusal_table(report, room));

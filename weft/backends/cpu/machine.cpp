@@ -198,8 +198,8 @@ double bandwidth(double seconds, const Machine& machine) {
   const size_t wanted = std::max(size_t{64} << 20, machine.l3), most = machine.available / 6;
   if (most < machine.l3)
     logging::warn(
-        "the bandwidth is partly that of the L3 cache: there is no memory free for arrays "
-        "that exceed it.");
+        "the measured bandwidth is partly that of the L3 cache: too little memory is free for "
+        "larger arrays.");
   const auto count = static_cast<int64_t>(std::min(wanted, most) / sizeof(float));
   const auto memory = Buffer::allocate(3 * static_cast<size_t>(count) * sizeof(float));
   auto* a = reinterpret_cast<float*>(memory->data);

@@ -249,8 +249,8 @@ class CudaDevice : public gpu::Device {
       finish();  // throws if the device is lost
       refuses_graphs_ = true;
       logging::warn(
-          "{} No graph of the step's kernels can be captured: they are launched one by "
-          "one, which may be slower.",
+          "{} The step's kernels cannot be captured as a CUDA graph: they are launched one by one, "
+          "which may be slower.",
           error.what());
       return nullptr;
     }

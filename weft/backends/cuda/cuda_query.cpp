@@ -35,8 +35,8 @@ int device_at(int number) {
                 "with --device cpu.");
   if (number >= count)
     throw Error(ErrorKind::device,
-                "[cuda] no GPU goes by the number {}: the driver shows {}, cuda:0 the first.",
-                number, count);
+                "[cuda] no GPU has the number {}: the driver shows {}, numbered from 0.", number,
+                count);
   api.check(api.cuDeviceGet(&device, number), "cuDeviceGet");
   return device;
 }
@@ -74,14 +74,14 @@ void check_libraries(const Nvrtc& compiler) {
   const int known = driver().version / 1000, made = compiler.version() / 1000;
   if (made > known)
     throw Error(ErrorKind::device,
-                "[cuda] the driver is too old for the compiler (NVRTC) that was found: it knows "
-                "CUDA {}, NVRTC makes code for CUDA {}. Hint: WEFT_CUDA_PATH names another.",
+                "[cuda] the driver is too old for the compiler (NVRTC) that was found: it supports "
+                "CUDA {}, NVRTC compiles for CUDA {}. Hint: WEFT_CUDA_PATH selects another.",
                 known, made);
   const cublaslt::Library& products = cublaslt::library();
   if (const int needed = products.cuda(); needed > known)
     throw Error(ErrorKind::device,
-                "[cuda] the driver is too old for {}: it knows CUDA {}, the library needs CUDA {}. "
-                "Hint: WEFT_CUDA_PATH names another.",
+                "[cuda] the driver is too old for {}: it supports CUDA {}, the library needs CUDA "
+                "{}. Hint: WEFT_CUDA_PATH selects another.",
                 products.library.path(), known, needed);
 }
 
@@ -99,7 +99,7 @@ bool has_device() {
   const std::string why = why_unusable();
   if (why.empty()) return true;
   if (compute_capability() > 0)
-    logging::warn("--device auto takes the CPU, not the GPU. {}", why);
+    logging::warn("--device auto uses the CPU, not the GPU. {}", why);
   else
     logging::debug(1, "{}", why);
   return false;

@@ -42,7 +42,7 @@ Library::Library() {
                 least_version % 10000 / 100);
   library.find(cuda_version, "cudnnGetCudartVersion");
   if (const int cuda = static_cast<int>(cuda_version() / 1000); cuda != products.cuda())
-    throw Error(ErrorKind::device, "[cuda] {} is made for CUDA {}, {} is of CUDA {}.",
+    throw Error(ErrorKind::device, "[cuda] {} is built for CUDA {}, {} for CUDA {}.",
                 library.path(), cuda, products.library.path(), products.cuda());
   library.find(create, "cudnnCreate");
   library.find(set_stream, "cudnnSetStream");

@@ -66,7 +66,7 @@ std::string words_of(const std::vector<int>& notes) {
   for (int note : notes) {
     const bool is_known = note >= 0 && note < note_count;
     text += fmt::format("{}{}", text.empty() ? "" : ", ",
-                        is_known ? words[static_cast<size_t>(note)] : "does what is not known");
+                        is_known ? words[static_cast<size_t>(note)] : "has an unknown property");
   }
   return text;
 }
@@ -136,18 +136,17 @@ class PassedOver {
     ++count_;
     only_nondeterministic_ += engine.only_nondeterministic ? 1 : 0;
     last_reason_ = reason;
-    logging::debug(4, "cuDNN's engine {} for {} is passed over: it {}", engine.number, what_,
-                   reason);
+    logging::debug(4, "cuDNN's engine {} for {} is rejected: it {}", engine.number, what_, reason);
   }
   int only_nondeterministic() const { return only_nondeterministic_; }
   // Returns why no engine is left: how many were rejected, and the reason for the last.
   std::string reason() const {
     if (count_ == 0) return "no engine";
     return fmt::format(
-        "of {} engines the last {}{}", count_, last_reason_,
+        "all of its {} engines were rejected; the last {}{}", count_, last_reason_,
         only_nondeterministic_ == 0
             ? ""
-            : fmt::format("; {} would be taken with WEFT_CUDA_ALLOW=nondeterministic",
+            : fmt::format("; {} would be accepted with WEFT_CUDA_ALLOW=nondeterministic",
                           only_nondeterministic_));
   }
 
@@ -241,8 +240,8 @@ std::vector<ExecutionPlan> Graph::plans(const Descriptor& properties, const Engi
                 rules.workspace, passed_over.reason());
   if (const int refused = passed_over.only_nondeterministic(); refused > 0)
     logging::debug(1,
-                   "cuDNN's engines for {}: {} are passed over only because they are "
-                   "nondeterministic, which WEFT_CUDA_ALLOW=nondeterministic changes",
+                   "cuDNN's engines for {}: {} are rejected only because they are "
+                   "nondeterministic; WEFT_CUDA_ALLOW=nondeterministic accepts them",
                    what, refused);
   return all;
 }

@@ -35,9 +35,8 @@ bool is_installed() {
       library();
       return true;
     } catch (const Error& missing) {
-      logging::warn(
-          "{} Convolutions and attention are computed by kernels of weft's own, which are slower.",
-          missing.what());
+      logging::warn("{} Convolutions and attention use weft's own kernels, which are slower.",
+                    missing.what());
       return false;
     }
   }();

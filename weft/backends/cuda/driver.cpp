@@ -23,11 +23,11 @@ Driver::Driver()
   library.find(cuGetErrorString, "cuGetErrorString");
   check(cuDriverGetVersion(&version), "cuDriverGetVersion");
   if (version < least_version)
-    throw Error(
-        ErrorKind::device,
-        "[cuda] the driver is too old: it knows CUDA {}.{}, weft needs {}.{} or later. Hint: "
-        "update NVIDIA's driver, or train with --device cpu.",
-        version / 1000, version % 1000 / 10, least_version / 1000, least_version % 1000 / 10);
+    throw Error(ErrorKind::device,
+                "[cuda] the driver is too old: it supports CUDA {}.{}, weft needs {}.{} or later. "
+                "Hint: update NVIDIA's driver, or train with --device cpu.",
+                version / 1000, version % 1000 / 10, least_version / 1000,
+                least_version % 1000 / 10);
   library.find(cuDeviceGetCount, "cuDeviceGetCount");
   library.find(cuDeviceGet, "cuDeviceGet");
   library.find(cuDeviceGetName, "cuDeviceGetName");
@@ -75,11 +75,10 @@ Driver::Driver()
 void Driver::check(int status, const char* call) const {
   if (status == 0) return;
   if (status == error_code::out_of_memory)
-    throw Error(
-        ErrorKind::does_not_fit,
-        "[cuda] {} memory has run out ({}). Hint: weft plan says how much a run takes, weft "
-        "devices who holds it.",
-        std::string_view(call) == "cuMemHostAlloc" ? "the host's" : "the GPU's", call);
+    throw Error(ErrorKind::does_not_fit,
+                "[cuda] {} memory is exhausted ({}). Hint: weft plan shows how much a run takes, "
+                "weft devices which processes use it.",
+                std::string_view(call) == "cuMemHostAlloc" ? "the host's" : "the GPU's", call);
   const char *name = "an unknown error", *text = "";
   cuGetErrorName(status, &name);
   cuGetErrorString(status, &text);
@@ -87,7 +86,7 @@ void Driver::check(int status, const char* call) const {
   std::string_view hint;
   if (none) hint = " Hint: train with --device cpu.";
   if (is_fault_of_kernel(status))
-    hint = env_flag("WEFT_CUDA_SYNC") ? " Hint: WEFT_CUDA_OFF does without some kernels."
+    hint = env_flag("WEFT_CUDA_SYNC") ? " Hint: WEFT_CUDA_OFF turns off some kernels."
                                       : " Hint: WEFT_CUDA_SYNC=1 names the kernel.";
   throw Error(ErrorKind::device, "[cuda] {}: {} ({}).{}", call, text, name, hint);
 }

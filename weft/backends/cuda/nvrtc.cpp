@@ -12,8 +12,9 @@
 
 namespace weft::cuda {
 struct Nvrtc::Library : nvrtc::Functions {
-  SharedLibrary library{{"libnvrtc.so.13", "libnvrtc.so.12"},
-                        "tools/setup.sh --cuda brings it; WEFT_CUDA_PATH names another folder."};
+  SharedLibrary library{
+      {"libnvrtc.so.13", "libnvrtc.so.12"},
+      "tools/setup.sh --cuda installs it; WEFT_CUDA_PATH selects another folder."};
 
   Library() {
     library.load_beside("libnvrtc-builtins.so.");
@@ -66,13 +67,13 @@ std::string Nvrtc::compile(const std::string& source, int capability) const {
   library.check(library.log(program.handle, log.data()), "nvrtcGetProgramLog");
   if (log.find("--gpu-architecture") != std::string::npos)
     throw Error(ErrorKind::device,
-                "[cuda] NVRTC {}.{} makes no code for GPUs of compute capability {}.{}. Hint: "
-                "WEFT_CUDA_PATH names the folder of another one.",
+                "[cuda] NVRTC {}.{} cannot compile for GPUs of compute capability {}.{}. Hint: "
+                "WEFT_CUDA_PATH selects the folder of another one.",
                 version() / 1000, version() % 1000 / 10, capability / 10, capability % 10);
   if (log.find("libnvrtc-builtins") != std::string::npos)
     throw Error(ErrorKind::device,
-                "[cuda] {} is not whole: {} Hint: tools/setup.sh --cuda brings it; WEFT_CUDA_PATH "
-                "names another folder.",
+                "[cuda] {} is incomplete: {} Hint: tools/setup.sh --cuda installs it; "
+                "WEFT_CUDA_PATH selects another folder.",
                 library.library.path(), log.substr(0, log.find_first_of(std::string("\n\0", 2))));
   WEFT_ASSERT(status == 0, "a kernel does not compile for sm_{} (report its source, too: {}): {}",
               capability, loop::keep_refused(source, "cu"),

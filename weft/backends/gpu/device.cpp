@@ -113,7 +113,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
       logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * median);
       if (!best || median < least) best = i, least = median;
     } catch (const Error& failed) {
-      logging::debug(1, "number {} of {} is passed over: {}", i, count, failed.what());
+      logging::debug(1, "number {} of {} is skipped: {}", i, count, failed.what());
       last_failure = std::current_exception();
       try {
         device.finish();

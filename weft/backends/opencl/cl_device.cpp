@@ -178,16 +178,16 @@ class ClDevice : public gpu::Device {
   explicit ClDevice(cl_device_id device) : device_(device) {
     if (!has_i64(device_))
       throw Error(ErrorKind::device,
-                  "[opencl] {} has no type i64, in which every kernel counts bytes: its profile is "
-                  "embedded, without cles_khr_int64. Hint: weft devices lists others; --device cpu "
-                  "trains everywhere.",
+                  "[opencl] {} has no 64-bit integers, in which every kernel computes offsets: its "
+                  "profile is embedded, without cles_khr_int64. Hint: weft devices lists others; "
+                  "--device cpu trains everywhere.",
                   name());
     constexpr size_t most_threads = 256;  // largest group of weft's kernels
     const auto threads = device_number<size_t>(device_, CL_DEVICE_MAX_WORK_GROUP_SIZE);
     if (threads < most_threads)
       throw Error(ErrorKind::device,
-                  "[opencl] {} runs {} threads as a group, kernels here are for {}. Hint: weft "
-                  "devices lists others; --device cpu trains everywhere.",
+                  "[opencl] {} allows work-groups of {} threads, weft's kernels need {}. Hint: "
+                  "weft devices lists others; --device cpu trains everywhere.",
                   name(), threads, most_threads);
     cl_int status = CL_SUCCESS;
     context_ =
@@ -290,8 +290,8 @@ class ClDevice : public gpu::Device {
   [[noreturn]] void refuse(size_t bytes, cl_int status) const {
     const MemoryUse has = use();
     throw Error(ErrorKind::does_not_fit,
-                "[opencl] {} has no {} MiB of memory left ({}). It has {} MiB in all, and gives at "
-                "most {} MiB at once. Hint: weft plan says how much a run takes.",
+                "[opencl] {} has no {} MiB of memory left ({}). It has {} MiB in total, and allows "
+                "at most {} MiB per allocation. Hint: weft plan shows how much a run takes.",
                 name(), bytes >> 20, error_name(status), has.total >> 20, has.largest >> 20);
   }
 
@@ -384,7 +384,7 @@ std::unique_ptr<gpu::Device> open_device(const std::string& which) {
   for (size_t i = 0; i < all.size(); ++i)
     there += fmt::format("{}opencl:{} is {}", i == 0 ? "" : ", ", i,
                          device_text(all[i], CL_DEVICE_NAME));
-  throw Error(ErrorKind::device, "[opencl] no device goes by '{}'. Here {}.", which, there);
+  throw Error(ErrorKind::device, "[opencl] there is no device '{}'. Here {}.", which, there);
 }
 
 std::optional<size_t> number_of(const std::string& which) {

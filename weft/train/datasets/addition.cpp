@@ -198,7 +198,7 @@ std::string note(const Experiment& experiment) {
   const AdditionOptions options = options_of(experiment.recipe);
   std::string sum = addition_question(9, 8, options) + addition_answer(9, 8, options);
   sum.pop_back();  // the end of the line
-  return fmt::format("this model reads and writes sums so: {}{}.", sum,
+  return fmt::format("this model reads and writes sums in this form: {}{}.", sum,
                      options.reversed ? " (the last digit comes first)" : "");
 }
 }  // namespace
@@ -206,12 +206,12 @@ std::string note(const Experiment& experiment) {
 DataEntry addition() {
   using enum KeyType;
   return {.name = "addition",
-          .doc = "sums as text, made on the fly",
+          .doc = "sums as text, generated during training",
           .read = read,
           .keys = {{"data.digits", integer, "3", "", 1, 4,
-                    "addition: digits of the longest numbers", "data.std"},
+                    "addition: digits of the largest numbers", "data.std"},
                    {"data.reversed", boolean, "false", "", 0, 0,
-                    "addition: answers written from the last digit", "data.image_size"}},
+                    "addition: write answers from the last digit to the first", "data.image_size"}},
           .metric = "exact_match",
           .unit = "sums",
           .examples = examples,

@@ -44,14 +44,14 @@ TaskData read_tokens(const Recipe& recipe, const DataOptions&) {
 
 DataEntry random_images() {
   return {.name = "random-images",
-          .doc = "patterns under noise, of any size",
+          .doc = "generated images: class patterns with noise, of any size",
           .read = read_images,
           .reads = {"data.classes", "data.image_size"}};
 }
 
 DataEntry random_tokens() {
   return {.name = "random-tokens",
-          .doc = "a noisy walk, of any length and vocabulary",
+          .doc = "generated tokens: a noisy random walk, of any length and vocabulary",
           .read = read_tokens,
           .reads = {"data.classes", "data.labels", "data.seq_len", "data.mlm_probability"}};
 }
