@@ -34,7 +34,7 @@ int joined_kernels(const Plan& plan) {
 // one array.
 class Odd {
  public:
-  Odd(const std::string& optimizer, const CompileOptions& options)
+  Odd(const std::string& optimizer, const StepOptions& options)
       : compiled_([this](std::span<const Tensor> in) { return step_of(in); }, options) {
     Random random(1);
     auto add = [&](const Shape& shape) {
@@ -101,7 +101,7 @@ TEST_CASE("joined updates and casts have the bits of separate ones") {
     for (const Precision precision : {Precision::as_written, Precision::bf16_mixed}) {
       CAPTURE(optimizer);
       CAPTURE(static_cast<int>(precision));
-      CompileOptions options{.device = device(), .precision = precision};
+      StepOptions options{.device = device(), .precision = precision};
       Odd joined(optimizer, options);
       options.skip = {"join"};
       Odd apart(optimizer, options);
@@ -122,7 +122,7 @@ TEST_CASE("a joined launch finds what moved since: variables, and the arena as i
     std::vector<std::unique_ptr<Training>> others;  // nobody waits for a step
     if (moves) {
       others.push_back(
-          std::make_unique<Training>("mlp", "adamw", 64, CompileOptions{.device = device()}));
+          std::make_unique<Training>("mlp", "adamw", 64, StepOptions{.device = device()}));
       others.back()->step();
       training.step();
       CHECK(training.state().size() > 10);  // all of it comes to the host

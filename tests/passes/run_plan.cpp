@@ -119,7 +119,7 @@ PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
 }
 
 size_t least_by_refusal(const Graph& step, PassOptions options) {
-  options.memory = 1;
+  options.step.memory = 1;
   setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
   std::string message;
   try {

@@ -73,7 +73,7 @@ class Refuses : public Refusing {
 // How often a library that refuses all steps of such a plan is asked, and what is said.
 std::pair<int, size_t> refusals_of(const Graph& graph) {
   const Refuses library;
-  const Plan plan = make_plan(graph, {.library = &library, .skip = {"fuse"}});
+  const Plan plan = make_plan(graph, {.library = &library, .step = {.skip = {"fuse"}}});
   try {
     const Executable executable(plan, library, std::make_shared<Workspace>());
   } catch (const KernelsRefused& refused) {
@@ -146,7 +146,7 @@ TEST_CASE("refusals are told in the order of the steps, whichever thread is done
   const RefusesInReverse library;
   const Value x = input({DType::f32, {64}}, 0);
   const Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x), sin(x)}},
-                              {.library = &library, .skip = {"fuse"}});
+                              {.library = &library, .step = {.skip = {"fuse"}}});
   REQUIRE(plan.steps.size() == 2);
   std::vector<std::string> want;
   want.reserve(plan.steps.size());

@@ -9,7 +9,6 @@
 #include "tests/support/interpreter.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
-#include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 
 namespace weft::testing {
@@ -22,16 +21,10 @@ std::span<const KernelLibrary* const> backends();
 bool is_in_part(std::string_view name);
 
 struct PlanSettings {
-  std::vector<std::string> skip;  // optional passes
+  StepOptions step = {};
   // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
-  std::string fault;
-  DType narrow = DType::f32;  // of products (PassOptions)
-  Recompute recompute = Recompute::automatic;
-  int chunks = 0;        // of the widest rows,
-  bool anywhere = true;  // cut between any two of them
-  size_t memory = 0;
-  Offload offload = {};
-  DType keep = DType::f32;  // of what the backward pass reads (PassOptions)
+  std::string fault = {};
+  bool anywhere = true;  // the widest rows are cut between any two of them
 };
 // "data" leaves with the values of graph.roots(). Variables are as before afterwards. Every pass is
 // verified.

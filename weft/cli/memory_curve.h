@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 
-// All bytes are those of state, constants and arena together, as CompileOptions::memory counts
+// All bytes are those of state, constants and arena together, as StepOptions::memory counts
 // them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;

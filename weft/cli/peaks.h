@@ -20,6 +20,8 @@ bool machine_is_busy();  // with others, so that what is measured now is slower 
 // device, or runs it, peaks are the measured ones; a device that the catalogue lacks has unknown
 // ones.
 MachineSpec machine_spec(const std::string& device);
+// The same without measuring: unknown peaks where none are kept.
+MachineSpec known_machine_spec(const std::string& device);
 
 // What a user should know of a machine without instructions for products of this type; "": nothing.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);

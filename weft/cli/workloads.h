@@ -18,7 +18,7 @@ namespace weft::cli {
 
 struct WorkloadOptions {
   int64_t batch = 0, length = 0;  // rows; tokens or columns of a row
-  CompileOptions compile = {};
+  StepOptions compile = {};
 };
 
 // A step on one batch, which is used again and again and lies where the step runs: numbers and
@@ -32,7 +32,7 @@ class Workload {
   virtual Model* model() { return nullptr; }  // null: it trains none
 
  protected:
-  void compile(CompiledStep::Function function, const CompileOptions& options);
+  void compile(CompiledStep::Function function, const StepOptions& options);
 
   double items_ = 0;  // of a step
 

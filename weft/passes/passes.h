@@ -8,6 +8,7 @@
 //   keep        what the backward pass reads of the forward pass in a narrower type, on request
 //   schedule    which values are stored, viewed or fused; one Step per kernel; layouts   -> Plan
 //   alias       assignments write straight into their variable where no old value is read later
+//   rematerialize   activations of modules that the user names are made again, not kept
 //   offload     variables that live in files come from there before they are read, and go back
 //   order       the order of steps with the least peak of live bytes
 //   recompute   kernels run again, or values lie in files, where that lowers the peak below a limit
@@ -16,7 +17,6 @@
 //   memory      arena offsets, with reuse and in-place
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,48 +24,44 @@
 
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
-#include "weft/ir/offload.h"
 #include "weft/ir/plan.h"
 #include "weft/ir/step_options.h"
 
 namespace weft {
 
-// What PassOptions::skip may name.
+// What StepOptions::skip may name.
 std::span<const std::string_view> optional_passes();
 
 struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
-  DType narrow = DType::f32;                // of products under mixed precision; f32: as written
-  bool tf32 = false;                        // those that are written in float32 may be
-  DType keep = DType::f32;                  // as in CompileOptions
-  size_t memory = 0, held = 0, beside = 0;  // as in CompileOptions
-  Recompute recompute = Recompute::automatic;
-  int chunks = 0;               // as in CompileOptions
+  StepOptions step = {};        // what the user chose; passes do not read its mode and device
   bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
-  std::optional<double> until = {};  // as in CompileOptions
-  Offload offload = {};
-  bool apart = false;        // cheap functions of a library's result that is stored, too
-  MachineSpec machine = {};  // what runs the plan; unknown: the host
-  // Optional passes, by name (optional_passes).
-  std::vector<std::string> skip;
-  bool verify = false;  // after every pass; always in debug builds
-  std::string fault;  // tests of the tests: a named bug that a pass then has; each pass says which
+  bool apart = false;           // cheap functions of a library's result that is stored, too
+  MachineSpec machine = {};     // what runs the plan; unknown: the host
+  bool verify = false;          // after every pass; always in debug builds
+  std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
   bool may_run_again() const;  // kernels, for the memory between
   bool may_drop() const;       // values that are made again, or come from files
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
+// What it does for mixed precision, on any type; tests take float64, which rounds nothing.
+Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
-// Into options.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
+// Into step.chunks parts, where that changes no bits (but in the last digit of sums of 16-bit
 // products); the same graph where it would.
 Graph chunk(const Graph& graph, const PassOptions& options);
 Graph keep(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: one step per node
 Plan alias_state(Plan plan, const PassOptions& options);
+// What a user's code computes between the layers of a module that is named in step.rematerialize
+// is its. Throws Error(usage) for a pattern that no module of the step is like.
+Graph mark_modules(const Graph& graph, const PassOptions& options);
+Plan rematerialize(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
 // Where that leaves at most `room` bytes live.

@@ -50,6 +50,9 @@ class Executable {
   std::byte* address(int slot) const;
   // Of the arena, which other executables may share, the bytes that were really touched.
   size_t used_arena_bytes() const;
+  // Leaves the arena to those who hold elements of its results; the next run takes another. For a
+  // workspace that no other executable has.
+  void release();
   // An empty one is told nothing more.
   void set_observer(StepObserver observer) { observer_ = std::move(observer); }
   void set_timer(StepTimer timer) { timer_ = std::move(timer); }

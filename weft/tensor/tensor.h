@@ -17,6 +17,8 @@
 
 namespace weft {
 
+class KernelLibrary;
+
 using Tensor = Value;
 
 // State that outlives a step: a parameter, a moment of the optimiser, a running mean, a counter.
@@ -67,8 +69,24 @@ std::string to_string(const Tensor& values);
 std::ostream& operator<<(std::ostream& out, const Tensor& values);
 
 // Runs all that is pending for these values, in one plan. What was read can still be
-// differentiated.
+// differentiated. Plans are kept by structure, types and device, so that a loop makes one: the 64
+// that ran last, of those that read at most 64 MiB. A number that is written in the code is part
+// of the structure, the elements of a tensor are not.
 void eval(std::span<const Tensor> values);
+
+// While it lives, eval() and all that reads values compute on that device, by its name as in
+// StepOptions::device; else on the processor. Results come to the host. Scopes nest; each is of its
+// thread. Throws Error(device) where there is no such device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const std::string& device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const KernelLibrary* saved_;
+};
 
 // A tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,

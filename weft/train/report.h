@@ -36,13 +36,6 @@ std::string module_prefix(const std::string& module, int depth);  // its first `
 // Modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
-// Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever
-// is more. Transfers take their time beside the kernels, one after another, and hold up those that
-// await them. 0 if the machine is unknown.
-double planned_seconds(const Plan& plan, const MachineSpec& machine);
-// The same with the likely time of each kernel.
-double likely_seconds(const Plan& plan, const MachineSpec& machine);
-
 // A step of a run as it was planned.
 struct StepReport {
   std::string name;  // "train"

@@ -48,7 +48,8 @@ struct PlannedRun {
   Steps steps;
   RunReport report;  // of the plans in `steps`
 
-  PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
+  // `until`: as in StepOptions.
+  PlannedRun(const Recipe& recipe, const MachineSpec& machine, std::optional<double> until = {});
 };
 
 // Recipe::where() of a `train.memory` that nobody wrote: what the device has, or this machine.
@@ -58,7 +59,7 @@ inline constexpr const char* limit_origin = "plan";
 // its device, or of this machine (0: unknown); null where it does not fit. Where that is known by
 // then, `least` becomes the bytes of state and arena that it takes at the least.
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           const StepsOptions& options = {},
+                                           std::optional<double> until = {},
                                            size_t* least = nullptr);
 
 // The plan does not fit in the memory that there is.
