@@ -330,7 +330,7 @@ struct ConvTransposeOptions {
 };
 // The transpose of a convolution, its input gradient: x[N, C, spatial...] weight[C, O / groups,
 // kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation (kernel - 1) +
-// output_padding + 1...]; one or two spatial axes.
+// output_padding + 1...]; one to three spatial axes.
 Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
                      const ConvTransposeOptions& options = {});
 
@@ -346,7 +346,7 @@ inline Value einsum(std::string_view equation, std::initializer_list<Value> oper
   return einsum(equation, std::span(operands.begin(), operands.size()), where);
 }
 
-// ---- pooling (pool.cpp), x[N, C, H, W]
+// ---- pooling (pool.cpp), x[N, C, H, W] or x[N, C, D, H, W]
 struct PoolOptions {
   Dims kernel, stride = {}, padding = {};  // empty stride: the kernel
   bool count_include_pad = true;
@@ -355,9 +355,11 @@ Value max_pool(Arg x, const PoolOptions& options);
 Value avg_pool(Arg x, const PoolOptions& options);
 inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
 inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
-Value global_avg_pool(Arg x);  // [N, C, 1, 1]
-// Means of size[i] cells along each spatial axis, which overlap where they do not divide it; there
-// may be more cells than pixels.
+inline Value max_pool3d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
+inline Value avg_pool3d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
+Value global_avg_pool(Arg x);  // [N, C, H, W] -> [N, C, 1, 1]
+// Of images: means of size[i] cells along each spatial axis, which overlap where they do not divide
+// it; there may be more cells than pixels.
 Value adaptive_avg_pool(Arg x, const Dims& size);
 
 // ---- resizing (interpolate.cpp)
