@@ -126,10 +126,23 @@ int main() try {
   // meets by recomputing what costs least
   auto small_step = compile([&](Tensor inputs) { return grad(sum(net(inputs)), net.parameters()); },
                             {.memory = 64_MiB});
+  // for block in self.blocks: x = checkpoint(block, x)
+  auto named_step = compile([&](Tensor inputs) { return grad(sum(net(inputs)), net.parameters()); },
+                            {.rematerialize = {"blocks.*"}});
   // net.eval(); with torch.no_grad(): net(inputs)
   auto predict = compile([&](Tensor inputs) { return net(inputs).argmax(); }, {.mode = Mode::eval});
   Tensor inputs = randn({16, 8}), labels = randint(0, 3, {16});
   small_step(inputs);
+  named_step(inputs);
+  // torch.cuda.max_memory_allocated(), after a run; here before it, and for a GPU that is elsewhere
+  PlanSummary plan = train_step.plan(inputs, labels);
+  PlanSummary there = train_step.plan_on("h100", inputs, labels);
+  print("{} bytes of arena; {} kernels on {}", plan.arena_bytes, there.launches, there.device);
+  {
+    // with torch.device("cuda"): (x @ x.T).sum().item()
+    DeviceScope on("cpu");
+    print("{:.1f}", matmul(x, x.transpose()).sum().item());
+  }
   const double before = train_step(inputs, labels).item();
   for (int step = 0; step < 50; ++step) train_step(inputs, labels);
   print("loss {:.2f}, then {:.2f}; {:.0f} of 16 right", before, train_step(inputs, labels).item(),

@@ -5,6 +5,7 @@
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
+#include "weft/cli/peaks.h"
 #include "weft/device/registry.h"
 
 namespace weft {
@@ -18,6 +19,7 @@ bool register_backends() {
                       return null_library(library(of.empty() ? "cpu" : of));
                     }});
     register_automatic([] { return cuda::has_device() ? "cuda" : "cpu"; });
+    register_known_specs(cli::known_machine_spec);
     return true;
   }();
   return once;

@@ -34,7 +34,7 @@ struct Problem {
   std::vector<Type> inputs;
   CompiledStep::Function function;
   double tolerance = 1e-5;
-  CompileOptions options = {};
+  StepOptions options = {};
   int64_t classes = 0;  // of integer inputs
 };
 

@@ -197,15 +197,16 @@ TEST_SUITE("gpu kernels") {
     Value y = x;
     for (int layer = 0; layer < 6; ++layer) y = attention(sin(y), y, y, {.causal = true});
     const Graph graph{.outputs = gradients(y, std::span(&x, 1), x)};
-    const Plan plan =
-        make_plan(graph, {.library = planner.get(), .recompute = Recompute::full, .verify = true});
+    const Plan plan = make_plan(
+        graph, {.library = planner.get(), .step = {.recompute = Recompute::full}, .verify = true});
     CHECK(std::ranges::any_of(plan.steps, [](const Step& step) {
       return step.again && step.kernel == "weft:attention.and_logsumexp" &&
              step.results.size() == 2;
     }));
     if (const KernelLibrary* library = opencl()) {
       const Value kept = run_planned(graph, {}, *library)[0],
-                  again = run_planned(graph, {}, *library, {.recompute = Recompute::full})[0];
+                  again =
+                      run_planned(graph, {}, *library, {.step = {.recompute = Recompute::full}})[0];
       CHECK(std::memcmp(kept->data->data, again->data->data, x.type().bytes()) == 0);
     }
   }

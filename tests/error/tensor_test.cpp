@@ -79,6 +79,17 @@ TEST_CASE("a compiled step skips only passes that there are") {
         "alias, offload, recompute, order, join, reuse.");
 }
 
+TEST_CASE("what depends on an input of a step has no elements outside of it") {
+  Tensor kept;
+  auto step = compile([&](const Tensor& x) {
+    kept = x + 1;
+    return x;
+  });
+  step(ones({2}));
+  has(message_of([&] { kept.to_doubles(); }),
+      "[eval] this tensor depends on an input of a compiled step, which has no elements outside");
+}
+
 TEST_CASE("activations are kept in float32 or bfloat16") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
   CHECK(message_of([&] { step(ones({2})); }) ==

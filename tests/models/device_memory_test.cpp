@@ -22,7 +22,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-std::vector<double> losses(const CompileOptions& options, size_t* in_files = nullptr) {
+std::vector<double> losses(const StepOptions& options, size_t* in_files = nullptr) {
   manual_seed(1);
   Training training("mlp", "adamw", 8, options);
   std::vector<double> all;
@@ -43,7 +43,7 @@ DeviceMemory* device_memory() {
 }
 // Returns the parameters after three steps, of which none is waited for before the last.
 std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
-                                                  const CompileOptions& options) {
+                                                  const StepOptions& options) {
   manual_seed(1);
   Training training(model, "adamw", 8, options);
   for (int i = 0; i < 3; ++i) training.step();
@@ -53,8 +53,8 @@ std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
   return all;
 }
 
-// Compiles a step that appends one decimal digit to each element of `x`.
-Compiled<Tensor> appends_digit(const Variable& x, const CompileOptions& options) {
+// Steps that put one more digit at the end of each element of `x`.
+Compiled<Tensor> appends_digit(const Variable& x, const StepOptions& options) {
   return compile(
       [x](const Tensor& digit) {
         x.assign(x.value() * 10.0 + digit);
@@ -149,13 +149,13 @@ TEST_CASE("a variable that is read between steps takes the same bytes of the dev
 TEST_CASE("steps that share a variable find it where it lies, and as the step before left it") {
   if (!has_device()) return;
   const Offload offload = in_files({Category::parameter});
-  const CompileOptions others[] = {{.device = "cpu"},
-                                   {.device = "cpu", .offload = offload},
-                                   {.device = device()},
-                                   {.device = device(), .offload = offload},
-                                   {.device = another_device()},
-                                   {.device = another_device(), .offload = offload}};
-  for (const CompileOptions& other : others) {
+  const StepOptions others[] = {{.device = "cpu"},
+                                {.device = "cpu", .offload = offload},
+                                {.device = device()},
+                                {.device = device(), .offload = offload},
+                                {.device = another_device()},
+                                {.device = another_device(), .offload = offload}};
+  for (const StepOptions& other : others) {
     CAPTURE(other.device);
     CAPTURE(other.offload.categories.size());
     const Variable x("x", {DType::f32, {1000}}, Category::parameter);

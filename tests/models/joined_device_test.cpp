@@ -35,7 +35,7 @@ int joined_kernels(const Plan& plan) {
 // arbitrary offsets of one array.
 class Odd {
  public:
-  Odd(const std::string& optimizer, const CompileOptions& options)
+  Odd(const std::string& optimizer, const StepOptions& options)
       : compiled_([this](std::span<const Tensor> in) { return step_of(in); }, options) {
     Random random(1);
     auto add = [&](const Shape& shape) {
@@ -102,7 +102,7 @@ TEST_CASE("joined updates and casts have the bits of separate ones") {
     for (const Precision precision : {Precision::as_written, Precision::bf16_mixed}) {
       CAPTURE(optimizer);
       CAPTURE(static_cast<int>(precision));
-      CompileOptions options{.device = device(), .precision = precision};
+      StepOptions options{.device = device(), .precision = precision};
       Odd joined(optimizer, options);
       options.skip = {"join"};
       Odd apart(optimizer, options);
@@ -123,7 +123,7 @@ TEST_CASE("a joined launch finds what moved since: variables, and the arena as i
     std::vector<std::unique_ptr<Training>> others;  // steps run asynchronously
     if (moves) {
       others.push_back(
-          std::make_unique<Training>("mlp", "adamw", 64, CompileOptions{.device = device()}));
+          std::make_unique<Training>("mlp", "adamw", 64, StepOptions{.device = device()}));
       others.back()->step();
       training.step();
       CHECK(training.state().size() > 10);  // copies all state to the host

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t onednn_call = 1024;  // bytes per thread
 
 template <class Check>
-void for_each_training(const CompileOptions& options, const std::vector<std::string>& models,
+void for_each_training(const StepOptions& options, const std::vector<std::string>& models,
                        Check&& check) {
   for (const std::string& model : models)
     for (const char* optimizer : {"sgd", "adamw"}) {
@@ -38,11 +38,11 @@ void for_each_training(const CompileOptions& options, const std::vector<std::str
 // values offloaded to files.
 template <class Check>
 void for_each_way(const std::vector<std::string>& models, Check&& check) {
-  for (const CompileOptions& options :
-       {CompileOptions{.device = "cpu"},
-        CompileOptions{.device = "cpu", .precision = Precision::bf16_mixed},
-        CompileOptions{.device = "cpu", .recompute = Recompute::full},
-        CompileOptions{.device = "cpu", .offload = all_in_files()}}) {
+  for (const StepOptions& options :
+       {StepOptions{.device = "cpu"},
+        StepOptions{.device = "cpu", .precision = Precision::bf16_mixed},
+        StepOptions{.device = "cpu", .recompute = Recompute::full},
+        StepOptions{.device = "cpu", .offload = all_in_files()}}) {
     CAPTURE(static_cast<int>(options.precision));
     CAPTURE(static_cast<int>(options.recompute));
     CAPTURE(options.offload.categories.size());

@@ -44,7 +44,7 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& name, const Mo
 }  // namespace
 
 Training::Training(const std::string& model, const std::string& optimizer, int64_t batch,
-                   const CompileOptions& options)
+                   const StepOptions& options)
     : model_(make_model(model, config_of(model), task_of(model))),
       optimizer_(optimizer_of(optimizer, *model_)),
       compiled_([this](std::span<const Tensor> in) { return loss_and_update(in); }, options) {

@@ -18,7 +18,7 @@ class Training {
   // The model sizes are those of `weft bench`, but smaller for bert, llama and lstm; `optimizer` is
   // "sgd" (with momentum and weight decay) or "adamw".
   Training(const std::string& model, const std::string& optimizer, int64_t batch,
-           const CompileOptions& options = {.device = "cpu"});
+           const StepOptions& options = {.device = "cpu"});
   Training(const Training&) = delete;
 
   std::span<const Tensor> step() { return compiled_.run(batch_); }

@@ -155,6 +155,26 @@ TEST_CASE("a sequence applies its layers in order under numbered names") {
   check_close(net(x).to_doubles(), y.to_doubles(), 0, "sequence");
 }
 
+TEST_CASE("layers over volumes compute what the functions do") {
+  nn::Module root;
+  const Tensor x = rand({2, 3, 4, 5, 6});
+  const nn::MaxPool3d most(root, "most", {2, 3, 1}, {.stride = 2, .padding = {1, 1, 0}});
+  CHECK(most(x).to_doubles() ==
+        max_pool(x, {.kernel = {2, 3, 1}, .stride = {2, 2, 2}, .padding = {1, 1, 0}}).to_doubles());
+  const nn::AvgPool3d mean(root, "mean", 2, {.padding = 1, .count_include_pad = false});
+  CHECK(mean(x).to_doubles() ==
+        avg_pool(x, {.kernel = {2, 2, 2}, .padding = {1, 1, 1}, .count_include_pad = false})
+            .to_doubles());
+  const nn::ConvTranspose3d up(root, "up", 3, 2, 2, {.stride = 2, .output_padding = {1, 0, 0}});
+  CHECK(up.weight.shape() == Shape{3, 2, 2, 2, 2});
+  CHECK(up(x).shape() == Shape{2, 2, 9, 10, 12});
+  CHECK_THROWS_WITH_AS(
+      most(zeros({2, 3, 4, 5})),
+      doctest::Contains("[pool] \"most\" takes [batch, channels, 3 spatial axes]. Got "
+                        "f32[2, 3, 4, 5]."),
+      Error);
+}
+
 TEST_CASE("impossible layers are refused with their limit") {
   nn::Module root;
   CHECK_THROWS_WITH_AS(nn::Dropout(root, "a", 1.5),

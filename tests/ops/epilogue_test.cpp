@@ -83,12 +83,12 @@ TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, an
     CHECK(of.kernels({sum, gelu_tanh(sum)}) == "cublaslt:matmul.bias.gelu.and_sum ");
     CHECK(of.kernels({gelu_tanh(product)}) == "cublaslt:matmul.gelu ");
     CHECK(of.kernels({product, gelu_tanh(product)}) == "cublaslt:matmul.gelu.and_sum ");
-    // With full rematerialization, cheap elementwise values stay out of the epilogue.
-    CHECK(of.kernels({sum, gelu_tanh(sum)}, {.recompute = Recompute::full})
+    // Where values are made again, what is cheap to make stays by itself.
+    CHECK(of.kernels({sum, gelu_tanh(sum)}, {.step = {.recompute = Recompute::full}})
               .starts_with("cublaslt:matmul.bias cast"));
     const Value wide = widen(gelu_tanh(sum));
     CHECK(of.kernels({sum, weft::sum(wide, {.axes = {0}}), weft::sum(wide, {.axes = {1}})},
-                     {.recompute = Recompute::full}) ==
+                     {.step = {.recompute = Recompute::full}}) ==
           "cublaslt:matmul.bias cast.mul.mul.mul+9 cast.mul.mul.mul+9 ");
   }
 }
@@ -250,8 +250,8 @@ TEST_CASE("where a product stores its sums beside their GELU, mixed precision ro
   Product of{.type = DType::f32};
   const Value sum = of.biased(), last = of.draw({of.columns, 8}, DType::f32);
   const Value y = gelu_tanh(sum), dy = matmul(of.draw({2, 3, 8}, DType::f32), transpose(last));
-  const std::string names =
-      of.kernels({matmul(y, last), matmul(gelu_gradient(sum, dy), last)}, {.narrow = DType::bf16});
+  const std::string names = of.kernels({matmul(y, last), matmul(gelu_gradient(sum, dy), last)},
+                                       {.step = {.precision = Precision::bf16_mixed}});
   CAPTURE(names);
   CHECK(names.find("cublaslt:matmul.bias.gelu.and_sum ") != std::string::npos);
   CHECK(names.find("cublaslt:matmul.gelu_gradient ") != std::string::npos);

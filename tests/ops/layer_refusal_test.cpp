@@ -135,8 +135,8 @@ TEST_CASE("convolutions take one number per spatial axis, each above its limit")
 TEST_CASE("transposed convolutions refuse shapes and paddings that do not fit") {
   const Value image = zeros({2, 4, 5, 5}), row = zeros({2, 4, 5}), kernel = zeros({4, 3, 3, 3});
   const std::string needs =
-      "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with one or "
-      "two spatial axes. Got ";
+      "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with one to "
+      "three spatial axes. Got ";
   check_calls({
       {needs + "[2, 4, 5, 5] and [3, 4, 3, 3].",
        [&] { conv_transpose(image, zeros({3, 4, 3, 3})); }},
@@ -282,7 +282,8 @@ TEST_CASE("pooling refuses images and windows that do not fit") {
       {"[max_pool]" + floats + "Got i64[1, 2, 3, 5].", [&] { max_pool(whole, {.kernel = {1}}); }},
       {"[max_pool] this tensor is empty: it was never assigned.",
        [&] { max_pool(no, {.kernel = {1}}); }},
-      {"[pool] needs x[N, C, H, W]. Got [2, 3, 5].", [&] { avg_pool(row, {.kernel = {1}}); }},
+      {"[pool] needs x[N, C, H, W] or x[N, C, D, H, W]. Got [2, 3, 5].",
+       [&] { avg_pool(row, {.kernel = {1}}); }},
       {"[pool] kernel" + pair + "1. Got [].", [&] { max_pool(x, {}); }},
       {"[pool] kernel" + pair + "1. Got [1, 1, 1].", [&] { max_pool(x, {.kernel = {1, 1, 1}}); }},
       {"[pool] kernel" + pair + "1. Got [0, 1].", [&] { max_pool(x, {.kernel = {0, 1}}); }},

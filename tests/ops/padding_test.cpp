@@ -171,10 +171,11 @@ TEST_CASE("a head of an odd vocabulary trains in parts, and by kernels that are 
   const Head plain{.classes = 1001};
   const Graph whole = plain.graph();
   const std::vector<Value> numbers = plain.given(whole);
-  CHECK(disagreement(run_poisoned(whole, numbers, last, {.chunks = 3, .chunk_anywhere = true}),
-                     interpret_with_errors(whole, numbers), last) == "");
+  CHECK(disagreement(
+            run_poisoned(whole, numbers, last, {.step = {.chunks = 3}, .chunk_anywhere = true}),
+            interpret_with_errors(whole, numbers), last) == "");
   const Found parts =
-      look_at(planned(whole, "null:cuda:h100", {.chunks = 3, .chunk_anywhere = true}));
+      look_at(planned(whole, "null:cuda:h100", {.step = {.chunks = 3}, .chunk_anywhere = true}));
   CHECK(parts.products > 3);
   CHECK(parts.unaligned == 0);
 }
@@ -189,7 +190,8 @@ TEST_CASE("a table that is kept in the type of products has room for what they r
   const Graph graph{.inputs = {rows, labels},
                     .outputs = {loss, gradient[1]},
                     .assignments = {{table, table - gradient[0] * 0.5}}};
-  const Found found = look_at(planned(graph, "null:cuda:h100", {.narrow = DType::bf16}));
+  const Found found =
+      look_at(planned(graph, "null:cuda:h100", {.step = {.precision = Precision::bf16_mixed}}));
   CHECK(found.products == 3);
   CHECK(found.padded == 3);
   CHECK(found.unaligned == 0);
@@ -203,8 +205,9 @@ TEST_CASE("a table that is kept in the type of products has room for what they r
   const auto two_updates = [&](std::vector<std::string> skip) {
     std::memcpy(state->storage->on_host().data, start->data->data, table.type().bytes());
     state->storage->note_write();
-    const auto run = compile_graph(graph, last, std::make_shared<Workspace>(),
-                                   {.narrow = DType::bf16, .skip = std::move(skip)});
+    const auto run =
+        compile_graph(graph, last, std::make_shared<Workspace>(),
+                      {.step = {.precision = Precision::bf16_mixed, .skip = std::move(skip)}});
     std::vector<std::vector<double>> all;
     for (int i = 0; i < 2; ++i)
       for (const Value& result : run->run(given)) all.push_back(result.to_doubles());
@@ -269,7 +272,8 @@ TEST_CASE("operands without room are copied for a product that becomes faster by
   // TF32 elements have 4 bytes; float32 without TF32 uses no tensor cores.
   const Graph wide = product(DType::f32, 1 << 14, false);
   CHECK(look_at(planned(wide)).padded == 0);
-  CHECK(look_at(planned(wide, "null:cuda:h100", {.tf32 = true})).padded == 1);
+  CHECK(look_at(planned(wide, "null:cuda:h100", {.step = {.precision = Precision::tf32}})).padded ==
+        1);
 }
 
 TEST_CASE("copies with room are what the operands were") {

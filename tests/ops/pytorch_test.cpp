@@ -55,16 +55,16 @@ Value deconvolve(const Named& in, const json& a) {
                          .groups = a["groups"]});
 }
 PoolOptions pool_options(const json& a) {
-  return {.kernel = pair(a["kernel_size"]),
-          .stride = pair(a["stride"]),
-          .padding = pair(a["padding"]),
+  return {.kernel = dims(a["kernel_size"]),
+          .stride = dims(a["stride"]),
+          .padding = dims(a["padding"]),
           .count_include_pad = a.value("count_include_pad", true)};
 }
 Value pool_max(const Named& in, const json& a) {
-  return max_pool2d(in.at("input"), pool_options(a));
+  return max_pool(in.at("input"), pool_options(a));
 }
 Value pool_avg(const Named& in, const json& a) {
-  return avg_pool2d(in.at("input"), pool_options(a));
+  return avg_pool(in.at("input"), pool_options(a));
 }
 
 Reduction reduction_of(const json& a) {
@@ -161,9 +161,14 @@ const std::map<std::string, Function> functions = {
     {"conv2d_unread_edge", convolve},
     {"conv_transpose2d", deconvolve},
     {"conv_transpose1d", deconvolve},
+    {"conv_transpose3d", deconvolve},
+    {"conv_transpose3d_dilated", deconvolve},
     {"max_pool2d", pool_max},
     {"avg_pool2d_count_pad", pool_avg},
     {"avg_pool2d_skip_pad", pool_avg},
+    {"max_pool3d", pool_max},
+    {"avg_pool3d_count_pad", pool_avg},
+    {"avg_pool3d_skip_pad", pool_avg},
     {"adaptive_avg_pool2d",
      [](const Named& in, const json& a) {
        return adaptive_avg_pool(in.at("input"), Dims(a["output_size"].get<std::vector<int64_t>>()));

@@ -18,18 +18,18 @@ void check_range(uint64_t first, uint64_t count) {
       auto check = [&](const PlanSettings& settings) {
         CHECK(check_random_graph(seed, *library, settings) == "");
       };
-      check({.skip = {}, .fault = ""});
-      check({.skip = skip, .fault = ""});
+      check({});
+      check({.step = {.skip = skip}});
       for (Recompute extent : {Recompute::selective, Recompute::full})
-        check({.skip = skip, .fault = "", .recompute = extent});
+        check({.step = {.recompute = extent, .skip = skip}});
       for (int chunks : {2, 3}) {
-        PlanSettings settings{.skip = skip, .fault = ""};
-        settings.chunks = chunks;
+        PlanSettings settings{.step = {.skip = skip}};
+        settings.step.chunks = chunks;
         check(settings);
       }
-      check({.skip = skip, .fault = "", .offload = all_in_files()});
-      for (DType narrow : {DType::bf16, DType::f16})
-        check({.skip = skip, .fault = "", .narrow = narrow});
+      check({.step = {.offload = all_in_files(), .skip = skip}});
+      for (Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed})
+        check({.step = {.precision = precision, .skip = skip}});
     }
   }
 }
@@ -46,7 +46,7 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
   struct Fault {
     const char* name;
     int least;
-    DType narrow = DType::f32;
+    Precision precision = Precision::as_written;
     int chunks = 0;
     Offload offload = {};
     uint64_t graphs = 80;
@@ -65,17 +65,17 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
       {"order-ignores-dependency", 40},
       {"memory-overlap", 30},
       {"lower-forgets-offsets", 10},
-      {"precision-negates", 1, DType::bf16},
-      {"chunk-repeats-rows", 2, DType::f32, 2, {}, 320},
-      {"offload-forgets-stores", 8, DType::f32, 0, all_in_files()},
-      {"overlap-awaits-late", 20, DType::f32, 0, all_in_files()},
+      {"precision-negates", 1, Precision::bf16_mixed},
+      {"chunk-repeats-rows", 2, Precision::as_written, 2, {}, 320},
+      {"offload-forgets-stores", 8, Precision::as_written, 0, all_in_files()},
+      {"overlap-awaits-late", 20, Precision::as_written, 0, all_in_files()},
   };
   for (Fault& fault : faults)
     for (uint64_t seed = 0; seed < fault.graphs && fault.caught < fault.least; ++seed) {
       try {
-        PlanSettings settings{.skip = {}, .fault = fault.name, .narrow = fault.narrow};
-        settings.chunks = fault.chunks;
-        settings.offload = fault.offload;
+        PlanSettings settings{.step = {.precision = fault.precision}, .fault = fault.name};
+        settings.step.chunks = fault.chunks;
+        settings.step.offload = fault.offload;
         fault.caught += !check_random_graph(seed, *backends().back(), settings).empty();
       } catch (const InternalError& error) {
         fault.caught += is_verifiers(error);

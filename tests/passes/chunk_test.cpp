@@ -13,7 +13,7 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu(int chunks = 0) {
-  return {.library = backends().back(), .threads = 2, .chunks = chunks, .verify = true};
+  return {.library = backends().back(), .threads = 2, .step = {.chunks = chunks}, .verify = true};
 }
 Graph simplified(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
 int count(const Graph& graph, std::string_view op) {
@@ -56,8 +56,8 @@ std::vector<Value> run(const Graph& graph, const PlanSettings& settings) {
   return run_planned(graph, random_inputs(graph, random), *backends().back(), settings);
 }
 PlanSettings into(int chunks) {
-  PlanSettings settings{.skip = {}, .fault = ""};
-  settings.chunks = chunks;
+  PlanSettings settings{};
+  settings.step.chunks = chunks;
   settings.anywhere = false;
   return settings;
 }
@@ -123,7 +123,7 @@ TEST_CASE("a step is left alone whose widest rows are read whole, or would be su
 TEST_CASE("parts of a product may be rounded as the whole may") {
   const Graph head = Head(2, 512, 96, 1000).graph;
   PassOptions options = on_cpu(4);
-  options.tf32 = true;
+  options.step.precision = Precision::tf32;
   const Graph parts =
       chunk(simplify(decompose(precision(head, options), options), options), options);
   CHECK(count(parts, "matmul_add") == 3);
@@ -161,24 +161,24 @@ TEST_CASE("a limit below what the whole takes is met by parts, to the same bits"
     for (const Slot& slot : plan.slots) total += slot.space == Space::arena ? 0 : slot.bytes;
     return total;
   };
-  options.recompute = Recompute::full;
-  options.chunks = 1;
+  options.step.recompute = Recompute::full;
+  options.step.chunks = 1;
   const size_t least_whole = bytes(make_plan(graph, options));
-  options.chunks = 8;
+  options.step.chunks = 8;
   const size_t least_parts = bytes(make_plan(graph, options));
   CHECK(static_cast<double>(least_parts) < 0.8 * static_cast<double>(least_whole));
   PlanSettings settings = into(0);
-  settings.memory = (least_whole + least_parts) / 2;
+  settings.step.memory = (least_whole + least_parts) / 2;
   options = on_cpu();
-  options.memory = settings.memory;
-  CHECK(bytes(make_plan(graph, options)) <= settings.memory);
+  options.step.memory = settings.step.memory;
+  CHECK(bytes(make_plan(graph, options)) <= settings.step.memory);
   const std::vector<Value> whole = run(graph, into(1)), limited = run(graph, settings);
   for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(limited[i], whole[i], 0) == "");
   // A plan exists for the least memory that the error names.
   const size_t named = least_by_refusal(graph, options);
   CHECK(static_cast<double>(named) < 1.05 * static_cast<double>(least_parts) + (1 << 17));
-  options.memory = named;
-  CHECK(bytes(make_plan(graph, options)) <= options.memory);
+  options.step.memory = named;
+  CHECK(bytes(make_plan(graph, options)) <= options.step.memory);
 }
 
 TEST_CASE("without a limit nothing is cut") {

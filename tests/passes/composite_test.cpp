@@ -86,7 +86,7 @@ TEST_SUITE("composites") {
 
   TEST_CASE("a gradient that reads what is kept in a narrower type is that of what is kept") {
     const PlanningLibrary library = with_gelu();
-    const PassOptions options{.library = &library, .keep = DType::bf16};
+    const PassOptions options{.library = &library, .step = {.keep = DType::bf16}};
     const Graph kept = keep(simplify(decompose(step(), options), options), options);
     verify(kept);
     // The forward pass, its recomputation from the compressed operand, and the gradient.
@@ -98,7 +98,7 @@ TEST_SUITE("composites") {
 
   TEST_CASE("each part of rows is known by the rows that it is of") {
     const PlanningLibrary library = with_gelu();
-    const PassOptions options{.library = &library, .chunks = 2, .chunk_anywhere = true};
+    const PassOptions options{.library = &library, .step = {.chunks = 2}, .chunk_anywhere = true};
     const Graph simple = simplify(decompose(step(), options), options);
     const Graph parts = chunk(simple, options);
     verify(parts);

@@ -69,7 +69,7 @@ std::vector<float> losses(Graph (*step)(), const KernelLibrary& of, PassOptions 
   Random random(1);
   const Graph graph = step();
   const std::vector<Value> inputs = random_inputs(graph, random);
-  options.narrow = DType::bf16;
+  options.step.precision = Precision::bf16_mixed;
   const auto executable =
       compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
   std::vector<float> all(4);
@@ -115,7 +115,7 @@ TEST_CASE("weights kept in the type of products train to the bits of weights tha
     for (Graph (*step)() : {mlp, conv, gpt}) {
       CAPTURE(library->name());
       const std::vector<float> kept = losses(step, *library, {}),
-                               cast = losses(step, *library, {.skip = {"copies"}});
+                               cast = losses(step, *library, {.step = {.skip = {"copies"}}});
       CHECK(kept == cast);
       CHECK(kept.back() != kept.front());
     }
@@ -124,12 +124,13 @@ TEST_CASE("weights kept in the type of products train to the bits of weights tha
 TEST_CASE("a copy that lags behind its weight is caught") {
   for (const KernelLibrary* library : backends())
     CHECK(losses(gpt, *library, {.fault = "copies-lag"}) !=
-          losses(gpt, *library, {.skip = {"copies"}}));
+          losses(gpt, *library, {.step = {.skip = {"copies"}}}));
 }
 
 TEST_CASE("an update writes the copies of all weights that products read, and casts none") {
   const Apart library(weft::library("cpu"));
-  const Plan plan = make_plan(gpt(), {.library = &library, .narrow = DType::bf16});
+  const Plan plan =
+      make_plan(gpt(), {.library = &library, .step = {.precision = Precision::bf16_mixed}});
   const Figures figures = copies_in(plan);
   CHECK(figures.read == 9);  // four weights of each block, and the embedding table
   CHECK(figures.assigned == 9);
@@ -141,7 +142,8 @@ TEST_CASE("on the host, a step that updates weights casts them, whoever keeps co
   const Graph update = gpt();
   Graph evaluation = update;
   evaluation.assignments.clear();
-  const PassOptions options{.library = &library("cpu"), .narrow = DType::bf16};
+  const PassOptions options{.library = &library("cpu"),
+                            .step = {.precision = Precision::bf16_mixed}};
   const Plan first = make_plan(update, options), reads = make_plan(evaluation, options),
              second = make_plan(update, options);
   CHECK(copies_in(reads).read == 9);
@@ -152,14 +154,14 @@ TEST_CASE("on the host, a step that updates weights casts them, whoever keeps co
 }
 
 TEST_CASE("where memory is short, weights are cast where they are read") {
-  const std::vector<PassOptions> tight{{.memory = size_t{1} << 30},
-                                       {.recompute = Recompute::full},
-                                       {.offload = {.categories = {Category::parameter}}},
-                                       {.skip = {"copies"}}};
+  const std::vector<PassOptions> tight{{.step = {.memory = size_t{1} << 30}},
+                                       {.step = {.recompute = Recompute::full}},
+                                       {.step = {.offload = {.categories = {Category::parameter}}}},
+                                       {.step = {.skip = {"copies"}}}};
   for (PassOptions options : tight) {
     const Apart library(weft::library("cpu"));
     options.library = &library;
-    options.narrow = DType::bf16;
+    options.step.precision = Precision::bf16_mixed;
     const Figures figures = copies_in(make_plan(gpt(), options));
     CHECK(figures.read == 0);
     CHECK(figures.assigned == 0);

@@ -70,8 +70,9 @@ TEST_CASE("a plan with joined launches computes what the graph means") {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     Random random(seed);
     const Graph graph = random_graph(random, 40);
-    PassOptions options{.library = &library, .threads = 2, .skip = {"fuse"}, .verify = true};
-    if (seed % 2 == 1) options.skip.clear();
+    PassOptions options{
+        .library = &library, .threads = 2, .step = {.skip = {"fuse"}}, .verify = true};
+    if (seed % 2 == 1) options.step.skip.clear();
     CAPTURE(seed);
     CHECK(disagreement(graph, options, seed) == "");
     joined += largest(make_plan(graph, options)) > 1 ? 1 : 0;
@@ -89,7 +90,7 @@ TEST_CASE("a launch of what waits for a part of it is noticed") {
     const Graph graph = random_graph(random, 30);
     PassOptions options{.library = &library,
                         .threads = 2,
-                        .skip = {"fuse"},
+                        .step = {.skip = {"fuse"}},
                         .verify = seed % 2 == 0,
                         .fault = "join-ignores-dependencies"};
     try {
@@ -104,9 +105,10 @@ TEST_CASE("a launch of what waits for a part of it is noticed") {
 TEST_CASE("launches are joined as far as there is room") {
   const JoiningLibrary library;
   const Graph graph = gpt_step(4, 32, 2, 8);
-  PassOptions options{.library = &library, .threads = 2, .skip = {"join"}, .verify = true};
+  PassOptions options{
+      .library = &library, .threads = 2, .step = {.skip = {"join"}}, .verify = true};
   const Plan apart = make_plan(graph, options);
-  options.skip.clear();
+  options.step.skip.clear();
   const Plan joined = make_plan(graph, options);
   CHECK(largest(joined) > 10);
   CHECK(joined.steps.size() + 20 < apart.steps.size());
@@ -118,12 +120,12 @@ TEST_CASE("launches are joined as far as there is room") {
   for (const Slot& slot : apart.slots)
     if (slot.space == Space::state || slot.space == Space::constant) state += slot.bytes;
   for (const size_t more : {0, 1000, 100000}) {
-    options.memory = state + apart.arena_bytes + more;
+    options.step.memory = state + apart.arena_bytes + more;
     const Plan limited = make_plan(graph, options);
     size_t bytes = limited.arena_bytes;
     for (const Slot& slot : limited.slots)
       if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
-    CHECK(bytes <= options.memory);
+    CHECK(bytes <= options.step.memory);
   }
 }
 
@@ -132,7 +134,8 @@ TEST_CASE("a part of a launch is the kernel that it was") {
   const Graph graph = mlp_step(3, 16, 4);
   auto kernels = [&](std::vector<std::string> skip) {
     std::vector<std::string> all;
-    for (const Step& step : make_plan(graph, {.library = &library, .skip = std::move(skip)}).steps)
+    for (const Step& step :
+         make_plan(graph, {.library = &library, .step = {.skip = std::move(skip)}}).steps)
       for (int part = 0; part < step.parts; ++part) {
         const Step one = part_of(step, part);
         std::vector<std::string> words;
@@ -157,16 +160,18 @@ TEST_CASE("on CUDA the updates of a GPT are a launch or two, and casts of its we
   const Graph graph = gpt_step(6, 64, 16, 32);
   const int parameters = static_cast<int>(graph.assignments.size()) / 3;  // each has two moments
   struct Setting {
-    DType narrow;
+    Precision precision;
     std::vector<std::string> skip;
     int casts, cast;  // launches, weights
   };
-  // Updates write narrow copies of 25 weights, four of each block and the table, without casts.
-  for (const Setting& setting : {Setting{DType::f32, {}, 0, 0}, Setting{DType::bf16, {}, 0, 0},
-                                 Setting{DType::bf16, {"copies"}, 1, 25}}) {
-    const Plan plan = make_plan(
-        graph,
-        {.library = library.get(), .narrow = setting.narrow, .skip = setting.skip, .verify = true});
+  // Four of each block, and the table, which updates write where copies are kept.
+  for (const Setting& setting :
+       {Setting{Precision::as_written, {}, 0, 0}, Setting{Precision::bf16_mixed, {}, 0, 0},
+        Setting{Precision::bf16_mixed, {"copies"}, 1, 25}}) {
+    const Plan plan =
+        make_plan(graph, {.library = library.get(),
+                          .step = {.precision = setting.precision, .skip = setting.skip},
+                          .verify = true});
     int updates = 0, updated = 0, casts = 0, cast = 0;
     for (const Step& step : plan.steps) {
       const auto lies_in_state = [&](const Access& access) {
@@ -190,7 +195,7 @@ TEST_CASE("a kernel that waits for a transfer, or that one waits for, is a launc
   const JoiningLibrary library;
   for (const bool offloads : {false, true}) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};
-    if (offloads) options.offload = in_files({Category::parameter});
+    if (offloads) options.step.offload = in_files({Category::parameter});
     const Plan plan = make_plan(mlp_step(6, 32, 512), options);
     std::set<int> moved;  // slots with a transfer in flight at some time
     for (const Step& step : plan.steps)

@@ -15,7 +15,7 @@ using namespace weft::testing;
 
 namespace {
 Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
-  Graph result = keep(graph, {.keep = type, .fault = fault});
+  Graph result = keep(graph, {.step = {.keep = type}, .fault = fault});
   verify(result);
   return result;
 }
@@ -83,7 +83,7 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
       CAPTURE(library->name());
       const std::vector<Value> inputs = random_inputs(step, random);
       PlanSettings narrow;
-      narrow.keep = DType::bf16;
+      narrow.step.keep = DType::bf16;
       const std::vector<Value> exact = run_planned(step, inputs, *library);
       const std::vector<Value> got = run_planned(step, inputs, *library, narrow);
       CHECK(same_bits(got.front().to_doubles(), exact.front().to_doubles()));
@@ -98,7 +98,7 @@ TEST_CASE("kept in bfloat16, activations take half of the memory") {
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
     const PassOptions whole{.library = &library, .threads = 2};
     PassOptions narrow = whole;
-    narrow.keep = DType::bf16;
+    narrow.step.keep = DType::bf16;
     const size_t peak = make_plan(step, whole).live_peak_bytes;
     CHECK(make_plan(step, narrow).live_peak_bytes < peak - peak / 4);
   }
@@ -113,8 +113,8 @@ TEST_CASE("backends agree on what a step with narrow activations is") {
       const PassOptions options{.library = library, .threads = 2};
       const Graph simple = simplify(decompose(drawn.graph, options), options);
       PlanSettings settings;
-      settings.skip = {"simplify"};
-      settings.keep = DType::bf16;
+      settings.step.skip = {"simplify"};
+      settings.step.keep = DType::bf16;
       CHECK(disagreement(run_planned(simple, drawn.inputs, *library, settings),
                          interpret_with_errors(kept(simple, DType::bf16), drawn.inputs),
                          *library) == "");

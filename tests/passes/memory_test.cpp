@@ -21,7 +21,7 @@ Plan plan_of(const Graph& graph, std::vector<std::string> skip = {}, std::string
   static const PlanningLibrary library;
   return make_plan(graph, {.library = &library,
                            .threads = 2,
-                           .skip = std::move(skip),
+                           .step = {.skip = std::move(skip)},
                            .verify = true,
                            .fault = std::move(fault)});
 }

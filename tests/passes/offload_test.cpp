@@ -12,8 +12,10 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu(Offload offload = {}) {
-  return {
-      .library = backends().back(), .threads = 2, .offload = std::move(offload), .verify = true};
+  return {.library = backends().back(),
+          .threads = 2,
+          .step = {.offload = std::move(offload)},
+          .verify = true};
 }
 std::vector<Graph> steps() {
   return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
@@ -64,9 +66,8 @@ TEST_CASE("what was in a file has the bits that it had") {
     for (Category category : {Category::parameter, Category::optimizer_state, Category::gradient,
                               Category::activation}) {
       CAPTURE(name(category));
-      const std::vector<Value> moved =
-          run_planned(step, inputs, *backends().back(),
-                      {.skip = {}, .fault = "", .offload = in_files({category})});
+      const std::vector<Value> moved = run_planned(step, inputs, *backends().back(),
+                                                   {.step = {.offload = in_files({category})}});
       for (size_t i = 0; i < kept.size(); ++i) CHECK(difference(moved[i], kept[i], 0) == "");
     }
   }
@@ -104,12 +105,12 @@ TEST_CASE("values of the step go to files only as far as the limit asks for") {
     const Plan whole = make_plan(step, without);
     CHECK(in_memory(least) < in_memory(whole));
     CHECK(least.file_bytes > 0);
-    options.recompute = without.recompute = Recompute::none;
-    options.memory = without.memory = in_memory(whole);
+    options.step.recompute = without.step.recompute = Recompute::none;
+    options.step.memory = without.step.memory = in_memory(whole);
     CHECK(transfers(make_plan(step, options)) == 0);
-    options.memory = without.memory = (in_memory(least) + in_memory(whole)) / 2;
+    options.step.memory = without.step.memory = (in_memory(least) + in_memory(whole)) / 2;
     const Plan plan = make_plan(step, options);
-    CHECK(in_memory(plan) <= options.memory);
+    CHECK(in_memory(plan) <= options.step.memory);
     CHECK(transfers(plan) > 0);
     CHECK(transfers(plan) < transfers(least));
     CHECK_THROWS_AS(make_plan(step, without), Error);
@@ -120,9 +121,9 @@ TEST_CASE("where values may go to files, running kernels again never makes the l
   for (const Graph& step : steps()) {
     PassOptions options =
         on_cpu(in_files({Category::parameter, Category::gradient, Category::activation}));
-    options.memory = 1;
+    options.step.memory = 1;
     auto least = [&](Recompute recompute) {
-      options.recompute = recompute;
+      options.step.recompute = recompute;
       try {
         return in_memory(make_plan(step, options));
       } catch (const StepTooLarge& error) {

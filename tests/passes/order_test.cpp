@@ -80,7 +80,7 @@ Plan shuffled(const Plan& plan, Random& random) {
 }
 
 Plan scheduled(const Graph& graph, const KernelLibrary& library, std::vector<std::string> skip) {
-  PassOptions options{.library = &library, .threads = 2, .skip = std::move(skip)};
+  PassOptions options{.library = &library, .threads = 2, .step = {.skip = std::move(skip)}};
   Graph step = simplify(decompose(graph, options), options);
   return alias_state(schedule(step, options), options);
 }

@@ -56,7 +56,7 @@ TEST_CASE("a plan computes what the graph means, whatever optional passes are le
     Graph graph = random_graph(random, 30);
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     for (const std::string& name : optional)
-      if (random.chance(0.3)) options.skip.push_back(name);
+      if (random.chance(0.3)) options.step.skip.push_back(name);
     library.most_results = seed % 3;
     CAPTURE(seed);
     CHECK(disagreement(graph, options, seed, 1e-5) == "");
@@ -251,7 +251,8 @@ TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers
     for (uint64_t seed = 0; seed < 20; ++seed) {
       Random random(seed);
       Graph graph = random_graph(random, 30);
-      PassOptions options{.library = &library, .threads = 2, .skip = {"fuse"}, .fault = fault};
+      PassOptions options{
+          .library = &library, .threads = 2, .step = {.skip = {"fuse"}}, .fault = fault};
       try {
         options.verify = seed % 2 == 0;
         caught += !disagreement(graph, options, seed, 1e-5).empty();

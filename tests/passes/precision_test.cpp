@@ -14,7 +14,8 @@ using namespace weft::testing;
 
 namespace {
 Graph narrowed(const Graph& graph, DType narrow, const std::string& fault = "") {
-  Graph result = precision(graph, {.narrow = narrow, .fault = fault});
+  Graph result = narrow == DType::f32 ? precision(graph, {.fault = fault})
+                                      : narrow_products(graph, narrow, {.fault = fault});
   verify(result);
   return result;
 }

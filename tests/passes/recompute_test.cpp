@@ -52,20 +52,20 @@ TEST_CASE("a plan fits every limit from what it takes down to the least it can, 
   for (const Graph& step : steps()) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     const Plan whole = make_plan(step, options);
-    options.recompute = Recompute::full;
+    options.step.recompute = Recompute::full;
     const size_t least = total(make_plan(step, options));
-    options.recompute = Recompute::automatic;
+    options.step.recompute = Recompute::automatic;
     CHECK(least < 0.9 * static_cast<double>(total(whole)));
     for (int part = 0; part <= 4; ++part) {
-      options.memory = least + (total(whole) - least) * static_cast<size_t>(part) / 4;
+      options.step.memory = least + (total(whole) - least) * static_cast<size_t>(part) / 4;
       const Plan plan = make_plan(step, options);
-      CHECK(total(plan) <= options.memory);
+      CHECK(total(plan) <= options.step.memory);
       CHECK((again(plan) == 0) == (part == 4));
     }
-    options.memory = least_by_refusal(step, options);
-    CHECK(total(make_plan(step, options)) <= options.memory);
-    options.memory = total(whole) - 1;
-    options.recompute = Recompute::none;
+    options.step.memory = least_by_refusal(step, options);
+    CHECK(total(make_plan(step, options)) <= options.step.memory);
+    options.step.memory = total(whole) - 1;
+    options.step.recompute = Recompute::none;
     CHECK_THROWS_AS(make_plan(step, options), Error);
   }
 }
@@ -74,19 +74,19 @@ TEST_CASE("a larger limit never takes more time, and the least that is named is 
   for (const Graph& step : larger_steps())
     for (bool files : {false, true}) {
       PassOptions options = on_cpu();
-      if (files) options.offload.categories = {Category::activation, Category::gradient};
+      if (files) options.step.offload.categories = {Category::activation, Category::gradient};
       const size_t most = total(make_plan(step, on_cpu()));
       const size_t least = least_by_refusal(step, options);
       double time = std::numeric_limits<double>::infinity();
       for (size_t part = 0; part <= 8; ++part) {
-        options.memory = least + (most - least) * part / 8;
-        CAPTURE(options.memory);
+        options.step.memory = least + (most - least) * part / 8;
+        CAPTURE(options.step.memory);
         const Plan plan = make_plan(step, options);
-        CHECK(total(plan) <= options.memory);
+        CHECK(total(plan) <= options.step.memory);
         CHECK(planned_time(plan) <= time);
         time = planned_time(plan);
       }
-      options.memory = least / 50 * 49;
+      options.step.memory = least / 50 * 49;
       CHECK_THROWS_AS(make_plan(step, options), Error);
     }
 }
@@ -98,8 +98,7 @@ TEST_CASE("what is computed again has the bits that it had") {
     const std::vector<Value> kept = run_planned(step, inputs, *backends().back());
     for (Recompute extent : {Recompute::selective, Recompute::full}) {
       const std::vector<Value> repeated =
-          run_planned(step, inputs, *backends().back(),
-                      {.skip = {}, .fault = "", .narrow = DType::f32, .recompute = extent});
+          run_planned(step, inputs, *backends().back(), {.step = {.recompute = extent}});
       for (size_t i = 0; i < kept.size(); ++i) CHECK(difference(repeated[i], kept[i], 0) == "");
     }
   }
@@ -109,7 +108,7 @@ TEST_CASE("selective recompute runs no product again") {
   int count = 0;
   for (const Graph& step : steps()) {
     PassOptions options = on_cpu();
-    options.recompute = Recompute::selective;
+    options.step.recompute = Recompute::selective;
     const Plan plan = make_plan(step, options);
     count += again(plan);
     for (const Step& each : plan.steps) {
@@ -129,7 +128,7 @@ TEST_CASE("what reads state that was assigned meanwhile is not computed again") 
   Graph graph{
       .inputs = {}, .outputs = {sum(matmul(y, sum(d, {.axes = {0}})))}, .assignments = {{v, z}}};
   const std::vector<Value> kept = run_planned(graph, {}, *backends().back());
-  PlanSettings settings{.skip = {"order"}, .fault = "", .recompute = Recompute::full};
+  PlanSettings settings{.step = {.recompute = Recompute::full, .skip = {"order"}}};
   CHECK(difference(run_planned(graph, {}, *backends().back(), settings)[0], kept[0], 0) == "");
   settings.fault = "recompute-ignores-writers";
   CHECK(verifier_refuses([&] { run_planned(graph, {}, *backends().back(), settings); }));

@@ -119,8 +119,8 @@ PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
 }
 
 size_t least_by_refusal(const Graph& step, PassOptions options) {
-  options.memory = 1;
-  setenv("WEFT_PATIENCE", "600", 1);  // enough on a busy machine, too
+  options.step.memory = 1;
+  setenv("WEFT_PATIENCE", "600", 1);  // on a busy machine, too
   std::string message;
   try {
     make_plan(step, options);

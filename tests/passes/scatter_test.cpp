@@ -53,13 +53,13 @@ struct Lookup {
   }
 
   std::vector<Value> run(const std::vector<std::string>& skip) const {
-    return run_planned(graph, {}, *backends().back(), {.skip = skip, .fault = ""});
+    return run_planned(graph, {}, *backends().back(), {.step = {.skip = skip}});
   }
   std::string disagreement() const {
     return testing::disagreement(run({}), interpret_with_errors(graph), *backends().back());
   }
   Plan plan(const std::vector<std::string>& skip) const {
-    return make_plan(graph, {.library = backends().back(), .threads = 2, .skip = skip});
+    return make_plan(graph, {.library = backends().back(), .threads = 2, .step = {.skip = skip}});
   }
 };
 
@@ -103,7 +103,7 @@ TEST_CASE("sums of few rows are those of all to the bit, on every backend and in
       for (const KernelLibrary* library : backends()) {
         INFO(library->name() << " " << name(dtype) << " seed " << seed);
         auto run = [&](const std::vector<std::string>& skip) {
-          return bytes_of(run_planned({.outputs = {y}}, {}, *library, {skip, ""})[0]);
+          return bytes_of(run_planned({.outputs = {y}}, {}, *library, {.step = {.skip = skip}})[0]);
         };
         CHECK(run({}) == run({"simplify"}));
       }
@@ -115,7 +115,8 @@ TEST_CASE("an index outside that adds to the first sum is noticed") {
   Value y = scatter_add(zeros({8, 2}), indices, rows);
   auto run = [&](const std::string& fault) {
     Graph graph = {.outputs = {simplified(y, fault)}};
-    return bytes_of(run_planned(graph, {}, *backends().back(), {{"simplify"}, ""})[0]);
+    return bytes_of(
+        run_planned(graph, {}, *backends().back(), {.step = {.skip = {"simplify"}}})[0]);
   };
   CHECK(run("") == bytes_of(run_planned({.outputs = {y}}, {}, *backends().front())[0]));
   CHECK(run("scatter-adds-outside") != run(""));

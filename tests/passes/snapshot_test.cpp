@@ -45,13 +45,13 @@ struct Setting {
 };
 const Setting settings[] = {
     {"float32", [](PassOptions&) {}},
-    {"bf16-mixed", [](PassOptions& o) { o.narrow = DType::bf16; }},
-    {"apart", [](PassOptions& o) { o.narrow = DType::bf16, o.apart = true; }},
-    {"kept", [](PassOptions& o) { o.keep = DType::bf16; }},
-    {"in parts", [](PassOptions& o) { o.chunks = 3, o.chunk_anywhere = true; }},
-    {"selective", [](PassOptions& o) { o.recompute = Recompute::selective; }},
-    {"full", [](PassOptions& o) { o.recompute = Recompute::full; }},
-    {"offloaded", [](PassOptions& o) { o.offload = all_in_files(); }},
+    {"bf16-mixed", [](PassOptions& o) { o.step.precision = Precision::bf16_mixed; }},
+    {"apart", [](PassOptions& o) { o.step.precision = Precision::bf16_mixed, o.apart = true; }},
+    {"kept", [](PassOptions& o) { o.step.keep = DType::bf16; }},
+    {"in parts", [](PassOptions& o) { o.step.chunks = 3, o.chunk_anywhere = true; }},
+    {"selective", [](PassOptions& o) { o.step.recompute = Recompute::selective; }},
+    {"full", [](PassOptions& o) { o.step.recompute = Recompute::full; }},
+    {"offloaded", [](PassOptions& o) { o.step.offload = all_in_files(); }},
 };
 }  // namespace
 

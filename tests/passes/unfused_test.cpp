@@ -26,7 +26,7 @@ struct Drawn {
   Plan plan(std::vector<Value> outputs, const std::vector<std::string>& skip = {}) const {
     const PlanningLibrary library;
     return make_plan({.inputs = inputs, .outputs = std::move(outputs)},
-                     {.library = &library, .threads = 1, .skip = skip, .verify = true});
+                     {.library = &library, .threads = 1, .step = {.skip = skip}, .verify = true});
   }
 };
 

@@ -356,10 +356,31 @@ def transposed(table):
               output_padding=2, groups=1, dilation=2)
 
 
+def volumes(table):
+    def deconvolve(input, weight, bias=None, **a):
+        return F.conv_transpose3d(input, weight, bias, **a)
+
+    table.add("conv_transpose3d", deconvolve,
+              {"input": [2, 4, 2, 3, 2], "weight": [4, 3, 2, 3, 2], "bias": [6]},
+              stride=[2, 1, 3], padding=[1, 0, 1], output_padding=[1, 0, 2], groups=2,
+              dilation=[1, 2, 1])
+    table.add("conv_transpose3d_dilated", deconvolve,
+              {"input": [1, 2, 3, 2, 2], "weight": [2, 1, 3, 2, 1]}, stride=[3, 2, 1],
+              padding=[2, 0, 0], output_padding=[2, 1, 0], groups=1, dilation=[2, 1, 1])
+    volume = {"input": [2, 2, 4, 5, 6]}
+    window = {"kernel_size": [2, 3, 3], "stride": [2, 2, 1], "padding": [1, 1, 0],
+              "ceil_mode": False}
+    table.add("max_pool3d", lambda input, **a: F.max_pool3d(input, **a), volume, dilation=1,
+              **window)
+    for name, include in (("avg_pool3d_count_pad", True), ("avg_pool3d_skip_pad", False)):
+        table.add(name, lambda input, **a: F.avg_pool3d(input, **a), volume,
+                  count_include_pad=include, **window)
+
+
 def document():
     table = Table()
     for family in (convolutions, pools, norms, activations, losses, attention, reductions,
-                   recurrent, optimizers, softplus, reductions_of_losses, arrays, transposed):
+                   recurrent, optimizers, softplus, reductions_of_losses, arrays, transposed, volumes):
         family(table)
     return {"made_by": f"PyTorch {torch.__version__}", "dtype": "float64",
             "formula": "README.md: inputs and upstream gradients are "

@@ -24,7 +24,7 @@ namespace {
 Plan make(const KernelLibrary& library, bool broken) {
   Value x = input({DType::f32, {64}}, 0);
   Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
-                        {.library = &library, .skip = {"fuse", "reuse"}});
+                        {.library = &library, .step = {.skip = {"fuse", "reuse"}}});
   REQUIRE(plan.steps.size() == 3);
   Slot& first = plan.slots[static_cast<size_t>(plan.steps[0].results[0].at.slot)];
   if (broken) first.last = first.first;

@@ -72,7 +72,7 @@ class Refuses : public Refusing {
 // Returns how often a library that refuses all kernels is asked, and how many refusals it tells.
 std::pair<int, size_t> refusals_of(const Graph& graph) {
   const Refuses library;
-  const Plan plan = make_plan(graph, {.library = &library, .skip = {"fuse"}});
+  const Plan plan = make_plan(graph, {.library = &library, .step = {.skip = {"fuse"}}});
   try {
     const Executable executable(plan, library, std::make_shared<Workspace>());
   } catch (const KernelsRefused& refused) {
@@ -145,7 +145,7 @@ TEST_CASE("refusals are told in the order of the steps, whichever thread is done
   const RefusesInReverse library;
   const Value x = input({DType::f32, {64}}, 0);
   const Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x), sin(x)}},
-                              {.library = &library, .skip = {"fuse"}});
+                              {.library = &library, .step = {.skip = {"fuse"}}});
   REQUIRE(plan.steps.size() == 2);
   std::vector<std::string> want;
   want.reserve(plan.steps.size());

@@ -80,14 +80,8 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
                                const KernelLibrary& library, const PlanSettings& settings) {
   const PassOptions options{.library = &library,
                             .threads = thread_count(),
-                            .narrow = settings.narrow,
-                            .keep = settings.keep,
-                            .memory = settings.memory,
-                            .recompute = settings.recompute,
-                            .chunks = settings.chunks,
+                            .step = settings.step,
                             .chunk_anywhere = settings.anywhere,
-                            .offload = settings.offload,
-                            .skip = settings.skip,
                             .verify = true,
                             .fault = settings.fault};
   ForgetsOffsets wrong(library);

@@ -9,7 +9,6 @@
 #include "tests/support/interpreter.h"
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
-#include "weft/ir/offload.h"
 #include "weft/ir/step_options.h"
 
 namespace weft::testing {
@@ -22,16 +21,10 @@ std::span<const KernelLibrary* const> backends();
 bool is_in_part(std::string_view name);
 
 struct PlanSettings {
-  std::vector<std::string> skip;  // optional passes
-  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" in code generation.
-  std::string fault;
-  DType narrow = DType::f32;  // type of products (PassOptions)
-  Recompute recompute = Recompute::automatic;
-  int chunks = 0;        // tiles of the widest rows
-  bool anywhere = true;  // tiles may begin at any row
-  size_t memory = 0;
-  Offload offload = {};
-  DType keep = DType::f32;  // type of compressed activations (PassOptions)
+  StepOptions step = {};
+  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
+  std::string fault = {};
+  bool anywhere = true;  // the widest rows are cut between any two of them
 };
 // Returns "data" leaves with the values of graph.roots(), and restores all variables. Every pass is
 // verified.

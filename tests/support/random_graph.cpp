@@ -284,10 +284,11 @@ struct Oracle {
   std::vector<Interpreted> want;
   std::string change;
 };
-Oracle oracle_of(const RandomGraph& drawn, DType narrow) {
-  const Graph meant = precision(drawn.graph, {.narrow = narrow});
+Oracle oracle_of(const RandomGraph& drawn, Precision products) {
+  const Graph meant = precision(drawn.graph, {.step = {.precision = products}});
   Oracle oracle{.want = interpret_with_errors(meant, drawn.inputs), .change = ""};
-  if (narrow == DType::f32) return oracle;
+  if (products == Precision::as_written) return oracle;
+  const DType narrow = product_type(products);
   const Graph before = without_narrow(drawn.graph, narrow);
   const std::vector<Value> now = interpret(without_narrow(meant, narrow), drawn.inputs);
   oracle.change =
@@ -299,16 +300,16 @@ Oracle oracle_of(const RandomGraph& drawn, DType narrow) {
 std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
                                const PlanSettings& settings) {
   static uint64_t last = seed;
-  static std::map<DType, Oracle> oracles;  // of the last seed: a graph runs with many settings
+  static std::map<Precision, Oracle> oracles;  // of the last seed: a graph runs in many settings
   if (std::exchange(last, seed) != seed) oracles.clear();
   RandomGraph drawn = random_graph(seed);
-  auto found = oracles.find(settings.narrow);
-  if (found == oracles.end())
-    found = oracles.emplace(settings.narrow, oracle_of(drawn, settings.narrow)).first;
+  const Precision products = settings.step.precision;
+  auto found = oracles.find(products);
+  if (found == oracles.end()) found = oracles.emplace(products, oracle_of(drawn, products)).first;
   const auto& [want, change] = found->second;
   if (!change.empty()) return "precision: " + change + "\n" + to_text(drawn.graph);
   std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
-  std::string text = disagreement(got, want, library, settings.chunks < 2);
+  std::string text = disagreement(got, want, library, settings.step.chunks < 2);
   return text.empty() ? "" : text + "\n" + to_text(drawn.graph);
 }
 }  // namespace weft::testing

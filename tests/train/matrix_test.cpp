@@ -31,9 +31,9 @@ std::vector<double> curve(train::Recipe recipe, const Setting& setting) {
   recipe.set("train.chunks", std::to_string(setting.chunks), "test");
   random_step().assign(tensor(std::vector<int64_t>{0}, {}));  // resets dropout
   train::Experiment experiment = train::make_experiment(recipe);
-  train::StepsOptions options;
+  StepOptions options = train::step_options(experiment, "cpu");
   if (!setting.fuse) options.skip = {"fuse"};
-  train::Steps steps(experiment, "cpu", options);
+  train::Steps steps(experiment, options);
   data::Loader loader(experiment.train, {.batch_size = experiment.global_batch, .seed = 1});
   std::vector<double> values;
   data::Batch batch;

@@ -14,6 +14,7 @@
 #include "weft/base/energy.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/transfers.h"
+#include "weft/runtime/summary.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
@@ -267,8 +268,8 @@ TEST_CASE("planned time is what the slower of work and traffic takes") {
   plan.steps[0].bytes = 10;
   plan.steps[1].flops = 10;
   plan.steps[1].bytes = 400;
-  CHECK(train::planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == near(10 + 20));
-  CHECK(train::planned_seconds(plan, {}) == 0);
+  CHECK(planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == near(10 + 20));
+  CHECK(planned_seconds(plan, {}) == 0);
 }
 
 TEST_CASE("copies of both directions take their time at once where the link carries both") {
@@ -286,9 +287,9 @@ TEST_CASE("copies of both directions take their time at once where the link carr
   const Step store = plan.steps[0], fetch = plan.steps[1];
   for (const Step& transfer : {store, fetch}) plan.steps.push_back(make_await(plan, transfer));
   MachineSpec machine{.flops_per_s = 100, .bytes_per_s = 400, .file_bytes_per_s = 40};
-  CHECK(train::planned_seconds(plan, machine) == near(20));
+  CHECK(planned_seconds(plan, machine) == near(20));
   machine.both_ways = true;
-  CHECK(train::planned_seconds(plan, machine) == near(10));
-  plan.steps[1] = make_transfer(plan, file, other_memory);  // follows the first transfer
-  CHECK(train::planned_seconds(plan, machine) == near(20));
+  CHECK(planned_seconds(plan, machine) == near(10));
+  plan.steps[1] = make_transfer(plan, file, other_memory);  // once it is there
+  CHECK(planned_seconds(plan, machine) == near(20));
 }

@@ -17,6 +17,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/passes/steps.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/summary.h"
 #include "weft/train/report.h"
 #include "weft/train/steps.h"
 
@@ -29,7 +30,7 @@ constexpr int most_rows = 12;  // of a table of single values
 PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
   PlanFigures figures{.kernels = static_cast<double>(plan.steps.size()),
                       .arena = static_cast<double>(plan.arena_bytes),
-                      .seconds = train::planned_seconds(plan, machine)};
+                      .seconds = planned_seconds(plan, machine)};
   for (const Step& step : plan.steps) figures.bytes += step.bytes;
   double copied = 0;
   for (const Assign& assign : plan.assigns)
@@ -257,7 +258,9 @@ std::vector<Explanation> explain(const train::Experiment& experiment, const Mach
     all.push_back(std::move(one));
   }
   for (std::string_view pass : optional_passes()) {
-    train::Steps without(experiment, device, {.skip = {std::string(pass)}});
+    StepOptions options = train::step_options(experiment, device);
+    options.skip = {std::string(pass)};
+    train::Steps without(experiment, options);
     auto executables = without.executables_that_fit();
     for (size_t i = 0; i < all.size(); ++i) {
       const Executable* step = executables[i].second;

@@ -120,13 +120,13 @@ bool is_processor(const std::string& opencl_device) {
     return device.name == opencl_device && device.is_processor;
   });
 }
-}  // namespace
 
-MachineSpec machine_spec(const std::string& device) {
+// `find`: what gives the peaks of this processor.
+MachineSpec spec_with(const std::string& device, cpu::Peaks (*find)()) {
   const KernelLibrary& backend = library(device);
   MachineSpec spec = backend.meters().spec();
   if (backend.on_host() || (!spec.known() && is_processor(spec.name))) {
-    const cpu::Peaks peaks = machine_peaks();
+    const cpu::Peaks peaks = find();
     spec.flops_per_s = 1e9 * peaks.f32;
     spec.bytes_per_s = 1e9 * peaks.bandwidth;
     spec.f64_flops_per_s = 1e9 * peaks.f64;
@@ -134,6 +134,13 @@ MachineSpec machine_spec(const std::string& device) {
     spec.basis = "peaks measured on this machine";
   }
   return spec;
+}
+}  // namespace
+
+MachineSpec machine_spec(const std::string& device) { return spec_with(device, machine_peaks); }
+
+MachineSpec known_machine_spec(const std::string& device) {
+  return spec_with(device, [] { return kept(cache_file()).value_or(Kept()).peaks; });
 }
 
 namespace {

@@ -20,6 +20,8 @@ bool machine_is_busy();  // other processes slow down what is measured now
 // is the device, or executes it, its peaks are the measured ones; the peaks of a device outside the
 // catalogue are unknown.
 MachineSpec machine_spec(const std::string& device);
+// The same without measuring: unknown peaks where none are kept.
+MachineSpec known_machine_spec(const std::string& device);
 
 // Returns a remark on a machine without instructions for products of this type; "": none.
 std::string lacks_instructions(DType products, const cpu::Machine& machine);

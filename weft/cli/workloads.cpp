@@ -287,7 +287,7 @@ const WorkloadKind kinds[] = {
 };
 }  // namespace
 
-void Workload::compile(CompiledStep::Function function, const CompileOptions& options) {
+void Workload::compile(CompiledStep::Function function, const StepOptions& options) {
   memory_ = &library(options.device).memory();
   compiled_ = std::make_unique<CompiledStep>(std::move(function), options);
 }
@@ -332,7 +332,7 @@ WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_
 
 std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options) {
   std::unique_ptr<Workload> workload = kind.make(options);
-  const CompileOptions& compile = options.compile;
+  const StepOptions& compile = options.compile;
   if ((compile.precision != Precision::as_written || compile.memory > 0 ||
        compile.recompute != Recompute::automatic) &&
       workload->model() == nullptr)

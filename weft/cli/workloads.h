@@ -18,7 +18,7 @@ namespace weft::cli {
 
 struct WorkloadOptions {
   int64_t batch = 0, length = 0;  // rows; tokens or columns of a row
-  CompileOptions compile = {};
+  StepOptions compile = {};
 };
 
 // A step on one batch, which is reused and stays in the memory of the device: numbers and labels by
@@ -32,7 +32,7 @@ class Workload {
   virtual Model* model() { return nullptr; }  // null: trains no model
 
  protected:
-  void compile(CompiledStep::Function function, const CompileOptions& options);
+  void compile(CompiledStep::Function function, const StepOptions& options);
 
   double items_ = 0;  // per step
 

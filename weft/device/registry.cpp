@@ -23,6 +23,10 @@ std::function<std::string()>& automatic() {
   static std::function<std::string()> instance;
   return instance;
 }
+std::function<MachineSpec(const std::string&)>& known_specs() {
+  static std::function<MachineSpec(const std::string&)> instance;
+  return instance;
+}
 
 // Returns null for an unknown name.
 Entry* entry_of(const std::string& name) {
@@ -44,6 +48,14 @@ Entry* entry_of(const std::string& name) {
 }  // namespace
 
 void register_automatic(std::function<std::string()> choose) { automatic() = std::move(choose); }
+
+void register_known_specs(std::function<MachineSpec(const std::string&)> find) {
+  known_specs() = std::move(find);
+}
+MachineSpec known_spec(const std::string& name) {
+  WEFT_ASSERT(known_specs() != nullptr, "nobody registered what is known of devices");
+  return known_specs()(name);
+}
 
 void register_library(std::string name, LibraryFactory make) {
   entries()[std::move(name)] = {std::move(make), nullptr};

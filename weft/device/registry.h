@@ -26,6 +26,10 @@ void register_automatic(std::function<std::string()> choose);
 // not; "opencl:1" is that device; "cuda" is "cuda:0". Libraries live as long as the process. Throws
 // Error(usage), which lists the known names, for an unknown one.
 const KernelLibrary& library(const std::string& name);
+// What a device can do at best, by such a name, as far as that is known without measuring: peaks of
+// a processor are those that were measured before and kept.
+MachineSpec known_spec(const std::string& name);
+void register_known_specs(std::function<MachineSpec(const std::string& name)> find);
 std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", "opencl:1", ...
 
 }  // namespace weft

@@ -68,16 +68,28 @@ Tensor ConvTranspose::forward(const Tensor& x) const {
   return conv_transpose(x, weight.value(), bias.defined() ? bias.value() : Tensor(), options_);
 }
 
-Pool2d::Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,
-               const PoolLayerOptions& options)
+Pool::Pool(Module& parent, std::string name, int axes, const PerAxis& kernel_size,
+           const PoolLayerOptions& options)
     : Layer(parent, std::move(name)),
-      options_{.kernel = kernel_size.over(2, "pool kernel_size"),
-               .stride = options.stride.value_or(kernel_size).over(2, "pool stride"),
-               .padding = options.padding.over(2, "pool padding"),
+      options_{.kernel = kernel_size.over(axes, "pool kernel_size"),
+               .stride = options.stride.value_or(kernel_size).over(axes, "pool stride"),
+               .padding = options.padding.over(axes, "pool padding"),
                .count_include_pad = options.count_include_pad} {}
 
-Tensor MaxPool2d::forward(const Tensor& x) const { return max_pool(x, options_); }
-Tensor AvgPool2d::forward(const Tensor& x) const { return avg_pool(x, options_); }
+Tensor MaxPool::forward(const Tensor& x) const {
+  check_axes(x);
+  return max_pool(x, options_);
+}
+Tensor AvgPool::forward(const Tensor& x) const {
+  check_axes(x);
+  return avg_pool(x, options_);
+}
+void Pool::check_axes(const Tensor& x) const {
+  const int axes = options_.kernel.size();
+  WEFT_CHECK(x.rank() == axes + 2,
+             "[pool] \"{}\" takes [batch, channels, {} spatial axes]. Got {}.", path(), axes,
+             to_string(x.type()));
+}
 Tensor GlobalAvgPool2d::forward(const Tensor& x) const { return global_avg_pool(x); }
 
 }  // namespace weft::nn

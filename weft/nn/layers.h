@@ -138,34 +138,59 @@ class ConvTranspose2d : public ConvTranspose {  // [B, in, H, W] -> [B, out, H',
   }
 };
 
+class ConvTranspose3d : public ConvTranspose {  // [B, in, D, H, W] -> [B, out, D', H', W']
+ public:
+  ConvTranspose3d(Module& parent, std::string name, int64_t in_channels, int64_t out_channels,
+                  const PerAxis& kernel_size, const ConvTransposeLayerOptions& options = {})
+      : ConvTranspose(parent, std::move(name), 3, in_channels, out_channels, kernel_size, options) {
+  }
+};
+
 struct PoolLayerOptions {
   std::optional<PerAxis> stride = {};  // empty: the kernel
   PerAxis padding = 0;
   bool count_include_pad = true;  // average only
 };
-class Pool2d : public Layer {  // [B, C, H, W] -> [B, C, H', W']
+class Pool : public Layer {
  protected:
-  Pool2d(Module& parent, std::string name, const PerAxis& kernel_size,
-         const PoolLayerOptions& options);
+  Pool(Module& parent, std::string name, int axes, const PerAxis& kernel_size,
+       const PoolLayerOptions& options);
+  void check_axes(const Tensor& x) const;
   PoolOptions options_;
 };
-class MaxPool2d : public Pool2d {
+class MaxPool : public Pool {
+ protected:
+  using Pool::Pool;
+  Tensor forward(const Tensor& x) const override;
+};
+class AvgPool : public Pool {
+ protected:
+  using Pool::Pool;
+  Tensor forward(const Tensor& x) const override;
+};
+class MaxPool2d : public MaxPool {  // [B, C, H, W] -> [B, C, H', W']
  public:
   MaxPool2d(Module& parent, std::string name, const PerAxis& kernel_size,
             const PoolLayerOptions& options = {})
-      : Pool2d(parent, std::move(name), kernel_size, options) {}
-
- protected:
-  Tensor forward(const Tensor& x) const override;
+      : MaxPool(parent, std::move(name), 2, kernel_size, options) {}
 };
-class AvgPool2d : public Pool2d {
+class MaxPool3d : public MaxPool {  // [B, C, D, H, W] -> [B, C, D', H', W']
+ public:
+  MaxPool3d(Module& parent, std::string name, const PerAxis& kernel_size,
+            const PoolLayerOptions& options = {})
+      : MaxPool(parent, std::move(name), 3, kernel_size, options) {}
+};
+class AvgPool2d : public AvgPool {  // [B, C, H, W] -> [B, C, H', W']
  public:
   AvgPool2d(Module& parent, std::string name, const PerAxis& kernel_size,
             const PoolLayerOptions& options = {})
-      : Pool2d(parent, std::move(name), kernel_size, options) {}
-
- protected:
-  Tensor forward(const Tensor& x) const override;
+      : AvgPool(parent, std::move(name), 2, kernel_size, options) {}
+};
+class AvgPool3d : public AvgPool {  // [B, C, D, H, W] -> [B, C, D', H', W']
+ public:
+  AvgPool3d(Module& parent, std::string name, const PerAxis& kernel_size,
+            const PoolLayerOptions& options = {})
+      : AvgPool(parent, std::move(name), 3, kernel_size, options) {}
 };
 class GlobalAvgPool2d : public Layer {  // [B, C, H, W] -> [B, C, 1, 1]
  public:

@@ -236,32 +236,71 @@ Value finished(Value y, const Value& bias, int spatial) {
   return spatial == 1 ? squeeze(y, first_spatial) : y;
 }
 
-// Convolves x[N, C, D, H, W] with weight[O, C / groups, KD, KH, KW] to [N, O, OD, OH, OW], as N *
-// OD images whose channels are those of the KD slices that each reads.
+// A convolution over three axes is one over N * OD images, whose channels are those of the KD
+// slices that each reads.
+struct Volumes {
+  Volumes(const Value& weight, const Attrs& attrs)
+      : weight(weight),
+        kernel(
+            reshape(weight, {weight.dim(0), weight.dim(1) * depths, weight.dim(3), weight.dim(4)})),
+        attrs{{"stride", last_two(attrs.dims("stride"))},
+              {"padding", last_two(attrs.dims("padding"))},
+              {"dilation", last_two(attrs.dims("dilation"))},
+              {"groups", attrs.integer("groups")}},
+        stride(attrs.dims("stride")[0]),
+        padding(attrs.dims("padding")[0]),
+        dilation(attrs.dims("dilation")[0]) {}
+  static Dims last_two(const Dims& dims) { return {dims[1], dims[2]}; }
+
+  // Of padded slices [N, D, C, H, W], those that the kernel's slice `k` reads: [N, out, C, H, W].
+  Value read(const Value& slices, int64_t k, int64_t out) const {
+    return slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride);
+  }
+
+  const Value weight;
+  const int64_t depths = weight.dim(2);
+  const Value kernel;  // of the images
+  const Attrs attrs;   // of their convolution
+  const int64_t stride, padding, dilation;
+};
+
+// x[N, C, D, H, W] weight[O, C / groups, KD, KH, KW] -> [N, O, OD, OH, OW]
 Value volume_conv(const Value& x, const Value& weight, const Attrs& attrs) {
-  const auto last_two = [&](const char* what) {
-    return Dims{attrs.dims(what)[1], attrs.dims(what)[2]};
-  };
-  const int64_t groups = attrs.integer("groups"), channels = x.dim(1), depths = weight.dim(2);
-  check_channels(channels, weight.shape(), groups);
-  const int64_t out = out_extent(x.dim(2), depths, attrs, 0), padding = attrs.dims("padding")[0];
-  const int64_t stride = attrs.dims("stride")[0], dilation = attrs.dims("dilation")[0];
+  check_channels(x.dim(1), weight.shape(), attrs.integer("groups"));
+  const Volumes of(weight, attrs);
+  const int64_t out = out_extent(x.dim(2), of.depths, attrs, 0);
   const Value slices =
-      permute(pad(x, {0, 0, padding, 0, 0}, {0, 0, padding, 0, 0}), {0, 2, 1, 3, 4});
+      permute(pad(x, {0, 0, of.padding, 0, 0}, {0, 0, of.padding, 0, 0}), {0, 2, 1, 3, 4});
   std::vector<Value> read;
-  read.reserve(static_cast<size_t>(depths));
-  for (int64_t k = 0; k < depths; ++k)
-    read.push_back(slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride));
+  read.reserve(static_cast<size_t>(of.depths));
+  for (int64_t k = 0; k < of.depths; ++k) read.push_back(of.read(slices, k, out));
   const Value images =
-      reshape(stack(read, 3), {x.dim(0) * out, channels * depths, x.dim(3), x.dim(4)});
-  const Value kernel =
-      reshape(weight, {weight.dim(0), weight.dim(1) * depths, weight.dim(3), weight.dim(4)});
-  const Value y = make_node(conv_def, {images, kernel},
-                            {{"stride", last_two("stride")},
-                             {"padding", last_two("padding")},
-                             {"dilation", last_two("dilation")},
-                             {"groups", groups}});
+      reshape(stack(read, 3), {x.dim(0) * out, x.dim(1) * of.depths, x.dim(3), x.dim(4)});
+  const Value y = convolve(images, of.kernel, of.attrs);
   return permute(reshape(y, {x.dim(0), out, y.dim(1), y.dim(2), y.dim(3)}), {0, 2, 1, 3, 4});
+}
+
+// Its transpose: dy[N, O, OD, OH, OW] -> x[N, C, D, H, W], each step of it the other way round.
+Value volume_input_gradient(const Value& dy, const Value& weight, const Shape& x,
+                            const Attrs& attrs) {
+  check_channels(x[1], weight.shape(), attrs.integer("groups"));
+  const Volumes of(weight, attrs);
+  const int64_t out = dy.dim(2);
+  const Value upstream =
+      reshape(permute(dy, {0, 2, 1, 3, 4}), {dy.dim(0) * out, dy.dim(1), dy.dim(3), dy.dim(4)});
+  const Value images =
+      input_gradient(upstream, of.kernel, {x[0] * out, x[1] * of.depths, x[3], x[4]}, of.attrs);
+  const Value parts = reshape(images, {x[0], out, x[1], of.depths, x[3], x[4]});
+  // Only its shape matters.
+  const Value slices = input({dy.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
+  Value sum;
+  for (int64_t k = 0; k < of.depths; ++k) {
+    const Value read = of.read(slices, k, out);
+    Value part = squeeze(slice(parts, 3, k, k + 1), 3);
+    if (read->is("slice")) part = read->op->gradient(read, part)[0];
+    sum = sum.defined() ? sum + part : part;
+  }
+  return permute(slice(sum, 1, of.padding, of.padding + x[2]), {0, 2, 1, 3, 4});
 }
 }  // namespace
 
@@ -292,10 +331,10 @@ Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOp
   CallSite here(x.where);
   Value input = to_value(x, {}), kernel = to_value(weight, {});
   const int spatial = input.rank() - first_spatial;
-  WEFT_CHECK((spatial == 1 || spatial == 2) && kernel.rank() == input.rank() &&
+  WEFT_CHECK(spatial >= 1 && spatial <= 3 && kernel.rank() == input.rank() &&
                  kernel.dim(0) == input.dim(channel_axis),
              "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with "
-             "one or two spatial axes. Got {} and {}.",
+             "one to three spatial axes. Got {} and {}.",
              to_string(input.shape()), to_string(kernel.shape()));
   const Dims stride = per_axis(options.stride, spatial, 1, 1, "stride");
   const Dims padding = per_axis(options.padding, spatial, 0, 0, "padding");
@@ -306,7 +345,7 @@ Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOp
     kernel = unsqueeze(kernel, first_spatial);
   }
   Shape shape{input.dim(0), kernel.dim(channel_axis) * options.groups};
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < stride.size(); ++i) {
     const int axis = first_spatial + i;
     const int64_t extent = (input.dim(axis) - 1) * stride[i] - 2 * padding[i] +
                            dilation[i] * (kernel.dim(axis) - 1) + further[i] + 1;
@@ -317,13 +356,13 @@ Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOp
                spatial == 1 ? first_spatial : axis, extent);
     shape.push_back(extent);
   }
-  Value y = make_node(conv_input_gradient_def, {input, kernel},
-                      {{"input_shape", shape},
-                       {"stride", stride},
-                       {"padding", padding},
-                       {"dilation", dilation},
-                       {"groups", options.groups}});
-  return finished(y, bias, spatial);
+  const Attrs attrs{
+      {"stride", stride}, {"padding", padding}, {"dilation", dilation}, {"groups", options.groups}};
+  if (spatial == 3) {
+    check_dtypes(std::array{input, kernel});
+    return finished(volume_input_gradient(input, kernel, shape, attrs), bias, spatial);
+  }
+  return finished(input_gradient(input, kernel, shape, attrs), bias, spatial);
 }
 Value conv1d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   CallSite here(x.where);

@@ -366,7 +366,7 @@ inline Value einsum(std::string_view equation, std::initializer_list<Value> oper
   return einsum(equation, std::span(operands.begin(), operands.size()), where);
 }
 
-// ---- pooling (pool.cpp), x[N, C, H, W]
+// ---- pooling (pool.cpp), x[N, C, H, W] or x[N, C, D, H, W]
 struct PoolOptions {
   Dims kernel, stride = {}, padding = {};  // empty stride: the kernel
   bool count_include_pad = true;
@@ -375,9 +375,11 @@ Value max_pool(Arg x, const PoolOptions& options);
 Value avg_pool(Arg x, const PoolOptions& options);
 inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
 inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
-Value global_avg_pool(Arg x);  // [N, C, 1, 1]
-// Averages size[i] cells along each spatial axis. Cells overlap where size[i] does not divide the
-// extent, and there may be more cells than pixels.
+inline Value max_pool3d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
+inline Value avg_pool3d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
+Value global_avg_pool(Arg x);  // [N, C, H, W] -> [N, C, 1, 1]
+// Of images: means of size[i] cells along each spatial axis, which overlap where they do not divide
+// it; there may be more cells than pixels.
 Value adaptive_avg_pool(Arg x, const Dims& size);
 
 // ---- resizing (interpolate.cpp)

@@ -1,4 +1,5 @@
 // Pooling over windows of images.
+#include <algorithm>
 #include <limits>
 
 #include "weft/base/rounding.h"
@@ -185,20 +186,22 @@ Value average_gradient(const Value& dy, const Shape& input, const Attrs& like) {
                     {"input_shape", input}});
 }
 
-Dims pair_of(const Dims& given, const Dims& otherwise, int64_t least, std::string_view what) {
-  Dims full = given.empty() ? otherwise : given.size() == 1 ? Dims::filled(2, given[0]) : given;
-  WEFT_CHECK(full.size() == 2 && full[0] >= least && full[1] >= least,
-             "[pool] {} needs two numbers of at least {}. Got {}.", what, least, to_string(given));
+Dims per_axis(const Dims& given, const Dims& otherwise, int axes, int64_t least,
+              std::string_view what) {
+  Dims full = given.empty() ? otherwise : given.size() == 1 ? Dims::filled(axes, given[0]) : given;
+  WEFT_CHECK(full.size() == axes && std::ranges::all_of(full, [&](auto n) { return n >= least; }),
+             "[pool] {} needs {} numbers of at least {}. Got {}.", what,
+             axes == 2 ? "two" : "three", least, to_string(given));
   return full;
 }
 
 struct Windows {
   Dims kernel, stride, padding;
-  explicit Windows(const PoolOptions& options)
-      : kernel(pair_of(options.kernel, {}, 1, "kernel")),
-        stride(pair_of(options.stride, kernel, 1, "stride")),
-        padding(pair_of(options.padding, {0, 0}, 0, "padding")) {
-    for (int i = 0; i < 2; ++i)  // else a window could consist of padding alone
+  Windows(const PoolOptions& options, int axes)
+      : kernel(per_axis(options.kernel, {}, axes, 1, "kernel")),
+        stride(per_axis(options.stride, kernel, axes, 1, "stride")),
+        padding(per_axis(options.padding, Dims::filled(axes, 0), axes, 0, "padding")) {
+    for (int i = 0; i < axes; ++i)  // else a window could lie in the padding alone
       WEFT_CHECK(2 * padding[i] <= kernel[i],
                  "[pool] padding must be at most half the kernel. Got {} of {}.",
                  to_string(padding), to_string(kernel));
@@ -210,23 +213,52 @@ Value float_input(const Arg& x, std::string_view op) {
              "[{}] needs a floating point tensor. Got {}.", op, to_string(x.value.type()));
   return x.value;
 }
+
+// x[N, C, D, H, W] in two steps of `pool`, over slices and then over what their windows gave along
+// D: the greatest element and the mean of a box are those of its slices, and the first maximum is
+// in the first slice that has one.
+template <class Pool>
+Value pool_volumes(const Value& x, const Windows& windows, Pool pool) {
+  const auto last = [](const Dims& of) { return Dims{of[1], of[2]}; };
+  const Value slices = reshape(x, {x.dim(0), x.dim(1) * x.dim(2), x.dim(3), x.dim(4)});
+  const Value flat = pool(slices, Attrs{{"kernel", last(windows.kernel)},
+                                        {"stride", last(windows.stride)},
+                                        {"padding", last(windows.padding)}});
+  const Value columns = reshape(flat, {x.dim(0), x.dim(1), x.dim(2), flat.dim(2) * flat.dim(3)});
+  const Value y = pool(columns, Attrs{{"kernel", Dims{windows.kernel[0], 1}},
+                                      {"stride", Dims{windows.stride[0], 1}},
+                                      {"padding", Dims{windows.padding[0], 0}}});
+  return reshape(y, {x.dim(0), x.dim(1), y.dim(2), flat.dim(2), flat.dim(3)});
+}
+
+template <class Pool>
+Value pool_windows(const Value& x, const PoolOptions& options, Pool pool) {
+  WEFT_CHECK(x.rank() == 4 || x.rank() == 5,
+             "[pool] needs x[N, C, H, W] or x[N, C, D, H, W]. Got {}.", to_string(x.shape()));
+  const Windows windows(options, x.rank() - 2);
+  if (x.rank() == 5) return pool_volumes(x, windows, pool);
+  return pool(
+      x,
+      Attrs{{"kernel", windows.kernel}, {"stride", windows.stride}, {"padding", windows.padding}});
+}
 }  // namespace
 
 Value max_pool(Arg x, const PoolOptions& options) {
   CallSite here(x.where);
-  Windows windows(options);
-  return make_node(
-      max_pool_def, {float_input(x, "max_pool")},
-      {{"kernel", windows.kernel}, {"stride", windows.stride}, {"padding", windows.padding}});
+  return pool_windows(float_input(x, "max_pool"), options,
+                      [](const Value& images, const Attrs& attrs) {
+                        return make_node(max_pool_def, {images}, attrs);
+                      });
 }
 Value avg_pool(Arg x, const PoolOptions& options) {
   CallSite here(x.where);
-  Windows windows(options);
-  return make_node(avg_pool_def, {float_input(x, "avg_pool")},
-                   {{"kernel", windows.kernel},
-                    {"stride", windows.stride},
-                    {"padding", windows.padding},
-                    {"count_include_pad", int64_t{options.count_include_pad}}});
+  const Value input = float_input(x, "avg_pool");
+  auto pool = [&](const Value& images, const Attrs& attrs) {
+    return make_node(avg_pool_def, {images},
+                     attrs.with({"count_include_pad", int64_t{options.count_include_pad}}));
+  };
+  if (input.rank() != 5) return pool_windows(input, options, pool);
+  return narrow_to(pool_windows(widen(input), options, pool), input.dtype());
 }
 Value global_avg_pool(Arg x) {
   CallSite here(x.where);

@@ -188,7 +188,7 @@ class Cut {
     for (const Node* sum : region_.sums)
       if (!sound(*sum, true)) return false;
     const int64_t pieces = region_.rows / least;
-    const int64_t parts = std::min<int64_t>(pieces, options_.chunks);
+    const int64_t parts = std::min<int64_t>(pieces, options_.step.chunks);
     for (int64_t i = 0; i <= parts; ++i)
       starts_.push_back(i == parts ? region_.rows : pieces * i / parts * least);
     return parts > 1;
@@ -317,7 +317,7 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 
 // Fault "chunk-repeats-rows": every tile reads the first rows.
 Graph chunk(const Graph& graph, const PassOptions& options) {
-  if (options.chunks < 2) return graph;
+  if (options.step.chunks < 2) return graph;
   const Uses uses(graph);
   Grower grower(uses);
   for (const Value& product :

@@ -28,7 +28,8 @@ size_t bytes_with_room(Type type) {
 
 // Fault "copies-lag": the update writes the old value of the weight to the copy.
 Graph keep_copies(const Graph& graph, const PassOptions& options) {
-  if (size_of(options.narrow) != 2 || options.memory > 0 || options.may_drop()) return graph;
+  const DType narrow = product_type(options.step.precision);
+  if (size_of(narrow) != 2 || options.step.memory > 0 || options.may_drop()) return graph;
   std::unordered_map<const VariableState*, Value> leaves;  // of copies
   auto leaf = [&](const std::shared_ptr<VariableState>& copy) {
     Value& known = leaves[copy.get()];
@@ -40,11 +41,11 @@ Graph keep_copies(const Graph& graph, const PassOptions& options) {
     for (const auto& [variable, value] : graph.assignments)
       updated.insert(variable->variable.get());
   Graph result = rewrite(graph, [&](const Value& value) -> Value {
-    const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == options.narrow;
+    const bool narrows = value->op->scalar == ScalarOp::cast && value.dtype() == narrow;
     if (!narrows || !is_weight(value->inputs[0])) return {};
     const std::shared_ptr<VariableState>& weight = value->inputs[0]->variable;
     if (!updated.contains(weight.get()))
-      return leaf(copy_in(weight, options.narrow, bytes_with_room(value.type())));
+      return leaf(copy_in(weight, narrow, bytes_with_room(value.type())));
     cast_here.insert(weight.get());
     return {};
   });
@@ -53,10 +54,10 @@ Graph keep_copies(const Graph& graph, const PassOptions& options) {
     const auto [variable, value] = result.assignments[i];
     if (cast_here.contains(variable->variable.get())) continue;
     for (const std::shared_ptr<VariableState>& copy : copies_of(*variable->variable)) {
-      if (copy->type.dtype != options.narrow) continue;
+      if (copy->type.dtype != narrow) continue;
       const OriginOverride origin(value->origin);
       const Value& written = options.fault == "copies-lag" ? variable : value;
-      result.assignments.push_back({leaf(copy), cast(written, options.narrow)});
+      result.assignments.push_back({leaf(copy), cast(written, narrow)});
     }
   }
   return result;

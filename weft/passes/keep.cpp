@@ -23,7 +23,7 @@ bool reduces_rows(const Node& node) {
 class Keeper {
  public:
   explicit Keeper(const PassOptions& options)
-      : type_(options.keep), wrong_(options.fault == "keep-negates") {}
+      : type_(options.step.keep), wrong_(options.fault == "keep-negates") {}
 
   Graph run(const Graph& graph) {
     for (const Value& value : graph.nodes()) {
@@ -100,7 +100,7 @@ class Keeper {
 
 // Fault "keep-negates": compressed activations have the wrong sign.
 Graph keep(const Graph& graph, const PassOptions& options) {
-  return options.keep == DType::f32 ? graph : Keeper(options).run(graph);
+  return options.step.keep == DType::f32 ? graph : Keeper(options).run(graph);
 }
 
 }  // namespace weft

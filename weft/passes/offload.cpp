@@ -36,7 +36,7 @@ class Offloading {
   // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
     return slot.space == Space::state && (slot.value->variable->storage->file() ||
-                                          options_.offload.covers(slot.category, slot.bytes));
+                                          options_.step.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.steps.size()); }
 

@@ -16,7 +16,6 @@
 //   memory      assigns arena offsets, with reuse and in place
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +23,6 @@
 
 #include "weft/device/device.h"
 #include "weft/ir/graph.h"
-#include "weft/ir/offload.h"
 #include "weft/ir/plan.h"
 #include "weft/ir/step_options.h"
 
@@ -36,27 +34,20 @@ std::span<const std::string_view> optional_passes();
 struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
-  DType narrow = DType::f32;                // of products under mixed precision; f32: as written
-  bool tf32 = false;                        // products written in float32 may run in TF32
-  DType keep = DType::f32;                  // as in CompileOptions
-  size_t memory = 0, held = 0, beside = 0;  // as in CompileOptions
-  Recompute recompute = Recompute::automatic;
-  int chunks = 0;                    // as in CompileOptions
-  bool chunk_anywhere = false;       // for tests: tiles begin at any row, where bits may differ
-  std::optional<double> until = {};  // as in CompileOptions
-  Offload offload = {};
-  bool apart = false;        // no cheap epilogues beside a library result that is stored, too
-  MachineSpec machine = {};  // runs the plan; unknown: the host
-  // Names of passes to skip, out of optional_passes().
-  std::vector<std::string> skip;
-  bool verify = false;  // after every pass; always in debug builds
-  std::string fault;    // for tests of the tests: injects a named bug; each pass lists its faults
+  StepOptions step = {};        // what the user chose; passes do not read its mode and device
+  bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
+  bool apart = false;           // cheap functions of a library's result that is stored, too
+  MachineSpec machine = {};     // what runs the plan; unknown: the host
+  bool verify = false;          // after every pass; always in debug builds
+  std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
   bool may_run_again() const;  // whether kernels may be rematerialized
   bool may_drop() const;       // whether values may be rematerialized or fetched from files
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
+// What it does for mixed precision, on any type; tests take float64, which rounds nothing.
+Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
@@ -66,6 +57,10 @@ Graph chunk(const Graph& graph, const PassOptions& options);
 Graph keep(const Graph& graph, const PassOptions& options);
 Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
+// What a user's code computes between the layers of a module that is named in step.rematerialize
+// is its. Throws Error(usage) for a pattern that no module of the step is like.
+Graph mark_modules(const Graph& graph, const PassOptions& options);
+Plan rematerialize(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
 Plan order(Plan plan, const PassOptions& options);
 // Joins kernels of one form, as long as at most `room` bytes are live.

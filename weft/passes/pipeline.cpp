@@ -57,10 +57,11 @@ Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork
   const Graph kept = run.always("keep", keep, step);
   Plan plan = run.always("schedule", schedule, kept);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
+  plan = run.always("rematerialize", rematerialize, std::move(plan));
   return run.always("offload", offload_state, std::move(plan));
 }
 Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongWork& planning) {
-  options.chunks = count;
+  options.step.chunks = count;
   return count < 2 ? step : Runner(options, planning).unless_skipped("chunk", chunk, step);
 }
 
@@ -84,16 +85,16 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
     plans.front() = run.unless_skipped("order", order, std::move(plan));
     return plans;
   };
-  const Graph graph = in_parts(options.chunks, step, options, planning);
-  const bool cut = options.chunks > 1 && is_cut(graph);
+  const Graph graph = in_parts(options.step.chunks, step, options, planning);
+  const bool cut = options.step.chunks > 1 && is_cut(graph);
   std::vector<Plan> plans = plans_of(graph, cut);
   Plan placed = run.always("memory", place, plans.front());
-  if (options.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
+  if (options.step.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
   if (stores_beside(plans.front())) {
     options.apart = true;
     plans = plans_of(graph, cut);
   }
-  if (options.memory > 0 && options.chunks == 0) {
+  if (options.step.memory > 0 && options.step.chunks == 0) {
     const Graph parts = in_parts(most_parts, step, options, planning);
     if (is_cut(parts)) plans = plans_of(parts, true);
   }
@@ -102,23 +103,24 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
 }  // namespace
 
 bool PassOptions::skips(std::string_view pass) const {
-  return std::find(skip.begin(), skip.end(), pass) != skip.end();
+  return std::ranges::find(step.skip, pass) != step.skip.end();
 }
 
 std::span<const std::string_view> optional_passes() { return optional; }
 
 Plan make_plan(const Graph& graph, PassOptions options) {
-  for (const std::string& name : options.skip)
+  for (const std::string& name : options.step.skip)
     WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
                "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
-  if (options.skips("precision")) options.narrow = DType::f32, options.tf32 = false;
-  if (options.skips("keep")) options.keep = DType::f32;
-  if (options.skips("offload")) options.offload = {};
-  if (options.skips("recompute")) options.recompute = Recompute::none;
+  if (options.skips("precision")) options.step.precision = Precision::as_written;
+  if (options.skips("keep")) options.step.keep = DType::f32;
+  if (options.skips("offload")) options.step.offload = {};
+  if (options.skips("recompute")) options.step.recompute = Recompute::none;
   if (options.may_drop()) options.machine = options.library->meters().spec();
   logging::LongWork planning("planning a step");
   Runner run(options, planning);
-  Graph step = run.always("precision", precision, graph);
+  Graph step = run.always("modules", mark_modules, graph);
+  step = run.always("precision", precision, step);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
   step = run.unless_skipped("copies", keep_copies, std::move(step));

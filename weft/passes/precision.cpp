@@ -22,9 +22,9 @@ bool moves(const Value& value) {
 
 class Narrower {
  public:
-  Narrower(const Graph& graph, const PassOptions& options)
+  Narrower(const Graph& graph, DType narrow, const PassOptions& options)
       : nodes_(graph.nodes()),
-        narrow_(options.narrow),
+        narrow_(narrow),
         kernels_(options.library->kernels()),
         wrong_(options.fault == "precision-negates") {
     for (const Value& value : nodes_)
@@ -174,12 +174,16 @@ Graph with_tf32(const Graph& graph) {
 }
 }  // namespace
 
-// Fault "precision-negates": rounded values are read with the wrong sign.
-Graph precision(const Graph& graph, const PassOptions& options) {
-  if (options.tf32) return with_tf32(graph);
-  if (options.narrow == DType::f32) return graph;
+// Fault "precision-negates": what was rounded is read with the wrong sign.
+Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options) {
   Graph exposed = expose_products(graph);
-  return Narrower(exposed, options).run(exposed);
+  return Narrower(exposed, narrow, options).run(exposed);
+}
+
+Graph precision(const Graph& graph, const PassOptions& options) {
+  if (options.step.precision == Precision::tf32) return with_tf32(graph);
+  if (options.step.precision == Precision::as_written) return graph;
+  return narrow_products(graph, product_type(options.step.precision), options);
 }
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
+#include <span>
 
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
@@ -44,7 +44,7 @@ void Recomputation::go_down() {
       least = now;
       fruitless = 0;
     }
-    if (options_.until && processor_seconds() > *options_.until) return;
+    if (options_.step.until && processor_seconds() > *options_.step.until) return;
     const std::optional<Choice> choice = cheapest();
     if (!choice) return;
     apply(*choice);
@@ -110,7 +110,7 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   // backward pass are offloaded with the activations.
   const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
   const Category kind = own_gradient ? Category::activation : at.category;
-  if (!options_.offload.covers(kind, at.bytes)) return std::nullopt;
+  if (!options_.step.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
   const Step& maker = step(writers.front());
   if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it is in a file already
@@ -127,7 +127,8 @@ bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   if (depth == 0 || writers.size() != 1 || writers.front() >= live_->peak_at) return false;
   const Step& maker = step(writers.front());
   if (maker.kind != Step::Kind::transfer && !options_.may_run_again()) return false;
-  if (options_.recompute == Recompute::selective && maker.kind == Step::Kind::library) return false;
+  if (options_.step.recompute == Recompute::selective && maker.kind == Step::Kind::library)
+    return false;
   for (const Access& result : maker.results)
     if (plan_.slots[index(result.at.slot)].space != Space::arena) return false;
   for (const Access& operand : maker.operands)
@@ -178,7 +179,8 @@ void Recomputation::apply(const Choice& choice) {
       stored = add(make_transfer(plan_, from, to));
       again = make_transfer(plan_, to, from);
     } else {
-      again = only(step(rerun.maker), rerun.slot);
+      again = run_again_for(step(rerun.maker), std::span(&rerun.slot, 1), plan_.slots,
+                            *options_.library);
     }
     redirect(again);
     for (Access& result : again.results) {
@@ -231,36 +233,6 @@ int Recomputation::copy_slot(int slot) {
 int Recomputation::add(Step step) {
   plan_.steps.push_back(std::move(step));
   return static_cast<int>(plan_.steps.size()) - 1;
-}
-
-// Returns the kernel that computes only what the slot holds. Kernels with reductions run whole,
-// because the order of a sum, and so its bits, depends on what else the kernel computes; so do
-// library kernels.
-Step Recomputation::only(Step step, int slot) const {
-  step.again = true;
-  if (step.kind == Step::Kind::library ||
-      std::ranges::all_of(step.results, [&](auto& r) { return r.at.slot == slot; }))
-    return step;
-  std::unordered_set<const Node*> needed, read;
-  for (const Access& result : step.results)
-    if (result.at.slot == slot) needed.insert(result.value.node());
-  bool reduces = false;
-  for (auto value = step.body.rbegin(); value != step.body.rend(); ++value) {
-    if (!needed.contains(value->node())) continue;
-    reduces = reduces || (*value)->op->kind == OpKind::reduce;
-    for (const Value& input : (*value)->inputs) needed.insert(input.node());
-  }
-  if (reduces) return step;
-  std::erase_if(step.results, [&](auto& result) { return result.at.slot != slot; });
-  std::erase_if(step.body, [&](const Value& value) { return !needed.contains(value.node()); });
-  for (const Value& value : step.body)
-    for (const Value& input : value->inputs) read.insert(input.node());
-  std::erase_if(step.operands,
-                [&](const Access& operand) { return !read.contains(operand.value.node()); });
-  step.in_place.clear();
-  count_work(step, plan_.slots);
-  step.workspace = options_.library->compiler().workspace(step);
-  return step;
 }
 
 }  // namespace weft

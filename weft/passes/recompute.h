@@ -56,7 +56,6 @@ class Recomputation {
   bool unchanged(int slot, int since, int until) const;
   void apply(const Choice& choice);
   void drop_unread();
-  Step only(Step step, int slot) const;
   int copy_slot(int slot);
   int add(Step step);
   const Step& step(int at) const;

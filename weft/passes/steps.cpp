@@ -1,6 +1,7 @@
 #include "weft/passes/steps.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "weft/device/catalogue.h"
 #include "weft/ir/op_def.h"
@@ -28,6 +29,35 @@ double cost(const Step& step, const MachineSpec& machine) {
   const MachineSpec& peaks = machine.known() ? machine : processor_spec();
   const double flops_per_byte = flops_per_s_of(step, peaks) / peaks.bytes_per_s;
   return std::max(step.flops / flops_per_byte, step.bytes);
+}
+
+Step run_again_for(Step step, std::span<const int> slots, std::span<const Slot> all,
+                   const KernelLibrary& library) {
+  step.again = true;
+  auto is_needed = [&](const Access& result) {
+    return std::ranges::find(slots, result.at.slot) != slots.end();
+  };
+  if (step.kind == Step::Kind::library || std::ranges::all_of(step.results, is_needed)) return step;
+  std::unordered_set<const Node*> needed, read;
+  for (const Access& result : step.results)
+    if (is_needed(result)) needed.insert(result.value.node());
+  bool reduces = false;
+  for (auto value = step.body.rbegin(); value != step.body.rend(); ++value) {
+    if (!needed.contains(value->node())) continue;
+    reduces = reduces || (*value)->op->kind == OpKind::reduce;
+    for (const Value& input : (*value)->inputs) needed.insert(input.node());
+  }
+  if (reduces) return step;
+  std::erase_if(step.results, [&](const Access& result) { return !is_needed(result); });
+  std::erase_if(step.body, [&](const Value& value) { return !needed.contains(value.node()); });
+  for (const Value& value : step.body)
+    for (const Value& input : value->inputs) read.insert(input.node());
+  std::erase_if(step.operands,
+                [&](const Access& operand) { return !read.contains(operand.value.node()); });
+  step.in_place.clear();
+  count_work(step, all);
+  step.workspace = library.compiler().workspace(step);
+  return step;
 }
 
 void insert(Plan& plan, std::vector<std::pair<int, Step>> made) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/device/device.h"
 #include "weft/device/spec.h"
 #include "weft/ir/plan.h"
 
@@ -16,7 +17,13 @@ void count_work(Step& step, std::span<const Slot> slots);
 // Returns the cost of a launch: the bytes that the machine could move in its time.
 double cost(const Step& step, const MachineSpec& machine);
 
-// Inserts steps, in the given order, each before the step at its index.
+// The step run once more for what lies in these slots: only what they need of a fused kernel, but
+// all of one that reduces, as the order of a sum depends on what else its kernel does, and the bits
+// on the order; all of a library's kernel. Operands and results are as they were.
+Step run_again_for(Step step, std::span<const int> slots, std::span<const Slot> all,
+                   const KernelLibrary& library);
+
+// Inserts steps, each before the step that it names, in their order.
 void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);
 
 // Returns whether the kernel reads the operand at indices of its own choice (gather, pad, concat)

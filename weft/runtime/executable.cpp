@@ -106,6 +106,13 @@ void Executable::bind() {
   warm_ = false;
 }
 
+void Executable::release() {
+  results_.clear();
+  bound_.clear();
+  if (workspace_->last == this) workspace_->last = nullptr;
+  workspace_->buffer = nullptr;
+}
+
 void Executable::set_poisoning(bool on) {
   poison_ = on ? std::make_unique<Poison>(plan_) : nullptr;
 }
@@ -259,6 +266,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   // An input may be a result of the last run, which is copied out before it is overwritten.
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->last = this;
+  workspace_->reserve(plan_.arena_bytes, *memory_);  // where it was released
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type& type = plan_.inputs[i].value.type();
     WEFT_CHECK(inputs[i].type() == type, "[run] input {} must be {}. Got {}.", i, to_string(type),
@@ -314,6 +322,6 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
     if (value->storage != nullptr) fetch(*value.node());
   if (library.name().starts_with("null")) workspace = nullptr;
   return make_executable([&] { return make_plan(graph, options); }, library, workspace,
-                         options.offload.folder, options.beside);
+                         options.step.offload.folder, options.step.beside);
 }
 }  // namespace weft

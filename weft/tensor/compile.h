@@ -5,7 +5,6 @@
 #include <concepts>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -13,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/ir/offload.h"
+#include "weft/ir/plan_summary.h"
 #include "weft/ir/step_options.h"
 #include "weft/tensor/tensor.h"
 
@@ -22,7 +21,6 @@ namespace weft {
 class Executable;  // weft/runtime/executable.h
 struct Plan;
 
-enum class Mode { train, eval };  // eval: no dropout, batch norm uses running statistics
 Mode current_mode();
 class ModeScope {  // sets the mode outside of compile
  public:
@@ -33,41 +31,23 @@ class ModeScope {  // sets the mode outside of compile
   Mode saved_;
 };
 
-struct CompileOptions {
-  Mode mode = Mode::train;
-  std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
-  Precision precision = Precision::as_written;
-  // Activation compression: type in which the backward pass reads activations of a float32 forward
-  // pass, f32 or bf16. Losses stay the same; gradients are those of rounded activations.
-  DType keep = DType::f32;
-  // Limit of the bytes of state, constants and arena together; 0: none. A step that exceeds it is
-  // planned with rematerialization; throws Error(does_not_fit) where that is not enough.
-  size_t memory = 0;
-  size_t held = 0;  // bytes of the limit that are in use otherwise: the state of another step
-  // Host bytes that the program holds for its data while the step runs. A step that does not fit
-  // beside them is refused before it allocates memory.
-  size_t beside = 0;
-  Recompute recompute = Recompute::automatic;  // full: also without a limit
-  // Row tiling: the number of tiles of the widest rows (logits), which then never exist whole. Bits
-  // do not change. 0: tiles only if the limit requires it.
-  int chunks = 0;
-  std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
-  Offload offload = {};
-  std::vector<std::string> skip = {};  // optional passes to leave out, by name
-};
-
-// A CompiledStep is the untyped step behind compile().
+// The step behind compile(): values in, values out.
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
-  CompiledStep(Function function, CompileOptions options);
+  CompiledStep(Function function, StepOptions options);
   ~CompiledStep();
   CompiledStep(CompiledStep&&) noexcept;
   CompiledStep& operator=(CompiledStep&&) noexcept;
 
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
-  // Returns the results, whose handles stay valid; see Executable::run.
+  // What a run for inputs of these types takes, and how long: planned, without running it or taking
+  // its memory. `on`: a device that StepOptions::device may name, or a GPU of the catalogue
+  // ("h100"); "": that of the step, whose plan is the one that runs where it is there already.
+  // Throws Error(does_not_fit) as a run would.
+  PlanSummary plan(std::span<const Type> types, const std::string& on = "");
+  // Results stay valid as handles; see Executable::run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
 
  private:
@@ -78,8 +58,13 @@ class CompiledStep {
 // A step accepts tensors and what converts to one (variables).
 template <class T>
 concept ReadsAsTensor = std::convertible_to<const T&, Tensor>;
+// What says for which inputs a step is planned.
+template <class T>
+concept TypedInput = ReadsAsTensor<T> || std::same_as<T, Type>;
 
 namespace detail {
+inline const Type& type_of(const Type& type) { return type; }
+inline Type type_of(const Tensor& tensor) { return tensor.type(); }
 template <class T, size_t... I>
 consteval bool holds_tensors(std::index_sequence<I...>) {
   return (std::same_as<std::tuple_element_t<I, T>, Tensor> && ...);
@@ -153,6 +138,17 @@ class Compiled {
     }
   }
   Executable& prepare(std::span<const Type> types) { return step_.prepare(types); }
+  // What a run for such inputs (tensors, or their types) takes, and how long, without running it;
+  // the second for another device than its own, here or not: plan_on("h100", images, labels).
+  template <TypedInput... Inputs>
+  PlanSummary plan(const Inputs&... inputs) {
+    return plan_on("", inputs...);
+  }
+  template <TypedInput... Inputs>
+  PlanSummary plan_on(const std::string& device, const Inputs&... inputs) {
+    const std::array<Type, sizeof...(Inputs)> types{detail::type_of(inputs)...};
+    return step_.plan(types, device);
+  }
   CompiledStep& step() { return step_; }
 
  private:
@@ -163,7 +159,7 @@ class Compiled {
 // each run. Other captured tensors are constants with the elements of the first call; a warning
 // names each of them.
 template <class F>
-auto compile(F function, CompileOptions options = {}) {
+auto compile(F function, StepOptions options = {}) {
   static constexpr int arity = detail::inputs_of<F>();
   static_assert(arity >= 0,
                 "compile() takes a function that can be called with tensors, 16 of them at most.");

@@ -7,12 +7,15 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/logging.h"
+#include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/residency.h"
+#include "weft/runtime/summary.h"
+#include "weft/tensor/eager.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
@@ -141,13 +144,8 @@ void eval(std::span<const Tensor> values) {
       wanted.push_back(value);
   }
   if (wanted.empty()) return;
-  {
-    Graph graph;
-    graph.outputs = wanted;
-    auto executable = compile_graph(graph, library("cpu"), std::make_shared<Workspace>());
-    std::span<const Value> results = executable->run({});
-    for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i].eval());
-  }
+  const std::vector<Value> results = detail::run_eagerly(wanted);
+  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
   Expressions(wanted).drop(wanted);
 }
 
@@ -155,12 +153,24 @@ void eval(std::span<const Tensor> values) {
 
 struct CompiledStep::State {
   Function function;
-  CompileOptions options;
+  StepOptions options;
   struct Cached {
     std::vector<Type> types;
     std::unique_ptr<Executable> executable;
   };
   std::vector<Cached> cache;
+
+  // Null: not yet.
+  Executable* prepared(std::span<const Type> types) const {
+    for (const Cached& cached : cache)
+      if (std::ranges::equal(cached.types, types)) return cached.executable.get();
+    return nullptr;
+  }
+  Graph capture(std::span<const Type> types) const {
+    WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
+               "[compile] activations are stored in f32 or bf16. Got {}.", name(options.keep));
+    return detail::capture(function, types, options.mode);
+  }
 };
 
 namespace {
@@ -206,43 +216,44 @@ void warn_of_constants(const Graph& graph, uint64_t first) {
         where.file != nullptr ? fmt::format(" of {}:{}", file_name(where.file), where.line) : "");
   }
 }
-
-DType narrow_type(Precision precision) {
-  if (precision == Precision::bf16_mixed) return DType::bf16;
-  return precision == Precision::fp16_mixed ? DType::f16 : DType::f32;
-}
 }  // namespace
 
-CompiledStep::CompiledStep(Function function, CompileOptions options)
+CompiledStep::CompiledStep(Function function, StepOptions options)
     : state_(new State{std::move(function), std::move(options), {}}) {}
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
 CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
 
 Executable& CompiledStep::prepare(std::span<const Type> types) {
-  for (State::Cached& cached : state_->cache)
-    if (std::ranges::equal(cached.types, types)) return *cached.executable;
-  const CompileOptions& options = state_->options;
-  WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
-             "[compile] activations are stored in f32 or bf16. Got {}.", name(options.keep));
+  if (Executable* known = state_->prepared(types)) return *known;
+  const StepOptions& options = state_->options;
   const uint64_t first = scalar(0)->id;
-  Graph graph = detail::capture(state_->function, types, options.mode);
+  const Graph graph = state_->capture(types);
   if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
-  state_->cache.push_back({{types.begin(), types.end()},
-                           compile_graph(graph, device, shared_workspace(device.memory()),
-                                         {.narrow = narrow_type(options.precision),
-                                          .tf32 = options.precision == Precision::tf32,
-                                          .keep = options.keep,
-                                          .memory = options.memory,
-                                          .held = options.held,
-                                          .beside = options.beside,
-                                          .recompute = options.recompute,
-                                          .chunks = options.chunks,
-                                          .until = options.until,
-                                          .offload = options.offload,
-                                          .skip = options.skip})});
+  state_->cache.push_back(
+      {{types.begin(), types.end()},
+       compile_graph(graph, device, shared_workspace(device.memory()), {.step = options})});
   return *state_->cache.back().executable;
+}
+
+PlanSummary CompiledStep::plan(std::span<const Type> types, const std::string& on) {
+  const StepOptions& options = state_->options;
+  const GpuModel* gpu = find_gpu(on);
+  const std::string device = gpu != nullptr ? fmt::format("cuda:{}", gpu->id)
+                             : on.empty()   ? options.device
+                                            : on;
+  const KernelLibrary& planner = library(device.starts_with("null") ? device : "null:" + device);
+  const MachineSpec machine = known_spec(device);
+  PlanSummary summary;
+  if (const Executable* known = state_->prepared(types); known && device == options.device)
+    summary = summarize(known->plan(), planner, machine);
+  else
+    summary = summarize(
+        compile_graph(state_->capture(types), planner, nullptr, {.step = options})->plan(), planner,
+        machine);
+  summary.device = machine.name.empty() ? device : machine.name;
+  return summary;
 }
 
 std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {

@@ -136,13 +136,13 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 
 namespace {
 int64_t seed = 0;
-int64_t outside_stream = 0;  // stream of the next draw outside of steps
+int64_t draws_outside = 0;  // of random numbers outside of steps, so far
 thread_local Mode outside_mode = Mode::train;
 }  // namespace
 
 void manual_seed(int64_t value) {
   seed = value;
-  outside_stream = 0;
+  draws_outside = 0;
 }
 int64_t current_seed() { return seed; }
 
@@ -164,9 +164,9 @@ RandomKey next_random_key() {
     const int64_t stream = trace->new_stream(module != nullptr ? *module : "");
     return {.step = random_step().value(), .seed = seed, .stream = stream};
   }
-  // Outside of steps each call has a stream of its own at step -2, which no step has; parameters
-  // are drawn at step -1.
-  return {.step = scalar(-2, DType::i64), .seed = seed, .stream = outside_stream++};
+  // Outside of steps every call has a step number of its own that no step has, and as an element,
+  // so that a loop draws with one plan; parameters are drawn at -1.
+  return {.step = tensor(std::vector<int64_t>{-2 - draws_outside++}, {}), .seed = seed};
 }
 
 Tensor rand(const Shape& shape, std::source_location where) {

@@ -17,6 +17,8 @@
 
 namespace weft {
 
+class KernelLibrary;
+
 using Tensor = Value;
 
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
@@ -71,7 +73,21 @@ std::ostream& operator<<(std::ostream& out, const Tensor& values);
 // differentiated.
 void eval(std::span<const Tensor> values);
 
-// Makes a tensor that owns a copy of host elements.
+// While it lives, eval() and all that reads values compute on that device, by its name as in
+// StepOptions::device; else on the processor. Results come to the host. Scopes nest; each is of its
+// thread. Throws Error(device) where there is no such device.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const std::string& device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const KernelLibrary* saved_;
+};
+
+// A tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,

@@ -118,14 +118,13 @@ class Search {
   std::optional<double> seconds(const Settings& settings, size_t has) const {
     if (out_of_time()) return std::nullopt;
     const Recipe limited = with(recipe_, settings);
-    const StepsOptions options{.until = until_};
     if (has > 0 && limited.where("train.memory") == limit_origin) {
       const auto typed =
-          plan_that_fits(with(limited, {{"train.memory", "null"}}), machine_, has, options);
+          plan_that_fits(with(limited, {{"train.memory", "null"}}), machine_, has, until_);
       if (typed != nullptr) return typed->report.expected_seconds();
       if (out_of_time()) return std::nullopt;
     }
-    const auto planned = plan_that_fits(limited, machine_, has, options);
+    const auto planned = plan_that_fits(limited, machine_, has, until_);
     return planned == nullptr ? std::nullopt : std::optional(planned->report.expected_seconds());
   }
   // Returns whether a change is consistent with the other keys: bfloat16 parameters contradict

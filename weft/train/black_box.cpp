@@ -80,8 +80,14 @@ class Replay {
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
     // The search reads the results of every launch, so the step runs where they are in host memory.
     const std::string device = recipe_.text("train.device");
-    Steps plain(experiment_, library(device).on_host() ? device : "cpu",
-                {.skip = {"fuse", "join", "copies"}, .products = products});
+    StepOptions options =
+        step_options(experiment_, library(device).on_host() ? device : std::string("cpu"));
+    options.precision = products;
+    options.memory = 0;
+    options.recompute = Recompute::none;
+    options.offload = {};
+    options.skip = {"fuse", "join", "copies"};
+    Steps plain(experiment_, options);
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);
     next(loader, batch);

@@ -12,9 +12,8 @@
 #include "weft/device/registry.h"
 #include "weft/io/json.h"
 #include "weft/ir/graph.h"
-#include "weft/passes/transfers.h"
-#include "weft/runtime/executable.h"
 #include "weft/runtime/footprint.h"
+#include "weft/runtime/summary.h"
 #include "weft/train/report.h"
 
 namespace weft::train {
@@ -125,38 +124,6 @@ std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   return std::move(table.rows);
 }
 
-namespace {
-// `seconds`: the time of a kernel.
-template <class Seconds>
-double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
-  if (!machine.known()) return 0;
-  double now = 0, to_files = 0, from_files = 0;  // when each direction is free
-  std::map<int, double> over;                    // when the transfer of a slot ends
-  for (const Step& step : plan.steps) {
-    if (step.kind == Step::Kind::transfer) {
-      double& way = machine.both_ways && is_fetch(plan, step) ? from_files : to_files;
-      double& there = over[file_slot(plan, step)];
-      way =
-          std::max({now, way, there}) + step.bytes * machine.file_slowdown() / machine.bytes_per_s;
-      there = over[memory_slot(plan, step)] = way;
-    } else if (step.kind == Step::Kind::await) {
-      now = std::max(now, over.at(step.operands[0].at.slot));
-    } else {
-      now += seconds(step);
-    }
-  }
-  return now;
-}
-}  // namespace
-
-double planned_seconds(const Plan& plan, const MachineSpec& machine) {
-  return seconds_of(plan, machine,
-                    [&](const Step& step) { return roofline(step, machine).seconds(); });
-}
-double likely_seconds(const Plan& plan, const MachineSpec& machine) {
-  return seconds_of(plan, machine, [&](const Step& step) { return likely_seconds(step, machine); });
-}
-
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
@@ -188,16 +155,16 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   for (const StepReport& step : report.step_reports) {
     plans.push_back(step.plan);
     double times = static_cast<double>(step.per_update);
-    report.arena_bytes = std::max(report.arena_bytes, step.plan->arena_bytes);
-    if (device.stages_inputs()) report.staging_bytes += staged_bytes(*step.plan);
-    for (const Slot& slot : step.plan->slots)
-      if (slot.space == Space::constant) report.constant_bytes += slot.bytes;
-    report.flops += times * step.plan->flops();
-    report.bytes += times * sum_bytes(*step.plan);
-    report.seconds += times * planned_seconds(*step.plan, machine);
+    const PlanSummary one = summarize(*step.plan, device, machine);
+    report.arena_bytes = std::max(report.arena_bytes, one.arena_bytes);
+    report.staging_bytes += one.staging_bytes;
+    report.constant_bytes += one.constant_bytes;
+    report.flops += times * one.flops;
+    report.bytes += times * one.bytes;
+    report.seconds += times * one.seconds;
+    report.likely_seconds += times * one.likely_seconds;
     if (machine.was_measured())
       report.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
-    if (machine.sustained) report.likely_seconds += times * likely_seconds(*step.plan, machine);
     for (const Step& kernel : step.plan->steps) {
       const Roofline best = roofline(kernel, machine);
       if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();

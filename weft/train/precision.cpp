@@ -15,9 +15,8 @@ constexpr PrecisionKind kinds[] = {
 }  // namespace
 
 DType PrecisionKind::product_type() const {
-  return products == Precision::bf16_mixed   ? DType::bf16
-         : products == Precision::fp16_mixed ? DType::f16
-                                             : parameters;
+  const DType narrow = weft::product_type(products);
+  return narrow == DType::f32 ? parameters : narrow;
 }
 
 std::span<const PrecisionKind> precisions() { return kinds; }

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "weft/base/dtype.h"
-#include "weft/tensor/compile.h"
+#include "weft/ir/step_options.h"
 
 namespace weft::train {
 

@@ -36,14 +36,7 @@ std::string module_prefix(const std::string& module, int depth);  // the first `
 // Returns the cost of modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
-// Returns the time of a plan at the roofline: each kernel takes as long as its operations or its
-// bytes need, whichever is more. Transfers run beside the kernels, one after another, and delay
-// launches that await them. Returns 0 if the machine is unknown.
-double planned_seconds(const Plan& plan, const MachineSpec& machine);
-// Does the same with the likely time of each kernel instead of the roofline.
-double likely_seconds(const Plan& plan, const MachineSpec& machine);
-
-// A compiled step of a run and its plan.
+// A step of a run as it was planned.
 struct StepReport {
   std::string name;  // "train"
   const Plan* plan = nullptr;

@@ -29,9 +29,30 @@ Recompute recompute_of(std::string_view name) {
   constexpr std::string_view names[] = {"auto", "none", "selective", "full"};
   return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
 }
+
+// `elsewhere`: bytes of state that live besides those that the step names.
+StepOptions of_step(StepOptions options, Mode mode, int64_t elsewhere) {
+  options.mode = mode;
+  options.held = static_cast<size_t>(elsewhere);
+  return options;
+}
 }  // namespace
 
-Steps::Steps(const Experiment& experiment, const std::string& device, const StepsOptions& chosen)
+StepOptions step_options(const Experiment& experiment, const std::string& device) {
+  const Recipe& recipe = experiment.recipe;
+  StepOptions options{.device = device,
+                      .precision = experiment.precision.products,
+                      .beside = experiment.data_bytes(),
+                      .recompute = recompute_of(recipe.text("train.recompute")),
+                      .offload = experiment.offload()};
+  if (recipe.text("train.keep") == "bf16") options.keep = DType::bf16;
+  if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
+  if (recipe.has("train.memory"))
+    options.memory = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
+  return options;
+}
+
+Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
     : experiment_(experiment),
       parameters_(experiment.model->parameters()),
       accumulator_(experiment.passes_per_step() > 1
@@ -46,35 +67,13 @@ Steps::Steps(const Experiment& experiment, const std::string& device, const Step
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          options(device, Mode::train,
-                  accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes(), chosen)),
+          of_step(chosen, Mode::train,
+                  accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              options(device, Mode::train, 0, chosen)),
+              of_step(chosen, Mode::train, 0)),
       evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                options(device, Mode::eval,
-                        experiment.kept_optimizer_bytes() + kept_accumulator_bytes(), chosen)) {}
-
-CompileOptions Steps::options(const std::string& device, Mode mode, int64_t elsewhere,
-                              const StepsOptions& chosen) const {
-  const Recipe& recipe = experiment_.recipe;
-  CompileOptions options{.mode = mode,
-                         .device = device,
-                         .precision = chosen.products.value_or(experiment_.precision.products),
-                         .beside = experiment_.data_bytes(),
-                         .until = chosen.until,
-                         .skip = chosen.skip};
-  options.recompute = recompute_of(recipe.text("train.recompute"));
-  if (recipe.text("train.keep") == "bf16") options.keep = DType::bf16;
-  if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
-  if (chosen.products)
-    options.recompute = Recompute::none;
-  else
-    options.offload = experiment_.offload();
-  if (chosen.products || !recipe.has("train.memory")) return options;
-  options.memory = static_cast<size_t>(parse_bytes(recipe.text("train.memory")).value());
-  options.held = static_cast<size_t>(elsewhere);
-  return options;
-}
+                of_step(chosen, Mode::eval,
+                        experiment.kept_optimizer_bytes() + kept_accumulator_bytes())) {}
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step

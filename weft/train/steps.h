@@ -22,18 +22,16 @@ struct StepNorms {
 };
 inline constexpr int64_t kept_norms = 50;  // updates
 
-struct StepsOptions {
-  std::vector<std::string> skip = {};  // as in CompileOptions
-  // Overrides the recipe's precision of products; the recipe's memory limit then does not apply.
-  std::optional<Precision> products = {};
-  std::optional<double> until = {};  // as in CompileOptions
-};
+// What the recipe chooses of its steps. `device`: as in StepOptions; "null" plans and runs nothing.
+StepOptions step_options(const Experiment& experiment, const std::string& device);
 
 class Steps {
  public:
-  // `device`: as in CompileOptions; "null" plans and runs nothing. The experiment must outlive the
-  // object.
-  Steps(const Experiment& experiment, const std::string& device, const StepsOptions& options = {});
+  // As the recipe chooses; the experiment must outlive this.
+  Steps(const Experiment& experiment, const std::string& device)
+      : Steps(experiment, step_options(experiment, device)) {}
+  // The mode and what others hold of a limit are those of each step.
+  Steps(const Experiment& experiment, const StepOptions& options);
 
   // Compiles and returns all steps: "train" and "evaluate", or with several passes per update
   // "accumulate", "update" and "evaluate".
@@ -85,10 +83,6 @@ class Steps {
   void keep(std::span<const Tensor> results);
   // Writes row [step, loss, norm] of `norms_` until the first non-finite value.
   void note(const Tensor& step, const Tensor& loss, const Tensor& norm) const;
-  // `elsewhere`: bytes of state besides that which the step reads or writes.
-  CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere,
-                         const StepsOptions& options) const;
-
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update

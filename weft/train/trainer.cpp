@@ -552,19 +552,27 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
   return run(with_limit);
 }
 
+namespace {
+StepOptions options_until(const Experiment& experiment, std::optional<double> until) {
+  StepOptions options = step_options(experiment, "null:" + experiment.recipe.text("train.device"));
+  options.until = until;
+  return options;
+}
+}  // namespace
+
 PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
-                       const StepsOptions& options)
+                       std::optional<double> until)
     : experiment(make_experiment(recipe, {.initialize = false})),
-      steps(experiment, "null:" + recipe.text("train.device"), options),
+      steps(experiment, options_until(experiment, until)),
       report(report_of(experiment, steps, machine)) {}
 
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           const StepsOptions& options, size_t* least) {
-  // The memory besides state and arena depends on the plan: the second attempt has less room by
-  // that excess.
+                                           std::optional<double> until, size_t* least) {
+  // What a process takes beside state and arena depends on its plan: the second one has that much
+  // less room.
   for (int time = 0; time < 2; ++time) {
     try {
-      auto planned = std::make_unique<PlannedRun>(recipe, machine, options);
+      auto planned = std::make_unique<PlannedRun>(recipe, machine, until);
       const size_t takes = planned->report.memory_taken();
       if (has == 0 || takes <= has) return planned;
       if (!recipe.has("train.memory")) return nullptr;

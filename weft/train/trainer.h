@@ -48,7 +48,8 @@ struct PlannedRun {
   Steps steps;
   RunReport report;  // of the plans in `steps`
 
-  PlannedRun(const Recipe& recipe, const MachineSpec& machine, const StepsOptions& options = {});
+  // `until`: as in StepOptions.
+  PlannedRun(const Recipe& recipe, const MachineSpec& machine, std::optional<double> until = {});
 };
 
 // The Recipe::where() of a `train.memory` that no user set: the limit is the memory of the device
@@ -59,7 +60,7 @@ inline constexpr const char* limit_origin = "plan";
 // its device, or of this machine (0: unknown). Returns null where it does not fit; where the
 // minimum is known by then, `least` is set to the smallest possible bytes of state and arena.
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           const StepsOptions& options = {},
+                                           std::optional<double> until = {},
                                            size_t* least = nullptr);
 
 // Thrown where the plan does not fit in the available memory.

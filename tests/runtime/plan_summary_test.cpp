@@ -1,0 +1,103 @@
+// What a compiled step says of its plan, without running it.
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "weft/base/quantity.h"
+#include "weft/device/catalogue.h"
+#include "weft/nn/nn.h"
+#include "weft/optim/optim.h"
+#include "weft/runtime/executable.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+namespace {
+struct Net : nn::Module {
+  nn::Linear hidden{*this, "hidden", 64, 256};
+  nn::Linear head{*this, "head", 256, 10};
+  Tensor operator()(const Tensor& x) const { return head(relu(hidden(x))); }
+};
+constexpr int64_t weights = 64 * 256 + 256 + 256 * 10 + 10;
+
+struct Training {
+  Net net;
+  optim::AdamW optimizer{net.parameters(), {.lr = 1e-3}};
+  Tensor operator()(const Tensor& x, const Tensor& labels) {
+    Tensor loss = cross_entropy(net(x), labels);
+    optimizer.step(grad(loss, net.parameters()));
+    return loss;
+  }
+};
+}  // namespace
+
+TEST_CASE("a step says before it runs what its run then takes") {
+  for (const char* device : {"cpu", "reference", "opencl"}) {
+    CAPTURE(device);
+    Training training;
+    auto step =
+        compile([&](Tensor x, Tensor labels) { return training(x, labels); }, {.device = device});
+    const Tensor x = rand({32, 64}), labels = randint(0, 10, {32});
+    const PlanSummary before = step.plan(x, labels);
+    step(x, labels);
+    const Executable& executable = step.prepare(std::vector<Type>{x.type(), labels.type()});
+    const Plan& plan = executable.plan();
+    CHECK(before.arena_bytes == plan.arena_bytes);
+    CHECK(before.live_peak_bytes == plan.live_peak_bytes);
+    CHECK(before.launches == static_cast<int64_t>(plan.steps.size()));
+    CHECK(before.arena_bytes >= executable.used_arena_bytes());
+    CHECK(before.arena_bytes - executable.used_arena_bytes() < 4096);
+    // Three of each weight, and the number of the step; slots are rounded up.
+    CHECK(before.state_bytes >= 3 * 4 * weights);
+    CHECK(before.state_bytes < 3 * 4 * weights + 4096);
+    // A multiply and an add for each weight and row, once forward and twice backward, but that the
+    // gradient of x is not wanted.
+    CHECK(before.flops > 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
+    CHECK(before.flops < 1.5 * 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
+    CHECK(before.again == 0);
+    const PlanSummary after = step.plan(x, labels);
+    CHECK(after.arena_bytes == before.arena_bytes);
+    CHECK(after.flops == before.flops);
+    CHECK(after.seconds == before.seconds);
+  }
+}
+
+TEST_CASE("a plan for a GPU of the catalogue needs none, and its time is that of its data sheet") {
+  const int64_t count = int64_t{1} << 28;
+  auto step = compile([](Tensor x) { return x * 2.0 + 1.0; });
+  const GpuModel& gpu = *find_gpu("h100");
+  const PlanSummary plan = step.plan_on("h100", Type{DType::f32, {count}});
+  CHECK(plan.device == gpu.name);
+  CHECK(plan.launches == 1);
+  CHECK(plan.bytes == 8.0 * count);
+  CHECK(plan.seconds == doctest::Approx(8.0 * count / (1e9 * gpu.gbytes_per_s)));
+  CHECK(plan.likely_seconds > plan.seconds);
+  CHECK(plan.expected_seconds() == plan.likely_seconds);
+  CHECK(plan.memory_bytes() == plan.arena_bytes + plan.staging_bytes);
+  CHECK(step.plan_on("cuda:h100", Type{DType::f32, {count}}).seconds == plan.seconds);
+  CHECK(step.plan_on("b200", Type{DType::f32, {count}}).seconds < plan.seconds);
+  CHECK_THROWS_WITH_AS(step.plan_on("h1000", Type{DType::f32, {count}}),
+                       doctest::Contains("unknown device"), Error);
+}
+
+TEST_CASE("a plan takes no memory, and a limit that it exceeds is refused as a run would be") {
+  auto step = compile([](Tensor x) { return sum(exp(x) * x); }, {.device = "cpu"});
+  const Type huge{DType::f32, {int64_t{1} << 20, int64_t{1} << 20}};
+  CHECK(step.plan(huge).arena_bytes >= size_t{1} << 42);
+  auto limited = compile([](Tensor x) { return exp(x); }, {.device = "cpu", .memory = 1_MiB});
+  CHECK_THROWS_AS(limited.plan(huge), Error);
+  CHECK(limited.plan(Type{DType::f32, {100}}).arena_bytes <= 1_MiB);
+}
+
+TEST_CASE("constants, files and kernels that run again are counted") {
+  Training training;
+  const Tensor table = ones({1000}).eval();
+  auto with_table = compile([&](Tensor x) { return x + table; }, {.device = "cpu"});
+  CHECK(with_table.plan(Type{DType::f32, {1000}}).constant_bytes >= 4000);
+  auto filed = compile(
+      [&](Tensor x, Tensor labels) { return training(x, labels); },
+      {.device = "cpu", .offload = {.categories = {Category::optimizer_state}, .least = 1024}});
+  const PlanSummary plan = filed.plan(Type{DType::f32, {32, 64}}, Type{DType::i64, {32}});
+  CHECK(plan.file_bytes >= size_t{2} * 4 * (64 * 256 + 256 * 10));
+  CHECK(plan.state_bytes < size_t{2} * 4 * weights);
+}

@@ -1,0 +1,192 @@
+#include "weft/tensor/eager.h"
+
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "weft/base/buffer.h"
+#include "weft/base/parallel.h"
+#include "weft/base/storage.h"
+#include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/runtime/executable.h"
+#include "weft/runtime/residency.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft {
+using detail::EagerPlans;
+namespace {
+constexpr size_t most_plans = 64;
+// A plan that is kept copies what it reads into its arena: of more bytes than these, planning again
+// costs less than the copy and its memory.
+constexpr size_t most_input_bytes = size_t{64} << 20;
+// In memory of a device and in pinned memory of the host, for copies to the device.
+constexpr size_t most_staged_bytes = size_t{64} << 20;
+
+thread_local const KernelLibrary* scope_device = nullptr;
+
+// What a graph reads, elements and variables, in the order of first use: the same for graphs of
+// equal structure, whichever tensor was made first.
+std::vector<Value> leaves_of(const Graph& graph) {
+  std::vector<Value> leaves;
+  std::unordered_set<const Node*> seen;
+  auto look_at = [&](const Value& value) {
+    const LeafKind kind = value->op->leaf;
+    WEFT_CHECK(kind != LeafKind::input,
+               "[eval] this tensor depends on an input of a compiled step, which has no elements "
+               "outside of it. Hint: return it from the step.");
+    if ((kind == LeafKind::data || kind == LeafKind::variable) && seen.insert(value.node()).second)
+      leaves.push_back(value);
+  };
+  for (const Value& value : graph.nodes()) std::ranges::for_each(value->inputs, look_at);
+  std::ranges::for_each(graph.outputs, look_at);
+  return leaves;
+}
+
+// The same graph in nodes of its own, which hold no elements and no variables: each of these leaves
+// is an input.
+Graph form_of(const Graph& graph, std::span<const Value> leaves) {
+  std::vector<Value> inputs;
+  std::unordered_map<const Node*, Value> input_of;
+  for (const Value& leaf : leaves) {
+    inputs.push_back(input(leaf.type(), static_cast<int>(inputs.size())));
+    input_of.emplace(leaf.node(), inputs.back());
+  }
+  Graph form = rewrite(graph, [&](const Value& value) -> Value {
+    if (const auto found = input_of.find(value.node()); found != input_of.end())
+      return found->second;
+    if (value->op->kind == OpKind::leaf) return make_leaf(*value->op, value.type(), value->attrs);
+    value->gradient_rule = nullptr;  // of a copy, as all of its inputs are new
+    return {};
+  });
+  form.inputs = std::move(inputs);
+  return form;
+}
+
+size_t bytes_of(std::span<const Value> values) {
+  size_t bytes = 0;
+  for (const Value& value : values) bytes += value.type().bytes();
+  return bytes;
+}
+
+// As a "data" leaf with the host; what lies on a device stays there.
+Value elements_of(const Value& leaf) {
+  if (leaf->variable == nullptr) {
+    if (leaf->data == nullptr) fetch(*leaf.node());
+    return leaf;
+  }
+  Storage& storage = *leaf->variable->storage;
+  if (!storage.is_on_device()) {
+    storage.on_host();
+    return from_buffer(storage.buffer(), leaf.type());
+  }
+  auto copy = Buffer::allocate(leaf.type().bytes());
+  storage.copy_to(copy->data);
+  return from_buffer(std::move(copy), leaf.type());
+}
+
+std::vector<Value> results_of(Executable& executable, std::span<const Value> inputs) {
+  std::vector<Value> results;
+  for (const Value& result : executable.run(inputs)) results.push_back(result.eval());
+  executable.release();
+  return results;
+}
+
+// By the text of their graph, the one that was used last first. Between runs they hold no arena:
+// whoever holds a result has it.
+class Plans {
+ public:
+  std::vector<Value> run(std::span<const Value> values, const KernelLibrary& device) {
+    const std::lock_guard lock(mutex_);
+    Graph graph;
+    graph.outputs.assign(values.begin(), values.end());
+    const std::vector<Value> leaves = leaves_of(graph);
+    if (bytes_of(leaves) > most_input_bytes) {
+      ++made_;
+      return results_of(*compile_graph(graph, device, std::make_shared<Workspace>()), {});
+    }
+    std::vector<Value> inputs;
+    for (const Value& leaf : leaves) inputs.push_back(elements_of(leaf));
+    const Plans::Iterator plan = find_or_make(form_of(graph, leaves), device);
+    try {
+      return results_of(*plan->executable, inputs);
+    } catch (...) {  // the device is lost, or its memory is full
+      plans_.erase(plan);
+      throw;
+    }
+  }
+  EagerPlans counts() const {
+    const std::lock_guard lock(mutex_);
+    return {made_, plans_.size()};
+  }
+
+ private:
+  struct Kept {
+    const KernelLibrary* device;
+    int threads;
+    std::string text;
+    std::unique_ptr<Executable> executable;
+    size_t staged;  // bytes
+  };
+  using Iterator = std::list<Kept>::iterator;
+
+  Iterator find_or_make(const Graph& form, const KernelLibrary& device) {
+    const int threads = thread_count();
+    std::string text = to_text(form);
+    const auto known = std::ranges::find_if(plans_, [&](const Kept& kept) {
+      return kept.device == &device && kept.threads == threads && kept.text == text;
+    });
+    if (known != plans_.end()) {
+      plans_.splice(plans_.begin(), plans_, known);
+      return plans_.begin();
+    }
+    ++made_;
+    auto executable = compile_graph(form, device, std::make_shared<Workspace>());
+    const size_t staged = device.stages_inputs() ? staged_bytes(executable->plan()) : 0;
+    plans_.push_front({&device, threads, std::move(text), std::move(executable), staged});
+    drop_oldest();
+    return plans_.begin();
+  }
+
+  void drop_oldest() {
+    size_t staged = 0, count = 0;
+    for (auto plan = plans_.begin(); plan != plans_.end();) {
+      staged += plan->staged;
+      const bool fits = ++count == 1 || (count <= most_plans && staged <= most_staged_bytes);
+      plan = fits ? std::next(plan) : plans_.erase(plan);
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::list<Kept> plans_;
+  int64_t made_ = 0;
+};
+
+// Never destroyed: at the end of the process, compilers and devices go before it would.
+Plans& plans() {
+  static Plans& all = *new Plans;
+  return all;
+}
+}  // namespace
+
+std::vector<Value> detail::run_eagerly(std::span<const Value> values) {
+  return plans().run(values, scope_device != nullptr ? *scope_device : library("cpu"));
+}
+detail::EagerPlans detail::eager_plans() { return plans().counts(); }
+
+DeviceScope::DeviceScope(const std::string& device) : saved_(scope_device) {
+  const KernelLibrary& found = library(device);
+  WEFT_CHECK(found.name() != "null", "[device] {} only plans: it computes nothing. Hint: cpu.",
+             device);
+  (void)found.memory();  // throws where there is no such device
+  scope_device = &found;
+}
+DeviceScope::~DeviceScope() { scope_device = saved_; }
+
+}  // namespace weft

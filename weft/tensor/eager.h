@@ -1,0 +1,23 @@
+// Evaluation outside of compiled steps, on plans that are kept. Internal to tensor/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/ir/value.h"
+
+namespace weft::detail {
+
+// The elements of pending values, with the host, computed on the device of the innermost
+// DeviceScope.
+std::vector<Value> run_eagerly(std::span<const Value> values);
+
+struct EagerPlans {
+  int64_t made = 0;  // since the process began, kept or not
+  size_t kept = 0;   // now
+};
+EagerPlans eager_plans();
+
+}  // namespace weft::detail
