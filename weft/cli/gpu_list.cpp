@@ -16,14 +16,11 @@
 #include "weft/base/error.h"
 #include "weft/cli/terminal.h"
 #include "weft/device/catalogue.h"
-#include "weft/train/report.h"
 
 namespace weft::cli {
 namespace {
 using cuda::GpuState;
 using nlohmann::json;
-
-std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
 
 // As --device has it; "" for a GPU that is hidden from CUDA.
 using Name = std::string;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/median.h"
 #include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/nn/module.h"
@@ -37,11 +38,6 @@ size_t least_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   } catch (const StepTooLarge& error) {
     return error.least_bytes;
   }
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 // Runs the step, after one that is not timed, and says what its losses were.

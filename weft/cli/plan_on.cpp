@@ -82,8 +82,6 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
   return all;
 }
 
-std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
-
 std::string table_of(const std::vector<Planned>& all) {
   Table table({"on", "memory", "of", "again", "rate", "in all", "at best"});
   std::string reasons;

@@ -32,6 +32,7 @@ class Table {
   std::string indent_;
 };
 
+std::string size_text(size_t bytes);                          // "812 MiB"
 std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
 
 void out(std::string_view text);  // to standard output, as it is

@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/buffer.h"
-#include "weft/base/rounding.h"
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_loops.h"
 
@@ -106,7 +104,6 @@ class Emitter {
   // Where part `part` of the accumulator of the first column lies, of the chunk or of the whole
   // item.
   llvm::Value* accumulator_base(const CpuSchedule::Array& reduction, int part, llvm::Value* slot);
-  static size_t align(size_t bytes) { return round_up(bytes, buffer_alignment); }
   // Shared scratch of (item, chunk), or, with chunk null, of the item's combined results.
   llvm::Value* shared_slot(llvm::Value* chunk);
   // Null where accumulators are in thread scratch.
