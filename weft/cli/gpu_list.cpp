@@ -148,7 +148,7 @@ void add_rows(Table& table, const Name& name, const opencl::DeviceInfo& device) 
   table.row({"units", device.clock_mhz > 0
                           ? fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)
                           : std::to_string(device.compute_units)});
-  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 by integers",
+  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "no float64",
                                   device.half ? "float16" : "float16 in memory only")});
 }
 

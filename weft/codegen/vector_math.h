@@ -1,7 +1,7 @@
 // Mathematical functions as branch-free scalar code of the loop IR, so that every emitter has them
 // and loops vectorise: formulas for f32 within 2 ULP on all inputs
-// (tests/codegen/vector_math_test.cpp) where speed matters; the rest goes to libm in f64, lane by
-// lane.
+// (tests/codegen/vector_math_test.cpp) where speed matters; the rest goes to libm, lane by lane, in
+// f64 or as the kernel's Maths says.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,9 @@
 #include "weft/codegen/scalar_code.h"
 
 namespace weft::loop {
+
+// Whether x is of f32 and its functions must not pass through f64 (Maths::single).
+bool is_single(Expr x);
 
 // x and y are f32 or f64.
 Expr function(std::string_view name, Expr x);  // of libm, or an OpDef's `function`

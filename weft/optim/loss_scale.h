@@ -25,7 +25,7 @@ class LossScale {
   // Whether a factor that overflowed could still be smaller.
   Tensor may_shrink() const;
 
-  // "loss_scale" (f64) and "loss_scale.good_steps" (i64): part of a checkpoint.
+  // "loss_scale" (f32) and "loss_scale.good_steps" (i64): part of a checkpoint.
   std::vector<Variable> state() const { return {scale_, good_steps_}; }
 
  private:

@@ -56,11 +56,12 @@ class Optimizer {
   // Zeroed state of a parameter's shape, in its accumulator's type.
   std::vector<Variable> make_state(std::string_view prefix);
 
-  // What all updates of a group share: f64 scalars, made once a step. `step` counts from 1.
+  // What all updates of a group share: scalars in the accumulator's type of its parameters, made
+  // once a step. `step` counts from 1.
   virtual std::vector<Tensor> scalars(const Tensor& step, const Tensor& rate,
                                       double weight_decay) const = 0;
   // The new value of parameter `i`, from its present one, its gradient and those scalars, all in
-  // the accumulator's type. Assigns the parameter's state.
+  // that type. Assigns the parameter's state.
   virtual Tensor update(size_t i, const Tensor& value, const Tensor& gradient,
                         std::span<const Tensor> scalars, double weight_decay) const = 0;
   // How `update` assigns state.

@@ -27,7 +27,7 @@ struct ScheduleOptions {
 };
 
 // The rate of a step by its number, from the peak rate and the options: one formula for numbers,
-// which logs show, and for f64 tensors, which the compiled step computes.
+// which logs show, and for tensors, which the compiled step computes: of f32 where parameters are.
 //   [](const auto& step, double lr, const ScheduleOptions& options) { return lr / (step + 1.0); }
 class ScheduleFormula {
  public:
@@ -67,8 +67,9 @@ class Schedule {
   Schedule(double lr);  // constant
   Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions& options);
 
-  double at(int64_t step) const;        // on the host, for logs
-  Tensor at(const Tensor& step) const;  // f64 scalar; `step` is an integer scalar
+  double at(int64_t step) const;  // on the host, for logs
+  // A scalar of `dtype`, f32 or f64; `step` is an integer scalar.
+  Tensor at(const Tensor& step, DType dtype) const;
   double peak() const { return lr_; }
 
  private:

@@ -23,9 +23,9 @@ struct MetricEntry {
   std::string name, doc;
   // Its value from the sums over all batches.
   std::function<double(const EvalSums& all, std::span<const double> own)> value;
-  // More sums of a batch than EvalSums has, in the graph: of any shape, in f64 added up from
-  // batch to batch. `scores` are [.., C], of labels [..], of which data::ignored_label counts
-  // nowhere. Empty: none.
+  // More sums of a batch than EvalSums has, in the graph: of any shape, added up from batch to
+  // batch on the host, in double. `scores` are [.., C], of labels [..], of which
+  // data::ignored_label counts nowhere. Empty: none.
   std::function<Tensor(const Tensor& scores, const Tensor& labels)> sums = {};
   bool of_samples = false;  // it counts whole samples, not labels
 };

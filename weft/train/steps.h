@@ -80,7 +80,7 @@ class Steps {
   // The update by these gradients; yields {loss, norm}.
   std::vector<Tensor> finish(const Tensor& loss, std::vector<Tensor> gradients);
   void keep(std::span<const Tensor> results);
-  // Row [step, loss, norm] of `norms_` while none was not finite.
+  // Keeps the loss and the norm of an update while none was not finite.
   void note(const Tensor& step, const Tensor& loss, const Tensor& norm) const;
   // `elsewhere`: bytes of state that live besides those that the step names.
   CompileOptions options(const std::string& device, Mode mode, int64_t elsewhere,
@@ -89,9 +89,12 @@ class Steps {
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
-  Variable loss_sum_, count_;                        // of the passes so far
+  DType loss_type_;            // of sums of losses: float64 where parameters are
+  Variable loss_sum_, count_;  // of the passes so far
   Variable first_non_finite_;
-  Variable norms_;  // [kept_norms, 3]: a ring of (step, loss, norm); step 0: none yet
+  // Rings of the last updates: their numbers, [kept_norms] (0: none yet), and [kept_norms, 2], the
+  // loss and the norm of each.
+  Variable noted_steps_, norms_;
   CompiledStep pass_, update_, evaluate_;
   Tensor loss_, grad_norm_;
 };

@@ -28,6 +28,7 @@ class Device : public DeviceMemory {
   virtual std::string name() const = 0;
   virtual std::string machine() const = 0;  // what a measurement on it stands for
   virtual loop::GpuLanguage language() const = 0;
+  virtual bool has_float64() const { return true; }
   virtual DeviceMeters meters() const { return {}; }
 
   // Below the prelude of its language; equal sources are compiled once, by whom comes first. Throws
