@@ -204,15 +204,42 @@ TEST_SUITE("opencl errors") {
     calls.device_lost = false;
     CHECK(said.find("clEnqueueNDRangeKernel failed: CL_OUT_OF_RESOURCES.") != std::string::npos);
   }
-  TEST_CASE("a device without float64 runs kernels and products of float64") {
+  TEST_CASE("a device without float64 refuses what is computed in it, by operation and device") {
     if (opencl() == nullptr) return;
     calls.without_f64 = true;
     const auto library = opencl_library();
     library->memory();
     calls.without_f64 = false;
-    for (const Value& value :
-         {exp(draw(DType::f64, {7})), matmul(draw(DType::f64, {9, 40}), draw(DType::f64, {40, 30})),
-          sum(draw(DType::f64, {40, 30}))})
+    const std::string name = opencl::open_device()->name();
+    const Value wide = draw(DType::f64, {9, 40}), rows = draw(DType::f64, {40, 30});
+    const Value narrow = draw(DType::f32, {300});
+    const Value indices = constant(std::vector<double>{3, 1}, {2}, DType::i64);
+    const std::pair<std::string, Value> refused[] = {
+        {"exp", exp(wide)},
+        {"matmul", matmul(wide, rows)},
+        {"sum", sum(wide)},
+        {"concat", concat({wide, wide}, 0)},
+        {"scatter_add", scatter_add(wide, indices, slice(wide, 0, 0, 2))},
+        {"cast", cast(exp(narrow), DType::f64)},
+        {"exp.cast.cast", cast(cast(exp(narrow), DType::i32), DType::bf16)}};
+    for (const auto& [operation, value] : refused) {
+      INFO(operation);
+      const std::string said =
+          complaint(ErrorKind::device, [&] { run_planned(graph_of(value), {}, *library); });
+      CAPTURE(said);
+      CHECK(said.starts_with("[" + operation + "] " + name + " has no float64"));
+      CHECK(said.find("Hint: train.precision fp32") != std::string::npos);
+    }
+  }
+  TEST_CASE("a device without float64 computes every function of float32") {
+    if (opencl() == nullptr) return;
+    calls.without_f64 = true;
+    const auto library = opencl_library();
+    library->memory();
+    calls.without_f64 = false;
+    const Value x = draw(DType::f32, {300}), y = draw(DType::f32, {300});
+    for (const Value& value : {sin(x), pow(abs(x), y), atan2(x, y), floor_divide(x, y),
+                               remainder(x, y), cast(cast(exp(x), DType::u8), DType::bf16)})
       CHECK(disagreement(run_planned(graph_of(value), {}, *library),
                          interpret_with_errors(graph_of(value)), *library) == "");
   }

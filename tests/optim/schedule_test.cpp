@@ -58,15 +58,17 @@ TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
 
 TEST_CASE("in the graph a schedule has the values of the host") {
   for (const Schedule& schedule : schedules) {
-    std::vector<Tensor> rates;
-    rates.reserve(45);
-    for (int64_t step = 0; step < 45; ++step)
-      rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64)));
-    eval(rates);
-    for (size_t step = 0; step < rates.size(); ++step) {
-      CAPTURE(step);
-      CHECK(rates[step].dtype() == DType::f64);
-      CHECK(rates[step].item() == near(schedule.at(static_cast<int64_t>(step)), 1e-12));
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-6}}) {
+      std::vector<Tensor> rates;
+      rates.reserve(45);
+      for (int64_t step = 0; step < 45; ++step)
+        rates.push_back(schedule.at(scalar(static_cast<double>(step), DType::i64), dtype));
+      eval(rates);
+      for (size_t step = 0; step < rates.size(); ++step) {
+        CAPTURE(step);
+        CHECK(rates[step].dtype() == dtype);
+        CHECK(rates[step].item() == near(schedule.at(static_cast<int64_t>(step)), tolerance));
+      }
     }
   }
 }

@@ -16,16 +16,13 @@
 #include "weft/base/error.h"
 #include "weft/cli/terminal.h"
 #include "weft/device/catalogue.h"
-#include "weft/train/report.h"
 
 namespace weft::cli {
 namespace {
 using cuda::GpuState;
 using nlohmann::json;
 
-std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
-
-// The name that --device takes; "" for a GPU that is hidden from CUDA.
+// As --device has it; "" for a GPU that is hidden from CUDA.
 using Name = std::string;
 
 // Strips the prefix: "[cuda] no libnvidia-ml.so.1 in .... Hint: ...".
@@ -153,9 +150,8 @@ void add_rows(Table& table, const Name& name, const opencl::DeviceInfo& device) 
   table.row({"units", device.clock_mhz > 0
                           ? fmt::format("{} at {} MHz", device.compute_units, device.clock_mhz)
                           : std::to_string(device.compute_units)});
-  table.row(
-      {"types", fmt::format("{}, {}", device.float64 ? "float64" : "float64 emulated with integers",
-                            device.half ? "float16" : "float16 for storage only")});
+  table.row({"types", fmt::format("{}, {}", device.float64 ? "float64" : "no float64",
+                                  device.half ? "float16" : "float16 for storage only")});
 }
 
 // ---- JSON

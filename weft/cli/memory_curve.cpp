@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/median.h"
 #include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/nn/module.h"
@@ -39,12 +40,7 @@ size_t least_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   }
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
-
-// Runs the step after one untimed step and records its losses.
+// Runs the step, after one that is not timed, and says what its losses were.
 MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int steps,
                 std::vector<double>& losses) {
   std::unique_ptr<Workload> workload = make_workload(kind, options);

@@ -81,8 +81,6 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
   return all;
 }
 
-std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
-
 std::string table_of(const std::vector<Planned>& all) {
   Table table({"on", "memory", "limit", "recompute", "rate", "expected", "at best"});
   std::string reasons;

@@ -1,7 +1,6 @@
 #include "weft/cli/profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -9,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/median.h"
 #include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/ir/op_def.h"
@@ -111,9 +111,7 @@ double Profile::median_seconds() const {
   std::vector<double> seconds;
   seconds.reserve(updates.size());
   for (const Update& update : updates) seconds.push_back(update.seconds);
-  std::sort(seconds.begin(), seconds.end());
-  return seconds.empty() ? 0
-                         : (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+  return median(std::move(seconds));
 }
 
 double Profile::mean_seconds() const {

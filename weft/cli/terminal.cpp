@@ -54,6 +54,8 @@ std::string Table::text() const {
   return result;
 }
 
+std::string size_text(size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); }
+
 std::string shortened(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most - 3) + "...";
 }

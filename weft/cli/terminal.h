@@ -32,7 +32,8 @@ class Table {
   std::string indent_;
 };
 
-std::string shortened(const std::string& text, size_t most);  // "..." marks the cut
+std::string size_text(size_t bytes);                          // "812 MiB"
+std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
 
 void out(std::string_view text);  // to standard output, unchanged
 // Prints tables and prose to standard output, wrapped at the terminal's width, or at 80 columns.

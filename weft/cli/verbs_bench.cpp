@@ -1,5 +1,5 @@
-// bench: compares a workload's steps with the clock and the roofline.
-#include <chrono>
+// bench: a workload's steps against the clock and against the roofline.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <unistd.h>
@@ -9,9 +9,11 @@
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/median.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/base/quantity.h"
+#include "weft/base/stopwatch.h"
 #include "weft/cli/ceiling.h"
 #include "weft/cli/memory_curve.h"
 #include "weft/cli/peaks.h"
@@ -33,7 +35,6 @@
 namespace weft::cli {
 namespace {
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr int warm_up_steps = 3;
 constexpr int most_watched_steps = 10;
@@ -77,13 +78,12 @@ Measurement measure(Workload& workload, int steps) {
   for (int i = 1; i < warm_up_steps; ++i) result.losses.push_back(workload.step());
   std::vector<double> times;
   for (int i = 0; i < steps; ++i) {
-    auto start = Clock::now();
+    const double start = now();
     result.losses.push_back(workload.step());
-    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    times.push_back(now() - start);
   }
-  std::sort(times.begin(), times.end());
-  result.best = times.front();
-  result.median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+  result.best = std::ranges::min(times);
+  result.median = median(times);
   result.peak_rss = static_cast<double>(peak_memory());
   return result;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 
@@ -59,7 +60,7 @@ void GpuEmitter::place_tile() {
   for (int axis : s_.batch) batch *= extent(axis);
   line("{} rest = group;", index());
   for (const Side* side : {&s_.right, &s_.left}) {
-    const int64_t tiles = (side->positions + side->tile - 1) / side->tile;
+    const int64_t tiles = ceil_div(side->positions, side->tile);
     line("const {0} {1}_first = rest % {2} * {3};", index(), name_of(*side), tiles, side->tile);
     line("rest /= {};", tiles);
   }

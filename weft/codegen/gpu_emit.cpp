@@ -269,7 +269,7 @@ void GpuEmitter::emit_chunks() {
 
 void GpuEmitter::emit_chunk_results() {
   if (final_stores().empty()) return;
-  const int64_t groups = (s_.kept_positions + s_.kept_lanes - 1) / s_.kept_lanes;
+  const int64_t groups = ceil_div(s_.kept_positions, s_.kept_lanes);
   begin_launch(groups, s_.kept_lanes * s_.reduced_lanes);
   if (s_.form == GpuSchedule::Form::contract) vector_ = 1;
   place_lanes();

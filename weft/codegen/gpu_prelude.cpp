@@ -1,7 +1,12 @@
 #include "weft/codegen/gpu_prelude.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
 #include "weft/base/env.h"
-#include "weft/codegen/gpu_f64.h"
+#include "weft/base/error.h"
 
 namespace weft::loop {
 namespace {
@@ -31,6 +36,8 @@ typedef ulong u64;
 typedef float f32;
 #define f32_of_i32(x) as_float(x)
 #define i32_of_f32(x) as_int(x)
+#define f64_of_i64(x) as_double(x)
+#define i64_of_f64(x) as_long(x)
 #define fabsf fabs
 #define fmaf fma
 #define sqrtf sqrt
@@ -38,10 +45,20 @@ typedef float f32;
 #define ceilf ceil
 #define truncf trunc
 #define rintf rint
-#define expf exp
 )";
 
-// KERNEL requires only one resident group per multiprocessor, as more could spill registers.
+// Functions that both languages have by these names, of f64 in CUDA C; of f32 with an f behind.
+constexpr const char* device_functions[] = {
+    "exp",  "exp2", "expm1", "log",  "log2", "log10",  "log1p", "sin",   "cos",   "tan",
+    "asin", "acos", "atan",  "sinh", "cosh", "tanh",   "asinh", "acosh", "atanh", "erf",
+    "erfc", "pow",  "atan2", "fmod", "cbrt", "lgamma", "logb",  "tgamma"};
+std::string opencl_functions() {
+  std::string text;
+  for (const char* function : device_functions) text += fmt::format("#define {0}f {0}\n", function);
+  return text;
+}
+
+// One group on a processor will do: for more, registers would be spilled.
 constexpr const char* cuda_names =
     R"(#define KERNEL(threads) KERNEL_BY(threads, 1)
 #define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
@@ -242,6 +259,23 @@ PACK(f32, 2, 8) PACK(f32, 4, 16)
 PACK(i64, 2, 16)
 )";
 
+constexpr const char* float64 = R"(
+typedef double f64;
+#define F64_INFINITY f64_of_i64(0x7ff0000000000000)
+#define F64_NAN f64_of_i64(0x7ff8000000000000)
+TO_INTEGERS(f64)
+
+// Such that a second rounding to fewer bits gives what one would: truncated, with the last bit set
+// if anything was lost.
+DEVICE f32 f64_to_odd_f32(f64 x) {
+  const f32 nearest = (f32)x;
+  const f64 back = nearest;
+  const i32 toward_zero = i32_of_f32(nearest) - (fabs(back) > fabs(x));
+  return f32_of_i32(toward_zero | (back < x || back > x));
+}
+PACK(f64, 2, 16)
+)";
+
 constexpr const char* no_read_only = "#undef READ_ONLY\n#define READ_ONLY(at) (*(at))\n";
 
 }  // namespace
@@ -249,9 +283,17 @@ constexpr const char* no_read_only = "#undef READ_ONLY\n#define READ_ONLY(at) (*
 std::string gpu_prelude(GpuLanguage language) {
   if (language == GpuLanguage::cuda)
     return std::string(cuda_names) + (env_lists("WEFT_CUDA_OFF", "read-only") ? no_read_only : "") +
-           cuda_half + helpers + f64_of_device();
-  return std::string(opencl_names) + opencl_half + helpers + "\n#ifdef HAS_F64\n" +
-         f64_of_device() + "#else\n" + f64_of_integers() + "#endif\n";
+           cuda_half + helpers + float64;
+  return opencl_names + opencl_functions() + opencl_half + helpers + "\n#ifdef HAS_F64\n" +
+         float64 + "#endif\n";
+}
+
+void check_device_has(std::string_view function) {
+  WEFT_CHECK(
+      std::ranges::find(device_functions, function) != std::end(device_functions),
+      "[{0}] a GPU calls a function by its name in C, and has none of this one. Hint: define "
+      "{0} by `decompose`, as an expression of other operations.",
+      function);
 }
 
 }  // namespace weft::loop

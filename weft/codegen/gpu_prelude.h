@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "weft/codegen/loop_ir.h"
 
@@ -13,12 +14,17 @@ namespace weft::loop {
 
 enum class GpuLanguage : uint8_t { opencl, cuda };
 
+// In OpenCL C it has float64 where HAS_F64 is defined.
 std::string gpu_prelude(GpuLanguage language);
 
-// CUDA's functions are within 2 ULP (CUDA Programming Guide, mathematical functions), in a third of
-// our instructions; OpenCL guarantees less.
+// Throws Error(usage) where both languages have no function of that name in C.
+void check_device_has(std::string_view function);
+
+// CUDA's functions are within 2 ULP, by a table of NVIDIA's (CUDA Programming Guide, mathematical
+// functions), in a third of our instructions; OpenCL promises less. Many OpenCL devices (Intel's
+// Arc, Apple's and most mobile ones) have no float64.
 constexpr Maths maths_of(GpuLanguage language) {
-  return language == GpuLanguage::cuda ? Maths::called : Maths::own;
+  return language == GpuLanguage::cuda ? Maths::called : Maths::single;
 }
 
 }  // namespace weft::loop

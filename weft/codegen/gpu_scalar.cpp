@@ -1,16 +1,17 @@
 #include "weft/codegen/gpu_scalar.h"
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "weft/base/error.h"
-#include "weft/codegen/gpu_f64.h"
+#include "weft/codegen/gpu_prelude.h"
 
 namespace weft::loop {
 namespace {
@@ -60,56 +61,49 @@ const char* symbol(Op op) {
 
 // f64 uses functions instead of operators, for devices without float64.
 template <class... Args>
-string of_f64(std::string_view function, const string& first, const Args&... rest) {
-  return fmt::format("{}_f64({}{})", function, first, (string() + ... + (", " + rest)));
+string call_text(std::string_view function, DType type, const string& first, const Args&... rest) {
+  return fmt::format("{}{}({}{})", function, type == DType::f32 ? "f" : "", first,
+                     (string() + ... + (", " + rest)));
 }
 
 // C promotes narrow integers to 32 bits, where nothing overflows.
 string wrapping(Op op, DType type, const string& a, const string& b) {
   const char* sign = symbol(op);
-  if (type == DType::f64) return of_f64(name(op), a, b);
-  if (type == DType::f32) return fmt::format("{} {} {}", a, sign, b);
+  if (is_float(type)) return fmt::format("{} {} {}", a, sign, b);
   if (!is_wide(type)) return fmt::format("({})({} {} {})", register_type(type), a, sign, b);
   string wrap = unsigned_type(type);
   return fmt::format("({})(({}){} {} ({}){})", register_type(type), wrap, a, sign, wrap, b);
 }
 
-string compared(Op op, DType type, const string& a, const string& b) {
-  return type == DType::f64 ? of_f64(name(op), a, b) : fmt::format("{} {} {}", a, symbol(op), b);
+string compared(Op op, const string& a, const string& b) {
+  return fmt::format("{} {} {}", a, symbol(op), b);
 }
 
 string negated(DType type, const string& x) {
-  if (type == DType::f64) return of_f64("neg", x);
-  return type == DType::f32 ? fmt::format("-{}", x) : wrapping(Op::sub, type, "0", x);
+  return is_float(type) ? fmt::format("-{}", x) : wrapping(Op::sub, type, "0", x);
 }
 
 string absolute(DType type, const string& x) {
-  if (type == DType::f32) return fmt::format("fabsf({})", x);
-  if (type == DType::f64) return of_f64("abs", x);
+  if (is_float(type)) return call_text("fabs", type, x);
   if (type == DType::u8) return x;
   return fmt::format("{} < 0 ? {} : {}", x, negated(type, x), x);
 }
 
 string converted(const string& x, DType from, DType to) {
-  const bool named = from == DType::f64 || to == DType::f64 || is_float(from);
-  if (to == DType::boolean && from != DType::f64) return fmt::format("{} != 0", x);
-  if (named && from != to) return fmt::format("{}_to_{}({})", name(from), name(to), x);
+  if (to == DType::boolean) return fmt::format("{} != 0", x);
+  if (is_float(from) && !is_float(to)) return fmt::format("{}_to_{}({})", name(from), name(to), x);
   return fmt::format("({}){}", register_type(to), x);
 }
 
-// The text includes the bits, for devices without f64 literals.
-string f64_text(double value) {
-  if (std::isnan(value)) return "F64_NAN";
-  if (std::isinf(value)) return value > 0 ? "F64_INFINITY" : "neg_f64(F64_INFINITY)";
-  string text = fmt::format("{}", value);
-  if (text.find_first_of(".e") == string::npos) text += ".0";
-  return fmt::format("F64({}, {:#x})", text, std::bit_cast<uint64_t>(value));
-}
-string f32_text(float value) {
-  if (std::isnan(value)) return "F32_NAN";
-  string text = std::isinf(value) ? "F32_INFINITY" : fmt::format("{}", std::fabs(value));
+// In the fewest digits that give the same number of its type, f32 or f64.
+template <class Number>
+string float_text(Number value) {
+  const char* type = std::is_same_v<Number, float> ? "F32" : "F64";
+  if (std::isnan(value)) return fmt::format("{}_NAN", type);
+  string text =
+      std::isinf(value) ? fmt::format("{}_INFINITY", type) : fmt::format("{}", std::fabs(value));
   if (text.find_first_of(".eF") == string::npos) text += ".0";
-  if (!std::isinf(value)) text += "f";
+  if (!std::isinf(value) && std::is_same_v<Number, float>) text += "f";
   return std::signbit(value) ? "(-" + text + ")" : text;
 }
 // C has no literal for the least number of a type.
@@ -146,8 +140,8 @@ string memory_type(DType type) {
 }
 
 string literal(const Instruction& in) {
-  if (in.type == DType::f32) return f32_text(static_cast<float>(in.number));
-  return in.type == DType::f64 ? f64_text(in.number) : integer_text(in.integer);
+  if (in.type == DType::f32) return float_text(static_cast<float>(in.number));
+  return in.type == DType::f64 ? float_text(in.number) : integer_text(in.integer);
 }
 
 string arithmetic(const Instruction& in, std::span<const string> args, DType from) {
@@ -165,15 +159,13 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
     case Op::scale:
       return fmt::format("scale_f32({}, {})", x, y);
     case Op::fma:
-      return in.type == DType::f64 ? of_f64("fma", x, y, args[2])
-                                   : fmt::format("fmaf({}, {}, {})", x, y, args[2]);
+      return call_text("fma", in.type, x, y, args[2]);
     case Op::sqrt:
     case Op::floor:
     case Op::ceil:
     case Op::trunc:
     case Op::rint:
-      return in.type == DType::f64 ? of_f64(name(in.op), x)
-                                   : fmt::format("{}f({})", name(in.op), x);
+      return call_text(name(in.op), in.type, x);
     case Op::neg:
       return negated(in.type, x);
     case Op::abs:
@@ -195,10 +187,9 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
     }
     case Op::call:
       check_device_has(in.function);
-      if (in.type == DType::f32) return fmt::format("{}f({})", in.function, x);
-      return y.empty() ? of_f64(in.function, x) : of_f64(in.function, x, y);
+      return y.empty() ? call_text(in.function, in.type, x) : call_text(in.function, in.type, x, y);
     default:
-      return compared(in.op, from, x, y);
+      return compared(in.op, x, y);
   }
 }
 
@@ -252,12 +243,12 @@ string combine(Reduction reduction, DType type, const string& accumulator, const
   const bool greatest = reduction == Reduction::max || reduction == Reduction::argmax;
   const Op better = greatest ? Op::greater : Op::less;
   if (reduction == Reduction::max || reduction == Reduction::min)
-    return fmt::format("if ({} || {}) {} = {};", compared(better, type, value, accumulator),
-                       compared(Op::not_equal, type, value, value), accumulator, value);
-  // Among equal values the earlier one wins, and the first nan wins over everything.
+    return fmt::format("if ({} || {}) {} = {};", compared(better, value, accumulator),
+                       compared(Op::not_equal, value, value), accumulator, value);
+  // Of equals the earlier, and the first nan before all.
   const auto beats = [&](const string& a, const string& b) {
-    return fmt::format("({} || ({} && {}))", compared(better, type, a, b),
-                       compared(Op::not_equal, type, a, a), compared(Op::equal, type, b, b));
+    return fmt::format("({} || ({} && {}))", compared(better, a, b), compared(Op::not_equal, a, a),
+                       compared(Op::equal, b, b));
   };
   return fmt::format("if ({2} || (!{3} && {1}_at < {0}_at)) {{ {0} = {1}; {0}_at = {1}_at; }}",
                      accumulator, value, beats(value, accumulator), beats(accumulator, value));

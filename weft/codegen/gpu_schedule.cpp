@@ -191,7 +191,7 @@ class Scheduler {
     for (GpuSchedule::Side* side : {&left, &right}) {
       side->positions = positions(side->axes);
       side->tile = bytes > sizeof(float) ? fair_side : most_side;
-      auto whole = [&](int tile) { return ceil_div(side->positions, tile) * tile; };
+      auto whole = [&](int tile) { return round_up(side->positions, tile); };
       while (side->tile > least_side && 5 * whole(side->tile / 2) <= 4 * whole(side->tile))
         side->tile /= 2;
     }
@@ -368,7 +368,7 @@ class Scheduler {
     if (s_.groups == 0 || s_.groups * 2 > wanted) return;
     const int64_t chunks = std::min(ceil_div(wanted, s_.groups), s_.turns / least);
     if (chunks < 2) return;
-    s_.chunk = ceil_div(ceil_div(s_.turns, chunks), unit) * unit;
+    s_.chunk = round_up(ceil_div(s_.turns, chunks), unit);
     s_.chunks = ceil_div(s_.turns, s_.chunk);
   }
 

@@ -1,4 +1,5 @@
-// Emits accumulators of reductions, and values computed once per row or column.
+// Accumulators of reductions, and what is computed once per row or column.
+#include "weft/base/alignment.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {
@@ -18,7 +19,7 @@ llvm::Constant* Emitter::initial(const Instruction& reduce, int part, llvm::Type
 }
 
 Value* Emitter::accumulator_base(const CpuSchedule::Array& reduction, int part, Value* slot) {
-  size_t part_bytes = align(static_cast<size_t>(s_.stride) * 8);
+  size_t part_bytes = aligned(static_cast<size_t>(s_.stride) * 8);
   Value* base = slot != nullptr ? slot : function_->getArg(2);
   return b_.CreateConstGEP1_64(b_.getInt8Ty(), base,
                                reduction.at + static_cast<size_t>(part) * part_bytes);

@@ -12,8 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/buffer.h"
-#include "weft/base/rounding.h"
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_loops.h"
 
@@ -108,9 +106,7 @@ class Emitter {
   // Returns the address of part `part` of the first column's accumulator: in `slot`, or in thread
   // scratch if that is null.
   llvm::Value* accumulator_base(const CpuSchedule::Array& reduction, int part, llvm::Value* slot);
-  static size_t align(size_t bytes) { return round_up(bytes, buffer_alignment); }
-  // Returns the shared scratch of (item, chunk) or, if `chunk` is null, of the item's combined
-  // results.
+  // Shared scratch of (item, chunk), or, with chunk null, of the item's combined results.
   llvm::Value* shared_slot(llvm::Value* chunk);
   // Returns null if accumulators are in thread scratch.
   llvm::Value* slot_for(const CpuSchedule::Array& reduction);

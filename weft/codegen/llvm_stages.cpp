@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "weft/base/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {
@@ -111,7 +112,7 @@ void Emitter::place_item(Value* item) {
     if (axis != s_.tile_axis)
       position(axis) = take(extent(axis));
     else
-      tile_start_ = b_.CreateMul(take((extent(axis) + s_.tile - 1) / s_.tile), word(s_.tile));
+      tile_start_ = b_.CreateMul(take(ceil_div(extent(axis), s_.tile)), word(s_.tile));
   }
   if (!s_.columns) return;
   start_ = b_.CreateMul(block, word(s_.block));

@@ -1,6 +1,7 @@
 // Emits instructions on demand, each in the loop that it belongs to, as a scalar or a vector.
 #include <algorithm>
 
+#include "weft/base/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {
@@ -49,8 +50,7 @@ Value* Emitter::row_pointer(Value* base, DType type) {
     if (axis == s_.unrolled) at = b_.CreateAdd(at, word(copy_));
     index = b_.CreateAdd(b_.CreateMul(index, word(extent(axis))), at);
   }
-  int64_t row =
-      s_.columns ? s_.stride : (extent(s_.vector_axis) + s_.lanes - 1) / s_.lanes * s_.lanes;
+  int64_t row = s_.columns ? s_.stride : round_up(extent(s_.vector_axis), s_.lanes);
   index = b_.CreateAdd(b_.CreateMul(index, word(row)), column_);
   if (s_.unrolled == s_.vector_axis) index = b_.CreateAdd(index, word(copy_ * s_.lanes));
   return b_.CreateGEP(b_.getInt8Ty(), base, bytes_of(index, type));

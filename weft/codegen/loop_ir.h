@@ -81,7 +81,7 @@ enum class Op : uint8_t {
   round_bf16,  // to a representable value, from f32 or f64, half to even; f32
   philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
            // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
-  call,    // `function` of libm, of f64, or of f32 where the emitter's compiler knows it (Maths)
+  call,    // `function` of C, of f64 or f32 (Maths)
 };
 
 const char* name(Op op);
@@ -118,9 +118,12 @@ struct Store {
   Reduction reduction = Reduction::sum;
 };
 
-// Maths says how exp, expm1, log, log1p, tanh and erf of float32 are computed: by the formulas of
-// vector_math.h, or by calls to functions that the emitter's compiler provides.
-enum class Maths : uint8_t { own, called };
+// Who computes functions of f32: formulas (vector_math.h), of which some are in f64, or calls.
+enum class Maths : uint8_t {
+  own,     // formulas; for functions that have none, calls in f64
+  called,  // calls in f32 in place of formulas in f32, else as `own`
+  single   // formulas in f32, else calls in f32: nothing of f32 passes through f64
+};
 
 struct Kernel {
   Maths maths = Maths::own;

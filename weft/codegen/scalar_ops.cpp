@@ -15,9 +15,19 @@ Expr integer_floor_divide(Expr a, Expr b) {
   Expr opposite = (a < 0.0) != (b < 0.0);
   return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
 }
-// Divides f32 in f64, where the quotient cannot round up to a whole number.
+// In f32 alone, where what is left shows whether the quotient was rounded across a whole number.
+// From 2^23 on every quotient is one.
+Expr single_floor_divide(Expr a, Expr b) {
+  const Expr quotient = floor(a / b), left = fma(-quotient, b, a);
+  const Expr less = ((left < 0.0) & (b > 0.0)) | ((left > 0.0) & (b < 0.0));
+  const Expr more = abs(left) >= abs(b);
+  const Expr exact = select(less, quotient - 1, select(more, quotient + 1, quotient));
+  return select(abs(quotient) < 0x1p23, exact, quotient);
+}
+// f32 by way of f64, where the quotient cannot round up to a whole number.
 Expr floor_divide(Expr a, Expr b) {
   if (!is_float(a.type())) return integer_floor_divide(a, b);
+  if (is_single(a)) return single_floor_divide(a, b);
   return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
 }
 Expr with_sign_of(Expr b, Expr rest) {
@@ -25,6 +35,7 @@ Expr with_sign_of(Expr b, Expr rest) {
 }
 Expr remainder(Expr a, Expr b) {
   if (!is_float(a.type())) return with_sign_of(b, a.code->op(Op::remainder, a.type(), a, b));
+  if (is_single(a)) return with_sign_of(b, call("fmod", a, b));
   Expr x = convert(a, DType::f64), y = convert(b, DType::f64), quotient = floor(x / y);
   Expr rest = select(quotient == 0.0, x, x - quotient * y);  // y may be infinite
   return convert(with_sign_of(y, rest), a.type());
@@ -160,7 +171,8 @@ Expr to_memory(Expr value, DType dtype) {
 Expr round_to(Expr x, DType dtype) {
   if (info(dtype).numbers > 1 || info(dtype).computed == dtype)
     return convert(x, info(dtype).computed);
-  if (x.type() != DType::f32) x = convert(x, DType::f64);
+  // f32 holds every integer of up to 16 bits.
+  if (x.type() != DType::f32) x = convert(x, size_of(x.type()) <= 2 ? DType::f32 : DType::f64);
   if (info(dtype).stored_only) return from_memory(to_memory(x, dtype), dtype);
   return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
 }

@@ -241,7 +241,7 @@ Expr cos_f32(Expr x) {
 struct Formula {
   std::string_view name;
   Expr (*of)(Expr x);
-  bool always = false;
+  bool in_f64 = false;
 };
 constexpr Formula formulas[] = {
     {"exp", exp_f32},         {"expm1", expm1_f32},     {"log", log_f32},
@@ -252,14 +252,20 @@ constexpr Formula formulas[] = {
 }  // namespace
 
 Expr function(std::string_view name, Expr x) {
+  if (x.type() != DType::f32) return convert(call(name, convert(x, DType::f64)), x.type());
   const auto* formula = std::ranges::find(formulas, name, &Formula::name);
-  if (formula == std::end(formulas) || x.type() != DType::f32)
-    return convert(call(name, convert(x, DType::f64)), x.type());
-  const bool called = x.code->kernel().maths == Maths::called && !formula->always;
-  return called ? call(name, x) : formula->of(x);
+  const bool has_formula = formula != std::end(formulas);
+  const bool in_f64 = !has_formula || formula->in_f64;
+  const Maths maths = x.code->kernel().maths;
+  if (maths == (in_f64 ? Maths::single : Maths::called)) return call(name, x);
+  return has_formula ? formula->of(x) : convert(call(name, convert(x, DType::f64)), DType::f32);
 }
-Expr pow(Expr x, Expr y) { return x.type() == DType::f32 ? pow_f32(x, y) : call("pow", x, y); }
+bool is_single(Expr x) { return x.type() == DType::f32 && x.code->kernel().maths == Maths::single; }
+Expr pow(Expr x, Expr y) {
+  return x.type() == DType::f32 && !is_single(x) ? pow_f32(x, y) : call("pow", x, y);
+}
 Expr atan2(Expr y, Expr x) {
+  if (is_single(x)) return call("atan2", y, x);
   return convert(call("atan2", convert(y, DType::f64), convert(x, DType::f64)), y.type());
 }
 

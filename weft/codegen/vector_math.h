@@ -9,6 +9,9 @@
 
 namespace weft::loop {
 
+// Whether x is of f32 and its functions must not pass through f64 (Maths::single).
+bool is_single(Expr x);
+
 // x and y are f32 or f64.
 Expr function(std::string_view name, Expr x);  // of libm, or an OpDef's `function`
 Expr pow(Expr x, Expr y);

@@ -1,7 +1,6 @@
 #include "weft/data/loader.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,6 +12,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/rounding.h"
+#include "weft/base/stopwatch.h"
 #include "weft/data/random.h"
 
 namespace weft::data {
@@ -117,9 +117,7 @@ class Loader::Impl {
   const LoaderState& state() const { return state_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  // Frees the slots that the caller has released, and adds one for each that it keeps.
+  // Takes back the slots that the caller let go, and adds one for each that it keeps.
   void reclaim() {
     std::unique_lock lock(mutex_);
     auto kept =
@@ -137,11 +135,11 @@ class Loader::Impl {
   }
 
   Slot* prepare_here() {
-    auto begin = Clock::now();
+    const double begin = now();
     Slot* slot = free_.back();
     fill(*slot);
     free_.pop_back();
-    waited_ += std::chrono::duration<double>(Clock::now() - begin).count();
+    waited_ += now() - begin;
     return slot;
   }
 
@@ -149,9 +147,9 @@ class Loader::Impl {
     if (!thread_.joinable()) thread_ = std::thread([this] { prepare_ahead(); });
     std::unique_lock lock(mutex_);
     if (ready_.empty()) {
-      auto begin = Clock::now();
+      const double begin = now();
       prepared_.wait(lock, [this] { return !ready_.empty() || error_ != nullptr; });
-      waited_ += std::chrono::duration<double>(Clock::now() - begin).count();
+      waited_ += now() - begin;
     }
     if (ready_.empty()) std::rethrow_exception(error_);
     Slot* slot = ready_.front();

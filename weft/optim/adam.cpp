@@ -1,6 +1,15 @@
 #include "weft/optim/adam.h"
 
+#include <cmath>
+
 namespace weft::optim {
+namespace {
+// 1 - beta^step. float32 holds 0.999 to 6e-8 only, a 20,000th of what it is short of 1; of the
+// logarithm, which is rounded once, it keeps all digits.
+Tensor bias_correction(double beta, const Tensor& step) {
+  return beta == 0 ? ones({}, step.dtype()) : -expm1(step * std::log(beta));
+}
+}  // namespace
 
 Adam::Adam(std::string_view name, std::vector<Variable> parameters, const AdamOptions& options,
            bool decoupled)
@@ -19,7 +28,8 @@ Adam::Adam(std::string_view name, std::vector<Variable> parameters, const AdamOp
 
 std::vector<Tensor> Adam::scalars(const Tensor& step, const Tensor& rate,
                                   double weight_decay) const {
-  Tensor first = 1.0 - pow(options_.betas[0], step), second = 1.0 - pow(options_.betas[1], step);
+  const Tensor first = bias_correction(options_.betas[0], step);
+  const Tensor second = bias_correction(options_.betas[1], step);
   return {rate / first, rsqrt(second), 1.0 - rate * weight_decay};
 }
 

@@ -19,7 +19,7 @@ Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm) {
 }
 
 Accumulator::Accumulator(std::span<const Variable> parameters)
-    : count_("accumulated.count", {DType::f64, {}}, Category::gradient) {
+    : count_("accumulated.count", {DType::i64, {}}, Category::gradient) {
   for (const Variable& parameter : parameters) {
     Type type{accumulator(parameter.type().dtype), parameter.shape()};
     sums_.emplace_back("accumulated." + parameter.name(), type, Category::gradient);
@@ -30,7 +30,7 @@ void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const
   WEFT_CHECK(gradients.size() == sums_.size(), "[accumulate] takes {} gradients. Got {}.",
              sums_.size(), gradients.size());
   Tensor rows =
-      count.value.defined() ? cast(count.value, DType::f64) : scalar(count.scalar, DType::f64);
+      count.value.defined() ? cast(count.value, DType::i64) : scalar(count.scalar, DType::i64);
   for (size_t i = 0; i < sums_.size(); ++i) {
     DType dtype = sums_[i].type().dtype;
     sums_[i].assign(sums_[i].value() + cast(gradients[i], dtype) * cast(rows, dtype));
@@ -41,15 +41,14 @@ void Accumulator::add(std::span<const Tensor> gradients, const Arg& count) const
 std::vector<Tensor> Accumulator::mean() const {
   std::vector<Tensor> means;
   means.reserve(sums_.size());
-  Tensor scale = reciprocal(count_.value());
   for (const Variable& total : sums_)
-    means.push_back(total.value() * cast(scale, total.type().dtype));
+    means.push_back(total.value() * reciprocal(cast(count_.value(), total.type().dtype)));
   return means;
 }
 
 void Accumulator::zero() const {
   for (const Variable& total : sums_) total.assign(zeros(total.shape(), total.type().dtype));
-  count_.assign(zeros({}, DType::f64));
+  count_.assign(zeros({}, DType::i64));
 }
 
 }  // namespace weft::optim

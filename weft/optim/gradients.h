@@ -21,7 +21,7 @@ class Accumulator {
  public:
   explicit Accumulator(std::span<const Variable> parameters);
 
-  // Adds gradients of a mean over `count` rows (a scalar, or a number).
+  // Adds gradients of a mean over `count` rows (an integer scalar, or a number).
   void add(std::span<const Tensor> gradients, const Arg& count = 1) const;
   std::vector<Tensor> mean() const;  // sum of count * gradient / sum of counts
   void zero() const;
@@ -29,7 +29,7 @@ class Accumulator {
 
  private:
   std::vector<Variable> sums_;
-  Variable count_;  // f64 scalar
+  Variable count_;  // i64 scalar
 };
 
 }  // namespace weft::optim

@@ -4,14 +4,14 @@ namespace weft::optim {
 
 LossScale::LossScale(const LossScaleOptions& options)
     : options_(options),
-      scale_("loss_scale", {DType::f64, {}}, Category::optimizer_state),
+      scale_("loss_scale", {DType::f32, {}}, Category::optimizer_state),
       good_steps_("loss_scale.good_steps", {DType::i64, {}}, Category::optimizer_state) {
   WEFT_CHECK(options.floor > 0 && options.initial >= options.floor,
              "[loss_scale] initial must be at least floor, and floor positive. Got {} and {}.",
              options.initial, options.floor);
   WEFT_CHECK(options.interval > 0, "[loss_scale] interval must be positive. Got {}.",
              options.interval);
-  scale_.assign(scalar(options.initial, DType::f64));
+  scale_.assign(scalar(options.initial, DType::f32));
 }
 
 Tensor LossScale::scaled(const Tensor& loss) const {

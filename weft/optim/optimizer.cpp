@@ -105,13 +105,13 @@ void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
   check(gradients);
   only_if_ = only_if;
   Tensor done = step_count().value();
-  Tensor rate = lr_.at(done), number = cast(done, DType::f64) + 1.0;
   std::map<std::pair<size_t, DType>, std::vector<Tensor>> shared;  // by group and type
   auto shared_scalars = [&](size_t group, DType dtype) -> const std::vector<Tensor>& {
     auto [it, absent] = shared.try_emplace({group, dtype});
     if (!absent) return it->second;
-    it->second = scalars(number, rate * groups_[group].lr_scale, *groups_[group].weight_decay);
-    for (Tensor& value : it->second) value = cast(value, dtype);
+    const Group& its = groups_[group];
+    it->second =
+        scalars(cast(done, dtype) + 1.0, lr_.at(done, dtype) * its.lr_scale, *its.weight_decay);
     return it->second;
   };
 

@@ -12,12 +12,12 @@ namespace {
 // Operations of schedules on numbers and on tensors, so that one formula serves both.
 double smaller(double a, double b) { return std::min(a, b); }
 double larger(double a, double b) { return std::max(a, b); }
-double cosine_of(double x) { return std::cos(x); }
+double sine_of(double x) { return std::sin(x); }
 double floor_of(double x) { return std::floor(x); }
 double power(double base, double exponent) { return std::pow(base, exponent); }
 Tensor smaller(const Tensor& a, double b) { return minimum(a, b); }
 Tensor larger(const Tensor& a, double b) { return maximum(a, b); }
-Tensor cosine_of(const Tensor& x) { return cos(x); }
+Tensor sine_of(const Tensor& x) { return sin(x); }
 Tensor floor_of(const Tensor& x) { return floor(x); }
 Tensor power(double base, const Tensor& exponent) { return pow(base, exponent); }
 double like(double, double value) { return value; }
@@ -30,8 +30,8 @@ Number part_done(const Number& step, double first, double steps) {
 
 // Returns which part of the last `steps` steps, in which the rate falls, is done.
 template <class Number>
-Number fallen(const Number& step, double steps, const ScheduleOptions& options) {
-  return progress(step, static_cast<double>(options.total) - steps, steps);
+Number part_left(const Number& step, double steps, const ScheduleOptions& options) {
+  return smaller(larger((static_cast<double>(options.total) - step) / steps, 0.0), 1.0);
 }
 double after_warmup(const ScheduleOptions& options) {
   return static_cast<double>(options.total) - static_cast<double>(options.warmup);
@@ -49,7 +49,8 @@ ScheduleEntry linear_entry() {
           .doc = "decays linearly to min_lr",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                return lr - (lr - options.min_lr) * fallen(step, after_warmup(options), options);
+                return options.min_lr +
+                       (lr - options.min_lr) * part_left(step, after_warmup(options), options);
               },
           .ends = true};
 }
@@ -59,10 +60,10 @@ ScheduleEntry cosine_entry() {
           .doc = "decays along half a cosine to min_lr",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                return options.min_lr +
-                       0.5 * (lr - options.min_lr) *
-                           (1.0 + cosine_of(std::numbers::pi *
-                                            fallen(step, after_warmup(options), options)));
+                // (1 + cos a) / 2 = sin^2((pi - a) / 2), which keeps its digits where a is near pi.
+                const auto sine = sine_of(0.5 * std::numbers::pi *
+                                          part_left(step, after_warmup(options), options));
+                return options.min_lr + (lr - options.min_lr) * (sine * sine);
               },
           .ends = true};
 }
@@ -72,8 +73,9 @@ ScheduleEntry step_entry() {
           .doc = "is multiplied by gamma every step_size steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                return lr *
-                       power(options.gamma, floor_of(step / static_cast<double>(options.every)));
+                // Half a step more, as a rounded quotient may lie below a whole number.
+                return lr * power(options.gamma,
+                                  floor_of((step + 0.5) / static_cast<double>(options.every)));
               },
           .needs = {{"scheduler.step_size", "the steps between two decays"}},
           .check =
@@ -88,8 +90,9 @@ ScheduleEntry wsd_entry() {
           .doc = "constant, then decays linearly to min_lr over the last steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                return lr - (lr - options.min_lr) *
-                                fallen(step, static_cast<double>(options.decay), options);
+                return options.min_lr +
+                       (lr - options.min_lr) *
+                           part_left(step, static_cast<double>(options.decay), options);
               },
           .ends = true,
           .needs = {{"scheduler.decay_steps", "the steps of the decay at the end"}},
@@ -133,7 +136,7 @@ Number Schedule::evaluate(const Number& step) const {
 }
 
 double Schedule::at(int64_t step) const { return evaluate(static_cast<double>(step)); }
-Tensor Schedule::at(const Tensor& step) const { return evaluate(cast(step, DType::f64)); }
+Tensor Schedule::at(const Tensor& step, DType dtype) const { return evaluate(cast(step, dtype)); }
 
 Schedule make_schedule(std::string_view name, double lr, const ScheduleOptions& options) {
   return {registry::schedules().get(name), lr, options};

@@ -67,8 +67,9 @@ class Schedule {
   Schedule(double lr);  // constant
   Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions& options);
 
-  double at(int64_t step) const;        // on the host, for logs
-  Tensor at(const Tensor& step) const;  // f64 scalar; `step` is an integer scalar
+  double at(int64_t step) const;  // on the host, for logs
+  // A scalar of `dtype`, f32 or f64; `step` is an integer scalar.
+  Tensor at(const Tensor& step, DType dtype) const;
   double peak() const { return lr_; }
 
  private:

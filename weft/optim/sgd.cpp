@@ -18,7 +18,7 @@ SGD::SGD(std::vector<Variable> parameters, const SGDOptions& options)
 
 std::vector<Tensor> SGD::scalars(const Tensor& step, const Tensor& rate, double) const {
   if (options_.dampening == 0) return {rate};
-  return {rate, select(step == 1.0, 1.0, scalar(1 - options_.dampening, DType::f64))};
+  return {rate, select(step == 1.0, 1.0, scalar(1 - options_.dampening, rate.dtype()))};
 }
 
 Tensor SGD::update(size_t i, const Tensor& value, const Tensor& gradient,

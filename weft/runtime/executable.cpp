@@ -1,13 +1,13 @@
 #include "weft/runtime/executable.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/logging.h"
 #include "weft/base/parallel.h"
+#include "weft/base/stopwatch.h"
 #include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
@@ -22,11 +22,6 @@ constexpr bool debug_build = true;
 #else
 constexpr bool debug_build = false;
 #endif
-
-double steady_seconds() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 }  // namespace
 
 size_t staged_bytes(const Plan& plan) {
@@ -140,7 +135,7 @@ void Executable::run_steps() {
   const bool waits = observer_ || memory_->is_synchronous();
   std::unique_ptr<Timeline> timeline;
   if (timer_) timeline = memory_->make_timeline();
-  const double begin = steady_seconds();
+  const double begin = now();
   if (timeline != nullptr) timeline->mark();
   for (size_t i = 0; i < bound_.size(); ++i) {
     logging::debug(6, "step {} {}", i, plan_.steps[i].kernel);

@@ -12,7 +12,7 @@ namespace weft::train {
 namespace {
 // Marks the rows or positions that count.
 Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
-Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::f64)); }
+Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::i64)); }
 
 // Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
 Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
@@ -58,10 +58,12 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
       accumulator_(experiment.passes_per_step() > 1
                        ? std::make_unique<optim::Accumulator>(parameters_)
                        : nullptr),
-      loss_sum_("accumulated.loss", scalar_of(DType::f64), Category::gradient),
-      count_("accumulated.rows", scalar_of(DType::f64), Category::gradient),
+      loss_type_(accumulator(experiment.precision.parameters)),
+      loss_sum_("accumulated.loss", scalar_of(loss_type_), Category::gradient),
+      count_("accumulated.rows", scalar_of(DType::i64), Category::gradient),
       first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
-      norms_("norms", {DType::f64, {kept_norms, 3}}, Category::buffer_state),
+      noted_steps_("norms.step", {DType::i64, {kept_norms}}, Category::buffer_state),
+      norms_("norms", {loss_type_, {kept_norms, 2}}, Category::buffer_state),
       pass_(
           [this](std::span<const Tensor> in) {
             return accumulator_ == nullptr ? train_step(in[0], in[1])
@@ -154,10 +156,11 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
 }
 
 void Steps::note(const Tensor& step, const Tensor& loss, const Tensor& norm) const {
-  Tensor row = stack({cast(step, DType::f64), cast(loss, DType::f64), cast(norm, DType::f64)}, 0);
-  Tensor here = iota({kept_norms, 1}, 0) == remainder(step, kept_norms);
+  Tensor row = stack({cast(loss, loss_type_), cast(norm, loss_type_)}, 0);
+  Tensor here = iota({kept_norms}, 0) == remainder(step, kept_norms);
   Tensor written = logical_and(here, first_non_finite_.value() == 0);
-  norms_.assign(select(written, row, norms_.value()));
+  noted_steps_.assign(select(written, step, noted_steps_.value()));
+  norms_.assign(select(reshape(written, {kept_norms, 1}), row, norms_.value()));
 }
 
 std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
@@ -171,18 +174,18 @@ std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& l
   const OriginScope origin("accumulate");
   const Tensor count = number_of(counted(labels));
   accumulator_->add(gradients, count);
-  loss_sum_.assign(loss_sum_.value() + cast(loss, DType::f64) * count);
+  loss_sum_.assign(loss_sum_.value() + cast(loss, loss_type_) * cast(count, loss_type_));
   count_.assign(count_.value() + count);
   return {};
 }
 
 std::vector<Tensor> Steps::update_step() {
   const OriginScope origin("update");
-  Tensor loss = loss_sum_.value() / count_.value();
+  Tensor loss = loss_sum_.value() / cast(count_.value(), loss_type_);
   std::vector<Tensor> results = finish(loss, accumulator_->mean());
   accumulator_->zero();
-  loss_sum_.assign(zeros({}, DType::f64));
-  count_.assign(zeros({}, DType::f64));
+  loss_sum_.assign(zeros({}, loss_type_));
+  count_.assign(zeros({}, DType::i64));
   return results;
 }
 
@@ -202,12 +205,11 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
     row_counts = any(counts, {.axes = {1}});
     row_wrong = any(wrong, {.axes = {1}});
   }
-  std::vector<Tensor> sums{cast(loss, DType::f64) * count, number_of(right), count,
-                           number_of(row_counts),
-                           number_of(logical_and(row_counts, logical_not(row_wrong)))};
+  std::vector<Tensor> results{loss, number_of(right), count, number_of(row_counts),
+                              number_of(logical_and(row_counts, logical_not(row_wrong)))};
   for (const MetricEntry* metric : experiment_.metrics)
-    if (metric->sums) sums.push_back(cast(metric->sums(scores, labels), DType::f64));
-  return sums;
+    if (metric->sums) results.push_back(metric->sums(scores, labels));
+  return results;
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {
@@ -252,25 +254,27 @@ int64_t Steps::first_non_finite() const {
 }
 
 std::vector<StepNorms> Steps::norms() const {
+  const std::vector<double> steps = noted_steps_.value().to_doubles();
   const std::vector<double> rows = norms_.value().to_doubles();
   std::vector<StepNorms> all;
-  for (size_t i = 0; i < rows.size(); i += 3)
-    if (rows[i] > 0) all.push_back({static_cast<int64_t>(rows[i]), rows[i + 1], rows[i + 2]});
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (steps[i] > 0) all.push_back({static_cast<int64_t>(steps[i]), rows[2 * i], rows[2 * i + 1]});
   std::ranges::sort(all, {}, &StepNorms::step);
   return all;
 }
 
 EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
-  std::span<const Tensor> sums = evaluate_.run(std::array{inputs, labels});
-  EvalSums all{.loss = sums[0].item(),
-               .correct = sums[1].item(),
-               .count = sums[2].item(),
-               .rows = sums[3].item(),
-               .exact_rows = sums[4].item()};
+  std::span<const Tensor> results = evaluate_.run(std::array{inputs, labels});
+  const double mean_loss = results[0].item(), count = results[2].item();
+  EvalSums all{.loss = mean_loss * count,
+               .correct = results[1].item(),
+               .count = count,
+               .rows = results[3].item(),
+               .exact_rows = results[4].item()};
   size_t next = 5;
-  if (next == sums.size()) return all;
+  if (next == results.size()) return all;
   for (const MetricEntry* metric : experiment_.metrics)
-    all.own.push_back(metric->sums ? sums[next++].to_doubles() : std::vector<double>());
+    all.own.push_back(metric->sums ? results[next++].to_doubles() : std::vector<double>());
   return all;
 }
 

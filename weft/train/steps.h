@@ -86,9 +86,12 @@ class Steps {
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
-  Variable loss_sum_, count_;                        // over the passes so far
+  DType loss_type_;            // of sums of losses: float64 where parameters are
+  Variable loss_sum_, count_;  // of the passes so far
   Variable first_non_finite_;
-  Variable norms_;  // [kept_norms, 3]: a ring buffer of (step, loss, norm); step 0: empty
+  // Rings of the last updates: their numbers, [kept_norms] (0: none yet), and [kept_norms, 2], the
+  // loss and the norm of each.
+  Variable noted_steps_, norms_;
   CompiledStep pass_, update_, evaluate_;
   Tensor loss_, grad_norm_;
 };

@@ -39,8 +39,8 @@ struct Heads : AttentionHeads {
     const int64_t fitting = most_scores / round_up(keys, column_unit) / row_unit * row_unit;
     return std::clamp(fitting, row_unit, std::min(most_rows, round_up(queries, row_unit)));
   }
-  int64_t blocks() const { return (queries + rows() - 1) / rows(); }
-  // Returns how many keys the query sees.
+  int64_t blocks() const { return ceil_div(queries, rows()); }
+  // How many keys the query sees.
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
 

@@ -17,6 +17,7 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
+#include "weft/base/alignment.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
 
@@ -63,8 +64,8 @@ Blocks cut(const Contraction& task, int threads) {
       break;
   }
   Blocks blocks;
-  blocks.rows = ceil_div(ceil_div(task.m, row_items), most_tile_rows) * most_tile_rows;
-  blocks.columns = ceil_div(ceil_div(task.n, column_items), lanes) * lanes;
+  blocks.rows = round_up(ceil_div(task.m, row_items), most_tile_rows);
+  blocks.columns = round_up(ceil_div(task.n, column_items), lanes);
   blocks.depth = std::min(task.k, contraction_depth);
   blocks.row_items = ceil_div(task.m, blocks.rows);
   blocks.column_items = ceil_div(task.n, blocks.columns);
@@ -72,19 +73,18 @@ Blocks cut(const Contraction& task, int threads) {
   return blocks;
 }
 
-size_t rounded(int64_t bytes) { return round_up(static_cast<size_t>(bytes), buffer_alignment); }
-// Scratch is the memory of one thread: packed rows, one packed panel, one tile for the edges, sums.
+// Scratch of one thread: packed rows, one packed panel, one tile for the edges, sums.
 struct Scratch {
   size_t rows, panel, tile, sums;
   size_t total() const { return rows + panel + tile + sums; }
 };
 Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
-  const int64_t lane = static_cast<int64_t>(size_of(lane_dtype(task)));
+  const size_t lane = size_of(lane_dtype(task)), depth = static_cast<size_t>(blocks.depth);
   // Any tile height divides less than one tile of rows more than the block.
-  const int64_t rows = blocks.rows + most_tile_rows;
-  return {rounded(rows * blocks.depth * lane), rounded(most_tile_bytes * blocks.depth),
-          rounded(most_tile_rows * most_tile_bytes),
-          sums_in_place(task) ? 0 : rounded(rows * blocks.columns * lane)};
+  const auto rows = static_cast<size_t>(blocks.rows + most_tile_rows);
+  return {aligned(rows * depth * lane), aligned(most_tile_bytes * depth),
+          aligned(most_tile_rows * most_tile_bytes),
+          sums_in_place(task) ? 0 : aligned(rows * static_cast<size_t>(blocks.columns) * lane)};
 }
 
 // ---- the kernel, for one instruction set

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/backends/cuda/cuda_device.h"
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/rounding.h"
@@ -94,22 +95,20 @@ std::string describe(const Heads& heads, std::string_view op) {
 
 // ---- memory
 
-size_t rounded(size_t bytes, size_t unit = buffer_alignment) { return round_up(bytes, unit); }
-
 }  // namespace
 
 GradientScratch::GradientScratch(const Heads& heads) : batch(heads.batch) {
   constexpr size_t most_products = size_t{256} << 20;
   const size_t products = static_cast<size_t>(heads.heads) *
-                          rounded(static_cast<size_t>(heads.queries), 128) *
-                          rounded(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
+                          round_up(static_cast<size_t>(heads.queries), 128) *
+                          round_up(static_cast<size_t>(heads.keys), 128) * size_of(heads.dtype);
   auto of = [&](int64_t sequences) { return static_cast<size_t>(sequences) * products; };
   const int64_t statistics = heads.heads * heads.queries * int64_t{sizeof(float)};
   for (int64_t part = heads.batch - 1; part > 0 && of(batch) > most_products; --part)
     if (heads.batch % part == 0 && part * statistics % aligned_bytes == 0) batch = part;
   Heads part = heads;
   part.batch = batch;
-  dots = rounded(Type{DType::f32, part.rows()}.bytes());
+  dots = aligned(Type{DType::f32, part.rows()}.bytes());
   engine = engine_bytes + of(batch);
 }
 

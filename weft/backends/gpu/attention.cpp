@@ -347,7 +347,7 @@ Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
       k_{"k", heads_.keys},
       v_{"v", heads_.keys} {
   const DType dtype = step.operands[0].value.dtype();
-  const int64_t padded = ceil_div(heads_.width, 4 * across) * 4 * across;
+  const int64_t padded = round_up(heads_.width, 4 * across);
   const std::pair<const char*, int64_t> numbers[] = {
       {"vector", vector_of(dtype, counts_of(step.operands, 5))},
       {"stored", std::min(4, vector_of(dtype, counts_of(step.results, 1)))},

@@ -2,6 +2,7 @@
 // second kernel for the epilogue; everything else becomes generated loops.
 #include "weft/backends/gpu/compiler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -55,7 +56,28 @@ bool takes(const Provider& provider, const Step& step) {
          std::ranges::all_of(choice->operand_order, &Dims::empty);
 }
 
-// Returns the misalignment of an operand relative to a 16-byte load, "+4"; "" for none.
+[[noreturn]] void refuse_float64(const Device& device, std::string_view operation,
+                                 const std::string& module) {
+  throw Error(ErrorKind::device,
+              "[{}] {} has no float64, in which {}{}{} is computed. Hint: train.precision fp32, or "
+              "casts to float32, do without; --device cpu has it.",
+              operation, device.name(), operation, module.empty() ? "" : " of ", module);
+}
+void check_has_types_of(const Device& device, const Step& step) {
+  if (device.has_float64()) return;
+  const auto is_wide = [](const Value& value) { return value.dtype() == DType::f64; };
+  for (const Value& value : step.body)
+    if (is_wide(value) || std::ranges::any_of(value->inputs, is_wide))
+      refuse_float64(device, value->op->name, value->module());
+}
+// Casts of wide integers to 16 bits are by way of float64, too.
+void check_has_types_of(const Device& device, const Step& step, const loop::Kernel& kernel) {
+  const auto is_wide = [](const loop::Instruction& in) { return in.type == DType::f64; };
+  if (!device.has_float64() && std::ranges::any_of(kernel.code, is_wide))
+    refuse_float64(device, step.kernel, step.module);
+}
+
+// Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
 std::string begins_at(const Value& value, const Placement& at) {
   const size_t bytes = static_cast<size_t>(at.offset) * size_of(value.dtype()) % 16;
   return bytes == 0 ? "" : fmt::format("+{}", bytes);
@@ -89,6 +111,7 @@ std::unique_ptr<Kernel> Compiler::compile(const Plan& plan, const Step& step) co
 }
 
 std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Step& step) const {
+  check_has_types_of(device(), step);
   for (const auto& provider : providers_)
     if (is_of(*provider, step))
       return step.body.size() > 1 ? compile_whole(*provider, plan, step)
@@ -187,6 +210,7 @@ std::unique_ptr<Kernel> Compiler::compile_loops(const Step& step) const {
   if (step.parts > 1) return make_joined(device(), step);
   const bool fused = step.kind == Step::Kind::fused;
   const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
+  check_has_types_of(device(), step, kernel);
   const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
   if (debug_level() >= 5)
     logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/median.h"
 
 namespace weft::gpu {
 namespace {
@@ -97,8 +98,7 @@ double median_time(Device& device, const std::function<void()>& begin) {
   const std::vector<double> marks = timeline->seconds();
   std::vector<double> took;
   for (size_t k = 0; k + 1 < marks.size(); k += 2) took.push_back(marks[k + 1] - marks[k]);
-  std::ranges::sort(took);
-  return took[took.size() / 2];
+  return median(std::move(took));
 }
 }  // namespace
 
@@ -109,9 +109,9 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
   std::exception_ptr last_failure;
   for (size_t i = 0; i < count; ++i) {
     try {
-      const double median = median_time(device, [&] { begin(i); });
-      logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * median);
-      if (!best || median < least) best = i, least = median;
+      const double seconds = median_time(device, [&] { begin(i); });
+      logging::debug(1, "measured number {} of {}: {:9.3f} ms", i, count, 1e3 * seconds);
+      if (!best || seconds < least) best = i, least = seconds;
     } catch (const Error& failed) {
       logging::debug(1, "number {} of {} is skipped: {}", i, count, failed.what());
       last_failure = std::current_exception();

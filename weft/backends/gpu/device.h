@@ -27,6 +27,7 @@ class Device : public DeviceMemory {
   virtual std::string name() const = 0;
   virtual std::string machine() const = 0;  // what measurements depend on
   virtual loop::GpuLanguage language() const = 0;
+  virtual bool has_float64() const { return true; }
   virtual DeviceMeters meters() const { return {}; }
 
   // Compiles `source` after the prelude of its language; equal sources are compiled once. Throws

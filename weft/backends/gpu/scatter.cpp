@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/backends/gpu/kernel_text.h"
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
@@ -50,7 +51,7 @@ struct Sort {
   }
   size_t take(int64_t elements, size_t size = sizeof(int32_t)) {
     const size_t at = bytes;
-    bytes += ceil_div(elements * static_cast<int64_t>(size), buffer_alignment) * buffer_alignment;
+    bytes += aligned(static_cast<size_t>(elements) * size);
     return at;
   }
   static bool can(int64_t count, int64_t rows) {

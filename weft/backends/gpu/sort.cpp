@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "weft/backends/gpu/kernel_text.h"
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
@@ -56,8 +57,7 @@ constexpr const char* merge = R"(
 
 // Returns the bytes of one of two lists of positions, between which launches alternate.
 size_t list_bytes(int64_t elements) {
-  const int64_t bytes = elements * static_cast<int64_t>(sizeof(int32_t));
-  return static_cast<size_t>(ceil_div(bytes, buffer_alignment) * buffer_alignment);
+  return aligned(static_cast<size_t>(elements) * sizeof(int32_t));
 }
 
 void define_key(KernelText& text, DType dtype) {

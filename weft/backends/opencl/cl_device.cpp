@@ -198,7 +198,7 @@ class ClDevice : public gpu::Device {
     const auto rounding = device_number<cl_device_fp_config>(device_, CL_DEVICE_SINGLE_FP_CONFIG);
     if ((rounding & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0)
       options_ += " -cl-fp32-correctly-rounded-divide-sqrt";
-    if (has_f64(device_)) options_ += " -DHAS_F64";
+    if (has_float64()) options_ += " -DHAS_F64";
   }
   ~ClDevice() override { clFinish(queue()); }
 
@@ -207,6 +207,7 @@ class ClDevice : public gpu::Device {
     return fmt::format("{}, {}", name(), device_text(device_, CL_DRIVER_VERSION));
   }
   loop::GpuLanguage language() const override { return loop::GpuLanguage::opencl; }
+  bool has_float64() const override { return has_float64_; }
 
   std::shared_ptr<Buffer> allocate(size_t bytes) override {
     const size_t size = std::max<size_t>(bytes, 1);
@@ -370,6 +371,7 @@ class ClDevice : public gpu::Device {
   }
 
   cl_device_id device_;
+  bool has_float64_ = has_f64(device_);
   std::shared_ptr<void> context_, queue_;
   Ranges ranges_;
   const bool shares_ = device_number<cl_bool>(device_, CL_DEVICE_HOST_UNIFIED_MEMORY) == CL_TRUE;

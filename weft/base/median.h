@@ -1,0 +1,16 @@
+// The median of measurements.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace weft {
+
+// The mean of the middle two of an even number; 0 of none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+}  // namespace weft
