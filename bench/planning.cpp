@@ -24,7 +24,7 @@ int main() {
         },
         {.device = "null"});
     std::vector<Type> types{{DType::i64, {12, 64}}, {DType::i64, {12, 64}}};
-    size_t kernels = train_step.prepare(types).plan().steps.size();
+    size_t kernels = train_step.prepare(types).plan().launches.size();
     double seconds = watch.milliseconds() / 1000;
     print("{:>6} {:>9} {:>9.2f} {:>12.2f}", layers, kernels, seconds,
           1000 * seconds / static_cast<double>(layers));

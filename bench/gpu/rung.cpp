@@ -311,7 +311,7 @@ Results run_on(const std::string& device, const Rung& rung, const Sizes& sizes, 
   Stopwatch build;
   const Executable& executable = step.prepare(problem.inputs);
   facts["build_ms"] = build.milliseconds();
-  for (const Step& planned : executable.plan().steps)
+  for (const Launch& planned : executable.plan().launches)
     facts["kernels"].push_back({{"kernel", planned.kernel}, {"workspace", planned.workspace}});
   Results all;
   for (int i = 0; i < runs; ++i) {

@@ -354,8 +354,8 @@ TEST_SUITE("cudnn") {
       graph.inputs.push_back(dy);
       graph.outputs.push_back(y);
       std::vector<std::string> kernels;
-      for (const Step& step : make_plan(graph, {.library = library.get()}).steps)
-        if (step.kernel.find(":attention") != std::string::npos) kernels.push_back(step.kernel);
+      for (const Launch& launch : make_plan(graph, {.library = library.get()}).steps)
+        if (launch.kernel.find(":attention") != std::string::npos) kernels.push_back(launch.kernel);
       return kernels;
     };
     CHECK(kernels_of(24) ==
@@ -386,9 +386,9 @@ TEST_SUITE("cudnn") {
       const Value k = heads_in(DType::bf16, {2, 4, 24, 64}, 1);
       const Value y = attention(heads, k, k, {.causal = true});
       std::string kernels;
-      for (const Step& step :
+      for (const Launch& launch :
            make_plan({.inputs = {memory, k}, .outputs = {y}}, {.library = library.get()}).steps)
-        kernels += step.kernel + " ";
+        kernels += launch.kernel + " ";
       CHECK(kernels.starts_with(begin == 4 ? "copy cudnn:attention " : "cudnn:attention "));
     }
   }

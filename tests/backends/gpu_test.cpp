@@ -45,12 +45,12 @@ const KernelLibrary* opencl() {
   }
 }
 
-std::vector<Step> written_steps(const Value& value) {
+std::vector<Launch> written_steps(const Value& value) {
   const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
-  std::vector<Step> steps;
-  for (const Step& step : make_plan(graph_of(value), {.library = planner.get()}).steps)
-    if (step.kernel.starts_with("weft:")) steps.push_back(step);
-  return steps;
+  std::vector<Launch> launches;
+  for (const Launch& launch : make_plan(graph_of(value), {.library = planner.get()}).steps)
+    if (launch.kernel.starts_with("weft:")) launches.push_back(launch);
+  return launches;
 }
 
 const std::vector<int> every_capability{75, 80, 90, 100};  // compute capabilities
@@ -76,12 +76,12 @@ void compile_cuda(const std::string& program, const std::vector<int>& capabiliti
 void check(const std::vector<Value>& values, const std::vector<int>& capabilities = {90}) {
   std::string program = gpu_prelude(loop::GpuLanguage::cuda);
   for (const Value& value : values) {
-    const std::vector<Step> steps = written_steps(value);
-    REQUIRE_MESSAGE(steps.size() == (value->is("attention_gradient") ? 2 : 1),
+    const std::vector<Launch> launches = written_steps(value);
+    REQUIRE_MESSAGE(launches.size() == (value->is("attention_gradient") ? 2 : 1),
                     to_text(graph_of(value)));
-    for (const Step& step : steps) {
+    for (const Launch& launch : launches) {
       const std::string prefix = "k" + std::to_string(program.size());
-      program += gpu::print_written(step, loop::GpuLanguage::cuda, prefix).source;
+      program += gpu::print_written(launch, loop::GpuLanguage::cuda, prefix).source;
     }
     if (const KernelLibrary* library = opencl()) {
       const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
@@ -181,8 +181,8 @@ TEST_SUITE("gpu kernels") {
     graph.outputs.push_back(y);
     for (const bool apart : {false, true}) {
       std::vector<std::string> kernels;
-      for (const Step& step : make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
-        if (step.kernel.starts_with("weft:")) kernels.push_back(step.kernel);
+      for (const Launch& launch : make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
+        if (launch.kernel.starts_with("weft:")) kernels.push_back(launch.kernel);
       CHECK(kernels ==
             std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
     }
@@ -199,9 +199,9 @@ TEST_SUITE("gpu kernels") {
     const Graph graph{.outputs = gradients(y, std::span(&x, 1), x)};
     const Plan plan = make_plan(
         graph, {.library = planner.get(), .step = {.recompute = Recompute::full}, .verify = true});
-    CHECK(std::ranges::any_of(plan.steps, [](const Step& step) {
-      return step.again && step.kernel == "weft:attention.and_logsumexp" &&
-             step.results.size() == 2;
+    CHECK(std::ranges::any_of(plan.launches, [](const Launch& launch) {
+      return launch.again && launch.kernel == "weft:attention.and_logsumexp" &&
+             launch.results.size() == 2;
     }));
     if (const KernelLibrary* library = opencl()) {
       const Value kept = run_planned(graph, {}, *library)[0],

@@ -142,7 +142,7 @@ KernelCase::KernelCase(const Value& node, const std::vector<Lie>& lies, bool who
   for (size_t i = 0; i < choice_.operand_order.size(); ++i)
     if (!choice_.operand_order[i].empty())
       at[i] = placement(node->inputs[i].shape(), {choice_.operand_order[i]});
-  step_.kind = Step::Kind::library;
+  step_.kind = Launch::Kind::library;
   step_.kernel = choice_.kernel;
   step_.body = {node};
   step_.workspace = choice_.workspace;

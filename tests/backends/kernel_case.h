@@ -35,7 +35,7 @@ class KernelCase {
   ~KernelCase();
 
   const KernelChoice& choice() const { return choice_; }
-  const Step& step() const { return step_; }
+  const Launch& step() const { return step_; }
   // Lets the result overwrite operand 0, as a plan does for an in-place kernel.
   void in_place();
   void run();
@@ -46,7 +46,7 @@ class KernelCase {
 
  private:
   struct Memory;
-  Step step_;
+  Launch step_;
   KernelChoice choice_;
   std::unique_ptr<Memory> memory_;
 };

@@ -19,8 +19,8 @@ TEST_CASE("the null library chooses as the one it stands for, and its kernels to
   CHECK(null->kernels().choose(*product.node(), operands)->kernel ==
         real->kernels().choose(*product.node(), operands)->kernel);
 
-  Step step{.kind = Step::Kind::library, .body = {product}};
-  null->compiler().compile({}, step)->run(nullptr, nullptr, nullptr);
+  Launch launch{.kind = Launch::Kind::library, .body = {product}};
+  null->compiler().compile({}, launch)->run(nullptr, nullptr, nullptr);
 }
 
 TEST_CASE("a device without records does at each run what was recorded") {

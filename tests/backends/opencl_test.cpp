@@ -105,7 +105,7 @@ Plan plan_of(const Value& value) { return make_plan(graph_of(value), {.library =
 
 int products(const Plan& plan) {
   int count = 0;
-  for (const Step& step : plan.steps) count += step.kernel.starts_with("clblast:") ? 1 : 0;
+  for (const Launch& launch : plan.launches) count += launch.kernel.starts_with("clblast:") ? 1 : 0;
   return count;
 }
 

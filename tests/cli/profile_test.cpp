@@ -223,7 +223,7 @@ TEST_CASE("a profile and a plan draw pictures: the peak of the plan, a dot a ker
 TEST_CASE("the memory timeline is as high as the bytes that are live") {
   using namespace weft;
   Plan plan;
-  plan.steps.resize(4);
+  plan.launches.resize(4);
   plan.arena_bytes = 1000;
   auto slot = [&](Category category, size_t bytes, int first, int last) {
     plan.slots.push_back({.category = category, .bytes = bytes, .first = first, .last = last});
@@ -343,8 +343,8 @@ TEST_CASE("a fusion that was refused has its reason") {
       {.device = "null"});
   const weft::Type square{weft::DType::f32, {64, 64}};
   const weft::Plan& plan = step.prepare(std::array{square, square}).plan();
-  const auto product = std::ranges::find(plan.steps, weft::Step::Kind::library, &weft::Step::kind);
-  REQUIRE(product != plan.steps.end());
+  const auto product = std::ranges::find(plan.launches, weft::Launch::Kind::library, &weft::Launch::kind);
+  REQUIRE(product != plan.launches.end());
   std::set<std::string> all;
   for (const weft::cli::Unfused& one : weft::cli::unfused_values(plan))
     all.insert(fmt::format("{}, {}: {}", one.maker, one.value, one.reason));

@@ -237,12 +237,12 @@ TEST_SUITE("codegen cache") {
     std::filesystem::remove(folder.path());
   }
   TEST_CASE("equal kernels are compiled once per process") {
-    test::FusedStep first({exp(input({DType::f32, {50}}, 0))}),
+    test::FusedLaunch first({exp(input({DType::f32, {50}}, 0))}),
         second({exp(input({DType::f32, {5, 10}}, 0))});
     CHECK(compile_cpu(first.step).code == compile_cpu(second.step).code);
   }
   TEST_CASE("threads compile at the same time") {
-    std::vector<test::FusedStep> steps;
+    std::vector<test::FusedLaunch> steps;
     steps.reserve(8);
     for (int64_t i = 0; i < 8; ++i)
       steps.emplace_back(std::vector<Value>{tanh(input({DType::f32, {100 + i}}, 0))});

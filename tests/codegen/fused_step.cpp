@@ -115,7 +115,7 @@ void evaluate(const Value& value, Memories& memory) {
 }
 }  // namespace
 
-FusedStep::FusedStep(std::vector<Value> outputs) {
+FusedLaunch::FusedLaunch(std::vector<Value> outputs) {
   Graph graph;
   graph.outputs = std::move(outputs);
   graph = decomposed(std::move(graph));
@@ -142,12 +142,12 @@ FusedStep::FusedStep(std::vector<Value> outputs) {
     step.results.push_back({output, {0, 0, row_major_strides(output.shape())}});
 }
 
-bool FusedStep::is_primitive() const {
+bool FusedLaunch::is_primitive() const {
   return step.body.size() == 1 && loop::has_loops(*step.body.front().node());
 }
 
 // Orders the operands like the node's inputs, as the loops of primitives expect.
-void FusedStep::take_operands_in_order() {
+void FusedLaunch::take_operands_in_order() {
   const std::vector<Access> known = std::move(step.operands);
   const std::vector<Value> leaves = std::move(operand_leaf);
   for (const Value& input : step.body.front()->inputs) {
@@ -159,7 +159,7 @@ void FusedStep::take_operands_in_order() {
   }
 }
 
-loop::Kernel FusedStep::loops(loop::GpuLanguage language) const {
+loop::Kernel FusedLaunch::loops(loop::GpuLanguage language) const {
   return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, language);
 }
 
@@ -188,7 +188,7 @@ namespace {
 constexpr size_t guard = 64;  // bytes after each result that must not change
 
 // Returns the bytes of the filled leaves and of all values that the reference computes from them.
-Memories evaluate_all(const FusedStep& fused, const Fill& fill) {
+Memories evaluate_all(const FusedLaunch& fused, const Fill& fill) {
   Memories memory;
   for (const Value& value : fused.nodes) {
     if (in_memory(value)) {
@@ -207,7 +207,7 @@ Memories evaluate_all(const FusedStep& fused, const Fill& fill) {
 }
 
 // Collects the results; `bytes` holds each result and its guard.
-Run finish(const FusedStep& fused, const Memories& memory,
+Run finish(const FusedLaunch& fused, const Memories& memory,
            std::vector<std::vector<std::byte>> bytes) {
   Run run;
   run.bytes = std::move(bytes);
@@ -222,7 +222,7 @@ Run finish(const FusedStep& fused, const Memories& memory,
 }
 }  // namespace
 
-Run run(const FusedStep& fused, const Fill& fill, const CpuTarget& target) {
+Run run(const FusedLaunch& fused, const Fill& fill, const CpuTarget& target) {
   Memories memory = evaluate_all(fused, fill);
   CompiledKernel kernel = compile_cpu(fused.step, target);
   kernel.work = worth_a_team;
@@ -287,8 +287,8 @@ void compare(const Run& run, double tolerance, const std::string& text) {
   }
 }
 
-FusedStep fused_of(std::vector<Value> outputs) {
-  FusedStep fused(std::move(outputs));
+FusedLaunch fused_of(std::vector<Value> outputs) {
+  FusedLaunch fused(std::move(outputs));
   std::string why;
   bool fuses = fused.is_primitive() || can_fuse(fused.step, &why);
   REQUIRE_MESSAGE(fuses, why);
@@ -350,9 +350,9 @@ struct GpuProgram {
   std::string source;
   std::vector<loop::GpuKernel> kernels;
 };
-GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language) {
+GpuProgram print(const std::vector<FusedLaunch>& steps, loop::GpuLanguage language) {
   GpuProgram program;
-  for (const FusedStep& fused : steps) {
+  for (const FusedLaunch& fused : steps) {
     const loop::Kernel kernel = fused.loops(language);
     program.kernels.push_back(loop::emit_gpu(kernel, loop::schedule_gpu(kernel, language), language,
                                              "k" + std::to_string(program.kernels.size())));
@@ -361,7 +361,7 @@ GpuProgram print(const std::vector<FusedStep>& steps, loop::GpuLanguage language
   return program;
 }
 
-Run run_on(gpu::Device& device, const loop::GpuKernel& kernel, const FusedStep& fused,
+Run run_on(gpu::Device& device, const loop::GpuKernel& kernel, const FusedLaunch& fused,
            const Fill& fill) {
   const Memories memory = evaluate_all(fused, fill);
   std::vector<std::shared_ptr<Buffer>> buffers;
@@ -392,7 +392,7 @@ Run run_on(gpu::Device& device, const loop::GpuKernel& kernel, const FusedStep& 
 }  // namespace
 
 void check_on_gpu(const std::vector<Case>& cases) {
-  std::vector<FusedStep> steps;
+  std::vector<FusedLaunch> steps;
   steps.reserve(cases.size());
   for (const Case& one : cases) steps.push_back(fused_of(one.outputs));
   for (gpu::Device* device : gpu_devices()) {
@@ -421,7 +421,7 @@ void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
     check_on_gpu({{std::move(outputs), tolerance, fill}});
     return;
   }
-  const FusedStep fused = fused_of(std::move(outputs));
+  const FusedLaunch fused = fused_of(std::move(outputs));
   const std::string text = kernel_text(fused.step);
   compare(run(fused, fill), tolerance, text);
   if (!other_targets) return;

@@ -17,12 +17,12 @@ namespace weft::test {
 // A launch that computes `outputs` from the graph's input and data leaves, through views of them.
 // Composites are decomposed, and results are contiguous. It may also be the launch of one primitive
 // with loops (weft/codegen/primitives.h).
-struct FusedStep {
-  explicit FusedStep(std::vector<Value> outputs);
+struct FusedLaunch {
+  explicit FusedLaunch(std::vector<Value> outputs);
   bool is_primitive() const;
   loop::Kernel loops(loop::GpuLanguage language) const;
 
-  Step step;
+  Launch launch;
   std::vector<Value> nodes;  // all nodes, inputs before users, for the reference
   // The leaf whose bytes hold each operand of the launch.
   std::vector<Value> operand_leaf;
@@ -48,7 +48,7 @@ struct Run {
 };
 // Runs the compiled kernel on 1, 2, 3 and 8 threads, however small it is, and checks that bits do
 // not depend on their number.
-Run run(const FusedStep& fused, const Fill& fill = spread, const CpuTarget& target = {});
+Run run(const FusedLaunch& fused, const Fill& fill = spread, const CpuTarget& target = {});
 
 // Checks every element of every result: |a - b| <= tolerance * max(|b|, min(1, root mean square of
 // b)), with nan equal to nan. run() checks that bits do not depend on the number of threads.

@@ -34,7 +34,7 @@ constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DT
 
 loop::GpuSchedule schedule_of(const Value& value,
                               loop::GpuLanguage language = loop::GpuLanguage::cuda) {
-  return loop::schedule_gpu(test::FusedStep({value}).loops(language), language);
+  return loop::schedule_gpu(test::FusedLaunch({value}).loops(language), language);
 }
 bool contracts(const Value& value) {
   return schedule_of(value).form == loop::GpuSchedule::Form::contract;
@@ -84,7 +84,7 @@ test::Fill hard_rows(int64_t columns) {
 }
 // Counts the vector loads of rows in the kernel's source.
 int reads_of(std::vector<Value> outputs, loop::GpuLanguage language) {
-  const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(language);
+  const loop::Kernel kernel = test::FusedLaunch(std::move(outputs)).loops(language);
   const std::string text =
       emit_gpu(kernel, loop::schedule_gpu(kernel, language), language, "rows").source;
   static const std::regex pack(R"(x\d\*\)\(in\d \+ )");
@@ -237,7 +237,7 @@ TEST_SUITE("codegen gpu") {
     for (const Shape& shape :
          {Shape{8, 100}, Shape{300, 3000}, Shape{260, 9'001}, Shape{9, 70'000}}) {
       const Value x = f32(shape);
-      const loop::Kernel rows = test::FusedStep({softmax(x)}).loops(loop::GpuLanguage::cuda);
+      const loop::Kernel rows = test::FusedLaunch({softmax(x)}).loops(loop::GpuLanguage::cuda);
       CHECK((to_text(rows).find("of exp less") != std::string::npos) == (shape[1] > 100));
       cases.push_back({{softmax(x)}, 1e-5, hard_rows(shape[1])});
       cases.push_back({{log_softmax(x)}, 1e-5, hard_rows(shape[1])});
@@ -262,7 +262,7 @@ TEST_SUITE("codegen gpu") {
     }
   }
   TEST_CASE("a row is read again from its end, which the caches still hold") {
-    const loop::Kernel kernel = test::FusedStep(cross_entropy_of({DType::bf16, {4096, 32'768}}))
+    const loop::Kernel kernel = test::FusedLaunch(cross_entropy_of({DType::bf16, {4096, 32'768}}))
                                     .loops(loop::GpuLanguage::cuda);
     const std::string text = emit_gpu(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda),
                                       loop::GpuLanguage::cuda, "rows")
@@ -276,7 +276,7 @@ TEST_SUITE("codegen gpu") {
   TEST_CASE("what loops read again is counted, but for rows that threads or caches keep") {
     auto reread = [](std::vector<Value> outputs) {
       constexpr loop::GpuLanguage cuda = loop::GpuLanguage::cuda;
-      const loop::Kernel kernel = test::FusedStep(std::move(outputs)).loops(cuda);
+      const loop::Kernel kernel = test::FusedLaunch(std::move(outputs)).loops(cuda);
       return loop::reread(kernel, loop::schedule_gpu(kernel, cuda));
     };
     const Type logits{DType::bf16, {4096, 65'536}};
@@ -300,16 +300,16 @@ TEST_SUITE("codegen gpu") {
     // Returns the traffic relative to the least: logits read once, gradients written once.
     auto traffic = [](MachineSpec gpu) {
       const Type logits{DType::bf16, {rows, classes}};
-      const test::FusedStep fused(cross_entropy_of(logits));
+      const test::FusedLaunch fused(cross_entropy_of(logits));
       const loop::Kernel kernel = fused.loops(loop::GpuLanguage::cuda);
       const double least = 2.0 * static_cast<double>(logits.bytes());
       gpu.sustained->rows = gpu.sustained->streams = 1;
       gpu.sustained->launch = 0;
-      const Step step{
+      const Launch launch{
           .body = cross_entropy_of(logits),
           .bytes = least,
           .reread = loop::reread(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda))};
-      return likely_seconds(step, gpu) * gpu.bytes_per_s / least;
+      return likely_seconds(launch, gpu) * gpu.bytes_per_s / least;
     };
     // 264 rows and their gradients are 53 MB; half of the cache holds 26.
     CHECK(traffic(h100) == testing::near(1 + 0.5 * (1 - 26.2144 / 53.121), 1e-4));
@@ -366,7 +366,7 @@ void check_registers(const std::vector<int>& capabilities) {
   CHECK(schedule_of(products.back()).wide);
   CHECK(!schedule_of(products.front()).wide);
   for (const Value& y : products) {
-    const loop::Kernel kernel = test::FusedStep({y}).loops(loop::GpuLanguage::cuda);
+    const loop::Kernel kernel = test::FusedLaunch({y}).loops(loop::GpuLanguage::cuda);
     const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, loop::GpuLanguage::cuda);
     const bool narrow = is_float(y.dtype()) && y.dtype() != DType::f64;  // 4-byte accumulators
     if (y->is("matmul"))
@@ -547,7 +547,7 @@ TEST_SUITE("codegen gpu products") {
     CHECK(schedule_of(sum(f32({4096, 50257}), over({1}))).threads == 256);  // read once
   }
   TEST_CASE("what compilers refuse is shown with its line") {
-    const test::FusedStep fused({f32({5}) + 1.0});
+    const test::FusedLaunch fused({f32({5}) + 1.0});
     const loop::Kernel kernel = loop::lower(fused.step);
     auto broken = [&](loop::GpuLanguage language) {
       const std::string text =

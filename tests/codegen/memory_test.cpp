@@ -23,7 +23,7 @@ Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index)
 // Runs the launch on 1, 2, 3 and 8 threads with results[result] aliasing operand `leaf`, and
 // compares with a run without aliasing.
 void check_in_place(const std::vector<Value>& outputs, int result, const Value& leaf) {
-  test::FusedStep apart(outputs), joined(outputs);
+  test::FusedLaunch apart(outputs), joined(outputs);
   test::Run expected = test::run(apart);
   int operand = -1;
   for (size_t i = 0; i < joined.operand_leaf.size(); ++i)
@@ -59,7 +59,7 @@ void check_in_place(const std::vector<Value>& outputs, int result, const Value& 
 }
 
 // Returns all bytes of the results when each stage is cut into `parts`.
-std::vector<std::byte> run_in_parts(const test::FusedStep& fused, int64_t parts) {
+std::vector<std::byte> run_in_parts(const test::FusedLaunch& fused, int64_t parts) {
   CompiledKernel kernel = compile_cpu(fused.step);
   std::vector<std::vector<std::byte>> memory;
   std::vector<void*> operands, results;
@@ -109,19 +109,19 @@ TEST_SUITE("codegen memory") {
   }
   TEST_CASE("large results go past the caches, but not where an operand lies") {
     Value x = f32({48, 64}), h = input({DType::bf16, {48, 64}}, 1);
-    auto streams = [](const test::FusedStep& fused, size_t from = 48 * 64 * 2) {
+    auto streams = [](const test::FusedLaunch& fused, size_t from = 48 * 64 * 2) {
       const CpuTarget wide{.vector_bytes = 64, .stream_bytes = from};
       return kernel_text(fused.step, wide).find("stream 0") != std::string::npos;
     };
     for (const Value& large : {x * 2.0, h * 2.0, transpose(x) + 1.0, softmax(x)})
-      CHECK(streams(test::FusedStep({large})));
-    test::FusedStep scaled({x * 2.0});
+      CHECK(streams(test::FusedLaunch({large})));
+    test::FusedLaunch scaled({x * 2.0});
     CHECK_FALSE(streams(scaled, 48 * 64 * 4 + 1));
     scaled.step.in_place.emplace_back(0, 0);
     CHECK_FALSE(streams(scaled));
-    CHECK_FALSE(streams(test::FusedStep({softmax(f32({48, 65}))})));  // rows are not aligned
-    CHECK_FALSE(streams(test::FusedStep({sum(x, over({0}))})));
-    CHECK_FALSE(streams(test::FusedStep({concat({f32({99, 3}), f32({99, 3})}, 1)})));
+    CHECK_FALSE(streams(test::FusedLaunch({softmax(f32({48, 65}))})));  // rows are not aligned
+    CHECK_FALSE(streams(test::FusedLaunch({sum(x, over({0}))})));
+    CHECK_FALSE(streams(test::FusedLaunch({concat({f32({99, 3}), f32({99, 3})}, 1)})));
   }
   TEST_CASE("bits do not depend on how ranges are cut") {
     std::vector<std::vector<Value>> graphs{{gelu(f32({300, 301}))},
@@ -134,7 +134,7 @@ TEST_SUITE("codegen memory") {
     Value dy = f32({300, 301}, 1), xhat = layer_norm(f32({300, 301}));
     graphs.push_back({xhat, sum(dy * xhat, over({0})), sum(dy, over({0}))});
     for (auto& graph : graphs) {
-      test::FusedStep fused(graph);
+      test::FusedLaunch fused(graph);
       std::vector<std::byte> whole = run_in_parts(fused, 1);
       for (int64_t parts : {2, 3, 7, 64}) CHECK(run_in_parts(fused, parts) == whole);
     }
@@ -190,12 +190,12 @@ TEST_SUITE("codegen memory") {
     Value x = f32({20, 70});
     std::string why;
     Value row = sum(x, over({1})), all = sum(x, over({0, 1})), column = sum(x, over({0}));
-    CHECK_FALSE(can_fuse(test::FusedStep({row, all}).step, &why));
+    CHECK_FALSE(can_fuse(test::FusedLaunch({row, all}).step, &why));
     CHECK(why.find("different axes") != std::string::npos);
-    CHECK_FALSE(can_fuse(test::FusedStep({row, x - column}).step, &why));
+    CHECK_FALSE(can_fuse(test::FusedLaunch({row, x - column}).step, &why));
     CHECK(why.find("across rows") != std::string::npos);
     CHECK_FALSE(
-        can_fuse(test::FusedStep({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
+        can_fuse(test::FusedLaunch({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
     CHECK(why.find("not in memory") != std::string::npos);
   }
 }

@@ -60,7 +60,7 @@ struct Evaluator {
   static constexpr int64_t count = 1 << 16;
   CompiledKernel kernel;
   explicit Evaluator(const OpDef& def) {
-    test::FusedStep fused({make_node(def, {input({DType::f32, {count}}, 0)})});
+    test::FusedLaunch fused({make_node(def, {input({DType::f32, {count}}, 0)})});
     kernel = compile_cpu(fused.step);
   }
   void operator()(const float* x, float* y) const {
@@ -139,7 +139,7 @@ TEST_SUITE("codegen maths") {
     constexpr std::string_view in_f32[] = {"exp", "expm1", "log", "log1p", "tanh", "erf"};
     constexpr std::string_view in_f64[] = {"exp2", "log2", "log10", "sin", "cos"};
     for (const Bound& bound : bounds) {
-      const test::FusedStep fused({make_node(op(bound.name), {input({DType::f32, {100}}, 0)})});
+      const test::FusedLaunch fused({make_node(op(bound.name), {input({DType::f32, {100}}, 0)})});
       const auto calls = [&](loop::GpuLanguage language) {
         return std::ranges::count(fused.loops(language).code, loop::Op::call,
                                   &loop::Instruction::op);
@@ -163,7 +163,7 @@ TEST_SUITE("codegen maths") {
       y.push_back(static_cast<float>(6 * std::sin(static_cast<double>(i) * 0.77)));
     }
     Shape shape{many * many + random};
-    test::FusedStep fused({pow(input({DType::f32, shape}, 0), input({DType::f32, shape}, 1))});
+    test::FusedLaunch fused({pow(input({DType::f32, shape}, 0), input({DType::f32, shape}, 1))});
     CompiledKernel kernel = compile_cpu(fused.step);
     std::vector<float> z(x.size());
     std::vector<void*> operands;

@@ -119,21 +119,21 @@ class Kernels {
     const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
     train::Steps steps(experiment, device);
     for (const auto& [name, executable] : steps.executables())
-      for (const Step& step : executable->plan().steps)
-        add(fmt::format("{} {}", where, name), step);
+      for (const Launch& launch : executable->plan().launches)
+        add(fmt::format("{} {}", where, name), launch);
   }
-  void add(const std::string& where, const Step& step) {
-    const bool ours = step.kind == Step::Kind::fused || step.kernel.starts_with("weft:") ||
-                      step.kernel.starts_with("loops:");
+  void add(const std::string& where, const Launch& launch) {
+    const bool ours = launch.kind == Launch::Kind::fused || launch.kernel.starts_with("weft:") ||
+                      launch.kernel.starts_with("loops:");
     if (!ours) return;
-    const std::string source = print(step, "kernel").source;
+    const std::string source = print(launch, "kernel").source;
     if (!known_.insert(source).second) return;
     if (programs_.empty() || programs_.back().kernels == most_kernels) programs_.emplace_back();
     Program& program = programs_.back();
-    const loop::GpuKernel printed = print(step, fmt::format("k{}", known_.size()));
+    const loop::GpuKernel printed = print(launch, fmt::format("k{}", known_.size()));
     program.source += printed.source;
     for (const loop::GpuLaunch& launch : printed.launches)
-      program.functions[launch.function] = where + ": " + step.kernel;
+      program.functions[launch.function] = where + ": " + launch.kernel;
     ++program.kernels;
   }
   size_t count() const { return known_.size(); }
@@ -142,11 +142,11 @@ class Kernels {
  private:
   static constexpr size_t most_kernels = 50;  // per program
 
-  loop::GpuKernel print(const Step& step, const std::string& prefix) const {
-    if (step.kernel.starts_with("weft:")) return gpu::print_written(step, language_, prefix);
-    if (step.parts > 1) return emit_joined(gpu::joined_kernels(step, language_), language_, prefix);
-    const bool fused = step.kind == Step::Kind::fused;
-    const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
+  loop::GpuKernel print(const Launch& launch, const std::string& prefix) const {
+    if (launch.kernel.starts_with("weft:")) return gpu::print_written(launch, language_, prefix);
+    if (launch.parts > 1) return emit_joined(gpu::joined_kernels(launch, language_), language_, prefix);
+    const bool fused = launch.kind == Launch::Kind::fused;
+    const loop::Kernel kernel = fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
     return emit_gpu(kernel, loop::schedule_gpu(kernel, language_), language_, prefix);
   }
   loop::GpuLanguage language_;
@@ -296,10 +296,10 @@ TEST_CASE("a generated kernel is named by its kind and eight digits of its text"
   const auto source_of = [](const std::string& text) {
     return [text](const std::string& name) { return loop::GpuKernel{.source = name + text}; };
   };
-  Step step;
-  step.kernel = "add.gelu_tanh+3";
+  Launch launch;
+  launch.kernel = "add.gelu_tanh+3";
   const auto named = [&](const std::string& text) {
-    return gpu::print_named(source_of(text), step).source;
+    return gpu::print_named(source_of(text), launch).source;
   };
   const std::string name = named("");
   REQUIRE(name.size() == std::string("add_gelu_tanh_3_").size() + 8);
@@ -307,7 +307,7 @@ TEST_CASE("a generated kernel is named by its kind and eight digits of its text"
   CHECK(name.find_first_not_of("0123456789abcdef", name.size() - 8) == std::string::npos);
   CHECK(named("").starts_with(name));
   CHECK(named("(float)").substr(0, name.size()) != name);
-  step.kernel = std::string(100, 'x');
+  launch.kernel = std::string(100, 'x');
   CHECK(named("").size() == 48 + 1 + 8);
 }
 
@@ -333,21 +333,21 @@ TEST_SUITE("slow gpu kernels of models") {
       double asked = 0, least = 0, reread = 0;
     };
     std::map<std::string, Sum> sums;
-    for (const Step& step : steps.executables().front().second->plan().steps) {
-      kernels.add("gpt2", step);
-      if (step.kind != Step::Kind::fused) continue;
+    for (const Launch& launch : steps.executables().front().second->plan().launches) {
+      kernels.add("gpt2", launch);
+      if (launch.kind != Launch::Kind::fused) continue;
       double asked = 0;
-      for (int part = 0; part < step.parts; ++part)
-        asked += asked_bytes(loop::lower(part_of(step, part), loop::GpuLanguage::cuda));
-      const bool logits = std::ranges::any_of(step.results, [](const Access& result) {
+      for (int part = 0; part < launch.parts; ++part)
+        asked += asked_bytes(loop::lower(part_of(launch, part), loop::GpuLanguage::cuda));
+      const bool logits = std::ranges::any_of(launch.results, [](const Access& result) {
         return result.value.rank() == 3 && result.value.dim(-1) == 50257;
       });
-      for (const std::string& kernel : {step.kernel, std::string(logits ? "logits" : "others")}) {
+      for (const std::string& kernel : {launch.kernel, std::string(logits ? "logits" : "others")}) {
         Sum& sum = sums[kernel];
         ++sum.kernels;
         sum.asked += asked;
-        sum.least += step.bytes;
-        sum.reread += step.reread.bytes;
+        sum.least += launch.bytes;
+        sum.reread += launch.reread.bytes;
       }
     }
     for (const auto& [kernel, sum] : sums)

@@ -27,7 +27,7 @@ bool has_cuda() {
 
 int joined_kernels(const Plan& plan) {
   int count = 0;
-  for (const Step& step : plan.steps) count += step.parts > 1 ? step.parts : 0;
+  for (const Launch& launch : plan.launches) count += launch.parts > 1 ? launch.parts : 0;
   return count;
 }
 

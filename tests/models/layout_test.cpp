@@ -10,11 +10,11 @@ TEST_CASE("every activation of ResNet-20 and its gradient lies channels-last") {
   constexpr int64_t batch = 5;  // no weight has this extent
   Training training("resnet20", "sgd", batch);
   int activations = 0;
-  for (const Step& step : training.executable().plan().steps)
-    for (const Access& result : step.results) {
+  for (const Launch& launch : training.executable().plan().launches)
+    for (const Access& result : launch.results) {
       const Shape& shape = result.value.shape();
       if (shape.size() < 4 || shape[0] != batch || shape[1] == 1 || shape[2] == 1) continue;
-      INFO(step.kernel << " of " << step.module);
+      INFO(launch.kernel << " of " << launch.module);
       CHECK(result.at.strides[1] == 1);
       ++activations;
     }

@@ -56,8 +56,8 @@ class DeepStep {
 size_t generated_kernels(int64_t layers) {
   DeepStep step(layers);
   std::set<std::shared_ptr<void>> kernels;
-  for (const Step& kernel : step.plan().steps)
-    if (kernel.kind == Step::Kind::fused) kernels.insert(compile_cpu(kernel).code);
+  for (const Launch& kernel : step.plan().launches)
+    if (kernel.kind == Launch::Kind::fused) kernels.insert(compile_cpu(kernel).code);
   return kernels.size();
 }
 }  // namespace
@@ -118,14 +118,14 @@ TEST_CASE("on CUDA the products of GPT-2 have extents that fit tensor cores") {
       train::Steps steps(experiment, device);
       int products = 0, padded = 0;
       for (const auto& [name, executable] : steps.executables())
-        for (const Step& step : executable->plan().steps) {
-          if (!step.kernel.starts_with("cublaslt:")) continue;
+        for (const Launch& launch : executable->plan().launches) {
+          if (!launch.kernel.starts_with("cublaslt:")) continue;
           CAPTURE(name);
-          const Gemm gemm = GemmStep(step).gemm;
+          const Gemm gemm = GemmLaunch(launch).gemm;
           for (const int64_t extent : {gemm.a.rows, gemm.b.rows, gemm.result.rows})
             CHECK(extent % 8 == 0);
           ++products;
-          padded += step.padded ? 1 : 0;
+          padded += launch.padded ? 1 : 0;
         }
       CHECK(products >= 15);
       CHECK(padded == 4);  // the logits (training, evaluation) and products of their gradient

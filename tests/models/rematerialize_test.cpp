@@ -16,7 +16,7 @@ using namespace weft::testing;
 namespace {
 int again(const Plan& plan) {
   int count = 0;
-  for (const Step& step : plan.steps) count += step.again;
+  for (const Launch& launch : plan.launches) count += launch.again;
   return count;
 }
 

@@ -33,7 +33,7 @@ int products(const Net& net, optim::Optimizer& optimizer) {
   auto step = compile([&](Tensor x) { return update(net, optimizer, x); }, {.device = "null"});
   const Type type{DType::f32, {4, 6}};
   int count = 0;
-  for (const Step& kernel : step.prepare(std::span(&type, 1)).plan().steps)
+  for (const Launch& kernel : step.prepare(std::span(&type, 1)).plan().launches)
     count += kernel.kernel.find("matmul") != std::string::npos ? 1 : 0;
   return count;
 }

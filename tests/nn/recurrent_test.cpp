@@ -59,7 +59,7 @@ Count training_kernels(int64_t length) {
       {.device = "null"});
   Type type{DType::f32, {8, length, 16}};
   Count count;
-  for (const Step& kernel : step.prepare(std::span(&type, 1)).plan().steps) {
+  for (const Launch& kernel : step.prepare(std::span(&type, 1)).plan().launches) {
     ++count.kernels;
     count.products += kernel.kernel.find("matmul") != std::string::npos;
   }

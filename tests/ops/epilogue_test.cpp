@@ -63,7 +63,7 @@ struct Product {
     options.library = &library("null:cuda:h200");
     options.verify = true;
     std::string names;
-    for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+    for (const Launch& launch : make_plan(graph, options).steps) names += launch.kernel + " ";
     return names;
   }
 };
@@ -178,18 +178,18 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
   const Value sum = of.biased();
   const Graph graph{.inputs = of.inputs, .outputs = {sum}};
   const Plan plan = make_plan(graph, {.library = &cuda});
-  REQUIRE(plan.steps.size() == 1);
-  Step step = plan.steps[0];
-  REQUIRE(step.kernel == "cublaslt:matmul.bias");
+  REQUIRE(plan.launches.size() == 1);
+  Launch launch = plan.launches[0];
+  REQUIRE(launch.kernel == "cublaslt:matmul.bias");
   for (const int64_t begin : {0, 1, 3, 4, 7}) {
     CAPTURE(begin);
-    step.operands[2].at.offset = begin;
+    launch.operands[2].at.offset = begin;
     std::vector<Placement> at;
-    at.reserve(step.operands.size());
-    for (const Access& operand : step.operands) at.push_back(operand.at);
-    const std::vector<Value> results{step.results[0].value};
-    step.workspace = cuda.kernels().choose_with(step.body, results, at).value().workspace;
-    const std::unique_ptr<Kernel> kernel = cuda.compiler().compile(plan, step);
+    at.reserve(launch.operands.size());
+    for (const Access& operand : launch.operands) at.push_back(operand.at);
+    const std::vector<Value> results{launch.results[0].value};
+    launch.workspace = cuda.kernels().choose_with(launch.body, results, at).value().workspace;
+    const std::unique_ptr<Kernel> kernel = cuda.compiler().compile(plan, launch);
 
     DeviceMemory& memory = cuda.memory();
     std::vector<float> ones(6 * 16, 1), weights(16 * 24, 2), bias(32), got(6 * 24);
@@ -202,7 +202,7 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
       operands.push_back(rooms.back()->data);
     }
     const auto result = memory.allocate(got.size() * sizeof(float)),
-               scratch = memory.allocate(step.workspace);
+               scratch = memory.allocate(launch.workspace);
     void* to = result->data;
     kernel->run(operands.data(), &to, scratch->data);
     memory.read(got.data(), result->data, got.size() * sizeof(float));

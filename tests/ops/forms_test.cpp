@@ -36,9 +36,9 @@ void check(const Value& value, const std::vector<Interpreted>& expected, bool is
   const Graph graph = graph_of(value);
   INFO(to_text(graph));
   if (tested().name() == "cuda" && cuda::cudnn::is_installed()) {
-    const std::vector<Step> steps = make_plan(graph, {.library = &tested()}).steps;
+    const std::vector<Launch> launches = make_plan(graph, {.library = &tested()}).steps;
     const bool found = std::ranges::any_of(
-        steps, [](const Step& step) { return step.kernel.starts_with("cudnn:"); });
+        launches, [](const Launch& launch) { return launch.kernel.starts_with("cudnn:"); });
     CHECK(found == is_vendors);
   }
   const std::vector<Value> once = run_planned(graph, {}, tested()),

@@ -37,8 +37,8 @@ Plan planned(const Graph& graph) {
 std::pair<size_t, std::string> kernels(const Graph& graph) {
   Plan plan = planned(graph);
   std::string names;
-  for (const Step& step : plan.steps) names += step.kernel + " ";
-  return {plan.steps.size(), names};
+  for (const Launch& launch : plan.launches) names += launch.kernel + " ";
+  return {plan.launches.size(), names};
 }
 }  // namespace
 
@@ -66,11 +66,11 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
       return access.value.elements() == int64_t{512} * 768;
     });
   };
-  auto whole = [&](const Step& step) { return touches(step.operands) || touches(step.results); };
-  CHECK(std::ranges::count_if(rows.steps, whole) == 1);  // all others have one element per row
-  for (const Step& step : rows.steps) {
+  auto whole = [&](const Launch& launch) { return touches(launch.operands) || touches(launch.results); };
+  CHECK(std::ranges::count_if(rows.launches, whole) == 1);  // all others have one element per row
+  for (const Launch& launch : rows.launches) {
     auto is_exp = [](const Value& value) { return value->is("exp"); };
-    CHECK(std::ranges::count_if(step.body, is_exp) == (whole(step) ? 1 : 0));
+    CHECK(std::ranges::count_if(launch.body, is_exp) == (whole(launch) ? 1 : 0));
   }
 }
 

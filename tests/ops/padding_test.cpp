@@ -28,29 +28,29 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-bool is_product(const Step& step) { return step.kernel.starts_with("cublaslt:matmul"); }
+bool is_product(const Launch& launch) { return launch.kernel.starts_with("cublaslt:matmul"); }
 
 // Returns whether the columns of a matrix, as the library sees them, are no multiple of 16 bytes.
-bool is_unaligned(const Step& step) {
-  const GemmStep product(step);
-  const auto sums = static_cast<int64_t>(size_of(step.results.front().value.dtype()));
+bool is_unaligned(const Launch& launch) {
+  const GemmLaunch product(launch);
+  const auto sums = static_cast<int64_t>(size_of(launch.results.front().value.dtype()));
   const auto factor = static_cast<int64_t>(size_of(product.task.a_dtype));
   return product.gemm.a.rows * factor % 16 != 0 || product.gemm.b.rows * factor % 16 != 0 ||
          product.gemm.result.rows * sums % 16 != 0;
 }
 
 // Checks that the library accesses only bytes within the slots of its operands and results.
-void check_room(const Plan& plan, const Step& step) {
-  const GemmStep product(step);
+void check_room(const Plan& plan, const Launch& launch) {
+  const GemmLaunch product(launch);
   auto check = [&](const Access& access, const Bound& bound, const GemmMatrix& matrix) {
     const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
     const int64_t last = bound.offset + (matrix.columns - 1) * matrix.stride + matrix.rows;
     CHECK(static_cast<size_t>(last) * size_of(access.value.dtype()) <= slot.bytes);
     CHECK(matrix.stride >= matrix.rows);
   };
-  check(step.operands[static_cast<size_t>(product.a.index)], product.a, product.gemm.a);
-  check(step.operands[static_cast<size_t>(product.b.index)], product.b, product.gemm.b);
-  check(step.results[static_cast<size_t>(product.result.index)], product.result,
+  check(launch.operands[static_cast<size_t>(product.a.index)], product.a, product.gemm.a);
+  check(launch.operands[static_cast<size_t>(product.b.index)], product.b, product.gemm.b);
+  check(launch.results[static_cast<size_t>(product.result.index)], product.result,
         product.gemm.result);
 }
 
@@ -59,13 +59,13 @@ struct Found {
 };
 Found look_at(const Plan& plan) {
   Found found;
-  for (const Step& step : plan.steps) {
-    found.copies += step.kernel.starts_with("copy") ? step.parts : 0;
-    if (!is_product(step)) continue;
+  for (const Launch& launch : plan.launches) {
+    found.copies += launch.kernel.starts_with("copy") ? launch.parts : 0;
+    if (!is_product(launch)) continue;
     ++found.products;
-    found.padded += step.padded ? 1 : 0;
-    found.unaligned += is_unaligned(step) ? 1 : 0;
-    check_room(plan, step);
+    found.padded += launch.padded ? 1 : 0;
+    found.unaligned += is_unaligned(launch) ? 1 : 0;
+    check_room(plan, launch);
   }
   return found;
 }
@@ -303,7 +303,7 @@ TEST_CASE("what a step gives away, or a variable becomes, has no room behind it"
   const std::vector<Value> inputs{dy->inputs[0]->inputs[0], dy->inputs[0]->inputs[1], x};
   for (const Graph& graph : {Graph{.inputs = inputs, .assignments = {{old, gradient}}},
                              Graph{.inputs = inputs, .outputs = {gradient}}})
-    for (const Step& step : planned(graph).steps)
-      for (const Access& result : step.results)
-        if (result.value.shape() == Shape{1001, 32}) CHECK(!step.padded);
+    for (const Launch& launch : planned(graph).steps)
+      for (const Access& result : launch.results)
+        if (result.value.shape() == Shape{1001, 32}) CHECK(!launch.padded);
 }

@@ -65,22 +65,22 @@ struct Scattered {
 
 std::string run_scattered(const Value& y, Random& random) {
   static const auto library = reference_library();
-  Step step;
-  step.kind = Step::Kind::library;
-  step.kernel = "ref:" + std::string(y->op->name);
-  step.body = {y};
+  Launch launch;
+  launch.kind = Launch::Kind::library;
+  launch.kernel = "ref:" + std::string(y->op->name);
+  launch.body = {y};
   std::vector<Scattered> operands;
   std::vector<void*> pointers;
   for (const Value& input : y->inputs) {
     operands.emplace_back(input, random);
     operands.back().each(interpret(input), true);
-    step.operands.push_back(operands.back().access);
+    launch.operands.push_back(operands.back().access);
     pointers.push_back(operands.back().memory->data);
   }
   Scattered result(y, random);
-  step.results = {result.access};
+  launch.results = {result.access};
   void* results[] = {result.memory->data};
-  library->compiler().compile(Plan{}, step)->run(pointers.data(), results, nullptr);
+  library->compiler().compile(Plan{}, launch)->run(pointers.data(), results, nullptr);
   Value got = from_buffer(Buffer::allocate(y.type().bytes()), y.type());
   result.each(got, false);
   return difference(got, interpret(y), 0);

@@ -145,7 +145,7 @@ TEST_CASE("an update is one kernel per parameter, with every moment written in p
   for (const Variable& parameter : parameters) types.push_back(parameter.type());
   const Plan& plan = step.prepare(types).plan();
   int64_t large = 0;
-  for (const Step& kernel : plan.steps)
+  for (const Launch& kernel : plan.launches)
     for (const Access& result : kernel.results)
       if (result.value.elements() > 1) {
         large += 1;
@@ -153,7 +153,7 @@ TEST_CASE("an update is one kernel per parameter, with every moment written in p
         CHECK(kernel.results.size() == 3);  // w, m and v
       }
   CHECK(large == 18);
-  CHECK(plan.steps.size() <= 6 + 8);  // the rest: scalars of the schedule
+  CHECK(plan.launches.size() <= 6 + 8);  // the rest: scalars of the schedule
 }
 
 TEST_CASE("clipping agrees with PyTorch, whether it bites or not") {

@@ -132,7 +132,7 @@ TEST_CASE("rounded updates are one kernel per parameter, with all state written 
         {.device = "cpu"});
     const Plan& plan = step.prepare(std::vector(5, Type{DType::bf16, {64, 32}})).plan();
     size_t large = 0;
-    for (const Step& kernel : plan.steps)
+    for (const Launch& kernel : plan.launches)
       for (const Access& result : kernel.results)
         if (result.value.elements() > 1) {
           ++large;
@@ -140,7 +140,7 @@ TEST_CASE("rounded updates are one kernel per parameter, with all state written 
           CHECK(kernel.results.size() == results);
         }
     CHECK(large == 5 * results);
-    CHECK(plan.steps.size() <= 5 + 8);
+    CHECK(plan.launches.size() <= 5 + 8);
   }
 }
 

@@ -49,8 +49,8 @@ Figures copies_in(const Plan& plan) {
     return at.space == Space::state && at.value->variable->copy_of != nullptr;
   };
   std::vector<bool> reads(plan.slots.size());
-  for (const Step& step : plan.steps)
-    for (const Access& operand : step.operands)
+  for (const Launch& launch : plan.launches)
+    for (const Access& operand : launch.operands)
       if (is_copy(operand.at.slot)) reads[static_cast<size_t>(operand.at.slot)] = true;
   Figures figures{.read = static_cast<int>(std::ranges::count(reads, true))};
   for (const Assign& assign : plan.assigns) figures.assigned += is_copy(assign.state_slot) ? 1 : 0;
@@ -135,7 +135,7 @@ TEST_CASE("an update writes the copies of all weights that products read, and ca
   CHECK(figures.read == 9);  // four weights of each block, and the embedding table
   CHECK(figures.assigned == 9);
   for (const Assign& assign : plan.assigns) CHECK(!assign.copy);
-  for (const Step& step : plan.steps) CHECK(step.kernel != "cast");
+  for (const Launch& launch : plan.launches) CHECK(launch.kernel != "cast");
 }
 
 TEST_CASE("on the host, a step that updates weights casts them, whoever keeps copies") {

@@ -34,7 +34,7 @@ class PlanningLibrary : public KernelLibrary, public KernelChooser, public Kerne
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override;
   bool is_epilogue(const Node& composite) const override;
-  std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override { return nullptr; }
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch&) const override { return nullptr; }
 };
 
 // Returns the leaf of a variable with random elements in [-1, 1].

@@ -22,7 +22,7 @@ namespace {
 // Joins kernels that compute the same from operands of the same types.
 class JoiningLibrary : public PlanningLibrary {
  public:
-  std::optional<KernelForm> form(const Step& fused) const override {
+  std::optional<KernelForm> form(const Launch& fused) const override {
     KernelForm form;
     for (const Value& value : fused.body)
       form.text += fmt::format("{} {} ", value->op->name, weft::name(value.dtype()));
@@ -33,14 +33,14 @@ class JoiningLibrary : public PlanningLibrary {
     form.text += fmt::format(" {}", fused.results.size());
     return form;
   }
-  size_t workspace(const Step& fused) const override {
+  size_t workspace(const Launch& fused) const override {
     return fused.parts > 1 ? 64 : PlanningLibrary::workspace;
   }
 };
 
 int largest(const Plan& plan) {
   int most = 1;
-  for (const Step& step : plan.steps) most = std::max(most, step.parts);
+  for (const Launch& launch : plan.launches) most = std::max(most, launch.parts);
   return most;
 }
 
@@ -111,7 +111,7 @@ TEST_CASE("launches are joined as far as there is room") {
   options.step.skip.clear();
   const Plan joined = make_plan(graph, options);
   CHECK(largest(joined) > 10);
-  CHECK(joined.steps.size() + 20 < apart.steps.size());
+  CHECK(joined.launches.size() + 20 < apart.launches.size());
   CHECK(joined.live_peak_bytes <= apart.live_peak_bytes + apart.live_peak_bytes / 100);
   CHECK(joined.flops() == apart.flops());
 
@@ -134,10 +134,10 @@ TEST_CASE("a part of a launch is the kernel that it was") {
   const Graph graph = mlp_step(3, 16, 4);
   auto kernels = [&](std::vector<std::string> skip) {
     std::vector<std::string> all;
-    for (const Step& step :
+    for (const Launch& launch :
          make_plan(graph, {.library = &library, .step = {.skip = std::move(skip)}}).steps)
       for (int part = 0; part < step.parts; ++part) {
-        const Step one = part_of(step, part);
+        const Launch one = part_of(step, part);
         std::vector<std::string> words;
         words.reserve(one.operands.size() + one.body.size() + one.results.size());
         for (const Access& operand : one.operands) words.push_back(to_string(operand.value.type()));
@@ -173,16 +173,16 @@ TEST_CASE("on CUDA the updates of a GPT are a launch or two, and casts of its we
                           .step = {.precision = setting.precision, .skip = setting.skip},
                           .verify = true});
     int updates = 0, updated = 0, casts = 0, cast = 0;
-    for (const Step& step : plan.steps) {
+    for (const Launch& launch : plan.launches) {
       const auto lies_in_state = [&](const Access& access) {
         return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::state;
       };
-      const bool narrows = step.kernel.starts_with("cast") && lies_in_state(step.operands[0]);
+      const bool narrows = launch.kernel.starts_with("cast") && lies_in_state(launch.operands[0]);
       casts += narrows ? 1 : 0;
-      cast += narrows ? step.parts : 0;
-      const bool is_update = step.results.size() >= 3 && lies_in_state(step.results[0]);
+      cast += narrows ? launch.parts : 0;
+      const bool is_update = launch.results.size() >= 3 && lies_in_state(launch.results[0]);
       updates += is_update ? 1 : 0;
-      updated += is_update ? step.parts : 0;
+      updated += is_update ? launch.parts : 0;
     }
     CHECK(updated == parameters);
     CHECK(updates <= 2);
@@ -198,15 +198,15 @@ TEST_CASE("a kernel that waits for a transfer, or that one waits for, is a launc
     if (offloads) options.step.offload = in_files({Category::parameter});
     const Plan plan = make_plan(mlp_step(6, 32, 512), options);
     std::set<int> moved;  // slots with a transfer in flight at some time
-    for (const Step& step : plan.steps)
-      if (step.kind == Step::Kind::transfer)
-        for (const auto* accesses : {&step.operands, &step.results})
+    for (const Launch& launch : plan.launches)
+      if (launch.kind == Launch::Kind::transfer)
+        for (const auto* accesses : {&launch.operands, &launch.results})
           for (const Access& access : *accesses) moved.insert(access.at.slot);
     CHECK(moved.empty() == !offloads);
     int beside = 0;
-    for (const Step& step : plan.steps)
-      if (step.parts > 1)
-        for (const auto* accesses : {&step.operands, &step.results})
+    for (const Launch& launch : plan.launches)
+      if (launch.parts > 1)
+        for (const auto* accesses : {&launch.operands, &launch.results})
           beside += static_cast<int>(std::ranges::count_if(
               *accesses, [&](const Access& access) { return moved.contains(access.at.slot); }));
     CHECK(beside == 0);

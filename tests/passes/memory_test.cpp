@@ -50,15 +50,15 @@ TEST_SUITE("memory") {
   TEST_CASE("an elementwise chain runs in the memory of its input") {
     Value x = input(f32({1000}), 0);
     Plan plan = plan_of({.inputs = {x}, .outputs = {exp(tanh(sin(x)))}}, {"fuse"});
-    CHECK(plan.steps.size() == 3);
+    CHECK(plan.launches.size() == 3);
     CHECK(plan.arena_bytes == 4032);
-    for (const Step& step : plan.steps) CHECK(step.in_place.size() == 1);
+    for (const Launch& launch : plan.launches) CHECK(launch.in_place.size() == 1);
   }
 
   TEST_CASE("memory that a result takes over is of the kind that it is at the peak") {
     auto kind_of = [](const Plan& plan, size_t step) {
-      REQUIRE(plan.steps[step].in_place.size() == 1);
-      return plan.slots[static_cast<size_t>(plan.steps[step].results[0].at.slot)].category;
+      REQUIRE(plan.launches[step].in_place.size() == 1);
+      return plan.slots[static_cast<size_t>(plan.launches[step].results[0].at.slot)].category;
     };
     Value x = input(f32({32, 32}), 0), wide = input(f32({32, 64}), 1);
     Plan before = plan_of({.inputs = {x, wide}, .outputs = {matmul(tanh(x), wide)}}, {"fuse"});
@@ -76,7 +76,7 @@ TEST_SUITE("memory") {
     Value square = input(f32({4, 4}), 0);
     Plan twice =
         plan_of({.inputs = {square}, .outputs = {square + permute(square, {1, 0})}}, {"fuse"});
-    CHECK(twice.steps.back().in_place.empty());
+    CHECK(twice.launches.back().in_place.empty());
     Value flipped =
         plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).steps.back().body[0];
     CHECK(flipped->is("exp"));
@@ -88,10 +88,10 @@ TEST_SUITE("memory") {
     Value x = input(f32({4, 4}), 0);
     Plan plan = make_plan({.inputs = {x}, .outputs = {matmul(matmul(x, x), x)}},
                           {.library = &library, .verify = true});
-    for (const Step& step : plan.steps) {
-      const Slot& slot = plan.slots[static_cast<size_t>(step.workspace_slot)];
+    for (const Launch& launch : plan.launches) {
+      const Slot& slot = plan.slots[static_cast<size_t>(launch.workspace_slot)];
       CHECK(slot.first == slot.last);
-      CHECK(slot.bytes >= step.workspace);
+      CHECK(slot.bytes >= launch.workspace);
       CHECK(slot.category == Category::workspace);
     }
     CHECK(plan.arena_bytes < 2 * 10'000);
@@ -107,14 +107,14 @@ TEST_SUITE("memory") {
     CHECK(most.arena_bytes == least.arena_bytes);
     CHECK(most.live_peak_bytes == least.live_peak_bytes);
     std::set<size_t> sizes;
-    for (size_t i = 0; i < most.steps.size(); ++i) {
-      const Step& step = most.steps[i];
-      if (step.workspace_slot < 0) continue;
-      const Slot& slot = most.slots[static_cast<size_t>(step.workspace_slot)];
-      CHECK(slot.bytes == step.workspace);
+    for (size_t i = 0; i < most.launches.size(); ++i) {
+      const Launch& launch = most.launches[i];
+      if (launch.workspace_slot < 0) continue;
+      const Slot& slot = most.slots[static_cast<size_t>(launch.workspace_slot)];
+      CHECK(slot.bytes == launch.workspace);
       CHECK(slot.offset + slot.bytes <= most.arena_bytes);
-      CHECK(step.workspace >= least.steps[i].workspace);
-      sizes.insert(step.workspace);
+      CHECK(launch.workspace >= least.launches[i].workspace);
+      sizes.insert(launch.workspace);
     }
     CHECK(sizes.size() > 1);
     CHECK(sizes.erase(256));  // the launch with no free memory beside it
@@ -150,9 +150,9 @@ TEST_SUITE("alias") {
     Graph graph{.inputs = {x}, .outputs = {exp(v * x)}, .assignments = {{v, v + 1.0}}};
     Plan plan = plan_of(graph, {"fuse"});
     CHECK(!assign_of(plan, "v").copy);
-    CHECK(plan.steps.back().results[0].at.slot == assign_of(plan, "v").state_slot);
+    CHECK(plan.launches.back().results[0].at.slot == assign_of(plan, "v").state_slot);
     Plan wrong = plan_of({}, {});
-    CHECK(wrong.steps.empty());
+    CHECK(wrong.launches.empty());
   }
 
   TEST_CASE("a value that its variable's readers wait for is copied at the end") {
@@ -242,7 +242,7 @@ TEST_SUITE("plan verifier") {
       Plan plan;
       plan.slots = {{.type = f32({64}), .bytes = 256, .first = -1, .last = 1, .value = x}};
       plan.inputs = {from};
-      plan.steps = {{.kernel = "copy", .body = {y}, .operands = {from}, .results = {to}}};
+      plan.launches = {{.kernel = "copy", .body = {y}, .operands = {from}, .results = {to}}};
       std::set<int64_t> both;
       std::ranges::set_intersection(places(from), places(to), std::inserter(both, both.end()));
       if (both.empty()) {
@@ -265,15 +265,15 @@ TEST_SUITE("plan verifier") {
       change(copy);
       CHECK_THROWS_AS(verify(copy), InternalError);
     };
-    broken([](Plan& p) { std::swap(p.steps[0], p.steps[1]); });
+    broken([](Plan& p) { std::swap(p.launches[0], p.launches[1]); });
     broken([](Plan& p) { p.slots[0].offset = p.slots[1].offset; });
     broken([](Plan& p) { p.arena_bytes = 64; });
     broken([](Plan& p) {
       p.slots[0].last = 0;
       p.slots[1].last = 0;
     });
-    broken([](Plan& p) { p.steps[0].in_place.clear(); });
-    broken([](Plan& p) { p.steps[1].results[0].at.slot = p.steps[1].operands[0].at.slot; });
+    broken([](Plan& p) { p.launches[0].in_place.clear(); });
+    broken([](Plan& p) { p.launches[1].results[0].at.slot = p.launches[1].operands[0].at.slot; });
     broken([](Plan& p) { p.outputs[0].at.slot = p.outputs[1].at.slot; });
   }
 }

@@ -33,10 +33,10 @@ size_t in_memory(const Plan& plan) {
 // Returns the number of launches that overlap a transfer, summed over all transfers.
 int overlapped(const Plan& plan) {
   int under_way = 0, steps = 0;
-  for (const Step& step : plan.steps) {
-    if (step.kind == Step::Kind::transfer)
+  for (const Launch& launch : plan.launches) {
+    if (launch.kind == Launch::Kind::transfer)
       ++under_way;
-    else if (step.kind == Step::Kind::await)
+    else if (launch.kind == Launch::Kind::await)
       --under_way;
     else
       steps += under_way;
@@ -45,7 +45,7 @@ int overlapped(const Plan& plan) {
 }
 int transfers(const Plan& plan) {
   int count = 0;
-  for (const Step& step : plan.steps) count += step.kind == Step::Kind::transfer;
+  for (const Launch& launch : plan.launches) count += launch.kind == Launch::Kind::transfer;
   return count;
 }
 // Returns a plan whose transfers run where they are needed, before the pass that overlaps them.

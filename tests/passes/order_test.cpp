@@ -21,11 +21,11 @@ size_t naive_peak(const Plan& plan) {
     auto [life, is_new] = lives.try_emplace(access.at.slot, at, at);
     life->second.second = std::max(life->second.second, at);
   };
-  int end = static_cast<int>(plan.steps.size());
+  int end = static_cast<int>(plan.launches.size());
   for (const Access& input : plan.inputs) touch(input, -1);
   for (int at = 0; at < end; ++at) {
-    for (const Access& operand : plan.steps[static_cast<size_t>(at)].operands) touch(operand, at);
-    for (const Access& result : plan.steps[static_cast<size_t>(at)].results) touch(result, at);
+    for (const Access& operand : plan.launches[static_cast<size_t>(at)].operands) touch(operand, at);
+    for (const Access& result : plan.launches[static_cast<size_t>(at)].results) touch(result, at);
   }
   for (const Access& output : plan.outputs) touch(output, end);
   for (const Assign& assign : plan.assigns) touch(assign.value, end);
@@ -37,7 +37,7 @@ size_t naive_peak(const Plan& plan) {
     size_t live = 0;
     for (const auto& [slot, life] : lives)
       if (life.first <= at && at <= life.second) live += bytes(slot);
-    if (at >= 0) live += (plan.steps[static_cast<size_t>(at)].workspace + 63) / 64 * 64;
+    if (at >= 0) live += (plan.launches[static_cast<size_t>(at)].workspace + 63) / 64 * 64;
     peak = std::max(peak, live);
   }
   return peak;
@@ -45,7 +45,7 @@ size_t naive_peak(const Plan& plan) {
 
 // Returns the launches in a random order that respects their dependencies and what they overwrite.
 Plan shuffled(const Plan& plan, Random& random) {
-  size_t count = plan.steps.size();
+  size_t count = plan.launches.size();
   auto touches = [&](const std::vector<Access>& accesses, int slot) {
     return std::any_of(accesses.begin(), accesses.end(),
                        [&](const Access& a) { return a.at.slot == slot; });
@@ -55,15 +55,15 @@ Plan shuffled(const Plan& plan, Random& random) {
   for (size_t i = 0; i < count; ++i)
     for (size_t j = i + 1; j < count; ++j) {
       bool ordered = false;
-      for (const Access& result : plan.steps[i].results)
-        ordered |= touches(plan.steps[j].operands, result.at.slot) ||
-                   touches(plan.steps[j].results, result.at.slot);
-      for (const Access& operand : plan.steps[i].operands)
-        ordered |= touches(plan.steps[j].results, operand.at.slot);
+      for (const Access& result : plan.launches[i].results)
+        ordered |= touches(plan.launches[j].operands, result.at.slot) ||
+                   touches(plan.launches[j].results, result.at.slot);
+      for (const Access& operand : plan.launches[i].operands)
+        ordered |= touches(plan.launches[j].results, operand.at.slot);
       if (ordered) after[i].push_back(j), ++waiting[j];
     }
   Plan result = plan;
-  result.steps.clear();
+  result.launches.clear();
   std::vector<size_t> ready;
   for (size_t i = 0; i < count; ++i)
     if (waiting[i] == 0) ready.push_back(i);
@@ -71,11 +71,11 @@ Plan shuffled(const Plan& plan, Random& random) {
     size_t pick = static_cast<size_t>(random.below(static_cast<int64_t>(ready.size())));
     size_t step = ready[pick];
     ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(pick));
-    result.steps.push_back(plan.steps[step]);
+    result.launches.push_back(plan.launches[step]);
     for (size_t next : after[step])
       if (--waiting[next] == 0) ready.push_back(next);
   }
-  REQUIRE(result.steps.size() == count);
+  REQUIRE(result.launches.size() == count);
   return result;
 }
 
@@ -98,7 +98,7 @@ void check_against_random(const Graph& graph, const std::vector<std::string>& sk
   size_t best = std::numeric_limits<size_t>::max();
   for (int i = 0; i < trials; ++i)
     best = std::min(best, assign_memory(shuffled(plan, random), reuse).live_peak_bytes);
-  CAPTURE(plan.steps.size());
+  CAPTURE(plan.launches.size());
   CHECK(ours <= best);
 }
 }  // namespace
@@ -120,7 +120,7 @@ TEST_SUITE("order") {
       size_t apart = naive_peak(plan);
       Plan planned = assign_memory(plan, {});
       // After the pass, values that share memory have one slot, and each workspace has a slot, too.
-      for (Step& step : planned.steps) step.workspace = 0;
+      for (Launch& launch : planned.launches) launch.workspace = 0;
       CHECK(naive_peak(planned) == planned.live_peak_bytes);
       CHECK(planned.live_peak_bytes <= apart);
     }

@@ -42,7 +42,7 @@ std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
   const PassOptions options{.library = &library, .threads = 2, .verify = true};
   CHECK(disagreement(graph, options, 1, 1e-5) == "");
   std::string names;
-  for (const Step& step : make_plan(graph, options).steps) names += step.kernel + " ";
+  for (const Launch& launch : make_plan(graph, options).steps) names += launch.kernel + " ";
   return names;
 }
 }  // namespace
@@ -122,10 +122,10 @@ TEST_CASE("a value that libraries want in several orders of its axes has one cop
   const Value a = input({DType::f32, {3, 4, 5}}, 0), b = input({DType::f32, {3, 2, 4}}, 1);
   const Graph graph{.inputs = {a, b}, .outputs = {softmax(a), matmul(b, a), log_softmax(a)}};
   CHECK(kernels_of(graph, library) == "copy test:matmul copy test:softmax test:log_softmax ");
-  for (const Step& step : make_plan(graph, {.library = &library}).steps)
-    if (step.kind == Step::Kind::library)
-      CHECK(step.operands.back().at.strides ==
-            dense_strides(a.shape(), library.orders.find(step.body.front()->op->name)->second));
+  for (const Launch& launch : make_plan(graph, {.library = &library}).steps)
+    if (launch.kind == Launch::Kind::library)
+      CHECK(launch.operands.back().at.strides ==
+            dense_strides(a.shape(), library.orders.find(launch.body.front()->op->name)->second));
 }
 
 TEST_CASE("a library's kernel takes in nothing that has to run before it or amid it") {
@@ -169,8 +169,8 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
       const Value rows = input({type, shape}, 0), sums = widen(matmul(rows, b));
       const Value other = sums + reshape(bias, shape.size() == 2 ? Shape{24, 1} : Shape{24, 1, 1});
       const Graph graph{.inputs = {rows, b, bias}, .outputs = {narrow_to(other, type)}};
-      for (const Step& step : make_plan(graph, {.library = &cuda, .verify = true}).steps)
-        CHECK(step.kernel != "cublaslt:matmul.bias");
+      for (const Launch& launch : make_plan(graph, {.library = &cuda, .verify = true}).steps)
+        CHECK(launch.kernel != "cublaslt:matmul.bias");
     }
   }
   // The sums are rounded to a narrower type before the bias is added.
@@ -178,8 +178,8 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
   const Value bias = input({DType::f16, {24}}, 2);
   const Graph graph{.inputs = {a, b, bias},
                     .outputs = {cast(cast(matmul(a, b), DType::f16) + bias, DType::f32)}};
-  for (const Step& step : make_plan(graph, {.library = &cuda}).steps)
-    CHECK(step.kernel != "cublaslt:matmul.bias");
+  for (const Launch& launch : make_plan(graph, {.library = &cuda}).steps)
+    CHECK(launch.kernel != "cublaslt:matmul.bias");
 }
 
 TEST_CASE("on CUDA a bias that is a factor, too, is added by a kernel of its own") {
@@ -206,10 +206,10 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
   CHECK(disagreement(graph, options, 1, 2e-2) == "");
   const Plan plan = make_plan(graph, options);
   int padded = 0;
-  for (const Step& step : plan.steps)
-    for (const Access& result : step.results) {
+  for (const Launch& launch : plan.launches)
+    for (const Access& result : launch.results) {
       if (result.value.shape() != Shape{2, 6, 201}) continue;
-      const bool copied = step.kernel == "copy";  // a reshape that no view can express
+      const bool copied = launch.kernel == "copy";  // a reshape that no view can express
       const int64_t row = copied ? 201 : 208;
       CHECK(result.at.strides == Dims{6 * row, row, 1});
       const Slot& slot = plan.slots[static_cast<size_t>(result.at.slot)];
@@ -222,23 +222,23 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
     for (const Shape& right : {Shape{4, 5, 20, 201}, {1, 5, 20, 201}, {20, 201}}) {
       const Value x = input({DType::bf16, left}, 0), y = input({DType::bf16, right}, 1);
       const Graph batch{.inputs = {x, y}, .outputs = {relu(matmul(x, y)) * 2.0}};
-      for (const Step& step : make_plan(batch, options).steps)
-        if (step.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmStep{step});
+      for (const Launch& launch : make_plan(batch, options).steps)
+        if (launch.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmLaunch{launch});
     }
   // A gradient has the same row stride as the weight that its update writes.
   const auto weight = std::make_shared<VariableState>("weight", Type{DType::bf16, {20, 201}});
   const Value old = variable_leaf(weight), right = input({DType::bf16, {12, 201}}, 1);
   const Value gradient = matmul(reshape(a, {20, 12}), right);
   const Graph update{.inputs = {a, right}, .outputs = {}, .assignments = {{old, old - gradient}}};
-  for (const Step& step : make_plan(update, {.library = &cuda}).steps)
-    for (const Access& result : step.results)
+  for (const Launch& launch : make_plan(update, {.library = &cuda}).steps)
+    for (const Access& result : launch.results)
       if (result.value.shape() == Shape{20, 201}) CHECK(result.at.strides == Dims{201, 1});
   // Outputs of the graph are contiguous, as are narrow rows and rows that are aligned anyway.
   for (const auto& [columns, root] : {std::pair{201, true}, {63, false}, {200, false}}) {
     const Value right = input({DType::bf16, {20, columns}}, 1);
     const Value made = matmul(a, right);
     const Graph other{.inputs = {a, right}, .outputs = {root ? made : relu(made) * made}};
-    const Step first = make_plan(other, options).steps.front();
+    const Launch first = make_plan(other, options).steps.front();
     CHECK(first.results.front().at.strides == row_major_strides(made.shape()));
   }
 }

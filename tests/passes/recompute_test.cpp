@@ -11,7 +11,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 
@@ -37,12 +37,12 @@ std::vector<Graph> larger_steps() {
 }
 double planned_time(const Plan& plan) {
   double time = 0;
-  for (const Step& step : plan.steps) time += cost(step, {});
+  for (const Launch& launch : plan.launches) time += cost(launch, {});
   return time;
 }
 int again(const Plan& plan) {
   int count = 0;
-  for (const Step& step : plan.steps) count += step.again;
+  for (const Launch& launch : plan.launches) count += launch.again;
   return count;
 }
 }  // namespace
@@ -111,8 +111,8 @@ TEST_CASE("selective recompute runs no product again") {
     options.step.recompute = Recompute::selective;
     const Plan plan = make_plan(step, options);
     count += again(plan);
-    for (const Step& each : plan.steps) {
-      CHECK(!(each.again && each.kind == Step::Kind::library));
+    for (const Launch& each : plan.launches) {
+      CHECK(!(each.again && each.kind == Launch::Kind::library));
       // A rematerialized kernel has only one result and needs the workspace of that alone.
       if (each.again) CHECK(each.workspace == options.library->compiler().workspace(each));
     }

@@ -10,7 +10,7 @@
 #include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 
 using namespace weft;
 using weft::testing::near;
@@ -20,7 +20,7 @@ const MachineSpec machine{
     .flops_per_s = 100, .bytes_per_s = 10, .f64_flops_per_s = 50, .bf16_flops_per_s = 1600};
 
 Value leaf(DType dtype) { return input({dtype, {4, 4}}, 0); }
-Step step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes = 20}; }
+Launch step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes = 20}; }
 }  // namespace
 
 TEST_CASE("the peak of a kernel is that of the type of its products") {
@@ -31,7 +31,7 @@ TEST_CASE("the peak of a kernel is that of the type of its products") {
   CHECK(roofline(product(DType::bf16), machine).compute == near(0.5));
   const Value sums = leaf(DType::f32), factor = leaf(DType::bf16);
   CHECK(computed_in(step_of(make_node(op("matmul_add"), {sums, factor, factor}))) == DType::bf16);
-  Step wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  Launch wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
   CHECK(roofline(wide, machine).memory == near(2));
   CHECK(!roofline(wide, machine).compute_bound());
 }
@@ -47,7 +47,7 @@ TEST_CASE("measured peaks take the place of those of the data sheet, where both 
   MachineSpec measured = machine;
   measured.measured_half_flops_per_s = 800;
   CHECK(measured.was_measured());
-  const Step product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  const Launch product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
   CHECK(roofline(product, measured).compute == near(0.5));  // times follow the data sheet
   CHECK(roofline(product, as_measured(measured)).compute == near(1));
   CHECK(roofline(product, as_measured(measured)).memory == near(2));
@@ -62,7 +62,7 @@ TEST_CASE("plans for the host go by any processor's spec, as do those for machin
   CHECK(host.known());
   CHECK(host.name.empty());
   CHECK(library("reference").meters().spec().flops_per_s == host.flops_per_s);
-  Step product = step_of(matmul(leaf(DType::f32), leaf(DType::f32)));
+  Launch product = step_of(matmul(leaf(DType::f32), leaf(DType::f32)));
   for (const MachineSpec& of : {host, MachineSpec{}}) {
     CHECK(cost(product, of) == 80);  // 800 operations at 10 operations per byte
     product.bytes = 300;
@@ -78,21 +78,21 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     // Products with K = 768 reach 610 to 670 TFLOP/s.
     constexpr int64_t m = 65536, k = 768, n = 3072;
     const Value product = matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n}}, 1));
-    Step step{.body = {product},
+    Launch launch{.body = {product},
               .results = {{product, {.strides = {n, 1}}}},
               .flops = 2.0 * m * k * n,
               .bytes = 2.0 * (m * k + k * n + m * n)};
-    const double products = step.flops / likely_seconds(step, spec) / 1e12;
+    const double products = launch.flops / likely_seconds(launch, spec) / 1e12;
     CHECK(products > 610);
     CHECK(products < 670);
     // Tensor cores are slow on rows that are no multiple of 16 bytes.
-    step.results[0].value =
+    launch.results[0].value =
         matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n + 1}}, 1));
-    step.results[0].at.strides = {n + 1, 1};
-    CHECK(step.flops / likely_seconds(step, spec) / 1e12 < 400);
+    launch.results[0].at.strides = {n + 1, 1};
+    CHECK(launch.flops / likely_seconds(launch, spec) / 1e12 < 400);
     // Attention with heads of 64 reaches about 290 TFLOP/s (Shah et al. 2024, "FlashAttention-3").
     const Value heads = input({DType::bf16, {64, 12, 1024, 64}}, 0);
-    const Step attend{.body = {attention(heads, heads, heads)},
+    const Launch attend{.body = {attention(heads, heads, heads)},
                       .flops = 4.0 * 64 * 12 * 1024 * 1024 * 64,
                       .bytes = 4.0 * 2 * 64 * 12 * 1024 * 64};
     const double attention_rate = attend.flops / likely_seconds(attend, spec) / 1e12;
@@ -104,7 +104,7 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
                   {heads, heads, heads, heads, heads,
                    make_node(op("attention_logsumexp"), {heads, heads, heads}, {{"causal", 1}})},
                   {{"causal", 1}});
-    const Step back{.body = {gradients}, .flops = 2.5 * attend.flops, .bytes = 2 * attend.bytes};
+    const Launch back{.body = {gradients}, .flops = 2.5 * attend.flops, .bytes = 2 * attend.bytes};
     const double backward_rate = back.flops / likely_seconds(back, spec) / 1e12;
     CHECK(backward_rate > 260);
     CHECK(backward_rate < 350);
@@ -133,22 +133,22 @@ TEST_CASE("peaks that are not known are float32's; without those nothing is know
 TEST_CASE("what the loops of a kernel read again takes time, but is no part of the roofline") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{.rows = 0.5, .launch = 1};
-  Step step = step_of(sum(leaf(DType::f32)));
-  step.flops = 0;
-  CHECK(likely_seconds(step, gpu) == near(20 / 10.0 / 0.5 + 1));
-  step.reread = {.bytes = 10};
-  CHECK(likely_seconds(step, gpu) == near(30 / 10.0 / 0.5 + 1));
-  CHECK(roofline(step, gpu).seconds() == near(2));
+  Launch launch = step_of(sum(leaf(DType::f32)));
+  launch.flops = 0;
+  CHECK(likely_seconds(launch, gpu) == near(20 / 10.0 / 0.5 + 1));
+  launch.reread = {.bytes = 10};
+  CHECK(likely_seconds(launch, gpu) == near(30 / 10.0 / 0.5 + 1));
+  CHECK(roofline(launch, gpu).seconds() == near(2));
 }
 
 TEST_CASE("what is read again comes from the second-level cache, as far as half of it holds it") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{};
-  Step step = step_of(sum(leaf(DType::f32)));
-  step.flops = 0;
+  Launch launch = step_of(sum(leaf(DType::f32)));
+  launch.flops = 0;
   const auto traffic = [&](double in_flight) {
-    step.reread = {.bytes = 10, .in_flight = in_flight};
-    return likely_seconds(step, gpu) * gpu.bytes_per_s;
+    launch.reread = {.bytes = 10, .in_flight = in_flight};
+    return likely_seconds(launch, gpu) * gpu.bytes_per_s;
   };
   CHECK(traffic(1) == near(30));  // a machine with a cache of unknown size
   gpu.processors = 4;
@@ -159,6 +159,6 @@ TEST_CASE("what is read again comes from the second-level cache, as far as half 
   CHECK(traffic(40) == near(25));
   CHECK(traffic(200) == near(29));
   CHECK(traffic(std::numeric_limits<double>::infinity()) == near(30));
-  step.reread = {};
-  CHECK(likely_seconds(step, gpu) * gpu.bytes_per_s == near(20));
+  launch.reread = {};
+  CHECK(likely_seconds(launch, gpu) * gpu.bytes_per_s == near(20));
 }

@@ -32,7 +32,7 @@ class PlanRunner {
 
   PlanResult run(std::span<const Value> inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) put(plan_.inputs[i], inputs[i]);
-    for (const Step& step : plan_.steps) run(step);
+    for (const Launch& launch : plan_.launches) run(launch);
     for (const Assign& assign : plan_.assigns)
       if (assign.copy) put(state(assign), get(assign.value));
     PlanResult result;
@@ -90,10 +90,10 @@ class PlanRunner {
     });
   }
 
-  void run(const Step& step) {
+  void run(const Launch& launch) {
     std::unordered_map<const Node*, Value> known;
-    for (const Access& operand : step.operands) known[operand.value.node()] = get(operand);
-    for (const Value& value : step.body) {
+    for (const Access& operand : launch.operands) known[operand.value.node()] = get(operand);
+    for (const Value& value : launch.body) {
       std::vector<Value> inputs;
       for (const Value& input : value->inputs) {
         auto found = known.find(input.node());
@@ -103,9 +103,9 @@ class PlanRunner {
       known[value.node()] =
           inputs.empty() ? interpret(value) : interpret(rebuild(*value.node(), inputs));
     }
-    if (step.workspace > 0)  // kernels may leave anything there
-      std::memset(address({{}, {step.workspace_slot, 0, {}}}), 0x5A, step.workspace);
-    for (const Access& result : step.results) put(result, known.at(result.value.node()));
+    if (launch.workspace > 0)  // kernels may leave anything there
+      std::memset(address({{}, {launch.workspace_slot, 0, {}}}), 0x5A, launch.workspace);
+    for (const Access& result : launch.results) put(result, known.at(result.value.node()));
   }
 
   const Plan& plan_;

@@ -25,15 +25,15 @@ const std::string kept = "tests/passes/snapshot.txt";
 std::string cost_of(const Plan& plan) {
   size_t kernels = 0, again = 0, under_way = 0, beside = 0, workspace = 0;
   double bytes = 0;
-  for (const Step& step : plan.steps) {
-    under_way += step.kind == Step::Kind::transfer ? 1 : 0;
-    under_way -= step.kind == Step::Kind::await ? 1 : 0;
-    if (step.kind == Step::Kind::transfer || step.kind == Step::Kind::await) continue;
+  for (const Launch& launch : plan.launches) {
+    under_way += launch.kind == Launch::Kind::transfer ? 1 : 0;
+    under_way -= launch.kind == Launch::Kind::await ? 1 : 0;
+    if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++kernels;
-    again += step.again ? 1 : 0;
+    again += launch.again ? 1 : 0;
     beside += under_way;
-    bytes += step.bytes;
-    workspace = std::max(workspace, step.workspace);
+    bytes += launch.bytes;
+    workspace = std::max(workspace, launch.workspace);
   }
   return fmt::format("{:4} {:9.0f} {:9} {:9} {:7} {:4} {:4}", kernels, bytes, plan.arena_bytes,
                      plan.live_peak_bytes, workspace, again, beside);

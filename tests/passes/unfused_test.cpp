@@ -33,12 +33,12 @@ struct Drawn {
 // Maps kernels that read another kernel's result to the reason; each reads one such value.
 std::map<std::string, FusionRefusal> reasons(const Plan& plan) {
   std::map<std::string, FusionRefusal> all;
-  for (const Step& step : plan.steps)
-    for (const auto& [operand, reason] : step.unfused) {
-      CHECK(std::ranges::any_of(step.operands, [operand](const Access& access) {
+  for (const Launch& launch : plan.launches)
+    for (const auto& [operand, reason] : launch.unfused) {
+      CHECK(std::ranges::any_of(launch.operands, [operand](const Access& access) {
         return access.value.node() == operand;
       }));
-      all.emplace(step.kernel, reason);
+      all.emplace(launch.kernel, reason);
     }
   return all;
 }

@@ -10,23 +10,23 @@ using namespace weft;
 
 namespace {
 // Returns a kernel launch with a result of `elements` numbers.
-Step kernel(Step::Kind kind, int64_t elements) {
-  Step step;
-  step.kind = kind;
-  step.kernel = "tanh";
-  step.results.push_back({input({DType::f32, {elements}}, 0), {}});
-  return step;
+Launch kernel(Launch::Kind kind, int64_t elements) {
+  Launch launch;
+  launch.kind = kind;
+  launch.kernel = "tanh";
+  launch.results.push_back({input({DType::f32, {elements}}, 0), {}});
+  return launch;
 }
-size_t bytes_of(int threads, const std::vector<Step>& steps) {
+size_t bytes_of(int threads, const std::vector<Launch>& launches) {
   Plan plan;
-  plan.steps = steps;
+  plan.launches = launches;
   const Plan* const plans[] = {&plan};
   return runtime_bytes(threads, plans);
 }
 }  // namespace
 
 TEST_CASE("what compiling takes grows with kernels that no other is like") {
-  const Step small = kernel(Step::Kind::fused, 8), large = kernel(Step::Kind::fused, 9);
+  const Launch small = kernel(Launch::Kind::fused, 8), large = kernel(Launch::Kind::fused, 9);
   const size_t none = bytes_of(2, {}), one = bytes_of(2, {small});
   const size_t alike = bytes_of(2, {small, small}), unlike = bytes_of(2, {small, large});
   CHECK(none < one);
@@ -37,7 +37,7 @@ TEST_CASE("what compiling takes grows with kernels that no other is like") {
 
 TEST_CASE("a library's kernel takes room for each thread's part, of which there are 16 at most") {
   auto parts = [](int threads) {
-    return bytes_of(threads, {kernel(Step::Kind::library, 8)}) - bytes_of(threads, {});
+    return bytes_of(threads, {kernel(Launch::Kind::library, 8)}) - bytes_of(threads, {});
   };
   CHECK(parts(2) - parts(1) == parts(16) - parts(15));
   CHECK(parts(2) > parts(1));

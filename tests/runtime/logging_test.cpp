@@ -65,7 +65,7 @@ TEST_CASE("a long compilation says how many kernels it has") {
   const Value x = input({DType::f32, {64}}, 0);
   Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
                         {.library = &cpu, .step = {.skip = {"fuse"}}});
-  REQUIRE(plan.steps.size() == 3);
+  REQUIRE(plan.launches.size() == 3);
   const std::string notes = notes_on_terminal(
       [&] { const Executable executable(std::move(plan), cpu, std::make_shared<Workspace>()); });
   CHECK(notes.starts_with("weft: note: compiling 3 kernels: "));

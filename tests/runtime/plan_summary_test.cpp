@@ -44,7 +44,7 @@ TEST_CASE("a step says before it runs what its run then takes") {
     const Plan& plan = executable.plan();
     CHECK(before.arena_bytes == plan.arena_bytes);
     CHECK(before.live_peak_bytes == plan.live_peak_bytes);
-    CHECK(before.launches == static_cast<int64_t>(plan.steps.size()));
+    CHECK(before.launches == static_cast<int64_t>(plan.launches.size()));
     CHECK(before.arena_bytes >= executable.used_arena_bytes());
     CHECK(before.arena_bytes - executable.used_arena_bytes() < 4096);
     // Three of each weight, and the number of the step; slots are rounded up.

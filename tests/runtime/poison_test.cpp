@@ -25,8 +25,8 @@ Plan make(const KernelLibrary& library, bool broken) {
   Value x = input({DType::f32, {64}}, 0);
   Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
                         {.library = &library, .step = {.skip = {"fuse", "reuse"}}});
-  REQUIRE(plan.steps.size() == 3);
-  Slot& first = plan.slots[static_cast<size_t>(plan.steps[0].results[0].at.slot)];
+  REQUIRE(plan.launches.size() == 3);
+  Slot& first = plan.slots[static_cast<size_t>(plan.launches[0].results[0].at.slot)];
   if (broken) first.last = first.first;
   return plan;
 }
@@ -92,7 +92,7 @@ TEST_CASE("poison fills every byte of the arena before a run, and a dead value's
   poison.begin_run(arena.data());
   CHECK(std::ranges::count(arena, std::byte{0xFF}) == std::ssize(arena));
 
-  for (size_t step = 0; step < plan.steps.size(); ++step) {
+  for (size_t step = 0; step < plan.launches.size(); ++step) {
     std::vector<std::byte> expected(plan.arena_bytes);
     for (const Slot& slot : plan.slots)
       if (slot.space == Space::arena && slot.last == static_cast<int>(step))

@@ -35,21 +35,21 @@ class Refusing : public KernelLibrary, public KernelChooser, public KernelCompil
   std::optional<KernelChoice> choose(const Node&, std::span<const Placement>) const override {
     return std::nullopt;
   }
-  bool may_refuse(const Step&) const override { return true; }
+  bool may_refuse(const Launch&) const override { return true; }
 };
 
 // Refuses every kernel; of two that compile at once, it refuses the first after the second.
 class RefusesInReverse : public Refusing {
  public:
-  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const override {
     std::unique_lock lock(mutex_);
-    if (&step == &plan.steps.front())
-      changed_.wait(lock, [&] { return avoided_.contains(plan.steps.back().kernel); });
-    throw Error(ErrorKind::device, "[refuses] no {}.", step.kernel);
+    if (&launch == &plan.launches.front())
+      changed_.wait(lock, [&] { return avoided_.contains(plan.launches.back().kernel); });
+    throw Error(ErrorKind::device, "[refuses] no {}.", launch.kernel);
   }
-  void avoid(const Step& step) const override {
+  void avoid(const Launch& launch) const override {
     const std::lock_guard lock(mutex_);
-    avoided_.insert(step.kernel);
+    avoided_.insert(launch.kernel);
     changed_.notify_all();
   }
 
@@ -63,9 +63,9 @@ class RefusesInReverse : public Refusing {
 class Refuses : public Refusing {
  public:
   mutable std::atomic<int> asked = 0;
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
     ++asked;
-    throw Error(ErrorKind::device, "[refuses] no {}.", step.kernel);
+    throw Error(ErrorKind::device, "[refuses] no {}.", launch.kernel);
   }
 };
 
@@ -94,7 +94,7 @@ class RefusesScratch : public Refusing {
     choice.workspace = refused_ ? 0 : scratch;
     return choice;
   }
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
     class Product : public Kernel {
      public:
       explicit Product(size_t scratch) : scratch_(scratch) {}
@@ -105,9 +105,9 @@ class RefusesScratch : public Refusing {
      private:
       size_t scratch_;
     };
-    return std::make_unique<Product>(step.workspace);
+    return std::make_unique<Product>(launch.workspace);
   }
-  void avoid(const Step&) const override { refused_ = true; }
+  void avoid(const Launch&) const override { refused_ = true; }
 
  private:
   mutable std::atomic<bool> refused_ = false;
@@ -146,11 +146,11 @@ TEST_CASE("refusals are told in the order of the steps, whichever thread is done
   const Value x = input({DType::f32, {64}}, 0);
   const Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x), sin(x)}},
                               {.library = &library, .step = {.skip = {"fuse"}}});
-  REQUIRE(plan.steps.size() == 2);
+  REQUIRE(plan.launches.size() == 2);
   std::vector<std::string> want;
-  want.reserve(plan.steps.size());
-  for (const Step& step : plan.steps)
-    want.push_back(fmt::format("[refuses] no {0}. Refused: {0}", step.kernel));
+  want.reserve(plan.launches.size());
+  for (const Launch& launch : plan.launches)
+    want.push_back(fmt::format("[refuses] no {0}. Refused: {0}", launch.kernel));
   REQUIRE(want[0] != want[1]);
   std::vector<std::string> refusals;
   try {

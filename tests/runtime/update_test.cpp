@@ -19,9 +19,9 @@ TEST_CASE(
       [&](Tensor rows, Tensor place) { cache.assign(update_at(cache.value(), 1, place, rows)); });
   const std::array types{Type{DType::f32, {4, 2, 8}}, Type{DType::i64, {}}};
   const Plan& plan = put.prepare(types).plan();
-  CHECK(plan.steps.size() == 1);
+  CHECK(plan.launches.size() == 1);
   CHECK(plan.arena_bytes < cache.type().bytes() / 4);
-  const Step& last = plan.steps.back();
+  const Launch& last = plan.launches.back();
   CHECK(last.kernel == "weft:update_at");  // writes the updates alone where both are one
   CHECK(last.results.front().at.slot == last.operands.front().at.slot);
 

@@ -54,18 +54,18 @@ class Interpreter {
   std::shared_ptr<Buffer> run_kernel(const Value& value) {
     static const std::unique_ptr<KernelLibrary> library = reference_library();
     auto result = Buffer::allocate(value.type().bytes());
-    Step step;
-    step.kind = Step::Kind::library;
-    step.kernel = value->op->name;
-    step.body = {value};
-    step.results = {dense(value, -1)};
+    Launch launch;
+    launch.kind = Launch::Kind::library;
+    launch.kernel = value->op->name;
+    launch.body = {value};
+    launch.results = {dense(value, -1)};
     std::vector<void*> operands;
     for (const Value& input : value->inputs) {
-      step.operands.push_back(dense(input, static_cast<int>(operands.size())));
+      launch.operands.push_back(dense(input, static_cast<int>(operands.size())));
       operands.push_back(known_.at(input.node())->data->data);
     }
     void* results[] = {result->data};
-    library->compiler().compile(Plan{}, step)->run(operands.data(), results, nullptr);
+    library->compiler().compile(Plan{}, launch)->run(operands.data(), results, nullptr);
     return result;
   }
 

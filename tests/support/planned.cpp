@@ -35,12 +35,12 @@ class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
   const KernelChooser& kernels() const override { return right_.kernels(); }
   const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return right_.compiler().generates(); }
-  size_t workspace(const Step& fused) const override { return right_.compiler().workspace(fused); }
-  Reread reread(const Step& fused) const override { return right_.compiler().reread(fused); }
-  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override {
-    Step wrong = step;
+  size_t workspace(const Launch& fused) const override { return right_.compiler().workspace(fused); }
+  Reread reread(const Launch& fused) const override { return right_.compiler().reread(fused); }
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const override {
+    Launch wrong = launch;
     for (Access& operand : wrong.operands)
-      if (step.kind == Step::Kind::fused && operand.at.offset > 0 && forward(operand.at))
+      if (launch.kind == Launch::Kind::fused && operand.at.offset > 0 && forward(operand.at))
         operand.at.offset = 0;
     return right_.compiler().compile(plan, wrong);
   }

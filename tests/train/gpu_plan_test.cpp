@@ -125,9 +125,9 @@ TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
   for (const auto& [name, executable] : run->steps.executables()) {
     if (name != "train") continue;
     const Plan& plan = executable->plan();
-    for (const Step& step : plan.steps) {
+    for (const Launch& launch : plan.launches) {
       const size_t before = updated.size();
-      for (const Access& result : step.results) {
+      for (const Access& result : launch.results) {
         const Slot& slot = plan.slots[static_cast<size_t>(result.at.slot)];
         if (slot.space == Space::state && slot.category == Category::parameter)
           (slot.type.dtype == DType::f32 ? updated : copied).insert(result.at.slot);

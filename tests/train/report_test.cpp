@@ -230,7 +230,7 @@ TEST_CASE("tables of memory and work add up to the plan") {
       live += module.memory;
     }
     CHECK(flops == near(step.plan->flops()));
-    CHECK(kernels == static_cast<int>(step.plan->steps.size()));
+    CHECK(kernels == static_cast<int>(step.plan->launches.size()));
     CHECK(live == step.plan->live_peak_bytes);
     // Values of no module, such as the inputs of a step, count as the model's.
     const std::string table = to_table(train::cost_by_module(*step.plan));
@@ -242,7 +242,7 @@ TEST_CASE("tables of memory and work add up to the plan") {
   const auto written = nlohmann::json::parse(to_json(planned->report));
   for (size_t i = 0; i < planned->report.step_reports.size(); ++i) {
     double bytes = 0;
-    for (const auto& step : planned->report.step_reports[i].plan->steps) bytes += step.bytes;
+    for (const auto& step : planned->report.step_reports[i].plan->launches) bytes += step.bytes;
     CHECK(written["plans"][i]["bytes"] == bytes);
   }
 }
@@ -263,11 +263,11 @@ TEST_CASE("a window's verdict is what took most of it") {
 
 TEST_CASE("planned time is what the slower of work and traffic takes") {
   Plan plan;
-  plan.steps.resize(2);
-  plan.steps[0].flops = 1000;
-  plan.steps[0].bytes = 10;
-  plan.steps[1].flops = 10;
-  plan.steps[1].bytes = 400;
+  plan.launches.resize(2);
+  plan.launches[0].flops = 1000;
+  plan.launches[0].bytes = 10;
+  plan.launches[1].flops = 10;
+  plan.launches[1].bytes = 400;
   CHECK(planned_seconds(plan, {.flops_per_s = 100, .bytes_per_s = 20}) == near(10 + 20));
   CHECK(planned_seconds(plan, {}) == 0);
 }
@@ -280,16 +280,16 @@ TEST_CASE("copies of both directions take their time at once where the link carr
   const Access file{x, {.slot = 0}}, other_file{x, {.slot = 1}};
   const Access memory{x, {.slot = 2}}, other_memory{x, {.slot = 3}};
   auto move = [&](const Access& from, const Access& to) {
-    plan.steps.push_back(make_transfer(plan, from, to));
+    plan.launches.push_back(make_transfer(plan, from, to));
   };
   move(memory, file);
   move(other_file, other_memory);
-  const Step store = plan.steps[0], fetch = plan.steps[1];
-  for (const Step& transfer : {store, fetch}) plan.steps.push_back(make_await(plan, transfer));
+  const Launch store = plan.launches[0], fetch = plan.launches[1];
+  for (const Launch& transfer : {store, fetch}) plan.launches.push_back(make_await(plan, transfer));
   MachineSpec machine{.flops_per_s = 100, .bytes_per_s = 400, .file_bytes_per_s = 40};
   CHECK(planned_seconds(plan, machine) == near(20));
   machine.both_ways = true;
   CHECK(planned_seconds(plan, machine) == near(10));
-  plan.steps[1] = make_transfer(plan, file, other_memory);  // once it is there
+  plan.launches[1] = make_transfer(plan, file, other_memory);  // once it is there
   CHECK(planned_seconds(plan, machine) == near(20));
 }

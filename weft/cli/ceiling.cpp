@@ -9,20 +9,20 @@
 
 namespace weft::cli {
 namespace {
-const Node* product_of(const Step& step) {
+const Node* product_of(const Launch& launch) {
   auto found = std::ranges::find_if(
-      step.body, [](const Value& value) { return value->op->kind == OpKind::contraction; });
-  return found == step.body.end() ? nullptr : found->node();
+      launch.body, [](const Value& value) { return value->op->kind == OpKind::contraction; });
+  return found == launch.body.end() ? nullptr : found->node();
 }
 
 // Returns the placements of a node's inputs; values that the launch computes itself count as
 // row-major.
-std::vector<Placement> operands_of(const Step& step, const Node& node) {
+std::vector<Placement> operands_of(const Launch& launch, const Node& node) {
   std::vector<Placement> placements;
   for (const Value& input : node.inputs) {
     auto found = std::ranges::find_if(
-        step.operands, [&](const Access& operand) { return operand.value.node() == input.node(); });
-    if (found != step.operands.end())
+        launch.operands, [&](const Access& operand) { return operand.value.node() == input.node(); });
+    if (found != launch.operands.end())
       placements.push_back(found->at);
     else
       placements.push_back({.strides = row_major_strides(input.shape())});
@@ -47,10 +47,10 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
 LeastWork least_work(const Plan& plan) {
   LeastWork work;
   std::set<int> read;
-  for (const Step& step : plan.steps) {
-    if (step.again) continue;
-    work.flops[std::string(name(computed_in(step)))] += step.flops;
-    for (const Access& operand : step.operands) read.insert(operand.at.slot);
+  for (const Launch& launch : plan.launches) {
+    if (launch.again) continue;
+    work.flops[std::string(name(computed_in(launch)))] += launch.flops;
+    for (const Access& operand : launch.operands) read.insert(operand.at.slot);
   }
   auto bytes_of = [](const Access& access) {
     return static_cast<double>(access.value.type().bytes());
@@ -68,10 +68,10 @@ LeastWork least_work(const Plan& plan) {
 double products_milliseconds(const Plan& plan) {
   std::map<std::string, double> measured;
   double all = 0;
-  for (const Step& step : plan.steps) {
-    const Node* node = product_of(step);
-    if (node == nullptr || step.again) continue;
-    const std::vector<Placement> operands = operands_of(step, *node);
+  for (const Launch& launch : plan.launches) {
+    const Node* node = product_of(launch);
+    if (node == nullptr || launch.again) continue;
+    const std::vector<Placement> operands = operands_of(launch, *node);
     auto [found, is_new] = measured.try_emplace(signature(*node, operands));
     if (is_new) found->second = cpu::least_milliseconds(*node, operands);
     all += found->second;

@@ -70,10 +70,10 @@ struct Timeline {
 };
 Timeline timeline_of(const Plan& plan, std::span<const NamedPlan> run) {
   Timeline timeline;
-  const int steps = static_cast<int>(plan.steps.size());
+  const int steps = static_cast<int>(plan.launches.size());
   const auto add = [&](const Slot& slot, int first, int last) {
     std::vector<double>& bytes = timeline.live[slot.category];
-    bytes.resize(plan.steps.size());
+    bytes.resize(plan.launches.size());
     for (int i = std::max(0, first); i <= std::min(last, steps - 1); ++i)
       bytes[static_cast<size_t>(i)] += static_cast<double>(slot.bytes);
   };
@@ -187,7 +187,7 @@ std::string memory_svg(std::span<const NamedPlan> run, std::string_view title) {
   const NamedPlan& largest = *std::ranges::max_element(run, {}, arena_of);
   const Plan& plan = *largest.plan;
   Svg svg(width, height);
-  const auto steps = static_cast<double>(std::max<size_t>(1, plan.steps.size()));
+  const auto steps = static_cast<double>(std::max<size_t>(1, plan.launches.size()));
   const auto [live, state] = timeline_of(plan, run);
   const auto arena = static_cast<double>(plan.arena_bytes);
   const double planned = state + arena;
@@ -195,7 +195,7 @@ std::string memory_svg(std::span<const NamedPlan> run, std::string_view title) {
   draw_bytes_ticks(svg, y);
   for (double tick = 0; tick <= steps; tick += std::max(1.0, round_step(steps)))
     x_tick(svg, x(tick), fmt::format("{:.0f}", tick));
-  std::vector<double> below(plan.steps.size());
+  std::vector<double> below(plan.launches.size());
   size_t row = 0;
   for (const auto& [category, bytes] : live) {
     std::string_view colour = palette[static_cast<size_t>(category) % std::size(palette)];
@@ -210,10 +210,10 @@ std::string memory_svg(std::span<const NamedPlan> run, std::string_view title) {
     const auto step = static_cast<size_t>(peak - below.begin());
     const double middle = x(static_cast<double>(step) + 0.5);
     svg.line({middle, y(*peak)}, {middle, bottom}, ink, true);
-    svg.circle({middle, y(*peak)}, 4, ink, plan.steps[step].kernel);
+    svg.circle({middle, y(*peak)}, 4, ink, plan.launches[step].kernel);
     svg.text({legend, bottom - 32}, fmt::format("peak {}", train::bytes_text(*peak)));
     svg.text({legend, bottom - 16}, fmt::format("at step {}", step));
-    svg.text({legend, bottom}, plan.steps[step].module);
+    svg.text({legend, bottom}, plan.launches[step].module);
   }
   frame(svg, fmt::format("{}, {}", title, largest.name), "kernel of the plan");
   return svg.str();

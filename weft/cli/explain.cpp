@@ -15,7 +15,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/summary.h"
 #include "weft/train/report.h"
@@ -28,10 +28,10 @@ using nlohmann::json;
 constexpr int most_rows = 12;  // of a table of single values
 
 PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
-  PlanFigures figures{.kernels = static_cast<double>(plan.steps.size()),
+  PlanFigures figures{.kernels = static_cast<double>(plan.launches.size()),
                       .arena = static_cast<double>(plan.arena_bytes),
                       .seconds = planned_seconds(plan, machine)};
-  for (const Step& step : plan.steps) figures.bytes += step.bytes;
+  for (const Launch& launch : plan.launches) figures.bytes += launch.bytes;
   double copied = 0;
   for (const Assign& assign : plan.assigns)
     if (assign.copy) copied += 2 * static_cast<double>(assign.value.value.type().bytes());
@@ -45,11 +45,11 @@ bool takes_memory(const Node& node) { return node.op->view == nullptr && !is_con
 
 void count_fused(const Plan& plan, Explanation& explanation) {
   std::unordered_set<const Node*> stored, inside;
-  for (const Step& step : plan.steps)
-    for (const Access& result : step.results) stored.insert(result.value.node());
-  for (const Step& step : plan.steps) {
+  for (const Launch& launch : plan.launches)
+    for (const Access& result : launch.results) stored.insert(result.value.node());
+  for (const Launch& launch : plan.launches) {
     bool fuses = false;
-    for (const Value& value : step.body) {
+    for (const Value& value : launch.body) {
       if (!takes_memory(*value.node()) || stored.contains(value.node())) continue;
       fuses = true;
       if (inside.insert(value.node()).second)
@@ -114,18 +114,18 @@ class Storage {
   explicit Storage(const Plan& plan) : plan_(plan) {
     // A slot holds several results where they are parts of a concatenation.
     std::vector<std::vector<const Access*>> holds(plan.slots.size());
-    for (size_t at = 0; at < plan.steps.size(); ++at) {
-      const Step& step = plan.steps[at];
-      for (const Access& operand : step.operands)
+    for (size_t at = 0; at < plan.launches.size(); ++at) {
+      const Launch& launch = plan.launches[at];
+      for (const Access& operand : launch.operands)
         for (const Access* result : holds[slot_of(operand)]) {
           if (!share_elements(*result, operand)) continue;
-          if (moves(step))
+          if (moves(launch))
             moved_.insert(result);
           else
             readers_[result].push_back(
                 {at, operand.value.node(), std::min(bytes_of(*result), bytes_of(operand))});
         }
-      for (const Access& result : step.results) {
+      for (const Access& result : launch.results) {
         std::vector<const Access*>& in_slot = holds[slot_of(result)];
         if (result.value.type().bytes() == plan.slots[slot_of(result)].type.bytes())
           in_slot.clear();
@@ -141,8 +141,8 @@ class Storage {
 
   std::vector<StorageReason> reasons() const {
     std::map<std::string, StorageReason> by_reason;
-    for (size_t at = 0; at < plan_.steps.size(); ++at)
-      for (const Access& result : plan_.steps[at].results) {
+    for (size_t at = 0; at < plan_.launches.size(); ++at)
+      for (const Access& result : plan_.launches[at].results) {
         const std::string text = text_of(reason(at, result));
         StorageReason& row = by_reason[text];
         row.reason = text;
@@ -155,8 +155,8 @@ class Storage {
 
   std::vector<Unfused> one_by_one() const {
     std::map<std::array<std::string, 4>, Unfused> alike;
-    for (size_t at = 0; at < plan_.steps.size(); ++at) {
-      const Step& maker = plan_.steps[at];
+    for (size_t at = 0; at < plan_.launches.size(); ++at) {
+      const Launch& maker = plan_.launches[at];
       if (moves(maker)) continue;
       for (const Access& result : maker.results)
         for (const Reader& reader : readers_of(result)) {
@@ -164,7 +164,7 @@ class Storage {
           Unfused one{.value = fmt::format("{} {}", node.op->name, to_string(node.type)),
                       .module = node.module(),
                       .maker = maker.kernel,
-                      .reader = plan_.steps[reader.step].kernel,
+                      .reader = plan_.launches[reader.step].kernel,
                       .reason = text_of(reason(at, reader))};
           auto [row, is_new] = alike.try_emplace({one.value, one.maker, one.reader, one.reason});
           if (is_new) row->second = std::move(one);
@@ -181,8 +181,8 @@ class Storage {
     const Node* operand;  // the value, or a view of it
     double bytes;
   };
-  static bool moves(const Step& step) {
-    return step.kind == Step::Kind::transfer || step.kind == Step::Kind::await;
+  static bool moves(const Launch& launch) {
+    return launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await;
   }
   static double bytes_of(const Access& access) {
     return static_cast<double>(access.value.type().bytes());
@@ -203,7 +203,7 @@ class Storage {
 
   // Returns the smallest reason over its readers.
   Reason reason(size_t maker, const Access& result) const {
-    if (moves(plan_.steps[maker])) return {Shown::transfer};
+    if (moves(plan_.launches[maker])) return {Shown::transfer};
     if (kept_.contains(&result)) return {Shown::result};
     std::span<const Reader> readers = readers_of(result);
     if (readers.empty()) return {moved_.contains(&result) ? Shown::transfer : Shown::unread};
@@ -213,9 +213,9 @@ class Storage {
   }
 
   Reason reason(size_t maker, const Reader& reader) const {
-    if (plan_.steps[maker].kind == Step::Kind::library) return {Shown::of_library};
-    if (plan_.steps[reader.step].kind == Step::Kind::library) return {Shown::by_library};
-    const std::vector<UnfusedOperand>& refused = plan_.steps[reader.step].unfused;
+    if (plan_.launches[maker].kind == Launch::Kind::library) return {Shown::of_library};
+    if (plan_.launches[reader.step].kind == Launch::Kind::library) return {Shown::by_library};
+    const std::vector<UnfusedOperand>& refused = plan_.launches[reader.step].unfused;
     const auto found = std::ranges::find(refused, reader.operand, &UnfusedOperand::operand);
     return {Shown::refused, found == refused.end() ? FusionRefusal::none : found->reason};
   }

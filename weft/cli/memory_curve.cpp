@@ -54,11 +54,11 @@ MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int st
   const Executable& executable = workload->executable();
   const Plan& plan = executable.plan();
   const size_t outside = bytes_outside_arena(plan);
-  auto again = std::ranges::count_if(plan.steps, [](const Step& step) { return step.again; });
+  auto again = std::ranges::count_if(plan.launches, [](const Launch& launch) { return launch.again; });
   return {.budget = options.compile.memory,
           .planned = outside + plan.arena_bytes,
           .used = outside + executable.used_arena_bytes(),
-          .kernels = plan.steps.size(),
+          .kernels = plan.launches.size(),
           .again = static_cast<size_t>(again),
           .seconds = median(std::move(seconds))};
 }

@@ -30,20 +30,20 @@ std::unordered_set<const Node*> updated_values(const Plan& plan) {
 }
 
 // Returns the first family that a node of the body belongs to.
-Family family_of(const Step& step, const std::unordered_set<const Node*>& updated) {
-  auto any = [&](auto&& holds) { return std::any_of(step.body.begin(), step.body.end(), holds); };
+Family family_of(const Launch& launch, const std::unordered_set<const Node*>& updated) {
+  auto any = [&](auto&& holds) { return std::any_of(launch.body.begin(), launch.body.end(), holds); };
   auto is_kind = [&](OpKind kind) {
     return any([kind](const Value& value) { return value->op->kind == kind; });
   };
   auto named = [&](std::string_view part) {
     return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
   };
-  if (step.kind == Step::Kind::transfer || step.kind == Step::Kind::await) return Family::files;
+  if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) return Family::files;
   if (named("attention")) return Family::attention;
   if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
   if (is_kind(OpKind::window)) return Family::pooling;
   auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
-  if (std::any_of(step.results.begin(), step.results.end(), is_updated)) return Family::update;
+  if (std::any_of(launch.results.begin(), launch.results.end(), is_updated)) return Family::update;
   if (is_kind(OpKind::reduce)) return Family::reduce;
   if (is_kind(OpKind::gather)) return Family::gather;
   if (is_kind(OpKind::elementwise) || is_kind(OpKind::random)) return Family::elementwise;
@@ -53,8 +53,8 @@ Family family_of(const Step& step, const std::unordered_set<const Node*>& update
 Profile::Part make_part(const std::string& name, const Plan& plan) {
   Profile::Part part{.name = name, .plan = &plan};
   auto updated = updated_values(plan);
-  part.families.reserve(plan.steps.size());
-  for (const Step& step : plan.steps) part.families.push_back(family_of(step, updated));
+  part.families.reserve(plan.launches.size());
+  for (const Launch& launch : plan.launches) part.families.push_back(family_of(launch, updated));
   return part;
 }
 
@@ -126,7 +126,7 @@ Profile record(const NamedExecutables& executables, int updates,
   size_t kernels = 0;
   for (const auto& [name, executable] : executables) {
     profile.plans.push_back(make_part(name, executable->plan()));
-    kernels += executable->plan().steps.size();
+    kernels += executable->plan().launches.size();
   }
   profile.events.reserve(kernels * static_cast<size_t>(updates));
   const double start = now();
@@ -160,12 +160,12 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
   std::map<std::string, KernelTime> by_name;
   const double each = 1.0 / static_cast<double>(std::max<size_t>(1, profile.updates.size()));
   for (const KernelEvent& event : profile.events) {
-    const Step& step = profile.step(event);
-    Roofline best = roofline(step, machine);
+    const Launch& launch = profile.step(event);
+    Roofline best = roofline(launch, machine);
     by_name[name(event)] += {.count = each,
                              .seconds = event.seconds * each,
-                             .flops = step.flops * each,
-                             .bytes = step.bytes * each,
+                             .flops = launch.flops * each,
+                             .bytes = launch.bytes * each,
                              .best = {best.compute * each, best.memory * each},
                              .at_best = best.seconds() * each};
   }
@@ -190,9 +190,9 @@ std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& mac
 }
 std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine) {
   std::vector<KernelTime> rows = sum_by(profile, machine, [&](const KernelEvent& event) {
-    const Step& step = profile.step(event);
-    return fmt::format("{} {:5} {} {}", profile.plans[event.plan].name, event.step, step.kernel,
-                       step.module);
+    const Launch& launch = profile.step(event);
+    return fmt::format("{} {:5} {} {}", profile.plans[event.plan].name, event.step, launch.kernel,
+                       launch.module);
   });
   std::ranges::sort(rows, {}, &KernelTime::name);
   return rows;

@@ -48,8 +48,8 @@ struct Profile {
   std::vector<KernelEvent> events;  // in execution order
   std::vector<Update> updates;
 
-  const Step& step(const KernelEvent& event) const {
-    return plans[event.plan].plan->steps[event.step];
+  const Launch& step(const KernelEvent& event) const {
+    return plans[event.plan].plan->launches[event.step];
   }
   Family family(const KernelEvent& event) const { return plans[event.plan].families[event.step]; }
   double median_seconds() const;  // of an update

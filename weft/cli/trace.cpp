@@ -12,8 +12,8 @@ using nlohmann::json;
 constexpr int process = 1, thread = 1;
 
 // Returns "gpt.cpp:42", the location of the last node that has one.
-std::string source_of(const Step& step) {
-  for (auto value = step.body.rbegin(); value != step.body.rend(); ++value)
+std::string source_of(const Launch& launch) {
+  for (auto value = launch.body.rbegin(); value != launch.body.rend(); ++value)
     if (const UserLocation& where = (*value)->origin.where; where.file != nullptr)
       return fmt::format("{}:{}", where.file, where.line);
   return "";
@@ -31,12 +31,12 @@ json metadata(const char* what, const std::string& name) {
 }
 
 json kernel_event(const Profile& profile, const KernelEvent& event) {
-  const Step& step = profile.step(event);
-  return complete_event(step.kernel, name(profile.family(event)), event.begin, event.seconds,
-                        {{"module", step.module},
-                         {"source", source_of(step)},
-                         {"flops", step.flops},
-                         {"bytes", step.bytes},
+  const Launch& launch = profile.step(event);
+  return complete_event(launch.kernel, name(profile.family(event)), event.begin, event.seconds,
+                        {{"module", launch.module},
+                         {"source", source_of(launch)},
+                         {"flops", launch.flops},
+                         {"bytes", launch.bytes},
                          {"plan", profile.plans[event.plan].name},
                          {"step", event.step}});
 }

@@ -203,7 +203,7 @@ json to_json(const BenchArguments& arguments, const WorkloadOptions& options, Wo
                  {"peak_rss_gb", rounded(m.peak_rss / 1e9, 1e3)},
                  {"loss", m.losses.back()},
                  {"losses", std::span(m.losses).first(std::min(m.losses.size(), most_losses))},
-                 {"kernels", plan.steps.size()},
+                 {"kernels", plan.launches.size()},
                  {"least_flops", least.flops},
                  {"least_bytes", least.bytes},
                  {"arena_bytes", plan.arena_bytes},

@@ -60,7 +60,7 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 }
 }  // namespace
 
-CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
+CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target) {
   struct Entry {
     std::once_flag once;  // callers wait while another one compiles
     CompiledKernel kernel;
@@ -70,7 +70,7 @@ CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Entry>> entries;
   static size_t limit = many;
-  loop::Kernel kernel = loop::lower(step);
+  loop::Kernel kernel = loop::lower(launch);
   loop::CpuSchedule schedule = schedule_of(kernel, target);
   std::string text = to_text(kernel) + to_text(schedule) + std::to_string(schedule.vector_bytes);
   std::shared_ptr<Entry> entry;
@@ -90,9 +90,9 @@ CompiledKernel compile_cpu(const Step& step, const CpuTarget& target) {
   return entry->kernel;
 }
 
-bool can_fuse(const Step& step, std::string* why) {
+bool can_fuse(const Launch& launch, std::string* why) {
   try {
-    loop::lower(step);
+    loop::lower(launch);
     return true;
   } catch (const InternalError& error) {
     if (why != nullptr) *why = error.what();
@@ -100,8 +100,8 @@ bool can_fuse(const Step& step, std::string* why) {
   }
 }
 
-size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target) {
-  loop::CpuSchedule schedule = schedule_of(loop::lower(step), target);
+size_t workspace_bytes(const Launch& launch, int threads, const CpuTarget& target) {
+  loop::CpuSchedule schedule = schedule_of(loop::lower(launch), target);
   return aligned(schedule.shared_scratch) +
          static_cast<size_t>(threads) * aligned(schedule.thread_scratch);
 }
@@ -121,8 +121,8 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
   }
 }
 
-std::string kernel_text(const Step& step, const CpuTarget& target) {
-  loop::Kernel kernel = loop::lower(step);
+std::string kernel_text(const Launch& launch, const CpuTarget& target) {
+  loop::Kernel kernel = loop::lower(launch);
   return to_text(kernel) + to_text(schedule_of(kernel, target));
 }
 

@@ -1,4 +1,4 @@
-// Compiles fused kernel launches of a plan for the host CPU: Step -> loop IR (lower.h) -> CPU
+// Compiles fused kernel launches of a plan for the host CPU: Launch -> loop IR (lower.h) -> CPU
 // schedule (schedule.h) -> LLVM IR (llvm_emit.h) -> machine code (llvm_jit.h).
 #pragma once
 
@@ -36,7 +36,7 @@ struct CompiledKernel {
 
 // Returns whether codegen can compile `step` to one kernel: one iteration space, reductions over
 // the same axes, gathers from operands in memory. Otherwise `why`, if given, gets the reason.
-bool can_fuse(const Step& step, std::string* why = nullptr);
+bool can_fuse(const Launch& launch, std::string* why = nullptr);
 
 // CpuTarget is what kernels are compiled for; 0 stands for the value of this machine.
 struct CpuTarget {
@@ -48,11 +48,11 @@ struct CpuTarget {
 
 // Returns the bytes of workspace, a multiple of buffer_alignment, that run_kernel needs on up to
 // `threads` threads. Compiles nothing.
-size_t workspace_bytes(const Step& step, int threads, const CpuTarget& target = {});
+size_t workspace_bytes(const Launch& launch, int threads, const CpuTarget& target = {});
 
 // Compiles `step`. Thread safe and concurrent: identical kernels compile once per process and are
 // cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
-CompiledKernel compile_cpu(const Step& step, const CpuTarget& target = {});
+CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 
 // Runs all stages on up to thread_count() threads. The pointers are those of the slots, in the
 // order of the launch's operands and results; offsets and strides are compiled in. Allocates
@@ -61,6 +61,6 @@ void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const
                 void* workspace);
 
 // Returns the loop IR and the CPU schedule of `step` as text, for debugging and snapshots.
-std::string kernel_text(const Step& step, const CpuTarget& target = {});
+std::string kernel_text(const Launch& launch, const CpuTarget& target = {});
 
 }  // namespace weft

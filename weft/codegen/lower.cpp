@@ -29,14 +29,14 @@ using View = std::vector<Coordinate>;  // one per axis of the value
 
 class Lowering {
  public:
-  Lowering(const Step& step, Maths maths, bool online)
-      : step_(step), online_(online), code_(kernel_) {
+  Lowering(const Launch& launch, Maths maths, bool online)
+      : step_(launch), online_(online), code_(kernel_) {
     kernel_.maths = maths;
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      operands_[step.operands[i].value.node()] = static_cast<int>(i);
-    for (const Value& value : step.body) body_.insert({value.node(), true});
-    kernel_.operands = static_cast<int>(step.operands.size());
-    kernel_.results = static_cast<int>(step.results.size());
+    for (size_t i = 0; i < launch.operands.size(); ++i)
+      operands_[launch.operands[i].value.node()] = static_cast<int>(i);
+    for (const Value& value : launch.body) body_.insert({value.node(), true});
+    kernel_.operands = static_cast<int>(launch.operands.size());
+    kernel_.results = static_cast<int>(launch.results.size());
   }
 
   Kernel run() {
@@ -379,7 +379,7 @@ class Lowering {
     return exact ? result : round_to(result, node.type.dtype);
   }
 
-  const Step& step_;
+  const Launch& step_;
   bool online_;
   Kernel kernel_;
   Code code_;
@@ -390,14 +390,14 @@ class Lowering {
 };
 }  // namespace
 
-Kernel lower(const Step& step) { return Lowering(step, Maths::own, false).run(); }
+Kernel lower(const Launch& launch) { return Lowering(launch, Maths::own, false).run(); }
 
 // A row that threads hold in registers, one turn each, is read once, however many loops there are.
-Kernel lower(const Step& step, GpuLanguage language) {
-  Kernel online = Lowering(step, maths_of(language), true).run();
+Kernel lower(const Launch& launch, GpuLanguage language) {
+  Kernel online = Lowering(launch, maths_of(language), true).run();
   const auto sums = [](const Instruction& in) { return in.largest >= 0; };
   if (std::ranges::none_of(online.code, sums)) return online;
-  Kernel apart = Lowering(step, maths_of(language), false).run();
+  Kernel apart = Lowering(launch, maths_of(language), false).run();
   const bool saves = online.loops() < apart.loops() && !schedule_gpu(online, language).one_turn();
   return saves ? std::move(online) : std::move(apart);
 }

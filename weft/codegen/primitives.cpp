@@ -360,12 +360,12 @@ Kernel lower_primitive(const Node& node, std::span<const Placement> operands,
   return Primitive(node, operands, result).run();
 }
 
-Kernel lower_primitive(const Step& step) {
+Kernel lower_primitive(const Launch& launch) {
   std::vector<Placement> operands;
-  operands.reserve(step.operands.size());
-  for (const Access& operand : step.operands) operands.push_back(operand.at);
-  Kernel kernel = lower_primitive(*step.body.front().node(), operands, step.results.front().at);
-  for (Store& store : kernel.stores) store.in_place = !step.in_place.empty();
+  operands.reserve(launch.operands.size());
+  for (const Access& operand : launch.operands) operands.push_back(operand.at);
+  Kernel kernel = lower_primitive(*launch.body.front().node(), operands, launch.results.front().at);
+  for (Store& store : kernel.stores) store.in_place = !launch.in_place.empty();
   return kernel;
 }
 

@@ -16,6 +16,6 @@ bool has_loops(const Node& node);
 Kernel lower_primitive(const Node& node, std::span<const Placement> operands,
                        const Placement& result);
 // Lowers the only node of a library launch, with the placements of its operands and result.
-Kernel lower_primitive(const Step& step);
+Kernel lower_primitive(const Launch& launch);
 
 }  // namespace weft::loop

@@ -134,8 +134,8 @@ class Batches {
 };
 
 // Returns the mean over all samples of step(inputs, labels), which is a mean over rows.
-template <class Step>
-double average(Step& step, Batches batches) {
+template <class Launch>
+double average(Launch& launch, Batches batches) {
   double total = 0, rows = 0;
   for (auto [inputs, labels] : batches) {
     auto count = static_cast<double>(inputs.dim(0));

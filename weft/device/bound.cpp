@@ -30,32 +30,32 @@ Bound bound(const std::vector<Access>& among, size_t i) {
   const auto& [value, at] = among[i];
   return {static_cast<int>(i), at.offset, at.strides, value.type()};
 }
-Bound bound(const Step& step, const std::vector<Access>& among, const Value& value) {
+Bound bound(const Launch& launch, const std::vector<Access>& among, const Value& value) {
   const auto found = std::ranges::find_if(
       among, [&](const Access& access) { return access.value.node() == value.node(); });
-  WEFT_ASSERT(found != among.end(), "{} has no such value in memory", step.kernel);
+  WEFT_ASSERT(found != among.end(), "{} has no such value in memory", launch.kernel);
   return bound(among, static_cast<size_t>(found - among.begin()));
 }
 }  // namespace
 
-std::vector<Bound> bind_inputs(const Step& step) {
-  WEFT_ASSERT(step.body.front()->inputs.size() <= step.operands.size(),
-              "{} has {} operands for {} inputs", step.kernel, step.operands.size(),
-              step.body.front()->inputs.size());
+std::vector<Bound> bind_inputs(const Launch& launch) {
+  WEFT_ASSERT(launch.body.front()->inputs.size() <= launch.operands.size(),
+              "{} has {} operands for {} inputs", launch.kernel, launch.operands.size(),
+              launch.body.front()->inputs.size());
   std::vector<Bound> inputs;
-  inputs.reserve(step.operands.size());
-  for (size_t i = 0; i < step.operands.size(); ++i) inputs.push_back(bound(step.operands, i));
+  inputs.reserve(launch.operands.size());
+  for (size_t i = 0; i < launch.operands.size(); ++i) inputs.push_back(bound(launch.operands, i));
   return inputs;
 }
 
-Bound bind_result(const Step& step) {
-  WEFT_ASSERT(step.results.size() == 1, "{} has {} results", step.kernel, step.results.size());
-  return bound(step.results, 0);
+Bound bind_result(const Launch& launch) {
+  WEFT_ASSERT(launch.results.size() == 1, "{} has {} results", launch.kernel, launch.results.size());
+  return bound(launch.results, 0);
 }
 
-Bound bind_operand(const Step& step, const Value& value) {
-  return bound(step, step.operands, value);
+Bound bind_operand(const Launch& launch, const Value& value) {
+  return bound(launch, launch.operands, value);
 }
-Bound bind_result(const Step& step, const Value& value) { return bound(step, step.results, value); }
+Bound bind_result(const Launch& launch, const Value& value) { return bound(launch, launch.results, value); }
 
 }  // namespace weft

@@ -31,11 +31,11 @@ struct Bound {
   int64_t alignment() const;
 };
 // Returns a Bound for each operand: the inputs of the body's first node, then others.
-std::vector<Bound> bind_inputs(const Step& step);
-Bound bind_result(const Step& step);  // asserts that it is the only one
+std::vector<Bound> bind_inputs(const Launch& launch);
+Bound bind_result(const Launch& launch);  // asserts that it is the only one
 // Return the operand or the result that holds `value`.
-Bound bind_operand(const Step& step, const Value& value);
-Bound bind_result(const Step& step, const Value& value);
+Bound bind_operand(const Launch& launch, const Value& value);
+Bound bind_result(const Launch& launch, const Value& value);
 
 // Returns row-major placements without a slot.
 std::vector<Placement> dense(std::span<const Value> values);

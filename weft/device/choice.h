@@ -42,7 +42,7 @@ struct KernelChoice {
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
   bool padded_rows = false;         // of the result, by padded_row
   // For operands, then results: the padding with which the kernel is faster, if all have it
-  // (Step::padded). Empty: padding does not help.
+  // (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
   size_t workspace = 0;              // bytes
   size_t most_workspace = 0;         // bytes for a faster algorithm, if the arena has space
@@ -80,12 +80,12 @@ class KernelChooser {
   }
 
   // Returns whether the kernel is a vendor's, which the present device may fail to compile or run.
-  virtual bool may_refuse(const Step& step) const {
-    (void)step;
+  virtual bool may_refuse(const Launch& launch) const {
+    (void)launch;
     return false;
   }
   // Excludes the launch's kernel from later plans for operands of these types.
-  virtual void avoid(const Step& step) const { (void)step; }
+  virtual void avoid(const Launch& launch) const { (void)launch; }
 
   // Returns the kernels that were chosen among alternatives, by signature.
   virtual std::map<std::string, std::string> selection() const { return {}; }

@@ -16,7 +16,7 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   // Runs or enqueues the kernel. Each pointer is that of a slot (kernels know offsets and strides);
-  // operands, results and workspace follow the order of the Step. Allocates nothing.
+  // operands, results and workspace follow the order of the Launch. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
   // Receives the arguments of later runs, once before the first of them.
   virtual void bind(void* const* operands, void* const* results, void* workspace) const {
@@ -26,7 +26,7 @@ class Kernel {
 
 // A KernelForm describes fused launches whose kernels differ only in element counts and addresses.
 struct KernelForm {
-  std::string text;           // equal for kernels that may share a launch (Step::parts)
+  std::string text;           // equal for kernels that may share a launch (Launch::parts)
   std::vector<int> operands;  // operands in an order common to all kernels of this form
 };
 
@@ -42,23 +42,23 @@ class KernelCompiler {
   // Returns whether fused elementwise, reduce, movement, gather and random nodes can be generated.
   virtual bool generates() const = 0;
   // Returns the bytes of workspace that a generated kernel needs.
-  virtual size_t workspace(const Step& fused) const {
+  virtual size_t workspace(const Launch& fused) const {
     (void)fused;
     return 0;
   }
-  // Returns the repeated reads of the kernel's loops, as far as they are known (Step::reread).
-  virtual Reread reread(const Step& fused) const {
+  // Returns the repeated reads of the kernel's loops, as far as they are known (Launch::reread).
+  virtual Reread reread(const Launch& fused) const {
     (void)fused;
     return {};
   }
   // Returns nullopt where the kernel cannot share a launch with others.
-  virtual std::optional<KernelForm> form(const Step& fused) const {
+  virtual std::optional<KernelForm> form(const Launch& fused) const {
     (void)fused;
     return std::nullopt;
   }
 
   // Called from several threads at once.
-  virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const = 0;
+  virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const = 0;
   // Records the kernel runs that `enqueue` issues, without executing them, as one kernel without
   // operands: one launch (a graph) where the device can, else a call of `enqueue`.
   virtual std::unique_ptr<Kernel> record(std::function<void()> enqueue) const;

@@ -32,8 +32,8 @@ class NoLibrary : public KernelLibrary, public KernelChooser, public KernelCompi
     return std::nullopt;
   }
   bool generates() const override { return false; }
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    throw InternalError(fmt::format("no library compiles {}", step.kernel));
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
+    throw InternalError(fmt::format("no library compiles {}", launch.kernel));
   }
 };
 }  // namespace

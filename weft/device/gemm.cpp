@@ -266,32 +266,32 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
   return epilogue;
 }
 
-GemmStep::GemmStep(const Step& step) {
-  const std::vector<Bound> inputs = bind_inputs(step);
-  const size_t first = first_factor(step.body.front()->op->name);
+GemmLaunch::GemmLaunch(const Launch& launch) {
+  const std::vector<Bound> inputs = bind_inputs(launch);
+  const size_t first = first_factor(launch.body.front()->op->name);
   a = inputs[first];
   b = inputs[first + 1];
   if (first == 1) so_far = inputs[0];
-  if (step.body.size() == 1) {
-    result = bind_result(step);
+  if (launch.body.size() == 1) {
+    result = bind_result(launch);
   } else {
     std::vector<Value> results;
-    results.reserve(step.results.size());
-    for (const Access& access : step.results) results.push_back(access.value);
-    const std::optional<GemmEpilogue> epilogue = epilogue_of(step.body, results);
-    WEFT_ASSERT(epilogue.has_value(), "no library has an epilogue for {}", step.kernel);
+    results.reserve(launch.results.size());
+    for (const Access& access : launch.results) results.push_back(access.value);
+    const std::optional<GemmEpilogue> epilogue = epilogue_of(launch.body, results);
+    WEFT_ASSERT(epilogue.has_value(), "no library has an epilogue for {}", launch.kernel);
     function = epilogue->function;
-    result = bind_result(step, epilogue->a_sums.defined() ? results.front() : results.back());
-    if (epilogue->bias.defined()) bias = bind_operand(step, epilogue->bias);
-    if (epilogue->sum.defined()) sum = bind_result(step, epilogue->sum);
-    if (epilogue->at.defined()) at = bind_operand(step, epilogue->at);
-    if (epilogue->a_sums.defined()) a_sums = bind_result(step, epilogue->a_sums);
+    result = bind_result(launch, epilogue->a_sums.defined() ? results.front() : results.back());
+    if (epilogue->bias.defined()) bias = bind_operand(launch, epilogue->bias);
+    if (epilogue->sum.defined()) sum = bind_result(launch, epilogue->sum);
+    if (epilogue->at.defined()) at = bind_operand(launch, epilogue->at);
+    if (epilogue->a_sums.defined()) a_sums = bind_result(launch, epilogue->a_sums);
   }
   task = task_of(a, b, result);
   n = task.n, k = task.k;
-  if (step.padded) task = padded(task);
+  if (launch.padded) task = padded(task);
   const std::optional<Gemm> known = gemm_of(task);
-  WEFT_ASSERT(known.has_value(), "no library supports the layout of {}", step.kernel);
+  WEFT_ASSERT(known.has_value(), "no library supports the layout of {}", launch.kernel);
   gemm = *known;
 }
 

@@ -64,9 +64,9 @@ struct GemmEpilogue {
 std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
                                         std::span<const Value> results);
 
-// A GemmStep holds the operands, results and task of a launch of a chosen product.
-struct GemmStep {
-  explicit GemmStep(const Step& step);
+// A GemmLaunch holds the operands, results and task of a launch of a chosen product.
+struct GemmLaunch {
+  explicit GemmLaunch(const Launch& launch);
 
   Bound a, b, result;
   std::optional<Bound> so_far;  // initial value of the sums

@@ -40,9 +40,9 @@ DType factor_type(const Node& product) {
 }
 }  // namespace
 
-DType computed_in(const Step& step) {
+DType computed_in(const Launch& launch) {
   bool wide = false;
-  for (const Value& value : step.body) {
+  for (const Value& value : launch.body) {
     const bool product = value->op->narrows || contracts(*value->op) || is_attention(value);
     if (product && !value->inputs.empty()) return factor_type(*value.node());
     wide = wide || value.dtype() == DType::f64;
@@ -50,34 +50,34 @@ DType computed_in(const Step& step) {
   return wide ? DType::f64 : DType::f32;
 }
 
-double flops_per_s_of(const Step& step, const MachineSpec& machine) {
+double flops_per_s_of(const Launch& launch, const MachineSpec& machine) {
   const bool tf32 =
-      std::ranges::any_of(step.body, [](const Value& value) { return value->annotations.tf32; });
-  return machine.flops_per_s_in(computed_in(step), tf32);
+      std::ranges::any_of(launch.body, [](const Value& value) { return value->annotations.tf32; });
+  return machine.flops_per_s_in(computed_in(launch), tf32);
 }
 
-Roofline roofline(const Step& step, const MachineSpec& machine) {
-  if (!machine.known() || step.kind == Step::Kind::transfer) return {};  // overlaps with kernels
-  return {step.flops / flops_per_s_of(step, machine), step.bytes / machine.bytes_per_s};
+Roofline roofline(const Launch& launch, const MachineSpec& machine) {
+  if (!machine.known() || launch.kind == Launch::Kind::transfer) return {};  // overlaps with kernels
+  return {launch.flops / flops_per_s_of(launch, machine), launch.bytes / machine.bytes_per_s};
 }
 
 namespace {
-bool is_product(const Step& step) {
+bool is_product(const Launch& launch) {
   return std::ranges::any_of(
-      step.body, [](const Value& value) { return value->op->narrows || contracts(*value->op); });
+      launch.body, [](const Value& value) { return value->op->narrows || contracts(*value->op); });
 }
 // Returns roughly the number of products in each sum of a launch.
-double depth_of(const Step& step) {
+double depth_of(const Launch& launch) {
   double sums = 0;
-  for (const Access& result : step.results)
+  for (const Access& result : launch.results)
     sums = std::max(sums, static_cast<double>(result.value.type().elements()));
-  return sums > 0 ? step.flops / (2 * sums) : 0;
+  return sums > 0 ? launch.flops / (2 * sums) : 0;
 }
 // Returns whether the contiguous rows of an operand or the result of a tensor-core product are not
 // whole multiples of 16 bytes and have no padding.
-bool has_unaligned_rows(const Step& step) {
-  if (step.padded || step.body.empty()) return false;
-  const Node& product = *step.body.front().node();
+bool has_unaligned_rows(const Launch& launch) {
+  if (launch.padded || launch.body.empty()) return false;
+  const Node& product = *launch.body.front().node();
   if (!contracts(*product.op) || product.inputs.size() < 2) return false;
   const bool narrow = size_of(factor_type(product)) == 2 || product.annotations.tf32;
   auto is_unaligned = [](const Access& access) {
@@ -87,8 +87,8 @@ bool has_unaligned_rows(const Step& step) {
         return shape[i] * static_cast<int64_t>(size_of(access.value.dtype())) % 16 != 0;
     return false;
   };
-  return narrow && (std::ranges::any_of(step.operands, is_unaligned) ||
-                    std::ranges::any_of(step.results, is_unaligned));
+  return narrow && (std::ranges::any_of(launch.operands, is_unaligned) ||
+                    std::ranges::any_of(launch.results, is_unaligned));
 }
 }  // namespace
 
@@ -103,27 +103,27 @@ double missed_bytes(const Reread& reread, const MachineSpec& machine) {
 }
 }  // namespace
 
-double likely_seconds(const Step& step, const MachineSpec& machine) {
-  const Roofline best = roofline(step, machine);
-  if (!machine.sustained || step.kind == Step::Kind::transfer || step.kind == Step::Kind::await)
+double likely_seconds(const Launch& launch, const MachineSpec& machine) {
+  const Roofline best = roofline(launch, machine);
+  if (!machine.sustained || launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await)
     return best.seconds();
   const Sustained& sustained = *machine.sustained;
   double compute = sustained.streams, memory = sustained.streams;
-  if (std::ranges::any_of(step.body, is_attention)) {
-    const double width = static_cast<double>(step.body.front()->inputs.front().dim(-1));
+  if (std::ranges::any_of(launch.body, is_attention)) {
+    const double width = static_cast<double>(launch.body.front()->inputs.front().dim(-1));
     compute = std::min(sustained.products, sustained.attention * width / 64);
-  } else if (is_product(step)) {
-    const double depth = depth_of(step);
+  } else if (is_product(launch)) {
+    const double depth = depth_of(launch);
     const double shallow =
-        sustained.shallow * flops_per_s_of(step, machine) / machine.flops_per_s_in(DType::f16);
+        sustained.shallow * flops_per_s_of(launch, machine) / machine.flops_per_s_in(DType::f16);
     compute = sustained.products * depth / (depth + shallow);
-    if (has_unaligned_rows(step)) compute *= sustained.unaligned;
-  } else if (std::ranges::any_of(step.body, [](const Value& value) {
+    if (has_unaligned_rows(launch)) compute *= sustained.unaligned;
+  } else if (std::ranges::any_of(launch.body, [](const Value& value) {
                return value->op->kind != OpKind::elementwise;
              })) {
     memory = sustained.rows;
   }
-  const double traffic = best.memory + missed_bytes(step.reread, machine) / machine.bytes_per_s;
+  const double traffic = best.memory + missed_bytes(launch.reread, machine) / machine.bytes_per_s;
   return std::max(best.compute / compute, traffic / memory) + sustained.launch;
 }
 

@@ -52,9 +52,9 @@ MachineSpec as_measured(MachineSpec machine);
 
 // Returns the type of a launch's arithmetic: that of a product's operands, otherwise float32, or
 // float64 where a value has that type.
-DType computed_in(const Step& step);
+DType computed_in(const Launch& launch);
 
-double flops_per_s_of(const Step& step, const MachineSpec& machine);
+double flops_per_s_of(const Launch& launch, const MachineSpec& machine);
 
 // The least seconds of a launch, the maximum of the two (Williams et al. 2009).
 struct Roofline {
@@ -62,9 +62,9 @@ struct Roofline {
   double seconds() const { return std::max(compute, memory); }
   bool compute_bound() const { return compute > memory; }
 };
-Roofline roofline(const Step& step, const MachineSpec& machine);  // zeros on an unknown machine
+Roofline roofline(const Launch& launch, const MachineSpec& machine);  // zeros on an unknown machine
 
 // Returns a launch's likely seconds by the sustained fractions, or the roofline without them.
-double likely_seconds(const Step& step, const MachineSpec& machine);
+double likely_seconds(const Launch& launch, const MachineSpec& machine);
 
 }  // namespace weft

@@ -130,37 +130,37 @@ bool meet(const Box& a, const Box& b, int64_t apart, size_t axis) {
   const int64_t inner = std::max(a.reach(axis + 1), b.reach(axis + 1));
   const int64_t first = std::max(1 - extent, (-inner - apart) / stride - 1);
   const int64_t last = std::min(b.axes[axis].second - 1, (inner - apart) / stride + 1);
-  for (int64_t step = first; step <= last; ++step)
-    if (meet(a, b, apart + step * stride, axis + 1)) return true;
+  for (int64_t launch = first; launch <= last; ++launch)
+    if (meet(a, b, apart + launch * stride, axis + 1)) return true;
   return false;
 }
 
 // Checks that results share elements with operands only as in_place says, element by element.
-void check_sharing(const Step& step, int at) {
-  for (size_t r = 0; r < step.results.size(); ++r)
-    for (size_t o = 0; o < step.operands.size(); ++o) {
-      const Placement &to = step.results[r].at, &from = step.operands[o].at;
-      if (to.slot != from.slot || !share_elements(step.results[r], step.operands[o])) continue;
+void check_sharing(const Launch& launch, int at) {
+  for (size_t r = 0; r < launch.results.size(); ++r)
+    for (size_t o = 0; o < launch.operands.size(); ++o) {
+      const Placement &to = launch.results[r].at, &from = launch.operands[o].at;
+      if (to.slot != from.slot || !share_elements(launch.results[r], launch.operands[o])) continue;
       std::pair<int, int> pair{static_cast<int>(r), static_cast<int>(o)};
       bool granted =
-          std::find(step.in_place.begin(), step.in_place.end(), pair) != step.in_place.end();
-      WEFT_ASSERT(granted && same_elements(step.results[r], step.operands[o]),
-                  "step {} ({}) writes slot {} while it reads it", at, step.kernel, to.slot);
+          std::find(launch.in_place.begin(), launch.in_place.end(), pair) != launch.in_place.end();
+      WEFT_ASSERT(granted && same_elements(launch.results[r], launch.operands[o]),
+                  "step {} ({}) writes slot {} while it reads it", at, launch.kernel, to.slot);
     }
 }
 
 void check_values(const Plan& plan) {
   Contents memory(plan);
-  auto check_read = [&](const Access& access, int step, std::string_view what) {
-    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", step, access.at.slot,
+  auto check_read = [&](const Access& access, int launch, std::string_view what) {
+    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", launch, access.at.slot,
                 access.value->op->name, what);
   };
   int at = 0;
-  for (const Step& step : plan.steps) {
-    for (const Access& operand : step.operands)
-      check_read(operand, at, "when " + step.kernel + " reads it");
-    check_sharing(step, at);
-    for (const Access& result : step.results) memory.write(result);
+  for (const Launch& launch : plan.launches) {
+    for (const Access& operand : launch.operands)
+      check_read(operand, at, "when " + launch.kernel + " reads it");
+    check_sharing(launch, at);
+    for (const Access& result : launch.results) memory.write(result);
     ++at;
   }
   for (const Assign& assign : plan.assigns) {
@@ -182,10 +182,10 @@ void check_lifetimes(const Plan& plan) {
                 slot.last, at);
   };
   int at = 0;
-  for (const Step& step : plan.steps) {
-    for (const Access& operand : step.operands) check(operand, at);
-    for (const Access& result : step.results) check(result, at);
-    if (step.workspace_slot >= 0) check({{}, {step.workspace_slot, 0, {}}}, at);
+  for (const Launch& launch : plan.launches) {
+    for (const Access& operand : launch.operands) check(operand, at);
+    for (const Access& result : launch.results) check(result, at);
+    if (launch.workspace_slot >= 0) check({{}, {launch.workspace_slot, 0, {}}}, at);
     ++at;
   }
   for (const Access& input : plan.inputs) check(input, -1);
@@ -195,11 +195,11 @@ void check_lifetimes(const Plan& plan) {
 
 // Sweeps over the launches: a new slot must fit between live slots, which are sorted by offset.
 void check_overlaps(const Plan& plan) {
-  int steps = static_cast<int>(plan.steps.size());
-  std::vector<std::vector<const Slot*>> starts(plan.steps.size() + 2), ends(plan.steps.size() + 2);
+  int launches = static_cast<int>(plan.launches.size());
+  std::vector<std::vector<const Slot*>> starts(plan.launches.size() + 2), ends(plan.launches.size() + 2);
   for (const Slot& slot : plan.slots) {
     if (slot.space != Space::arena || slot.bytes == 0) continue;
-    WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= steps,
+    WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= launches,
                 "{} lives from {} to {}", describe(slot), slot.first, slot.last);
     WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena",
                 describe(slot));
@@ -230,25 +230,25 @@ void check_transfers(const Plan& plan) {
   auto in_file = [&](const Access& access) {
     return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
   };
-  auto check_untouched = [&](const Access& access, bool writes, const Step& step) {
+  auto check_untouched = [&](const Access& access, bool writes, const Launch& launch) {
     auto moving = under_way.find(access.at.slot);
     WEFT_ASSERT(moving == under_way.end() || !(writes || moving->second),
-                "{} touches slot {} while it is moved", step.kernel, access.at.slot);
+                "{} touches slot {} while it is moved", launch.kernel, access.at.slot);
   };
-  for (const Step& step : plan.steps) {
-    if (step.kind == Step::Kind::await) {
-      const int slot = step.operands[0].at.slot;
+  for (const Launch& launch : plan.launches) {
+    if (launch.kind == Launch::Kind::await) {
+      const int slot = launch.operands[0].at.slot;
       auto moving = under_way.find(slot);
       WEFT_ASSERT(moving != under_way.end(), "slot {} is not being moved", slot);
       under_way.erase(moving);
       continue;
     }
-    for (const Access& operand : step.operands) check_untouched(operand, false, step);
-    for (const Access& result : step.results) check_untouched(result, true, step);
-    if (step.kind != Step::Kind::transfer) continue;
-    const bool fetch = in_file(step.operands[0]);
-    WEFT_ASSERT(fetch != in_file(step.results[0]), "a transfer within one place");
-    under_way.emplace((fetch ? step.results : step.operands)[0].at.slot, fetch);
+    for (const Access& operand : launch.operands) check_untouched(operand, false, launch);
+    for (const Access& result : launch.results) check_untouched(result, true, launch);
+    if (launch.kind != Launch::Kind::transfer) continue;
+    const bool fetch = in_file(launch.operands[0]);
+    WEFT_ASSERT(fetch != in_file(launch.results[0]), "a transfer within one place");
+    under_way.emplace((fetch ? launch.results : launch.operands)[0].at.slot, fetch);
   }
   WEFT_ASSERT(under_way.empty(), "{} transfers are not awaited", under_way.size());
 }
@@ -284,23 +284,23 @@ bool same_elements(const Access& a, const Access& b) {
          merged_axes(a) == merged_axes(b);
 }
 
-Step part_of(const Step& step, int part) {
-  Step one{.kind = step.kind, .kernel = step.kernel, .module = step.module};
+Launch part_of(const Launch& launch, int part) {
+  Launch one{.kind = launch.kind, .kernel = launch.kernel, .module = launch.module};
   auto take = [&](const auto& from, auto& to) {
-    const auto count = std::ssize(from) / step.parts;
+    const auto count = std::ssize(from) / launch.parts;
     to.assign(from.begin() + count * part, from.begin() + count * (part + 1));
     return static_cast<int>(count);
   };
-  take(step.body, one.body);
-  const int operands = take(step.operands, one.operands), results = take(step.results, one.results);
-  for (auto [result, operand] : step.in_place)
+  take(launch.body, one.body);
+  const int operands = take(launch.operands, one.operands), results = take(launch.results, one.results);
+  for (auto [result, operand] : launch.in_place)
     if (result / results == part) one.in_place.emplace_back(result % results, operand % operands);
   return one;
 }
 
 double Plan::flops() const {
   double total = 0;
-  for (const Step& step : steps) total += step.flops;
+  for (const Launch& launch : launches) total += launch.flops;
   return total;
 }
 
@@ -316,16 +316,16 @@ std::string to_text(const Plan& plan) {
     text += '\n';
   }
   if (!plan.inputs.empty()) text += "inputs " + list(plan.inputs) + "\n";
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step& step = plan.steps[i];
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    const Launch& launch = plan.launches[i];
     text +=
-        fmt::format("{}: {}({}) -> {}", i, step.kernel, list(step.operands), list(step.results));
-    for (auto [result, operand] : step.in_place) text += fmt::format(" {}<-{}", result, operand);
-    if (step.workspace > 0)
-      text += fmt::format(" scratch s{} {}", step.workspace_slot, step.workspace);
-    if (step.padded) text += " padded";
-    if (step.again) text += " recomputed";
-    if (!step.module.empty()) text += "  # " + step.module;
+        fmt::format("{}: {}({}) -> {}", i, launch.kernel, list(launch.operands), list(launch.results));
+    for (auto [result, operand] : launch.in_place) text += fmt::format(" {}<-{}", result, operand);
+    if (launch.workspace > 0)
+      text += fmt::format(" scratch s{} {}", launch.workspace_slot, launch.workspace);
+    if (launch.padded) text += " padded";
+    if (launch.again) text += " recomputed";
+    if (!launch.module.empty()) text += "  # " + launch.module;
     text += '\n';
   }
   if (!plan.outputs.empty()) text += "outputs " + list(plan.outputs) + "\n";

@@ -78,7 +78,7 @@ struct UnfusedOperand {
   FusionRefusal reason = FusionRefusal::none;
 };
 
-// A Step is one kernel launch of the plan. `body` lists what it computes, inputs before users; a
+// A Launch is one kernel launch of the plan. `body` lists what it computes, inputs before users; a
 // fused kernel's body is loops over one iteration space (see value.h), a library kernel's is
 // usually one node.
 //
@@ -86,7 +86,7 @@ struct UnfusedOperand {
 // asynchronously: until the step that awaits it, no other step may touch the result or write the
 // operand. The awaiting step's operand is the side in the arena. Transfers run in the order of
 // their steps.
-struct Step {
+struct Launch {
   enum class Kind : uint8_t { fused, library, transfer, await };
   Kind kind = Kind::fused;
   std::string kernel;  // "add.relu", "dnnl:matmul"
@@ -113,7 +113,7 @@ struct Step {
   int parts = 1;
 };
 // Returns one part as a launch of its own.
-Step part_of(const Step& step, int part);
+Launch part_of(const Launch& launch, int part);
 
 // An Assign gives a variable its new value at the end of the step.
 struct Assign {
@@ -126,7 +126,7 @@ struct Assign {
 
 struct Plan {
   std::vector<Slot> slots;
-  std::vector<Step> steps;
+  std::vector<Launch> launches;
   std::vector<Access> inputs;   // in binding order
   std::vector<Access> outputs;  // in the graph's order
   std::vector<Assign> assigns;

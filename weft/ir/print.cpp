@@ -89,11 +89,11 @@ std::string to_dot(const Graph& graph) {
 
 uint64_t content_hash(const Plan& plan) {
   std::string text = to_text(plan);
-  for (const Step& step : plan.steps) {
-    std::vector<Value> nodes = step.body;
-    for (const Access& operand : step.operands) nodes.push_back(operand.value);
+  for (const Launch& launch : plan.launches) {
+    std::vector<Value> nodes = launch.body;
+    for (const Access& operand : launch.operands) nodes.push_back(operand.value);
     Numbers numbers = number(nodes);
-    for (const Value& value : step.body)
+    for (const Value& value : launch.body)
       text += fmt::format("%{} = {} : {}\n", numbers.at(value.node()),
                           expression(*value.node(), numbers), weft::to_string(value.type()));
   }

@@ -25,12 +25,12 @@ class Aliasing {
         edges_(plan_),
         readers_(plan_.slots.size()),
         writers_(plan_.slots.size()),
-        seen_(plan_.steps.size(), -1),
+        seen_(plan_.launches.size(), -1),
         ignore_readers_(ignore_readers) {
-    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
-      for (const Access& operand : plan_.steps[index(at)].operands)
+    for (int at = 0; at < static_cast<int>(plan_.launches.size()); ++at) {
+      for (const Access& operand : plan_.launches[index(at)].operands)
         readers_[index(operand.at.slot)].push_back(at);
-      for (const Access& result : plan_.steps[index(at)].results)
+      for (const Access& result : plan_.launches[index(at)].results)
         writers_[index(result.at.slot)].push_back(at);
     }
   }
@@ -68,18 +68,18 @@ class Aliasing {
     const std::vector<int>& readers = readers_[index(assign.state_slot)];
     if (ignore_readers_) return true;
     bool reads_itself = std::find(readers.begin(), readers.end(), writer) != readers.end();
-    if (reads_itself && !in_place(assign, plan_.steps[index(writer)])) return false;
+    if (reads_itself && !in_place(assign, plan_.launches[index(writer)])) return false;
     return !reaches_any(writer, readers);
   }
 
   // Returns whether the launch reads the old value through one operand and replaces it in place.
-  static bool in_place(const Assign& assign, const Step& step) {
+  static bool in_place(const Assign& assign, const Launch& launch) {
     auto reads =
-        std::count_if(step.operands.begin(), step.operands.end(),
+        std::count_if(launch.operands.begin(), launch.operands.end(),
                       [&](const Access& operand) { return operand.at.slot == assign.state_slot; });
-    return reads == 1 && std::any_of(step.in_place.begin(), step.in_place.end(), [&](auto pair) {
-             const Access& result = step.results[index(pair.first)];
-             const Access& operand = step.operands[index(pair.second)];
+    return reads == 1 && std::any_of(launch.in_place.begin(), launch.in_place.end(), [&](auto pair) {
+             const Access& result = launch.results[index(pair.first)];
+             const Access& operand = launch.operands[index(pair.second)];
              return result.at.slot == assign.value.at.slot &&
                     operand.at.slot == assign.state_slot && same_elements(result, operand);
            });
@@ -90,9 +90,9 @@ class Aliasing {
     std::vector<int> reached{from};
     ++search_;
     while (!reached.empty()) {
-      int step = reached.back();
+      int launch = reached.back();
       reached.pop_back();
-      for (int next : edges_.after[index(step)]) {
+      for (int next : edges_.after[index(launch)]) {
         if (std::binary_search(targets.begin(), targets.end(), next)) return true;
         if (seen_[index(next)] == search_) continue;
         seen_[index(next)] = search_;
@@ -106,9 +106,9 @@ class Aliasing {
     auto move = [&](Access& access) {
       if (auto it = moved_.find(access.at.slot); it != moved_.end()) access.at.slot = it->second;
     };
-    for (Step& step : plan_.steps) {
-      for (Access& operand : step.operands) move(operand);
-      for (Access& result : step.results) move(result);
+    for (Launch& launch : plan_.launches) {
+      for (Access& operand : launch.operands) move(operand);
+      for (Access& result : launch.results) move(result);
     }
     for (Assign& assign : plan_.assigns) move(assign.value);
   }
@@ -144,10 +144,10 @@ class KeepOldValues {
               .bytes = copy.type().bytes(),
               .value = copy};
     Access kept{copy, {static_cast<int>(plan_.slots.size()), 0, row_major_strides(copy.shape())}};
-    Step step{.kernel = "copy", .body = {copy}, .operands = {access}, .results = {kept}};
-    step.bytes = 2.0 * static_cast<double>(slot.bytes);
+    Launch launch{.kernel = "copy", .body = {copy}, .operands = {access}, .results = {kept}};
+    launch.bytes = 2.0 * static_cast<double>(slot.bytes);
     plan_.slots.push_back(std::move(slot));
-    plan_.steps.push_back(std::move(step));
+    plan_.launches.push_back(std::move(launch));
     access = kept;
   }
 

@@ -125,7 +125,7 @@ class Packer {
   // depth.
   static constexpr int cell_steps = 32;
   static bool is_short(const Block& block) { return block.last - block.first < cell_steps; }
-  static size_t cell_of(int step) { return static_cast<size_t>(step + 1) / cell_steps; }
+  static size_t cell_of(int launch) { return static_cast<size_t>(launch + 1) / cell_steps; }
 
   size_t lowest_fit(const Block& block) {
     size_t offset = 0;
@@ -195,9 +195,9 @@ std::pair<int, size_t> find_peak(const std::vector<Block>& blocks) {
   }
   std::ptrdiff_t live = 0, most = 0;
   int busiest = 0;
-  for (auto [step, change] : changes) {
+  for (auto [launch, change] : changes) {
     live += change;
-    if (live > most) most = live, busiest = step;
+    if (live > most) most = live, busiest = launch;
   }
   return {busiest, static_cast<size_t>(most)};
 }

@@ -22,7 +22,7 @@ class BeamSearch {
  public:
   BeamSearch(size_t bound, const Plan& plan, const Dependencies& edges, const ArenaUse& use)
       : bound_(bound), edges_(edges), use_(use) {
-    for (const Step& step : plan.steps) scratch_.push_back(scratch_bytes(step));
+    for (const Launch& launch : plan.launches) scratch_.push_back(scratch_bytes(launch));
   }
 
   std::vector<int> run(size_t width) {
@@ -41,7 +41,7 @@ class BeamSearch {
   struct Next {
     size_t live;  // after the launch
     size_t from;
-    int step;
+    int launch;
     uint64_t key;
   };
 
@@ -51,10 +51,10 @@ class BeamSearch {
     first.users_left.assign(use_.bytes.size(), 0);
     for (size_t slot = 0; slot < use_.bytes.size(); ++slot)
       if (use_.from_start[slot]) first.live += use_.bytes[slot];
-    for (size_t step = 0; step < use_.steps.size(); ++step) {
-      for (int slot : use_.steps[step].slots) ++first.users_left[index(slot)];
-      first.waiting.push_back(static_cast<uint16_t>(edges_.before[step].size()));
-      if (first.waiting.back() == 0) first.ready.push_back(static_cast<int>(step));
+    for (size_t launch = 0; launch < use_.launches.size(); ++launch) {
+      for (int slot : use_.launches[launch].slots) ++first.users_left[index(slot)];
+      first.waiting.push_back(static_cast<uint16_t>(edges_.before[launch].size()));
+      if (first.waiting.back() == 0) first.ready.push_back(static_cast<int>(launch));
     }
     for (size_t slot = 0; slot < use_.bytes.size(); ++slot)  // inputs that nothing reads
       if (use_.from_start[slot] && first.users_left[slot] == 0 && !use_.to_end[slot])
@@ -63,8 +63,8 @@ class BeamSearch {
   }
 
   // Returns the live bytes while and after `step` runs next.
-  std::pair<size_t, size_t> live(const Beginning& now, int step) const {
-    const StepUse& use = use_.steps[index(step)];
+  std::pair<size_t, size_t> live(const Beginning& now, int launch) const {
+    const LaunchUse& use = use_.launches[index(launch)];
     size_t during = now.live, dead = 0, taken_over = 0;
     auto dies = [&](int slot) {
       return now.users_left[index(slot)] == 1 && !use_.to_end[index(slot)];
@@ -83,16 +83,16 @@ class BeamSearch {
       taken.insert(taken.end(), {result, operand});
       taken_over += use_.bytes[index(result)];
     }
-    return {during - taken_over + scratch_[index(step)], during - dead};
+    return {during - taken_over + scratch_[index(launch)], during - dead};
   }
 
   std::vector<Next> candidates(const std::vector<Beginning>& beam, size_t width) const {
     std::vector<Next> all;
     for (size_t from = 0; from < beam.size(); ++from)
-      for (int step : beam[from].ready) {
-        auto [during, after] = live(beam[from], step);
-        uint64_t key = beam[from].key ^ hash_combine(1, static_cast<uint64_t>(step));
-        if (during < bound_) all.push_back({after, from, step, key});
+      for (int launch : beam[from].ready) {
+        auto [during, after] = live(beam[from], launch);
+        uint64_t key = beam[from].key ^ hash_combine(1, static_cast<uint64_t>(launch));
+        if (during < bound_) all.push_back({after, from, launch, key});
       }
     std::stable_sort(all.begin(), all.end(),
                      [](const Next& a, const Next& b) { return a.live < b.live; });
@@ -107,15 +107,15 @@ class BeamSearch {
 
   Beginning extended(const Beginning& from, const Next& next) const {
     Beginning now = from;
-    now.order.push_back(next.step);
+    now.order.push_back(next.launch);
     now.live = next.live;
     now.key = next.key;
-    std::erase(now.ready, next.step);
-    for (int slot : use_.steps[index(next.step)].slots) {
+    std::erase(now.ready, next.launch);
+    for (int slot : use_.launches[index(next.launch)].slots) {
       now.alive[index(slot)] = true;
       --now.users_left[index(slot)];
     }
-    for (int later : edges_.after[index(next.step)])
+    for (int later : edges_.after[index(next.launch)])
       if (--now.waiting[index(later)] == 0) now.ready.push_back(later);
     return now;
   }

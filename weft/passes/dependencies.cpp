@@ -14,16 +14,16 @@ struct Touches {
 };
 }  // namespace
 
-Dependencies::Dependencies(const Plan& plan) : before(plan.steps.size()), after(plan.steps.size()) {
+Dependencies::Dependencies(const Plan& plan) : before(plan.launches.size()), after(plan.launches.size()) {
   std::vector<Touches> touches(plan.slots.size());
-  for (int at = 0; at < static_cast<int>(plan.steps.size()); ++at) {
-    const Step& step = plan.steps[index(at)];
-    for (const Access& operand : step.operands) {
+  for (int at = 0; at < static_cast<int>(plan.launches.size()); ++at) {
+    const Launch& launch = plan.launches[index(at)];
+    for (const Access& operand : launch.operands) {
       Touches& slot = touches[index(operand.at.slot)];
       for (int writer : slot.writers) add(writer, at);
       slot.readers.push_back(at);
     }
-    for (const Access& result : step.results) {
+    for (const Access& result : launch.results) {
       Touches& slot = touches[index(result.at.slot)];
       for (int reader : slot.readers) add(reader, at);
       // Parts of one value may be written in any order; new contents come after the old.
@@ -43,9 +43,9 @@ void Dependencies::add(int earlier, int later) {
 std::vector<int> stable_order(const Dependencies& edges) {
   std::priority_queue<int, std::vector<int>, std::greater<>> ready;
   std::vector<size_t> waiting;
-  for (size_t step = 0; step < edges.before.size(); ++step) {
-    waiting.push_back(edges.before[step].size());
-    if (waiting.back() == 0) ready.push(static_cast<int>(step));
+  for (size_t launch = 0; launch < edges.before.size(); ++launch) {
+    waiting.push_back(edges.before[launch].size());
+    if (waiting.back() == 0) ready.push(static_cast<int>(launch));
   }
   std::vector<int> order;
   while (!ready.empty()) {
@@ -59,9 +59,9 @@ std::vector<int> stable_order(const Dependencies& edges) {
 }
 
 Plan reordered(Plan plan, std::span<const int> order) {
-  std::vector<Step> steps;
-  for (int step : order) steps.push_back(std::move(plan.steps[index(step)]));
-  plan.steps = std::move(steps);
+  std::vector<Launch> launches;
+  for (int launch : order) launches.push_back(std::move(plan.launches[index(launch)]));
+  plan.launches = std::move(launches);
   return plan;
 }
 

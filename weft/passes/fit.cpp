@@ -33,8 +33,8 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
 
 // Returns what the limit leaves for the arena; without a limit, the largest size.
 size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
-  if (options.step.memory == 0) return std::numeric_limits<size_t>::max();
-  return options.step.memory - std::min(options.step.memory, bytes_outside_arena(plan, options));
+  if (options.launch.memory == 0) return std::numeric_limits<size_t>::max();
+  return options.launch.memory - std::min(options.launch.memory, bytes_outside_arena(plan, options));
 }
 
 // Packs the plan without transfers beside kernels, which is the smallest it gets.
@@ -45,14 +45,14 @@ Plan packed(const Plan& plan, const PassOptions& options) {
 // Overlaps transfers with kernels in the room that the limit leaves, or without one within 5 %
 // above the peak. The room shrinks until the packed plan fits.
 Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
-  if (std::ranges::none_of(plan.steps,
-                           [](const Step& step) { return step.kind == Step::Kind::transfer; }))
+  if (std::ranges::none_of(plan.launches,
+                           [](const Launch& launch) { return launch.kind == Launch::Kind::transfer; }))
     return sequential;
   const size_t peak = sequential.live_peak_bytes;
   const size_t outside = bytes_outside_arena(plan, options);
-  const size_t limit = options.step.memory - std::min(options.step.memory, outside);
+  const size_t limit = options.launch.memory - std::min(options.launch.memory, outside);
   const size_t most =
-      options.step.memory > 0 ? std::max(limit, sequential.arena_bytes) : peak + peak / 20;
+      options.launch.memory > 0 ? std::max(limit, sequential.arena_bytes) : peak + peak / 20;
   for (size_t room = std::max(limit, peak); room > 0; room -= std::min(room, peak / 8)) {
     Plan whole = assign_memory(overlap(plan, room, options), options);
     if (whole.arena_bytes <= most) return whole;
@@ -69,14 +69,14 @@ struct Candidate {
 // Returns the largest allowed cost. Without a memory limit, full rematerialization may cost a third
 // of the step, about a forward pass; going further would cost as much again for little memory.
 double most_cost(const Recomputation& way, const PassOptions& options) {
-  const bool limited = options.step.memory > 0 || options.step.recompute != Recompute::full;
+  const bool limited = options.launch.memory > 0 || options.launch.recompute != Recompute::full;
   return limited ? std::numeric_limits<double>::infinity() : way.stages().front().cost * 4 / 3;
 }
 
 std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
                                     const PassOptions& options) {
   for (const Candidate& one : by_cost) {
-    if (one.bytes > options.step.memory) continue;
+    if (one.bytes > options.launch.memory) continue;
     const Plan plan = one.way->plan(*one.stage);
     Plan sequential = packed(plan, options);
     if (fits_memory(sequential, options)) return place(plan, options);
@@ -90,23 +90,23 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   std::ranges::stable_sort(all, {}, &Candidate::bytes);
   Plan plan, least;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i > 0 && (options.step.until || all[i].bytes >= bytes_in_all(least, options))) break;
+    if (i > 0 && (options.launch.until || all[i].bytes >= bytes_in_all(least, options))) break;
     Plan next = all[i].way->plan(*all[i].stage);
     Plan sequential = packed(next, options);
     if (i > 0 && bytes_in_all(sequential, options) >= bytes_in_all(least, options)) continue;
     plan = std::move(next);
     least = std::move(sequential);
   }
-  if (options.step.memory == 0) return place(plan, options);
+  if (options.launch.memory == 0) return place(plan, options);
   return overlapped(plan, std::move(least), options);
 }
 }  // namespace
 
 bool PassOptions::may_run_again() const {
-  return step.recompute != Recompute::none &&
-         (step.memory > 0 || step.recompute != Recompute::automatic);
+  return launch.recompute != Recompute::none &&
+         (launch.memory > 0 || launch.recompute != Recompute::automatic);
 }
-bool PassOptions::may_drop() const { return may_run_again() || !step.offload.categories.empty(); }
+bool PassOptions::may_drop() const { return may_run_again() || !launch.offload.categories.empty(); }
 
 // Joined launches may take 1 % more, as far as the limit allows.
 Plan place(const Plan& plan, const PassOptions& options) {
@@ -114,7 +114,7 @@ Plan place(const Plan& plan, const PassOptions& options) {
   const size_t peak = sequential.live_peak_bytes, limit = limit_of_arena(plan, options);
   const size_t room = std::max(peak, std::min(peak + peak / 100, limit));
   const Plan joined = join(plan, room, options);
-  if (joined.steps.size() < plan.steps.size())
+  if (joined.launches.size() < plan.launches.size())
     if (Plan whole = overlapped(joined, packed(joined, options), options);
         fits_memory(whole, options))
       return whole;
@@ -124,12 +124,12 @@ Plan place(const Plan& plan, const PassOptions& options) {
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   PassOptions options = given;
   const bool hopeless =
-      options.step.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
-        return bytes_outside_arena(plan, options) > options.step.memory;
+      options.launch.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
+        return bytes_outside_arena(plan, options) > options.launch.memory;
       });
   if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
     const double soon = processor_seconds() + share_without_hope * env_patience();
-    options.step.until = std::min(options.step.until.value_or(soon), soon);
+    options.launch.until = std::min(options.launch.until.value_or(soon), soon);
   }
   std::vector<Recomputation> ways;
   std::vector<Candidate> all;
@@ -142,7 +142,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
       if (stage.cost <= most) all.push_back({&way, &stage, outside + stage.peak});
   };
   PassOptions files_only = options;  // what runs again holds operands that files could take
-  files_only.step.recompute = Recompute::none;
+  files_only.launch.recompute = Recompute::none;
   for (const Plan& plan : plans) {
     go(plan, options);
     if (options.may_run_again() && files_only.may_drop()) go(plan, files_only);
@@ -158,7 +158,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
 }
 
 bool fits_memory(const Plan& plan, const PassOptions& options) {
-  return options.step.memory == 0 || bytes_in_all(plan, options) <= options.step.memory;
+  return options.launch.memory == 0 || bytes_in_all(plan, options) <= options.launch.memory;
 }
 
 void check_memory(const Plan& plan, const PassOptions& options) {
@@ -171,7 +171,7 @@ void check_memory(const Plan& plan, const PassOptions& options) {
   throw StepTooLarge(
       least, fmt::format("[compile] the step takes at least {}, {} of them state. The limit is {}.",
                          text(least), text(bytes_outside_arena(plan, options)),
-                         text(options.step.memory)));
+                         text(options.launch.memory)));
 }
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/units.h"
 
 namespace weft {

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 std::pair<size_t, double> live_bytes(const Plan& plan) {
-  std::vector<int> order(plan.steps.size());
+  std::vector<int> order(plan.launches.size());
   std::iota(order.begin(), order.end(), 0);
   const Liveness live(plan, ArenaUse(plan), order);
   return {live.peak, live.total};
@@ -37,32 +37,32 @@ std::string common_path(const std::string& a, const std::string& b) {
   return dot == std::string::npos ? "" : a.substr(0, dot);
 }
 
-void append(Step& step, const Step& part) {
-  const int operands = static_cast<int>(step.operands.size()),
-            results = static_cast<int>(step.results.size());
-  step.body.insert(step.body.end(), part.body.begin(), part.body.end());
-  step.operands.insert(step.operands.end(), part.operands.begin(), part.operands.end());
-  step.results.insert(step.results.end(), part.results.begin(), part.results.end());
-  step.unfused.insert(step.unfused.end(), part.unfused.begin(), part.unfused.end());
+void append(Launch& launch, const Launch& part) {
+  const int operands = static_cast<int>(launch.operands.size()),
+            results = static_cast<int>(launch.results.size());
+  launch.body.insert(launch.body.end(), part.body.begin(), part.body.end());
+  launch.operands.insert(launch.operands.end(), part.operands.begin(), part.operands.end());
+  launch.results.insert(launch.results.end(), part.results.begin(), part.results.end());
+  launch.unfused.insert(launch.unfused.end(), part.unfused.begin(), part.unfused.end());
   for (auto [result, operand] : part.in_place)
-    step.in_place.emplace_back(results + result, operands + operand);
-  step.flops += part.flops;
-  step.bytes += part.bytes;  // operands shared between parts are read once per part
-  step.module = common_path(step.module, part.module);
-  ++step.parts;
+    launch.in_place.emplace_back(results + result, operands + operand);
+  launch.flops += part.flops;
+  launch.bytes += part.bytes;  // operands shared between parts are read once per part
+  launch.module = common_path(launch.module, part.module);
+  ++launch.parts;
 }
 
-Step with_operands(const Step& step, const std::vector<int>& order) {
-  Step ordered = step;
-  for (size_t i = 0; i < order.size(); ++i) ordered.operands[i] = step.operands[index(order[i])];
+Launch with_operands(const Launch& launch, const std::vector<int>& order) {
+  Launch ordered = launch;
+  for (size_t i = 0; i < order.size(); ++i) ordered.operands[i] = launch.operands[index(order[i])];
   for (auto& [result, operand] : ordered.in_place)
     operand = static_cast<int>(std::ranges::find(order, operand) - order.begin());
   return ordered;
 }
 
-int64_t elements_of(const Step& step) {
+int64_t elements_of(const Launch& launch) {
   int64_t most = 0;
-  for (const Access& result : step.results) most = std::max(most, result.value.elements());
+  for (const Access& result : launch.results) most = std::max(most, result.value.elements());
   return most;
 }
 
@@ -73,27 +73,27 @@ class Join {
         options_(options),
         room_(room),
         edges_(plan_),
-        forms_(plan_.steps.size(), none),
-        ids_(plan_.steps.size()),
-        places_(plan_.steps.size()) {
+        forms_(plan_.launches.size(), none),
+        ids_(plan_.launches.size()),
+        places_(plan_.launches.size()) {
     std::iota(ids_.begin(), ids_.end(), 0);
     std::iota(places_.begin(), places_.end(), 0);
   }
 
   Plan run() {
     std::map<std::string, int> known;
-    for (size_t at = 0; at < plan_.steps.size(); ++at) {
-      Step& step = plan_.steps[at];
-      if (step.kind != Step::Kind::fused || step.again || is_beside_transfer(at)) continue;
-      const std::optional<KernelForm> form = options_.library->compiler().form(step);
+    for (size_t at = 0; at < plan_.launches.size(); ++at) {
+      Launch& launch = plan_.launches[at];
+      if (launch.kind != Launch::Kind::fused || launch.again || is_beside_transfer(at)) continue;
+      const std::optional<KernelForm> form = options_.library->compiler().form(launch);
       if (!form) continue;
-      step = with_operands(step, form->operands);
+      launch = with_operands(launch, form->operands);
       forms_[at] = known.try_emplace(form->text, static_cast<int>(known.size())).first->second;
     }
     for (int form = 0; form < static_cast<int>(known.size()); ++form)
       for (std::vector<int> ids = together(form); !ids.empty(); ids = together(form)) {
         std::ranges::stable_sort(ids, {},
-                                 [&](int id) { return elements_of(step(places_[index(id)])); });
+                                 [&](int id) { return elements_of(launch_at(places_[index(id)])); });
         join_or_split(ids);
       }
     return std::move(plan_);
@@ -107,7 +107,7 @@ class Join {
   // launch.
   bool is_beside_transfer(size_t at) const {
     const auto moves = [&](int other) {
-      return step(other).kind == Step::Kind::transfer || step(other).kind == Step::Kind::await;
+      return launch_at(other).kind == Launch::Kind::transfer || launch_at(other).kind == Launch::Kind::await;
     };
     return std::ranges::any_of(edges_.before[at], moves) ||
            std::ranges::any_of(edges_.after[at], moves);
@@ -117,10 +117,10 @@ class Join {
   struct Range {
     int first = 0, last = std::numeric_limits<int>::max();
   };
-  Range range_of(int step) const {
+  Range range_of(int launch) const {
     Range range;
-    for (int before : edges_.before[index(step)]) range.first = std::max(range.first, before + 1);
-    for (int after : edges_.after[index(step)]) range.last = std::min(range.last, after);
+    for (int before : edges_.before[index(launch)]) range.first = std::max(range.first, before + 1);
+    for (int after : edges_.after[index(launch)]) range.last = std::min(range.last, after);
     return range;
   }
   static Range common(Range a, Range b) {
@@ -141,7 +141,7 @@ class Join {
   // Returns the ids of the first launch of the form and of those that may run at the same time,
   // with no path between any two, and clears their form.
   std::vector<int> together(int form) {
-    std::vector<int> steps, ids;
+    std::vector<int> launches, ids;
     Range range;
     for (int at = 0; at < static_cast<int>(forms_.size()); ++at) {
       if (forms_[index(at)] != form) continue;
@@ -151,33 +151,33 @@ class Join {
         return std::ranges::find(before, other) != before.end();
       };
       if (options_.fault != "join-ignores-dependencies" &&
-          (both.first > both.last || std::ranges::any_of(steps, needs)))
+          (both.first > both.last || std::ranges::any_of(launches, needs)))
         continue;
       range = both;
-      steps.push_back(at);
+      launches.push_back(at);
       ids.push_back(ids_[index(at)]);
       forms_[index(at)] = none;
     }
     return ids;
   }
   // Places the joined launch early or late, where the peak is lower; returns false if neither fits.
-  bool take(const std::vector<int>& steps) {
+  bool take(const std::vector<int>& launches) {
     Range range;
-    for (int at : steps) range = common(range, range_of(at));
-    const int early = std::max(range.first, steps.front()),
-              late = std::max(early, std::min(range.last, steps.back() + 1));
-    Plan best = with_launch(steps, early);
+    for (int at : launches) range = common(range, range_of(at));
+    const int early = std::max(range.first, launches.front()),
+              late = std::max(early, std::min(range.last, launches.back() + 1));
+    Plan best = with_launch(launches, early);
     std::pair<size_t, double> least = live_bytes(best);
     int at = early;
     if (late != early) {
-      Plan other = with_launch(steps, late);
+      Plan other = with_launch(launches, late);
       if (const auto live = live_bytes(other); live < least)
         best = std::move(other), least = live, at = late;
     }
     if (least.first > room_) return false;
     plan_ = std::move(best);
-    forms_ = moved(forms_, steps, at, none);
-    ids_ = moved(ids_, steps, at, none);
+    forms_ = moved(forms_, launches, at, none);
+    ids_ = moved(ids_, launches, at, none);
     for (int place = 0; place < static_cast<int>(ids_.size()); ++place)
       if (ids_[index(place)] != none) places_[index(ids_[index(place)])] = place;
     edges_ = Dependencies(plan_);
@@ -200,17 +200,17 @@ class Join {
     return result;
   }
 
-  Plan with_launch(const std::vector<int>& steps, int at) const {
-    Step launch = step(steps.front());
-    for (size_t i = 1; i < steps.size(); ++i) append(launch, step(steps[i]));
+  Plan with_launch(const std::vector<int>& launches, int at) const {
+    Launch launch = launch_at(launches.front());
+    for (size_t i = 1; i < launches.size(); ++i) append(launch, launch_at(launches[i]));
     launch.kernel += fmt::format(" x{}", launch.parts);
     launch.workspace = options_.library->compiler().workspace(launch);
     Plan plan = plan_;
-    plan.steps = moved(plan_.steps, steps, at, launch);
+    plan.launches = moved(plan_.launches, launches, at, launch);
     return plan;
   }
 
-  const Step& step(int at) const { return plan_.steps[index(at)]; }
+  const Launch& launch_at(int at) const { return plan_.launches[index(at)]; }
 
   Plan plan_;
   const PassOptions& options_;
@@ -223,7 +223,7 @@ class Join {
 
 // Fault "join-ignores-dependencies": a kernel is joined with one that it depends on.
 Plan join(Plan plan, size_t room, const PassOptions& options) {
-  if (options.skips("join") || plan.steps.empty()) return plan;
+  if (options.skips("join") || plan.launches.empty()) return plan;
   return Join(std::move(plan), room, options).run();
 }
 

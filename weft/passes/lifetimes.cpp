@@ -16,28 +16,28 @@ void add_once(std::vector<int>& list, int slot) {
 }
 
 // Returns whether the launch uses the slots of operand and result only through this pair.
-bool is_only_use(const Step& step, const Access& result, const Access& operand) {
+bool is_only_use(const Launch& launch, const Access& result, const Access& operand) {
   auto uses = [](const std::vector<Access>& all, int slot) {
     return std::count_if(all.begin(), all.end(),
                          [&](const Access& a) { return a.at.slot == slot; });
   };
-  return uses(step.operands, operand.at.slot) == 1 && uses(step.results, result.at.slot) == 1 &&
-         uses(step.results, operand.at.slot) == 0;
+  return uses(launch.operands, operand.at.slot) == 1 && uses(launch.results, result.at.slot) == 1 &&
+         uses(launch.results, operand.at.slot) == 0;
 }
 
-StepUse use_of(const Plan& plan, const Step& step) {
-  StepUse use;
+LaunchUse use_of(const Plan& plan, const Launch& launch) {
+  LaunchUse use;
   auto bytes_of = [&](int slot) { return plan.slots[index(slot)].bytes; };
-  for (const std::vector<Access>* accesses : {&step.operands, &step.results})
+  for (const std::vector<Access>* accesses : {&launch.operands, &launch.results})
     for (const Access& access : *accesses)
       if (in_arena(plan, access.at.slot)) add_once(use.slots, access.at.slot);
-  for (auto [r, o] : step.in_place) {
-    const Access& result = step.results[index(r)];
-    const Access& operand = step.operands[index(o)];
+  for (auto [r, o] : launch.in_place) {
+    const Access& result = launch.results[index(r)];
+    const Access& operand = launch.operands[index(o)];
     int to = result.at.slot, from = operand.at.slot;
     if (!in_arena(plan, to) || !in_arena(plan, from)) continue;
     if (bytes_of(to) == bytes_of(from) && same_elements(result, operand) &&
-        is_only_use(step, result, operand))
+        is_only_use(launch, result, operand))
       use.take_overs.push_back({to, from});
   }
   return use;
@@ -45,7 +45,7 @@ StepUse use_of(const Plan& plan, const Step& step) {
 }  // namespace
 
 size_t arena_size(size_t bytes) { return aligned(bytes); }
-size_t scratch_bytes(const Step& step) { return step.parts > 1 ? 0 : arena_size(step.workspace); }
+size_t scratch_bytes(const Launch& launch) { return launch.parts > 1 ? 0 : arena_size(launch.workspace); }
 
 ArenaUse::ArenaUse(const Plan& plan) {
   extend(plan);
@@ -64,8 +64,8 @@ void ArenaUse::extend(const Plan& plan) {
   }
   from_start.resize(bytes.size());
   to_end.resize(bytes.size());
-  for (size_t i = steps.size(); i < plan.steps.size(); ++i)
-    steps.push_back(use_of(plan, plan.steps[i]));
+  for (size_t i = launches.size(); i < plan.launches.size(); ++i)
+    launches.push_back(use_of(plan, plan.launches[i]));
 }
 
 Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> order)
@@ -84,15 +84,15 @@ Liveness::Liveness(const Plan& plan, const ArenaUse& use, std::span<const int> o
   peak = live;
   for (int slot = 0; slot < slots; ++slot) end_at(slot, -1);
   for (int at = 0; at < end; ++at) {
-    int step = order[index(at)];
-    for (int slot : use.steps[index(step)].slots) begin_at(slot, at);
-    size_t now = live - grant(use, step, at) + scratch_bytes(plan.steps[index(step)]);
+    int launch = order[index(at)];
+    for (int slot : use.launches[index(launch)].slots) begin_at(slot, at);
+    size_t now = live - grant(use, launch, at) + scratch_bytes(plan.launches[index(launch)]);
     if (now > peak)
       peak = now, peak_at = at, peaks = 1;
     else if (now == peak)
       ++peaks;
     total += static_cast<double>(now);
-    for (int slot : use.steps[index(step)].slots) end_at(slot, at);
+    for (int slot : use.launches[index(launch)].slots) end_at(slot, at);
   }
 }
 
@@ -105,21 +105,21 @@ void Liveness::set_lifetimes(const ArenaUse& use, std::span<const int> order) {
   for (int slot = 0; slot < slots; ++slot)
     if (use.from_start[index(slot)]) touch(slot, -1);
   for (int at = 0; at < end; ++at)
-    for (int slot : use.steps[index(order[index(at)])].slots) touch(slot, at);
+    for (int slot : use.launches[index(order[index(at)])].slots) touch(slot, at);
   for (int slot = 0; slot < slots; ++slot)
     if (use.to_end[index(slot)]) touch(slot, end);
 }
 
-size_t Liveness::grant(const ArenaUse& use, int step, int at) {
+size_t Liveness::grant(const ArenaUse& use, int launch, int at) {
   size_t begin = granted.size(), bytes = 0;
-  for (auto [result, operand] : use.steps[index(step)].take_overs) {
+  for (auto [result, operand] : use.launches[index(launch)].take_overs) {
     bool dies =
         last[index(operand)] == at && first[index(operand)] < at && first[index(result)] == at;
     bool free = std::none_of(
         granted.begin() + static_cast<std::ptrdiff_t>(begin), granted.end(),
         [&](const Granted& g) { return g.result_slot == result || g.operand_slot == operand; });
     if (!dies || !free) continue;
-    granted.push_back({step, result, operand});
+    granted.push_back({launch, result, operand});
     bytes += use.bytes[index(result)];
   }
   return bytes;

@@ -13,10 +13,10 @@ namespace weft {
 // Returns the bytes of a slot in the arena, rounded up to buffer_alignment.
 size_t arena_size(size_t bytes);
 // Returns the bytes of a launch's scratch in the arena, without the table of a joined launch.
-size_t scratch_bytes(const Step& step);
+size_t scratch_bytes(const Launch& launch);
 
-// A StepUse says which slots of the arena a launch touches. Indices are those of Plan::slots.
-struct StepUse {
+// A LaunchUse says which slots of the arena a launch touches. Indices are those of Plan::slots.
+struct LaunchUse {
   std::vector<int> slots;  // slots in the arena that are read or written, without duplicates
   struct TakeOver {
     int result_slot, operand_slot;
@@ -29,7 +29,7 @@ struct ArenaUse {
   std::vector<size_t> bytes;     // of each slot, rounded; 0 outside the arena
   std::vector<bool> from_start;  // inputs
   std::vector<bool> to_end;      // outputs, and values that are copied to variables at the end
-  std::vector<StepUse> steps;
+  std::vector<LaunchUse> launches;
   explicit ArenaUse(const Plan& plan);
   void extend(const Plan& plan);  // adds slots and launches that the plan got since
 };
@@ -37,7 +37,7 @@ struct ArenaUse {
 // A Liveness is computed for launches that run in `order`, a permutation of their indices.
 struct Liveness {
   struct Granted {
-    int step, result_slot, operand_slot;
+    int launch, result_slot, operand_slot;
   };
   size_t peak = 0;   // most bytes live at once, scratch included
   int peak_at = -1;  // position of the first launch at the peak
@@ -52,7 +52,7 @@ struct Liveness {
 
  private:
   void set_lifetimes(const ArenaUse& use, std::span<const int> order);
-  size_t grant(const ArenaUse& use, int step, int at);  // bytes that the launch reuses
+  size_t grant(const ArenaUse& use, int launch, int at);  // bytes that the launch reuses
 };
 
 }  // namespace weft

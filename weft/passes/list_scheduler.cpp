@@ -14,27 +14,27 @@ ListScheduler::ListScheduler(const Dependencies& edges, const ArenaUse& use, boo
       alive_after_(backward ? use.from_start : use.to_end),
       backward_(backward),
       users_(use.bytes.size()) {
-  for (size_t step = 0; step < use.steps.size(); ++step)
-    for (int slot : use.steps[step].slots) users_[index(slot)].push_back(static_cast<int>(step));
+  for (size_t launch = 0; launch < use.launches.size(); ++launch)
+    for (int slot : use.launches[launch].slots) users_[index(slot)].push_back(static_cast<int>(launch));
 }
 
 void ListScheduler::reset(const std::vector<int>& base) {
-  size_t steps = before_.size();
+  size_t launches = before_.size();
   waiting_.clear();
   for (const std::vector<int>& predecessors : before_) waiting_.push_back(predecessors.size());
-  place_.assign(steps, 0);
-  for (size_t i = 0; i < steps; ++i)
-    place_[index(base[i])] = static_cast<int>(backward_ ? steps - i : i);
-  version_.assign(steps, 0);
-  done_.assign(steps, false);
+  place_.assign(launches, 0);
+  for (size_t i = 0; i < launches; ++i)
+    place_[index(base[i])] = static_cast<int>(backward_ ? launches - i : i);
+  version_.assign(launches, 0);
+  done_.assign(launches, false);
   alive_ = alive_before_;
   users_left_.clear();
   for (const std::vector<int>& users : users_) users_left_.push_back(users.size());
 }
 
-int64_t ListScheduler::growth(int step) const {
+int64_t ListScheduler::growth(int launch) const {
   int64_t bytes = 0;
-  for (int slot : use_.steps[index(step)].slots) {
+  for (int slot : use_.launches[index(launch)].slots) {
     if (!alive_[index(slot)]) bytes += static_cast<int64_t>(use_.bytes[index(slot)]);
     if (users_left_[index(slot)] == 1 && !alive_after_[index(slot)])
       bytes -= static_cast<int64_t>(use_.bytes[index(slot)]);
@@ -42,15 +42,15 @@ int64_t ListScheduler::growth(int step) const {
   return bytes;
 }
 
-void ListScheduler::offer(int step) {
-  int64_t cost = growth(step);
+void ListScheduler::offer(int launch) {
+  int64_t cost = growth(launch);
   if (rule_ == Rule::eager) cost = cost > 0;
-  ready_.push({cost, place_[index(step)], step, ++version_[index(step)]});
+  ready_.push({cost, place_[index(launch)], launch, ++version_[index(launch)]});
 }
 
-void ListScheduler::finish(int step) {
+void ListScheduler::finish(int launch) {
   std::vector<int> changed;  // ready launches whose growth has changed
-  for (int slot : use_.steps[index(step)].slots) {
+  for (int slot : use_.launches[index(launch)].slots) {
     bool born = !alive_[index(slot)];
     alive_[index(slot)] = true;
     if (--users_left_[index(slot)] != 1 && !born) continue;
@@ -60,23 +60,23 @@ void ListScheduler::finish(int step) {
   std::sort(changed.begin(), changed.end());
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
   for (int user : changed) offer(user);
-  for (int next : after_[index(step)])
+  for (int next : after_[index(launch)])
     if (--waiting_[index(next)] == 0) offer(next);
 }
 
 std::vector<int> ListScheduler::run(const std::vector<int>& base, Rule rule) {
   rule_ = rule;
   reset(base);
-  for (int step : base)
-    if (waiting_[index(step)] == 0) offer(step);
+  for (int launch : base)
+    if (waiting_[index(launch)] == 0) offer(launch);
   std::vector<int> order;
   while (!ready_.empty()) {
     Candidate next = ready_.top();
     ready_.pop();
-    if (done_[index(next.step)] || next.version != version_[index(next.step)]) continue;
-    done_[index(next.step)] = true;
-    order.push_back(next.step);
-    finish(next.step);
+    if (done_[index(next.launch)] || next.version != version_[index(next.launch)]) continue;
+    done_[index(next.launch)] = true;
+    order.push_back(next.launch);
+    finish(next.launch);
   }
   if (backward_) std::reverse(order.begin(), order.end());
   return order;

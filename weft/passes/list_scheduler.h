@@ -26,15 +26,15 @@ class ListScheduler {
  private:
   struct Candidate {
     int64_t cost;
-    int place, step, version;
+    int place, launch, version;
     bool operator<(const Candidate& other) const {  // the top of a queue is its greatest
       return cost != other.cost ? cost > other.cost : place > other.place;
     }
   };
   void reset(const std::vector<int>& base);
-  void offer(int step);   // queues a ready launch at its present cost
-  void finish(int step);  // updates liveness and ready launches after `step` ran
-  int64_t growth(int step) const;
+  void offer(int launch);   // queues a ready launch at its present cost
+  void finish(int launch);  // updates liveness and ready launches after `step` ran
+  int64_t growth(int launch) const;
 
   const std::vector<std::vector<int>>&before_, &after_;
   const ArenaUse& use_;

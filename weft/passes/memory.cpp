@@ -32,12 +32,12 @@ class MemoryPlanner {
   // Adds scratch slots, which are live in their launch only. The table of a joined launch persists
   // between runs, in memory that no other launch uses.
   void add_workspaces() {
-    for (Step& step : plan_.steps) {
-      if (step.workspace == 0) continue;
-      step.workspace_slot = static_cast<int>(plan_.slots.size());
-      const Type type{DType::u8, {static_cast<int64_t>(step.workspace)}};
-      Slot slot{.type = type, .category = Category::workspace, .bytes = step.workspace};
-      if (step.parts > 1) {
+    for (Launch& launch : plan_.launches) {
+      if (launch.workspace == 0) continue;
+      launch.workspace_slot = static_cast<int>(plan_.slots.size());
+      const Type type{DType::u8, {static_cast<int64_t>(launch.workspace)}};
+      Slot slot{.type = type, .category = Category::workspace, .bytes = launch.workspace};
+      if (launch.parts > 1) {
         slot.space = Space::constant;
         slot.category = Category::constant;
         slot.value = make_leaf(op("data"), type);
@@ -47,7 +47,7 @@ class MemoryPlanner {
   }
 
   std::vector<int> present_order() const {
-    std::vector<int> order(plan_.steps.size());
+    std::vector<int> order(plan_.launches.size());
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
@@ -59,26 +59,26 @@ class MemoryPlanner {
     Liveness liveness(plan_, ArenaUse(plan_), present_order());
     std::vector<int> into(plan_.slots.size());
     std::iota(into.begin(), into.end(), 0);
-    for (auto [step, result, operand] : liveness.granted) {
+    for (auto [launch, result, operand] : liveness.granted) {
       into[index(result)] = into[index(operand)];
-      if (step <= liveness.peak_at)
+      if (launch <= liveness.peak_at)
         plan_.slots[index(into[index(result)])].category = plan_.slots[index(result)].category;
     }
     auto move = [&](Access& access) { access.at.slot = into[index(access.at.slot)]; };
     for_each_access(move);
   }
   void keep_granted() {
-    for (Step& step : plan_.steps)
-      std::erase_if(step.in_place, [&](auto pair) {
-        return step.results[index(pair.first)].at.slot != step.operands[index(pair.second)].at.slot;
+    for (Launch& launch : plan_.launches)
+      std::erase_if(launch.in_place, [&](auto pair) {
+        return launch.results[index(pair.first)].at.slot != launch.operands[index(pair.second)].at.slot;
       });
   }
 
   template <class F>
   void for_each_access(F&& visit) {
-    for (Step& step : plan_.steps) {
-      for (Access& operand : step.operands) visit(operand);
-      for (Access& result : step.results) visit(result);
+    for (Launch& launch : plan_.launches) {
+      for (Access& operand : launch.operands) visit(operand);
+      for (Access& result : launch.results) visit(result);
     }
     for (Access& input : plan_.inputs) visit(input);
     for (Access& output : plan_.outputs) visit(output);
@@ -92,10 +92,10 @@ class MemoryPlanner {
       plan_.slots[i].first = liveness.first[i];
       plan_.slots[i].last = liveness.last[i];
     }
-    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at)
-      if (int scratch = plan_.steps[index(at)].workspace_slot; scratch >= 0)
+    for (int at = 0; at < static_cast<int>(plan_.launches.size()); ++at)
+      if (int scratch = plan_.launches[index(at)].workspace_slot; scratch >= 0)
         plan_.slots[index(scratch)].first = plan_.slots[index(scratch)].last = at;
-    int end = static_cast<int>(plan_.steps.size());
+    int end = static_cast<int>(plan_.launches.size());
     for (Slot& slot : plan_.slots)
       if (slot.space != Space::arena) slot.first = -1, slot.last = end;
   }
@@ -110,8 +110,8 @@ class MemoryPlanner {
     }
     plan_.slots = std::move(kept);
     for_each_access([&](Access& access) { access.at.slot = now[index(access.at.slot)]; });
-    for (Step& step : plan_.steps)
-      if (step.workspace_slot >= 0) step.workspace_slot = now[index(step.workspace_slot)];
+    for (Launch& launch : plan_.launches)
+      if (launch.workspace_slot >= 0) launch.workspace_slot = now[index(launch.workspace_slot)];
     for (Assign& assign : plan_.assigns) assign.state_slot = now[index(assign.state_slot)];
   }
 
@@ -119,7 +119,7 @@ class MemoryPlanner {
     std::vector<Slot*> slots;
     std::vector<Block> blocks;
     bool overlap = options_.fault == "memory-overlap", reuse = !options_.skips("reuse");
-    int end = static_cast<int>(plan_.steps.size());
+    int end = static_cast<int>(plan_.launches.size());
     for (Slot& slot : plan_.slots) {
       if (slot.space != Space::arena) continue;
       slot.bytes = arena_size(slot.bytes);
@@ -166,15 +166,15 @@ class MemoryPlanner {
   // as large as it is. A size is the most that the kernel can use, or a half or a quarter of it, so
   // that equal kernels have few sizes.
   void grow_workspaces() {
-    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
-      Step& step = plan_.steps[index(at)];
-      if (step.most_workspace <= step.workspace || step.workspace_slot < 0) continue;
-      Slot& scratch = plan_.slots[index(step.workspace_slot)];
+    for (int at = 0; at < static_cast<int>(plan_.launches.size()); ++at) {
+      Launch& launch = plan_.launches[index(at)];
+      if (launch.most_workspace <= launch.workspace || launch.workspace_slot < 0) continue;
+      Slot& scratch = plan_.slots[index(launch.workspace_slot)];
       const Gap gap = largest_gap(at, scratch);
       for (const size_t part : {1, 2, 4}) {
-        const size_t bytes = arena_size(step.most_workspace / part);
-        if (bytes <= step.workspace || bytes > gap.bytes) continue;
-        step.workspace = scratch.bytes = bytes;
+        const size_t bytes = arena_size(launch.most_workspace / part);
+        if (bytes <= launch.workspace || bytes > gap.bytes) continue;
+        launch.workspace = scratch.bytes = bytes;
         scratch.offset = gap.offset;
         scratch.type.shape = {static_cast<int64_t>(bytes)};
         break;

@@ -8,7 +8,7 @@
 #include "weft/base/storage.h"
 #include "weft/passes/index.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
@@ -36,9 +36,9 @@ class Offloading {
   // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
     return slot.space == Space::state && (slot.value->variable->storage->file() ||
-                                          options_.step.offload.covers(slot.category, slot.bytes));
+                                          options_.launch.offload.covers(slot.category, slot.bytes));
   }
-  int end() const { return static_cast<int>(plan_.steps.size()); }
+  int end() const { return static_cast<int>(plan_.launches.size()); }
 
   // Moves a variable to its file. Readers before the launch that writes it read `old`; that launch
   // and later readers use `fresh`, which takes over the memory of `old` where the launch may work
@@ -55,10 +55,10 @@ class Offloading {
       return true;
     };
     for (int at = 0; at < end(); ++at) {
-      Step& step = plan_.steps[index(at)];
-      for (Access& operand : step.operands)
+      Launch& launch = plan_.launches[index(at)];
+      for (Access& operand : launch.operands)
         if (redirect(operand, writer < at ? fresh : old)) first = std::min(first, at);
-      for (Access& result : step.results)
+      for (Access& result : launch.results)
         if (redirect(result, fresh)) writer = at;
     }
     auto& last = fresh ? fresh : old;
@@ -91,7 +91,7 @@ class Offloading {
 
   Plan plan_;
   const PassOptions& options_;
-  std::vector<std::pair<int, Step>> made_;  // the index of the step that each goes before
+  std::vector<std::pair<int, Launch>> made_;  // the index of the step that each goes before
 };
 }  // namespace
 

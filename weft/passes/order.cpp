@@ -27,7 +27,7 @@ class OrderSearch {
         backward_(edges_, use_, true) {}
 
   Order best() {
-    Order present(plan_.steps.size());
+    Order present(plan_.launches.size());
     std::iota(present.begin(), present.end(), 0);
     std::vector<Order> bases{present, depth_first(present), depth_first(by_depth(present))};
     if (moves()) bases.push_back(depth_first(by_size(present)));
@@ -79,10 +79,10 @@ class OrderSearch {
       stack.emplace_back(last, 0);
       started[index(last)] = true;
       while (!stack.empty()) {
-        auto& [step, looked_at] = stack.back();
-        const std::vector<int>& before = edges_.before[index(step)];
+        auto& [launch, looked_at] = stack.back();
+        const std::vector<int>& before = edges_.before[index(launch)];
         if (looked_at == before.size()) {
-          order.push_back(step);
+          order.push_back(launch);
           stack.pop_back();
         } else if (int next = before[looked_at++]; !started[index(next)]) {
           started[index(next)] = true;
@@ -96,9 +96,9 @@ class OrderSearch {
   // Sorts by the longest chain of predecessors: launches near the inputs come first.
   Order by_depth(Order base) const {
     std::vector<int> depth(base.size(), 0);
-    for (int step : base)
-      for (int earlier : edges_.before[index(step)])
-        depth[index(step)] = std::max(depth[index(step)], depth[index(earlier)] + 1);
+    for (int launch : base)
+      for (int earlier : edges_.before[index(launch)])
+        depth[index(launch)] = std::max(depth[index(launch)], depth[index(earlier)] + 1);
     std::stable_sort(base.begin(), base.end(),
                      [&](int a, int b) { return depth[index(a)] < depth[index(b)]; });
     return base;
@@ -107,16 +107,16 @@ class OrderSearch {
   // Returns whether the plan has transfers. Small updates then go first, because their gradients
   // make room for the rest.
   bool moves() const {
-    return std::ranges::any_of(plan_.steps,
-                               [](const Step& step) { return step.kind == Step::Kind::transfer; });
+    return std::ranges::any_of(plan_.launches,
+                               [](const Launch& launch) { return launch.kind == Launch::Kind::transfer; });
   }
   Order by_size(Order base) const {
     std::vector<size_t> size;
-    for (const StepUse& use : use_.steps) {
+    for (const LaunchUse& use : use_.launches) {
       size.push_back(0);
       for (int slot : use.slots) size.back() = std::max(size.back(), use_.bytes[index(slot)]);
     }
-    std::ranges::stable_sort(base, {}, [&](int step) { return size[index(step)]; });
+    std::ranges::stable_sort(base, {}, [&](int launch) { return size[index(launch)]; });
     return base;
   }
 
@@ -141,7 +141,7 @@ void swap_dependent(Order& order, const Dependencies& edges) {
 
 // Fault "order-ignores-dependency": two launches, of which one depends on the other, are swapped.
 Plan order(Plan plan, const PassOptions& options) {
-  if (plan.steps.empty()) return plan;
+  if (plan.launches.empty()) return plan;
   Order best = OrderSearch(plan).best();
   if (options.fault == "order-ignores-dependency") swap_dependent(best, Dependencies(plan));
   return reordered(std::move(plan), best);

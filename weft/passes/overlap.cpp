@@ -9,7 +9,7 @@
 #include "weft/passes/index.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
@@ -21,14 +21,14 @@ class Overlap {
         options_(options),
         use_(plan_),
         live_(plan_, use_, present_order()),
-        live_bytes_(plan_.steps.size()),
+        live_bytes_(plan_.launches.size()),
         room_(room),
         first_reader_(plan_.slots.size(), end()),
         last_store_(plan_.slots.size(), -1),
-        before_(plan_.steps.size() + 1) {
+        before_(plan_.launches.size() + 1) {
     count_live_bytes();
     for (int at = end() - 1; at >= 0; --at)
-      for (const Access& operand : plan_.steps[index(at)].operands)
+      for (const Access& operand : plan_.launches[index(at)].operands)
         first_reader_[index(operand.at.slot)] = at;
   }
 
@@ -50,27 +50,27 @@ class Overlap {
  private:
   // The steps that go before a launch, in this order.
   struct Before {
-    std::vector<Step> stored, begun, fetched;
+    std::vector<Launch> stored, begun, fetched;
   };
 
-  int end() const { return static_cast<int>(plan_.steps.size()); }
+  int end() const { return static_cast<int>(plan_.launches.size()); }
   std::vector<int> present_order() const {
-    std::vector<int> order(plan_.steps.size());
+    std::vector<int> order(plan_.launches.size());
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
-  const Step& step(int at) const { return plan_.steps[index(at)]; }
+  const Launch& launch_at(int at) const { return plan_.launches[index(at)]; }
   bool is_fetch_at(int at) const {
-    return step(at).kind == Step::Kind::transfer && is_fetch(plan_, step(at));
+    return launch_at(at).kind == Launch::Kind::transfer && is_fetch(plan_, launch_at(at));
   }
   bool is_store_at(int at) const {
-    return step(at).kind == Step::Kind::transfer && !is_fetch(plan_, step(at));
+    return launch_at(at).kind == Launch::Kind::transfer && !is_fetch(plan_, launch_at(at));
   }
-  int reader_of(int fetch) const { return first_reader_[index(memory_slot(plan_, step(fetch)))]; }
+  int reader_of(int fetch) const { return first_reader_[index(memory_slot(plan_, launch_at(fetch)))]; }
 
   // Computes the live bytes at each launch.
   void count_live_bytes() {
-    std::vector<std::ptrdiff_t> change(plan_.steps.size() + 2);
+    std::vector<std::ptrdiff_t> change(plan_.launches.size() + 2);
     for (size_t slot = 0; slot < use_.bytes.size(); ++slot) {
       if (live_.first[slot] == Liveness::never) continue;
       const auto bytes = static_cast<std::ptrdiff_t>(use_.bytes[slot]);
@@ -80,29 +80,29 @@ class Overlap {
     std::ptrdiff_t live = 0;
     for (size_t at = 0; at < live_bytes_.size(); ++at) {
       live += change[at];
-      live_bytes_[at] = static_cast<size_t>(live) + scratch_bytes(plan_.steps[at]);
+      live_bytes_[at] = static_cast<size_t>(live) + scratch_bytes(plan_.launches[at]);
     }
     for (const Liveness::Granted& granted : live_.granted)
-      live_bytes_[index(granted.step)] -= use_.bytes[index(granted.result_slot)];
+      live_bytes_[index(granted.launch)] -= use_.bytes[index(granted.result_slot)];
   }
 
   // A Race compares the time of the launches that a transfer passes with the time of all transfers
   // among them that share its bandwidth.
   class Race {
    public:
-    Race(const Overlap& steps, int transfer) : steps_(steps), fetch_(steps.is_fetch_at(transfer)) {
-      needed_ = cost(steps_.step(transfer), machine());
+    Race(const Overlap& launches, int transfer) : launches_(launches), fetch_(launches.is_fetch_at(transfer)) {
+      needed_ = cost(launches_.launch_at(transfer), machine());
     }
     bool won() const { return passed_ >= needed_; }
     void pass(int at) {
-      const bool transfer = steps_.step(at).kind == Step::Kind::transfer;
-      if (transfer && machine().both_ways && steps_.is_fetch_at(at) != fetch_) return;
-      (transfer ? needed_ : passed_) += cost(steps_.step(at), machine());
+      const bool transfer = launches_.launch_at(at).kind == Launch::Kind::transfer;
+      if (transfer && machine().both_ways && launches_.is_fetch_at(at) != fetch_) return;
+      (transfer ? needed_ : passed_) += cost(launches_.launch_at(at), machine());
     }
 
    private:
-    const MachineSpec& machine() const { return steps_.options_.machine; }
-    const Overlap& steps_;
+    const MachineSpec& machine() const { return launches_.options_.machine; }
+    const Overlap& launches_;
     bool fetch_;
     double needed_, passed_ = 0;
   };
@@ -116,43 +116,43 @@ class Overlap {
   }
 
   void begin_early(int fetch) {
-    const int slot = memory_slot(plan_, step(fetch)), reader = reader_of(fetch);
+    const int slot = memory_slot(plan_, launch_at(fetch)), reader = reader_of(fetch);
     // A fetch begins after the store of what it fetches, and in order.
-    const int stored = last_store_[index(file_slot(plan_, step(fetch)))];
+    const int stored = last_store_[index(file_slot(plan_, launch_at(fetch)))];
     const int earliest = std::max(stored + 1, last_begin_);
     int begin = fetch;
     Race race(*this, fetch);
     for (int at = reader - 1; at > fetch; --at) race.pass(at);
     while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(--begin);
     last_begin_ = std::max(last_begin_, begin);
-    before_[index(begin)].begun.push_back(step(fetch));
+    before_[index(begin)].begun.push_back(launch_at(fetch));
     const int late = options_.fault == "overlap-awaits-late" && reader < end() ? 1 : 0;
-    before_[index(reader + late)].fetched.push_back(make_await(plan_, step(fetch)));
+    before_[index(reader + late)].fetched.push_back(make_await(plan_, launch_at(fetch)));
   }
 
   void await_late(int store) {
-    const int slot = memory_slot(plan_, step(store));
-    last_store_[index(file_slot(plan_, step(store)))] = store;
+    const int slot = memory_slot(plan_, launch_at(store));
+    last_store_[index(file_slot(plan_, launch_at(store)))] = store;
     Race race(*this, store);
     // The last reader may reuse the slot's memory for its result.
     const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
     int await = store + 1;
     while (await < last && !race.won() && takes(slot, await)) race.pass(await++);
-    before_[index(await)].stored.push_back(make_await(plan_, step(store)));
+    before_[index(await)].stored.push_back(make_await(plan_, launch_at(store)));
   }
 
   void assemble() {
-    std::vector<Step> steps;
-    auto append = [&](std::vector<Step>& more) {
-      std::ranges::move(more, std::back_inserter(steps));
+    std::vector<Launch> launches;
+    auto append = [&](std::vector<Launch>& more) {
+      std::ranges::move(more, std::back_inserter(launches));
     };
     for (int at = 0; at <= end(); ++at) {
       append(before_[index(at)].stored);
       append(before_[index(at)].begun);
       append(before_[index(at)].fetched);
-      if (at < end() && !is_fetch_at(at)) steps.push_back(step(at));
+      if (at < end() && !is_fetch_at(at)) launches.push_back(launch_at(at));
     }
-    plan_.steps = std::move(steps);
+    plan_.launches = std::move(launches);
   }
 
   Plan plan_;

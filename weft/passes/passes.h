@@ -6,7 +6,7 @@
 //   copies      stores weights also in the narrower type in which products read them
 //   chunk       row tiling: computes the widest rows of a step tile by tile
 //   keep        activation compression: stores activations in a narrower type, on request
-//   schedule    fusion and bufferization: one Step per kernel, slots, layouts   -> Plan
+//   schedule    fusion and bufferization: one Launch per kernel, slots, layouts   -> Plan
 //   alias       writes assignments straight into their variable where no old value is read later
 //   offload     fetches variables that live in files before they are read, and stores them back
 //   order       chooses the order of launches with the lowest peak of live bytes

@@ -7,7 +7,7 @@
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 
 namespace weft {
 namespace {
@@ -67,8 +67,8 @@ Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongW
 
 // Returns whether a library kernel stores values that derive from its other stored results.
 bool stores_beside(const Plan& plan) {
-  return std::ranges::any_of(plan.steps, [&](const Step& step) {
-    return step.kind == Step::Kind::library && step.results.size() > 1 && reads_own(step.body);
+  return std::ranges::any_of(plan.launches, [&](const Launch& launch) {
+    return launch.kind == Launch::Kind::library && launch.results.size() > 1 && reads_own(launch.body);
   });
 }
 

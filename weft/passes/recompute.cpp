@@ -7,7 +7,7 @@
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/index.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
@@ -16,15 +16,15 @@ constexpr int longest_chain = 8;    // kernels that are rematerialized to comput
 constexpr int most_fruitless = 16;  // drops in a row without a lower peak, then the search ends
 constexpr size_t finest = 50;  // 1 / the least relative difference between the peaks of two stages
 
-const Access& result_in(const Step& step, int slot) {
-  return *std::ranges::find(step.results, slot, [](const Access& r) { return r.at.slot; });
+const Access& result_in(const Launch& launch, int slot) {
+  return *std::ranges::find(launch.results, slot, [](const Access& r) { return r.at.slot; });
 }
 }  // namespace
 
 // Fault "recompute-ignores-writers": state that was assigned meanwhile counts as unchanged.
 // Fault "recompute-sums-otherwise": of a kernel that sums, only what is needed runs again.
 Recomputation::Recomputation(Plan plan, const PassOptions& options)
-    : plan_(std::move(plan)), options_(options), order_(plan_.steps.size()), use_(plan_) {
+    : plan_(std::move(plan)), options_(options), order_(plan_.launches.size()), use_(plan_) {
   std::iota(order_.begin(), order_.end(), 0);
   go_down();
 }
@@ -37,14 +37,14 @@ void Recomputation::go_down() {
     const std::pair now{live_->peak, live_->peaks};
     if (stages_.empty() || now.first <= stages_.back().peak - stages_.back().peak / finest) {
       double total = 0;
-      for (int step : order_) total += cost(plan_.steps[index(step)], options_.machine);
+      for (int launch : order_) total += cost(plan_.launches[index(launch)], options_.machine);
       stages_.push_back({now.first, total, order_, plan_.slots.size()});
     }
     if (least.first == 0 || now < least) {
       least = now;
       fruitless = 0;
     }
-    if (options_.step.until && processor_seconds() > *options_.step.until) return;
+    if (options_.launch.until && processor_seconds() > *options_.launch.until) return;
     const std::optional<Choice> choice = cheapest();
     if (!choice) return;
     apply(*choice);
@@ -54,15 +54,15 @@ void Recomputation::go_down() {
 Plan Recomputation::plan(const Stage& stage) const {
   Plan plan{.slots = {plan_.slots.begin(),
                       plan_.slots.begin() + static_cast<std::ptrdiff_t>(stage.slots)},
-            .steps = {},
+            .launches = {},
             .inputs = plan_.inputs,
             .outputs = plan_.outputs,
             .assigns = plan_.assigns};
-  for (int step : stage.order) plan.steps.push_back(plan_.steps[index(step)]);
+  for (int launch : stage.order) plan.launches.push_back(plan_.launches[index(launch)]);
   return plan;
 }
 
-const Step& Recomputation::step(int at) const { return plan_.steps[index(order_[index(at)])]; }
+const Launch& Recomputation::launch_at(int at) const { return plan_.launches[index(order_[index(at)])]; }
 
 // Computes the users and the liveness of each slot in the present order.
 void Recomputation::look() {
@@ -73,8 +73,8 @@ void Recomputation::look() {
     for (std::vector<int>& of_slot : *places) of_slot.clear();
   }
   for (int at = 0; at < static_cast<int>(order_.size()); ++at) {
-    for (const Access& operand : step(at).operands) readers_[index(operand.at.slot)].push_back(at);
-    for (const Access& result : step(at).results) writers_[index(result.at.slot)].push_back(at);
+    for (const Access& operand : launch_at(at).operands) readers_[index(operand.at.slot)].push_back(at);
+    for (const Access& result : launch_at(at).results) writers_[index(result.at.slot)].push_back(at);
   }
 }
 
@@ -110,10 +110,10 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   // backward pass are offloaded with the activations.
   const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
   const Category kind = own_gradient ? Category::activation : at.category;
-  if (!options_.step.offload.covers(kind, at.bytes)) return std::nullopt;
+  if (!options_.launch.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
-  const Step& maker = step(writers.front());
-  if (maker.kind == Step::Kind::transfer) return std::nullopt;  // it is in a file already
+  const Launch& maker = launch_at(writers.front());
+  if (maker.kind == Launch::Kind::transfer) return std::nullopt;  // it is in a file already
   if (result_in(maker, slot).value.type().bytes() != at.bytes) return std::nullopt;
   choice.reruns.push_back({writers.front(), slot});
   choice.stored = true;
@@ -125,9 +125,9 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
 bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   const std::vector<int>& writers = writers_[index(slot)];
   if (depth == 0 || writers.size() != 1 || writers.front() >= live_->peak_at) return false;
-  const Step& maker = step(writers.front());
-  if (maker.kind != Step::Kind::transfer && !options_.may_run_again()) return false;
-  if (options_.step.recompute == Recompute::selective && maker.kind == Step::Kind::library)
+  const Launch& maker = launch_at(writers.front());
+  if (maker.kind != Launch::Kind::transfer && !options_.may_run_again()) return false;
+  if (options_.launch.recompute == Recompute::selective && maker.kind == Launch::Kind::library)
     return false;
   for (const Access& result : maker.results)
     if (plan_.slots[index(result.at.slot)].space != Space::arena) return false;
@@ -161,8 +161,8 @@ bool Recomputation::unchanged(int slot, int since, int until) const {
 // Launches never change, since earlier stages refer to them: readers of dropped values are copied.
 void Recomputation::apply(const Choice& choice) {
   std::vector<std::pair<int, int>> fresh;  // former and new slots
-  auto redirect = [&](Step& step) {
-    for (Access& operand : step.operands)
+  auto redirect = [&](Launch& launch) {
+    for (Access& operand : launch.operands)
       for (auto [was, now] : fresh)
         if (operand.at.slot == was) operand.at.slot = now;
   };
@@ -170,16 +170,16 @@ void Recomputation::apply(const Choice& choice) {
   std::vector<int> made;
   int stored = -1;
   for (const Rerun& rerun : choice.reruns) {
-    Step again;
+    Launch again;
     if (choice.stored) {
-      const Access from = result_in(step(rerun.maker), rerun.slot);
+      const Access from = result_in(launch_at(rerun.maker), rerun.slot);
       Access to = from;
       to.at.slot = copy_slot(rerun.slot);
       plan_.slots.back().space = Space::file;
       stored = add(make_transfer(plan_, from, to));
       again = make_transfer(plan_, to, from);
     } else {
-      again = run_again_for(step(rerun.maker), std::span(&rerun.slot, 1), plan_.slots,
+      again = run_again_for(launch_at(rerun.maker), std::span(&rerun.slot, 1), plan_.slots,
                             *options_.library);
     }
     redirect(again);
@@ -194,7 +194,7 @@ void Recomputation::apply(const Choice& choice) {
   const std::vector<int>& readers = readers_[index(fresh.front().first)];
   for (int at : readers) {
     if (at < choice.before) continue;
-    Step reader = step(at);
+    Launch reader = launch_at(at);
     redirect(reader);
     order_[index(at)] = add(std::move(reader));
   }
@@ -215,11 +215,11 @@ void Recomputation::drop_unread() {
     read[index(assign.state_slot)] = true;
   }
   for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
-    const Step& step = plan_.steps[index(*at)];
-    if (std::ranges::none_of(step.results, [&](auto& r) { return read[index(r.at.slot)]; }))
+    const Launch& launch = plan_.launches[index(*at)];
+    if (std::ranges::none_of(launch.results, [&](auto& r) { return read[index(r.at.slot)]; }))
       *at = -1;
     else
-      std::ranges::for_each(step.operands, note);
+      std::ranges::for_each(launch.operands, note);
   }
   std::erase(order_, -1);
 }
@@ -230,9 +230,9 @@ int Recomputation::copy_slot(int slot) {
   return static_cast<int>(plan_.slots.size()) - 1;
 }
 
-int Recomputation::add(Step step) {
-  plan_.steps.push_back(std::move(step));
-  return static_cast<int>(plan_.steps.size()) - 1;
+int Recomputation::add(Launch launch) {
+  plan_.launches.push_back(std::move(launch));
+  return static_cast<int>(plan_.launches.size()) - 1;
 }
 
 }  // namespace weft

@@ -57,8 +57,8 @@ class Recomputation {
   void apply(const Choice& choice);
   void drop_unread();
   int copy_slot(int slot);
-  int add(Step step);
-  const Step& step(int at) const;
+  int add(Launch launch);
+  const Launch& launch_at(int at) const;
 
   Plan plan_;  // holds all launches made so far; only those in `order_` run
   const PassOptions& options_;

@@ -21,7 +21,7 @@
 #include "weft/passes/index.h"
 #include "weft/passes/lifetimes.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 
 namespace weft {
 namespace {
@@ -36,8 +36,8 @@ std::string marked_prefix(const std::string& module, std::span<const std::string
   return "";
 }
 
-bool is_backward(const Step& step) {
-  return std::ranges::any_of(step.body, [](const Value& value) { return value->origin.backward; });
+bool is_backward(const Launch& launch) {
+  return std::ranges::any_of(launch.body, [](const Value& value) { return value->origin.backward; });
 }
 
 class Rematerialization {
@@ -46,11 +46,11 @@ class Rematerialization {
       : plan_(std::move(plan)), options_(options), use_(plan_) {
     writers_.resize(plan_.slots.size());
     readers_.resize(plan_.slots.size());
-    for (int at = 0; at < static_cast<int>(plan_.steps.size()); ++at) {
-      const Step& step = plan_.steps[index(at)];
-      is_backward_.push_back(is_backward(step));
-      for (const Access& result : step.results) writers_[index(result.at.slot)].push_back(at);
-      for (const Access& operand : step.operands) readers_[index(operand.at.slot)].push_back(at);
+    for (int at = 0; at < static_cast<int>(plan_.launches.size()); ++at) {
+      const Launch& launch = plan_.launches[index(at)];
+      is_backward_.push_back(is_backward(launch));
+      for (const Access& result : launch.results) writers_[index(result.at.slot)].push_back(at);
+      for (const Access& operand : launch.operands) readers_[index(operand.at.slot)].push_back(at);
     }
   }
 
@@ -68,7 +68,7 @@ class Rematerialization {
 
   const std::string& module_of(const Node& node) {
     auto [known, is_new] = modules_.try_emplace(&node.module());
-    if (is_new) known->second = marked_prefix(*known->first, options_.step.rematerialize);
+    if (is_new) known->second = marked_prefix(*known->first, options_.launch.rematerialize);
     return known->second;
   }
 
@@ -78,7 +78,7 @@ class Rematerialization {
     const std::vector<int>& writers = writers_[index(slot)];
     if (plan_.slots[index(slot)].space != Space::arena || use_.to_end[index(slot)]) return nullptr;
     if (writers.size() != 1 || is_backward_[index(writers.front())]) return nullptr;
-    const Step& maker = plan_.steps[index(writers.front())];
+    const Launch& maker = plan_.launches[index(writers.front())];
     for (const Access& result : maker.results)
       if (plan_.slots[index(result.at.slot)].space != Space::arena) return nullptr;
     const std::vector<const Node*> computed = computed_by(maker);
@@ -88,18 +88,18 @@ class Rematerialization {
     if (!std::ranges::all_of(computed, is_inside)) return nullptr;
     for (int reader : readers_[index(slot)])
       if (!is_backward_[index(reader)] &&
-          !std::ranges::all_of(readers_in(plan_.steps[index(reader)], slot), is_inside))
+          !std::ranges::all_of(readers_in(plan_.launches[index(reader)], slot), is_inside))
         return nullptr;
     return &module;
   }
 
   // What a kernel computes of its operands: constants, which it makes by itself, may be of any
   // module, as equal ones are one.
-  static std::vector<const Node*> computed_by(const Step& step) {
+  static std::vector<const Node*> computed_by(const Launch& launch) {
     std::unordered_set<const Node*> known;
-    for (const Access& operand : step.operands) known.insert(operand.value.node());
+    for (const Access& operand : launch.operands) known.insert(operand.value.node());
     std::vector<const Node*> computed;
-    for (const Value& value : step.body) {
+    for (const Value& value : launch.body) {
       auto is_known = [&](const Value& input) { return known.contains(input.node()); };
       if (!std::ranges::any_of(value->inputs, is_known)) continue;
       known.insert(value.node());
@@ -108,10 +108,10 @@ class Rematerialization {
     return computed;
   }
 
-  static std::vector<const Node*> readers_in(const Step& step, int slot) {
+  static std::vector<const Node*> readers_in(const Launch& launch, int slot) {
     std::vector<const Node*> readers;
-    for (const Value& value : step.body)
-      for (const Access& operand : step.operands)
+    for (const Value& value : launch.body)
+      for (const Access& operand : launch.operands)
         if (operand.at.slot == slot && std::ranges::find(value->inputs, operand.value.node(),
                                                          &Value::node) != value->inputs.end())
           readers.push_back(value.node());
@@ -126,7 +126,7 @@ class Rematerialization {
 
   // Whether the kernel would read at `until` what it read.
   bool has_its_operands(int maker, int until) const {
-    return std::ranges::none_of(plan_.steps[index(maker)].operands, [&](const Access& operand) {
+    return std::ranges::none_of(plan_.launches[index(maker)].operands, [&](const Access& operand) {
       return std::ranges::any_of(writers_[index(operand.at.slot)],
                                  [&](int writer) { return maker < writer && writer < until; });
     });
@@ -152,7 +152,7 @@ class Rematerialization {
       if (!copies.try_emplace(slot, -1).second) continue;
       const int maker = writers_[index(slot)].front();
       makers.insert(maker);
-      for (const Access& operand : plan_.steps[index(maker)].operands)
+      for (const Access& operand : plan_.launches[index(maker)].operands)
         if (std::ranges::find(inside, operand.at.slot) != inside.end())
           pending.push_back(operand.at.slot);
     }
@@ -164,17 +164,17 @@ class Rematerialization {
   void run_again(const std::set<int, std::greater<>>& makers, const std::map<int, int>& copies) {
     std::map<int, int> read_at;  // by the slot
     for (const auto& [slot, copy] : copies) read_at[slot] = first_backward_reader(slot);
-    std::vector<std::pair<int, Step>> made;
+    std::vector<std::pair<int, Launch>> made;
     for (int maker : makers) {
-      const Step& step = plan_.steps[index(maker)];
+      const Launch& launch = plan_.launches[index(maker)];
       std::vector<int> needed;
       int at = never;
-      for (const Access& result : step.results)
+      for (const Access& result : launch.results)
         if (copies.contains(result.at.slot)) {
           needed.push_back(result.at.slot);
           at = std::min(at, read_at.at(result.at.slot));
         }
-      Step again = run_again_for(step, needed, plan_.slots, *options_.library);
+      Launch again = run_again_for(launch, needed, plan_.slots, *options_.library);
       for (Access& operand : again.operands)
         if (auto copy = copies.find(operand.at.slot); copy != copies.end()) {
           read_at[copy->first] = std::min(read_at[copy->first], at);
@@ -194,7 +194,7 @@ class Rematerialization {
   void redirect(int slot, int copy) {
     for (int reader : readers_[index(slot)])
       if (is_backward_[index(reader)])
-        for (Access& operand : plan_.steps[index(reader)].operands)
+        for (Access& operand : plan_.launches[index(reader)].operands)
           if (operand.at.slot == slot) operand.at.slot = copy;
   }
 
@@ -210,13 +210,13 @@ class Rematerialization {
   std::vector<std::vector<int>> writers_, readers_;              // steps, ascending, of each slot
   std::vector<bool> is_backward_;                                // of each step
   std::unordered_map<const std::string*, std::string> modules_;  // the marked part of each path
-  std::vector<std::pair<int, Step>> made_;  // and the step before which each of them stands
+  std::vector<std::pair<int, Launch>> made_;  // and the step before which each of them stands
 };
 
 // The user's own code between the layers of a block has no module. What it computes of values of
 // the module that the last layer before it is in, it computes in that.
 Graph name_modules(const Graph& graph, const PassOptions& options) {
-  const std::vector<std::string>& patterns = options.step.rematerialize;
+  const std::vector<std::string>& patterns = options.launch.rematerialize;
   std::unordered_map<const Node*, Value> now;
   std::unordered_map<const Node*, const std::string*> module_of;
   const std::string* last = nullptr;  // interned; null: it is in none that is named
@@ -265,13 +265,13 @@ void check_modules(const Graph& graph, std::span<const std::string> patterns) {
 }  // namespace
 
 Graph mark_modules(const Graph& graph, const PassOptions& options) {
-  if (options.step.rematerialize.empty()) return graph;
-  check_modules(graph, options.step.rematerialize);
+  if (options.launch.rematerialize.empty()) return graph;
+  check_modules(graph, options.launch.rematerialize);
   return name_modules(graph, options);
 }
 
 Plan rematerialize(Plan plan, const PassOptions& options) {
-  if (options.step.rematerialize.empty()) return plan;
+  if (options.launch.rematerialize.empty()) return plan;
   return Rematerialization(std::move(plan), options).run();
 }
 

@@ -8,7 +8,7 @@
 #include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fuse.h"
-#include "weft/passes/steps.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/views.h"
 
 namespace weft {
@@ -155,12 +155,12 @@ class Scheduler {
     if (part.elements() == 0) return;
     OriginOverride origin(part->origin);
     Value copy = make_node(op("identity"), {part});
-    Step step{.kernel = "copy",
+    Launch launch{.kernel = "copy",
               .body = {copy},
               .operands = {{part, placed_.at(part.node())}},
               .results = {{copy, to}},
               .unfused = {{part.node(), FusionRefusal::gathered}}};
-    finish(step);
+    finish(launch);
   }
 
   void follow_moves() {
@@ -172,9 +172,9 @@ class Scheduler {
         if (move->second.strided) access.at.strides = move->second.to.strides;
       }
     };
-    for (Step& step : plan_.steps) {
-      std::ranges::for_each(step.operands, follow);
-      std::ranges::for_each(step.results, follow);
+    for (Launch& launch : plan_.launches) {
+      std::ranges::for_each(launch.operands, follow);
+      std::ranges::for_each(launch.results, follow);
     }
     std::ranges::for_each(plan_.outputs, follow);
     for (Assign& assign : plan_.assigns) follow(assign.value);
@@ -199,19 +199,19 @@ class Scheduler {
     if (!is_new) return made->second;
     OriginOverride origin(value->origin);
     Value copy = make_node(op("identity"), {value});
-    Step step;
+    Launch launch;
     if (options_.library->compiler().generates()) {
-      step.kernel = "copy";
-      step.body = {copy};
-      step.operands = {{value, at}};
-      step.unfused = {{value.node(), FusionRefusal::copied}};
+      launch.kernel = "copy";
+      launch.body = {copy};
+      launch.operands = {{value, at}};
+      launch.unfused = {{value.node(), FusionRefusal::copied}};
     } else {
-      step = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
+      launch = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
                           options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, layout);
-    step.results = {{copy, made->second}};
-    finish(step);
+    launch.results = {{copy, made->second}};
+    finish(launch);
     return made->second;
   }
 
@@ -226,17 +226,17 @@ class Scheduler {
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
-  static Step library_step(const Unit& unit, const KernelChoice& choice,
+  static Launch library_step(const Unit& unit, const KernelChoice& choice,
                            const std::vector<Placement>& operands) {
-    Step step;
-    step.kind = Step::Kind::library;
-    step.kernel = choice.kernel;
-    step.body = unit.nodes;
-    step.workspace = choice.workspace;
-    step.most_workspace = choice.most_workspace;
+    Launch launch;
+    launch.kind = Launch::Kind::library;
+    launch.kernel = choice.kernel;
+    launch.body = unit.nodes;
+    launch.workspace = choice.workspace;
+    launch.most_workspace = choice.most_workspace;
     const std::vector<Value> inputs = unit.inputs();
-    for (size_t i = 0; i < operands.size(); ++i) step.operands.push_back({inputs[i], operands[i]});
-    return step;
+    for (size_t i = 0; i < operands.size(); ++i) launch.operands.push_back({inputs[i], operands[i]});
+    return launch;
   }
 
   void emit_library(const Unit& unit, int index) {
@@ -265,45 +265,45 @@ class Scheduler {
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
     }
-    Step step = library_step(unit, choice, operands);
+    Launch launch = library_step(unit, choice, operands);
     for (size_t i = 0; i < stored.size(); ++i)
-      step.results.push_back({stored[i], {-1, 0, strides_of(stored[i].type(), layouts[i])}});
-    step.padded = make_room(step, choice);
+      launch.results.push_back({stored[i], {-1, 0, strides_of(stored[i].type(), layouts[i])}});
+    launch.padded = make_room(launch, choice);
     for (size_t i = 0; i < stored.size(); ++i) {
       const Placement at = placed_[stored[i].node()] = new_slot(stored[i], layouts[i]);
-      if (step.padded) grow(at, stored[i].dtype(), choice.rooms[operands.size() + i]);
-      step.results[i].at = at;
+      if (launch.padded) grow(at, stored[i].dtype(), choice.rooms[operands.size() + i]);
+      launch.results[i].at = at;
     }
     if (choice.in_place) {
-      const Access& operand = step.operands[static_cast<size_t>(*choice.in_place)];
-      if (lie_alike(step.results[0], operand)) {
-        step.in_place.emplace_back(0, *choice.in_place);
-        take_room_of(operand, step.results[0]);
+      const Access& operand = launch.operands[static_cast<size_t>(*choice.in_place)];
+      if (lie_alike(launch.results[0], operand)) {
+        launch.in_place.emplace_back(0, *choice.in_place);
+        take_room_of(operand, launch.results[0]);
       }
     }
-    finish(step);
+    finish(launch);
   }
 
   // Returns whether operands and results can have the padding that makes the kernel faster; results
   // have no slot yet. Operands that cannot be padded are copied, if the copy takes less time than
   // it saves.
-  bool make_room(Step& step, const KernelChoice& choice) {
+  bool make_room(Launch& launch, const KernelChoice& choice) {
     if (choice.rooms.empty()) return false;
-    for (size_t i = 0; i < step.results.size(); ++i) {
-      const Room& room = choice.rooms[step.operands.size() + i];
-      const auto& [value, at] = step.results[i];
+    for (size_t i = 0; i < launch.results.size(); ++i) {
+      const Room& room = choice.rooms[launch.operands.size() + i];
+      const auto& [value, at] = launch.results[i];
       const bool lies_so =
           room.strides.empty() || same_strides(value.shape(), at.strides, room.strides);
       if (room.elements > 0 && (!lies_so || uses_.is_root(value.node()))) return false;
     }
     size_t copies = 0;  // bytes
-    for (size_t i = 0; i < step.operands.size(); ++i)
-      if (lacks(choice.rooms[i], step.operands[i])) copies += step.operands[i].value.type().bytes();
-    if (copies > 0 && !saves_time(step, copies)) return false;
-    for (size_t i = 0; i < step.operands.size(); ++i) {
+    for (size_t i = 0; i < launch.operands.size(); ++i)
+      if (lacks(choice.rooms[i], launch.operands[i])) copies += launch.operands[i].value.type().bytes();
+    if (copies > 0 && !saves_time(launch, copies)) return false;
+    for (size_t i = 0; i < launch.operands.size(); ++i) {
       const Room& room = choice.rooms[i];
-      auto& [value, at] = step.operands[i];
-      if (lacks(room, step.operands[i])) {
+      auto& [value, at] = launch.operands[i];
+      if (lacks(room, launch.operands[i])) {
         const Dims& strides = room.strides.empty() ? at.strides : room.strides;
         at = copied(value, {physical_order(value.shape(), strides), true});
       }
@@ -332,14 +332,14 @@ class Scheduler {
     slot.bytes = std::max(slot.bytes, static_cast<size_t>(room.elements) * size_of(dtype));
   }
   // Returns whether padding saves more time than the copies take, on a device with known speeds.
-  bool saves_time(Step step, size_t copied) const {
+  bool saves_time(Launch launch, size_t copied) const {
     const MachineSpec machine = options_.library->meters().spec();
     if (!machine.sustained) return false;
-    step.flops = flops(*step.body.front().node());
-    const double apart = likely_seconds(step, machine);
-    step.padded = true;
+    launch.flops = flops(*launch.body.front().node());
+    const double apart = likely_seconds(launch, machine);
+    launch.padded = true;
     const double copies = 2 * static_cast<double>(copied) / machine.bytes_per_s;
-    return apart - likely_seconds(step, machine) > copies + machine.sustained->launch;
+    return apart - likely_seconds(launch, machine) > copies + machine.sustained->launch;
   }
   std::vector<Value> stored_values(const Unit& unit, int index) const {
     std::vector<Value> stored;
@@ -367,10 +367,10 @@ class Scheduler {
   // Returns the layout of most bytes of the operands that span the whole space, so that a chain
   // keeps the layout of the library kernel at its start; if there is none (pads), that of the
   // largest operand.
-  Layout natural_layout(const Unit& unit, const Step& step) const {
+  Layout natural_layout(const Unit& unit, const Launch& launch) const {
     std::vector<std::pair<Layout, size_t>> votes;
     const Access* largest = nullptr;
-    for (const Access& operand : step.operands) {
+    for (const Access& operand : launch.operands) {
       if (operand.value.rank() != unit.space.size()) continue;
       if (largest == nullptr || operand.value.elements() > largest->value.elements())
         largest = &operand;
@@ -416,32 +416,32 @@ class Scheduler {
   // Emits a constant in memory as one element, read with stride 0.
   void emit_constant(const Value& value) {
     Value element = make_leaf(op("scalar"), {value.dtype(), {}}, value->attrs);
-    Step step;
-    step.kernel = "fill";
-    step.body = {element};
-    step.results = {{element, new_slot(element, {})}};
-    placed_[value.node()] = {step.results[0].at.slot, 0, Dims::filled(value.rank(), 0)};
-    finish(step);
+    Launch launch;
+    launch.kernel = "fill";
+    launch.body = {element};
+    launch.results = {{element, new_slot(element, {})}};
+    placed_[value.node()] = {launch.results[0].at.slot, 0, Dims::filled(value.rank(), 0)};
+    finish(launch);
   }
 
   void emit_fused(const Unit& unit, int index) {
     if (unit.nodes.size() == 1 && unit.nodes[0]->op->leaf == LeafKind::scalar)
       return emit_constant(unit.nodes[0]);
-    Step step;
-    step.body = unit.nodes;
-    step.unfused = unit.unfused;
+    Launch launch;
+    launch.body = unit.nodes;
+    launch.unfused = unit.unfused;
     for (const Value& input : unit.inputs())
-      step.operands.push_back({input, placed_.at(input.node())});
-    Layout layout = natural_layout(unit, step);
+      launch.operands.push_back({input, placed_.at(input.node())});
+    Layout layout = natural_layout(unit, launch);
     for (const Value& value : stored_values(unit, index)) {
       bool root = uses_.is_root(value.node());
       Placement to = new_slot(value, root ? Layout() : layout);
       placed_[value.node()] = to;
-      step.results.push_back({value, to});
+      launch.results.push_back({value, to});
     }
-    step.kernel = kernel_name(unit);
-    note_in_place(step);
-    finish(step);
+    launch.kernel = kernel_name(unit);
+    note_in_place(launch);
+    finish(launch);
   }
 
   static std::string kernel_name(const Unit& unit) {
@@ -458,14 +458,14 @@ class Scheduler {
 
   // Notes in-place pairs: a kernel without reductions reads each element of an operand before it
   // writes the same one, unless it gathers from the operand.
-  void note_in_place(Step& step) {
-    for (const Value& value : step.body)
+  void note_in_place(Launch& launch) {
+    for (const Value& value : launch.body)
       if (value->op->kind == OpKind::reduce) return;
-    for (size_t r = 0; r < step.results.size(); ++r)
-      for (size_t o = 0; o < step.operands.size(); ++o) {
-        const Access &result = step.results[r], &operand = step.operands[o];
-        if (!lie_alike(result, operand) || gathers(step, operand.value.node())) continue;
-        step.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
+    for (size_t r = 0; r < launch.results.size(); ++r)
+      for (size_t o = 0; o < launch.operands.size(); ++o) {
+        const Access &result = launch.results[r], &operand = launch.operands[o];
+        if (!lie_alike(result, operand) || gathers(launch, operand.value.node())) continue;
+        launch.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
         take_room_of(operand, result);
       }
   }
@@ -480,15 +480,15 @@ class Scheduler {
     return operand.value.type() == result.value.type() && operand.at.offset == 0 &&
            same_strides(result.value.shape(), operand.at.strides, result.at.strides);
   }
-  void finish(Step& step) {
-    count_work(step, plan_.slots);
-    for (const Value& value : step.body)
-      if (!value->module().empty()) step.module = value->module();
-    if (step.kind == Step::Kind::fused) {
-      step.workspace = options_.library->compiler().workspace(step);
-      step.reread = options_.library->compiler().reread(step);
+  void finish(Launch& launch) {
+    count_work(launch, plan_.slots);
+    for (const Value& value : launch.body)
+      if (!value->module().empty()) launch.module = value->module();
+    if (launch.kind == Launch::Kind::fused) {
+      launch.workspace = options_.library->compiler().workspace(launch);
+      launch.reread = options_.library->compiler().reread(launch);
     }
-    plan_.steps.push_back(std::move(step));
+    plan_.launches.push_back(std::move(launch));
   }
 
   const Graph& graph_;

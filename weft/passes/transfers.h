@@ -7,13 +7,13 @@ namespace weft {
 
 // Makes a step that copies all bytes of a slot: "store" to a file, "fetch" from one. `from` and
 // `to` are of one value and have the same strides.
-Step make_transfer(const Plan& plan, const Access& from, const Access& to);
+Launch make_transfer(const Plan& plan, const Access& from, const Access& to);
 // Makes the step that waits until the transfer has ended.
-Step make_await(const Plan& plan, const Step& transfer);
+Launch make_await(const Plan& plan, const Launch& transfer);
 
 // These return whether a transfer comes from a file, its slot in memory and its slot in a file.
-bool is_fetch(const Plan& plan, const Step& transfer);
-int memory_slot(const Plan& plan, const Step& transfer);
-int file_slot(const Plan& plan, const Step& transfer);
+bool is_fetch(const Plan& plan, const Launch& transfer);
+int memory_slot(const Plan& plan, const Launch& transfer);
+int file_slot(const Plan& plan, const Launch& transfer);
 
 }  // namespace weft

@@ -19,22 +19,22 @@
 namespace weft {
 
 Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited) {
-  const Step& failed = plan.steps[i];
+  const Launch& failed = plan.launches[i];
   std::string text = error.what();
   text.insert(
       std::min(text.find(" Hint: "), text.size()),
       fmt::format(" {} {}, {} of {}{}{}.", waited ? "Kernel" : "At or before kernel", failed.kernel,
-                  i + 1, plan.steps.size(), failed.module.empty() ? "" : ", of ", failed.module));
+                  i + 1, plan.launches.size(), failed.module.empty() ? "" : ", of ", failed.module));
   return {error.kind(), text};
 }
 
 namespace {
 // Returns everything that a library can tell kernels apart by.
-std::string signature_of(const Step& step) {
+std::string signature_of(const Launch& launch) {
   std::string text =
-      step.kernel + to_string(step.body.front()->attrs) + to_string(step.body.front()->annotations);
-  if (step.padded) text += " padded";
-  for (const auto* accesses : {&step.operands, &step.results})
+      launch.kernel + to_string(launch.body.front()->attrs) + to_string(launch.body.front()->annotations);
+  if (launch.padded) text += " padded";
+  for (const auto* accesses : {&launch.operands, &launch.results})
     for (const auto& [value, at] : *accesses)
       text += fmt::format(" {}+{}{}", to_string(value.type()), at.offset, to_string(at.strides));
   return text;
@@ -48,13 +48,13 @@ class Refusals {
   // Returns whether an equal step was refused, and then records this step as refused, too.
   bool covers(size_t step) {
     if (alike_.empty()) return false;
-    const auto known = alike_.find(signature_of(plan_.steps[step]));
+    const auto known = alike_.find(signature_of(plan_.launches[step]));
     if (known == alike_.end()) return false;
     add(step, Error(known->second));
     return true;
   }
   void add(size_t step, const Error& error) {
-    const Step& refused = plan_.steps[step];
+    const Launch& refused = plan_.launches[step];
     alike_.try_emplace(signature_of(refused), error);
     std::string& said = by_step_[step];
     said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
@@ -80,17 +80,17 @@ class Refusals {
 
 // Generated kernels and library kernels for a device compile on helper threads. Library kernels for
 // the host use its thread team, so the calling thread compiles them.
-StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
+PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory) {
   Stopwatch watch;
-  StepKernels kernels(plan.steps.size());
+  PlanKernels kernels(plan.launches.size());
   Refusals refusals(plan, chooser);
   std::vector<size_t> here, apart;
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step::Kind kind = plan.steps[i].kind;
-    if (kind == Step::Kind::fused || (kind == Step::Kind::library && !memory.is_host()))
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    const Launch::Kind kind = plan.launches[i].kind;
+    if (kind == Launch::Kind::fused || (kind == Launch::Kind::library && !memory.is_host()))
       apart.push_back(i);
-    else if (kind == Step::Kind::library)
+    else if (kind == Launch::Kind::library)
       here.push_back(i);
   }
   std::atomic<size_t> next = 0, compiled = 0;
@@ -99,20 +99,20 @@ StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
   std::mutex mutex;
   logging::LongWork compiling(fmt::format("compiling {} kernels", here.size() + apart.size()));
   auto compile = [&](size_t i) {
-    logging::debug(4, "kernel {} {}", i, plan.steps[i].kernel);
+    logging::debug(4, "kernel {} {}", i, plan.launches[i].kernel);
     {
       std::lock_guard lock(mutex);
       if (refusals.covers(i)) return;
     }
     try {
-      kernels[i] = compiler.compile(plan, plan.steps[i]);
+      kernels[i] = compiler.compile(plan, plan.launches[i]);
     } catch (const LostWhileMeasured& lost) {
       std::lock_guard lock(mutex);
       if (!measured) measured = error_of_step(plan, i, lost, true);
       throw;
     } catch (const Error& error) {
       memory.finish();  // throws for a lost device, which is no refusal
-      if (!chooser.may_refuse(plan.steps[i]) || error.kind() == ErrorKind::does_not_fit) throw;
+      if (!chooser.may_refuse(plan.launches[i]) || error.kind() == ErrorKind::does_not_fit) throw;
       std::lock_guard lock(mutex);
       refusals.add(i, error);
     }
@@ -163,7 +163,7 @@ void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Resid
     }
     return addresses;
   };
-  const Step& tried = plan.steps[step];
+  const Launch& tried = plan.launches[step];
   const std::vector<void*> operands = addresses_of(tried.operands),
                            results = addresses_of(tried.results);
   kernel.run(operands.data(), results.data(),
@@ -174,19 +174,19 @@ void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Resid
 // Libraries that refuse a kernel only when it runs do so here, before a step has updated anything.
 // Equal kernels are tried once. Variables have no place on the device yet and must not be written,
 // so separate memory stands in for operands and results outside of the arena.
-void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChooser& chooser,
+void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency) {
   Refusals refusals(plan, chooser);
   std::set<std::string> signatures;
   std::vector<size_t> distinct;
   size_t most = 0;
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Step& step = plan.steps[i];
-    if (step.kind != Step::Kind::library || !chooser.may_refuse(step)) continue;
-    if (!signatures.insert(signature_of(step)).second) continue;
+  for (size_t i = 0; i < plan.launches.size(); ++i) {
+    const Launch& launch = plan.launches[i];
+    if (launch.kind != Launch::Kind::library || !chooser.may_refuse(launch)) continue;
+    if (!signatures.insert(signature_of(launch)).second) continue;
     distinct.push_back(i);
     size_t bytes = 0;
-    for (const auto* accesses : {&step.operands, &step.results})
+    for (const auto* accesses : {&launch.operands, &launch.results})
       for (const Access& access : *accesses) bytes += outside_bytes(plan, access);
     most = std::max(most, bytes);
   }

@@ -24,15 +24,15 @@ struct KernelsRefused : Error {
   std::vector<std::string> refusals;
 };
 
-using StepKernels =
+using PlanKernels =
     std::vector<std::unique_ptr<Kernel>>;  // by step; null: the step has no compiled kernel
 
 // Compiles several kernels in parallel. Throws KernelsRefused.
-StepKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
+PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory);
 // Runs each kernel that the library may refuse once, on arbitrary contents of the allocated arena.
 // Throws KernelsRefused.
-void try_kernels(const Plan& plan, const StepKernels& kernels, const KernelChooser& chooser,
+void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency);
 
 // Returns the error with the step's kernel named, before the hint if there is one. Unless `waited`

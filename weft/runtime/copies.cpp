@@ -40,8 +40,8 @@ void make_anew(VariableState& copy) {
 
 Copies::Copies(const Plan& plan) {
   auto variable = [&](int slot) { return plan.slots[static_cast<size_t>(slot)].value->variable; };
-  for (const Step& step : plan.steps)
-    for (const Access& operand : step.operands)
+  for (const Launch& launch : plan.launches)
+    for (const Access& operand : launch.operands)
       if (std::shared_ptr<VariableState> state = variable(operand.at.slot);
           state != nullptr && state->copy_of != nullptr &&
           std::ranges::find(read_, state) == read_.end())

@@ -83,18 +83,18 @@ size_t Executable::used_arena_bytes() const {
 void Executable::bind() {
   residency_->place();
   for (auto& [step, kernel] : residency_->copies()) kernels_[step] = std::move(kernel);
-  bound_.resize(plan_.steps.size());
+  bound_.resize(plan_.launches.size());
   for (size_t i = 0; i < bound_.size(); ++i) {
-    const Step& step = plan_.steps[i];
-    BoundStep& bound = bound_[i];
+    const Launch& launch = plan_.launches[i];
+    BoundLaunch& bound = bound_[i];
     bound.operands.clear();
     bound.results.clear();
-    for (const Access& access : step.operands) bound.operands.push_back(address(access.at.slot));
-    for (const Access& access : step.results) bound.results.push_back(address(access.at.slot));
+    for (const Access& access : launch.operands) bound.operands.push_back(address(access.at.slot));
+    for (const Access& access : launch.results) bound.results.push_back(address(access.at.slot));
     for (void* result : bound.results)
       WEFT_ASSERT(reinterpret_cast<uintptr_t>(result) % buffer_alignment == 0,
-                  "a result of {} is not aligned", step.kernel);
-    bound.workspace = step.workspace_slot >= 0 ? address(step.workspace_slot) : nullptr;
+                  "a result of {} is not aligned", launch.kernel);
+    bound.workspace = launch.workspace_slot >= 0 ? address(launch.workspace_slot) : nullptr;
     kernels_[i]->bind(bound.operands.data(), bound.results.data(), bound.workspace);
   }
   recorded_ = nullptr;
@@ -138,7 +138,7 @@ void Executable::run_steps() {
   const double begin = now();
   if (timeline != nullptr) timeline->mark();
   for (size_t i = 0; i < bound_.size(); ++i) {
-    logging::debug(6, "step {} {}", i, plan_.steps[i].kernel);
+    logging::debug(6, "step {} {}", i, plan_.launches[i].kernel);
     if (poison_ != nullptr) poison_->begin_step(i);
     run_step(i, waits);
     if (timeline != nullptr) timeline->mark();
@@ -155,9 +155,9 @@ void Executable::tell_times(Timeline& timeline, double begin) const {
 }
 
 void Executable::run_step(size_t i, bool waits) const {
-  const BoundStep& step = bound_[i];
+  const BoundLaunch& launch = bound_[i];
   try {
-    kernels_[i]->run(step.operands.data(), step.results.data(), step.workspace);
+    kernels_[i]->run(launch.operands.data(), launch.results.data(), launch.workspace);
     if (waits) memory_->finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;

@@ -61,7 +61,7 @@ class Executable {
   void set_poisoning(bool on);
 
  private:
-  struct BoundStep {
+  struct BoundLaunch {
     std::vector<void*> operands, results;
     void* workspace = nullptr;
   };
@@ -84,11 +84,11 @@ class Executable {
   DeviceMemory* memory_ = nullptr;        // the memory that kernels see
   std::unique_ptr<Residency> residency_;
   Copies copies_;
-  StepKernels kernels_;
+  PlanKernels kernels_;
   // For a device that stages inputs: buffers on host and device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<SideCopy> input_copy_;
-  std::vector<BoundStep> bound_;      // empty before the first run
+  std::vector<BoundLaunch> bound_;      // empty before the first run
   std::unique_ptr<Kernel> recorded_;  // all steps as they are bound; null: not recorded yet
   bool warm_ = false;                 // whether the steps ran once since they were bound
   std::vector<Value> results_;

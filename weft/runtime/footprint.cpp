@@ -12,9 +12,9 @@
 namespace weft {
 namespace {
 // Returns a key that is equal for kernels that approximately share their machine code.
-std::string form_of(const Step& step) {
-  std::string text = step.kernel;
-  for (const auto* accesses : {&step.operands, &step.results})
+std::string form_of(const Launch& launch) {
+  std::string text = launch.kernel;
+  for (const auto* accesses : {&launch.operands, &launch.results})
     for (const Access& access : *accesses)
       text += fmt::format(" {}+{}:{}", to_string(access.value.type()), access.at.offset,
                           to_string(access.at.strides));
@@ -28,11 +28,11 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   size_t kernels = 0, cut = 0;
   std::set<std::string> generated;
   for (const Plan* plan : plans) {
-    kernels += plan->steps.size();
-    for (const Step& step : plan->steps)
-      if (step.kind == Step::Kind::fused)
-        generated.insert(form_of(step));
-      else if (step.kind == Step::Kind::library)
+    kernels += plan->launches.size();
+    for (const Launch& launch : plan->launches)
+      if (launch.kind == Launch::Kind::fused)
+        generated.insert(form_of(launch));
+      else if (step.kind == Launch::Kind::library)
         ++cut;
   }
   const auto parts = static_cast<size_t>(std::min(threads, most_parts));

@@ -69,8 +69,8 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
   executable.set_observer([&](size_t step) {
-    if (plan.steps[step].kind == Step::Kind::transfer) return;  // checked when computed
-    for (const Access& result : plan.steps[step].results)
+    if (plan.launches[step].kind == Launch::Kind::transfer) return;  // checked when computed
+    for (const Access& result : plan.launches[step].results)
       stored_[result.value.node()] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);
   });

@@ -12,8 +12,8 @@ constexpr int nan_byte = 0xFF;  // NaN in every float type, -1 in integers
 }  // namespace
 
 Poison::Poison(const Plan& plan)
-    : born_(plan.steps.size()), dead_(plan.steps.size()), all_{0, plan.arena_bytes} {
-  int end = static_cast<int>(plan.steps.size());
+    : born_(plan.launches.size()), dead_(plan.launches.size()), all_{0, plan.arena_bytes} {
+  int end = static_cast<int>(plan.launches.size());
   for (const Slot& slot : plan.slots) {
     if (slot.space != Space::arena) continue;
     Range range{slot.offset, slot.bytes};

@@ -176,16 +176,16 @@ class HostResidency : public Residency {
   CopyKernels copies() override {
     transfers_ = nullptr;
     CopyKernels kernels;
-    for (size_t i = 0; i < plan_.steps.size(); ++i) {
-      const Step& step = plan_.steps[i];
-      if (step.kind == Step::Kind::await) {
-        kernels.emplace_back(i, transfers_->await(step.operands[0].at.slot));
-      } else if (step.kind == Step::Kind::transfer) {
+    for (size_t i = 0; i < plan_.launches.size(); ++i) {
+      const Launch& launch = plan_.launches[i];
+      if (launch.kind == Launch::Kind::await) {
+        kernels.emplace_back(i, transfers_->await(launch.operands[0].at.slot));
+      } else if (launch.kind == Launch::Kind::transfer) {
         if (transfers_ == nullptr) transfers_ = std::make_unique<Transfers>();
-        const bool to_memory = is_fetch(plan_, step);
-        const Access& memory = (to_memory ? step.results : step.operands)[0];
+        const bool to_memory = is_fetch(plan_, launch);
+        const Access& memory = (to_memory ? launch.results : launch.operands)[0];
         const auto offset = static_cast<size_t>(memory.at.offset) * size_of(memory.value.dtype());
-        kernels.emplace_back(i, transfers_->begin(range_of(file_slot(plan_, step)), to_memory,
+        kernels.emplace_back(i, transfers_->begin(range_of(file_slot(plan_, launch)), to_memory,
                                                   memory.at.slot, offset));
       }
     }
@@ -214,9 +214,9 @@ class HostResidency : public Residency {
 class BeginCopy : public Kernel {
  public:
   // `before` is the latest copy that uses the same host memory, or null.
-  BeginCopy(SideCopy& copy, const SideCopy* before, const Step& step)
+  BeginCopy(SideCopy& copy, const SideCopy* before, const Launch& launch)
       : copy_(copy), before_(before) {
-    const Access &from = step.operands[0], &to = step.results[0];
+    const Access &from = launch.operands[0], &to = launch.results[0];
     const size_t size = size_of(from.value.dtype());
     from_ = static_cast<size_t>(from.at.offset) * size;
     to_ = static_cast<size_t>(to.at.offset) * size;
@@ -302,18 +302,18 @@ class DeviceResidency : public Residency {
     CopyKernels kernels;
     if (!copies_.empty()) return kernels;
     std::map<int, SideCopy*> latest;  // by slot, on the device and on the host
-    for (size_t i = 0; i < plan_.steps.size(); ++i) {
-      const Step& step = plan_.steps[i];
-      if (step.kind == Step::Kind::await) {
-        kernels.emplace_back(i, std::make_unique<AwaitCopy>(*latest.at(step.operands[0].at.slot)));
-      } else if (step.kind == Step::Kind::transfer) {
-        const bool to_device = is_fetch(plan_, step);
+    for (size_t i = 0; i < plan_.launches.size(); ++i) {
+      const Launch& launch = plan_.launches[i];
+      if (launch.kind == Launch::Kind::await) {
+        kernels.emplace_back(i, std::make_unique<AwaitCopy>(*latest.at(launch.operands[0].at.slot)));
+      } else if (launch.kind == Launch::Kind::transfer) {
+        const bool to_device = is_fetch(plan_, launch);
         copies_.push_back(
             memory_.make_side_copy(to_device ? CopyDirection::to_device : CopyDirection::to_host));
         SideCopy* const copy = copies_.back().get();
-        SideCopy*& before = latest[file_slot(plan_, step)];
-        kernels.emplace_back(i, std::make_unique<BeginCopy>(*copy, before, step));
-        before = latest[memory_slot(plan_, step)] = copy;
+        SideCopy*& before = latest[file_slot(plan_, launch)];
+        kernels.emplace_back(i, std::make_unique<BeginCopy>(*copy, before, launch));
+        before = latest[memory_slot(plan_, launch)] = copy;
       }
     }
     return kernels;

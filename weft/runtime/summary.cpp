@@ -14,17 +14,17 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
   if (!machine.known()) return 0;
   double now = 0, to_files = 0, from_files = 0;  // when the way is free
   std::map<int, double> over;                    // when the transfer of a slot is
-  for (const Step& step : plan.steps) {
-    if (step.kind == Step::Kind::transfer) {
-      double& way = machine.both_ways && is_fetch(plan, step) ? from_files : to_files;
-      double& there = over[file_slot(plan, step)];
+  for (const Launch& launch : plan.launches) {
+    if (launch.kind == Launch::Kind::transfer) {
+      double& way = machine.both_ways && is_fetch(plan, launch) ? from_files : to_files;
+      double& there = over[file_slot(plan, launch)];
       way =
-          std::max({now, way, there}) + step.bytes * machine.file_slowdown() / machine.bytes_per_s;
-      there = over[memory_slot(plan, step)] = way;
-    } else if (step.kind == Step::Kind::await) {
-      now = std::max(now, over.at(step.operands[0].at.slot));
+          std::max({now, way, there}) + launch.bytes * machine.file_slowdown() / machine.bytes_per_s;
+      there = over[memory_slot(plan, launch)] = way;
+    } else if (launch.kind == Launch::Kind::await) {
+      now = std::max(now, over.at(launch.operands[0].at.slot));
     } else {
-      now += seconds(step);
+      now += seconds(launch);
     }
   }
   return now;
@@ -33,10 +33,10 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
 
 double planned_seconds(const Plan& plan, const MachineSpec& machine) {
   return seconds_of(plan, machine,
-                    [&](const Step& step) { return roofline(step, machine).seconds(); });
+                    [&](const Launch& launch) { return roofline(launch, machine).seconds(); });
 }
 double likely_seconds(const Plan& plan, const MachineSpec& machine) {
-  return seconds_of(plan, machine, [&](const Step& step) { return likely_seconds(step, machine); });
+  return seconds_of(plan, machine, [&](const Launch& launch) { return likely_seconds(launch, machine); });
 }
 
 PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const MachineSpec& machine) {
@@ -53,11 +53,11 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
     if (slot.space == Space::file && slot.value->variable != nullptr)
       summary.file_bytes += slot.bytes;
   }
-  for (const Step& step : plan.steps) {
-    summary.bytes += step.bytes;
-    if (step.kind == Step::Kind::transfer || step.kind == Step::Kind::await) continue;
+  for (const Launch& launch : plan.launches) {
+    summary.bytes += launch.bytes;
+    if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;
-    if (step.again) ++summary.again;
+    if (launch.again) ++summary.again;
   }
   return summary;
 }

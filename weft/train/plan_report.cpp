@@ -60,7 +60,7 @@ json memory_json(const Plan& plan) {
 
 double sum_bytes(const Plan& plan) {
   double bytes = 0;
-  for (const Step& step : plan.steps) bytes += step.bytes;
+  for (const Launch& launch : plan.launches) bytes += launch.bytes;
   return bytes;
 }
 
@@ -77,8 +77,8 @@ void count_shared(RunReport& report) {
       if (slot.space == Space::file) report.offloaded_bytes += slot.bytes;
       if (state->copy_of != nullptr) report.copy_bytes += slot.bytes;
     }
-    for (const Step& kernel : step.plan->steps)
-      if (kernel.kind == Step::Kind::transfer)
+    for (const Launch& kernel : step.plan->launches)
+      if (kernel.kind == Launch::Kind::transfer)
         report.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
   }
   report.file_bytes += report.offloaded_bytes;
@@ -110,10 +110,10 @@ std::string module_prefix(const std::string& module, int depth) {
 
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
   Rows table;
-  for (const Step& step : plan.steps) {
-    ModuleCost& row = table.of(module_prefix(step.module, depth));
-    row.flops += step.flops;
-    row.bytes += step.bytes;
+  for (const Launch& launch : plan.launches) {
+    ModuleCost& row = table.of(module_prefix(launch.module, depth));
+    row.flops += launch.flops;
+    row.bytes += launch.bytes;
     ++row.kernels;
   }
   int peak = peak_of(plan);
@@ -165,7 +165,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     report.likely_seconds += times * one.likely_seconds;
     if (machine.was_measured())
       report.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
-    for (const Step& kernel : step.plan->steps) {
+    for (const Launch& kernel : step.plan->launches) {
       const Roofline best = roofline(kernel, machine);
       if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
       if (!kernel.again) continue;
@@ -317,7 +317,7 @@ std::string to_table(const RunReport& report) {
         fmt::format("at best, at {} per hour", cost_text(*report.usd_per_hour)));
   for (const StepReport& step : report.step_reports) {
     text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
-                        step.plan->steps.size(), bytes(step.plan->arena_bytes));
+                        step.plan->launches.size(), bytes(step.plan->arena_bytes));
     for (const auto& [category, size] : memory_by_category(*step.plan))
       text += fmt::format("  {:<16}{:>12}\n", category, bytes(size));
   }
@@ -349,7 +349,7 @@ std::string to_json(const RunReport& report) {
                          {"kernels", row.kernels}});
     steps.push_back({{"name", step.name},
                      {"per_update", step.per_update},
-                     {"kernels", step.plan->steps.size()},
+                     {"kernels", step.plan->launches.size()},
                      {"arena_bytes", step.plan->arena_bytes},
                      {"live_peak_bytes", step.plan->live_peak_bytes},
                      {"flops", step.plan->flops()},

@@ -385,16 +385,16 @@ Runner runner(DType dtype) {
 
 class Attention : public Kernel {
  public:
-  explicit Attention(const Step& step)
-      : heads_(*step.body.front().node()),
-        gradient_(step.body.front()->op->role == Role::gradient),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step)),
+  explicit Attention(const Launch& launch)
+      : heads_(*launch.body.front().node()),
+        gradient_(launch.body.front()->op->role == Role::gradient),
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)),
         run_(runner(result_.type.dtype)),
         threads_(thread_count()) {
     const size_t needed = static_cast<size_t>(threads_) * Scratch(heads_, gradient_).bytes;
-    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
-                step.workspace, needed);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -455,7 +455,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   return choice;
 }
 
-std::unique_ptr<Kernel> compile_attention(const Step& step) {
-  return std::make_unique<Attention>(step);
+std::unique_ptr<Kernel> compile_attention(const Launch& launch) {
+  return std::make_unique<Attention>(launch);
 }
 }  // namespace weft::cpu

@@ -116,10 +116,10 @@ bool better_as_product(const Convolution& conv) {
 
 class LibraryConv : public Kernel {
  public:
-  LibraryConv(onednn::Primitive primitive, const Step& step)
-      : primitive_(std::move(primitive)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
-    WEFT_ASSERT(primitive_.workspace() <= step.workspace, "{} plans {} bytes but needs {}",
-                step.kernel, step.workspace, primitive_.workspace());
+  LibraryConv(onednn::Primitive primitive, const Launch& launch)
+      : primitive_(std::move(primitive)), inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+    WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
+                launch.kernel, launch.workspace, primitive_.workspace());
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -137,14 +137,14 @@ class OwnConv : public Kernel {
  public:
   using Algorithm = void (*)(const Convolution& conv, const void* a, const void* b, void* result,
                              void* workspace, int threads);
-  OwnConv(const Convolution& conv, const Step& step, Algorithm algorithm, size_t needed)
+  OwnConv(const Convolution& conv, const Launch& launch, Algorithm algorithm, size_t needed)
       : conv_(conv),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step)),
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)),
         algorithm_(algorithm),
         threads_(thread_count()) {
-    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
-                step.workspace, needed);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     algorithm_(conv_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -208,21 +208,21 @@ std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Pl
   return all;
 }
 
-std::unique_ptr<Kernel> compile_conv(const Step& step) {
-  const Convolution conv = convolution_of(*step.body.front().node());
-  if (is_product(step.kernel)) {
-    std::vector<Bound> inputs = bind_inputs(step);  // a weight's gradient is dy^T x
+std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
+  const Convolution conv = convolution_of(*launch.body.front().node());
+  if (is_product(launch.kernel)) {
+    std::vector<Bound> inputs = bind_inputs(launch);  // a weight's gradient is dy^T x
     if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
-    return compile_product(*as_product(conv), std::move(inputs), step);
+    return compile_product(*as_product(conv), std::move(inputs), launch);
   }
-  if (step.kernel == winograd_name)
-    return std::make_unique<OwnConv>(conv, step, winograd_convolve,
+  if (launch.kernel == winograd_name)
+    return std::make_unique<OwnConv>(conv, launch, winograd_convolve,
                                      winograd_workspace(conv, thread_count()));
-  if (!step.kernel.starts_with("dnnl:"))
-    return std::make_unique<OwnConv>(conv, step, im2col_convolve,
+  if (!launch.kernel.starts_with("dnnl:"))
+    return std::make_unique<OwnConv>(conv, launch, im2col_convolve,
                                      im2col_workspace(conv, thread_count()));
   auto primitive = library_primitive(conv);
-  WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", step.kernel);
-  return std::make_unique<LibraryConv>(std::move(*primitive), step);
+  WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
+  return std::make_unique<LibraryConv>(std::move(*primitive), launch);
 }
 }  // namespace weft::cpu

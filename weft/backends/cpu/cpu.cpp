@@ -115,17 +115,17 @@ class CpuChooser : public KernelChooser {
 class CpuCompiler : public KernelCompiler {
  public:
   bool generates() const override { return true; }
-  size_t workspace(const Step& fused) const override {
+  size_t workspace(const Launch& fused) const override {
     return workspace_bytes(fused, thread_count());
   }
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    if (step.kind == Step::Kind::fused) {
-      if (debug_level() >= 5) logging::debug(5, "{}:\n{}", step.kernel, kernel_text(step));
-      return std::make_unique<FusedKernel>(compile_cpu(step));
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
+    if (launch.kind == Launch::Kind::fused) {
+      if (debug_level() >= 5) logging::debug(5, "{}:\n{}", launch.kernel, kernel_text(launch));
+      return std::make_unique<FusedKernel>(compile_cpu(launch));
     }
-    const Family* family = find_family(step.body.front()->op->name);
-    WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", step.kernel);
-    return family->compile(step);
+    const Family* family = find_family(launch.body.front()->op->name);
+    WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", launch.kernel);
+    return family->compile(launch);
   }
 };
 

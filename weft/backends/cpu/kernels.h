@@ -23,38 +23,38 @@ struct Family {
   // Returns all kernels that could be chosen, by different names; null where there is only one.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
   // Compiles the kernel that `step` names.
-  std::unique_ptr<Kernel> (*compile)(const Step& step);
+  std::unique_ptr<Kernel> (*compile)(const Launch& launch);
 };
 const Family* find_family(std::string_view op);
 
 std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Placement> operands);
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_matmul(const Step& step);
+std::unique_ptr<Kernel> compile_matmul(const Launch& launch);
 std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
                                                 std::span<const Placement> operands);
 std::optional<KernelChoice> choose_matmul_add(const Node& node,
                                               std::span<const Placement> operands);
 std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
                                                   std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_matmul_add(const Step& step);
+std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch);
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement> operands);
 std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_conv(const Step& step);
+std::unique_ptr<Kernel> compile_conv(const Launch& launch);
 std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_pool(const Step& step);
+std::unique_ptr<Kernel> compile_pool(const Launch& launch);
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_attention(const Step& step);
+std::unique_ptr<Kernel> compile_attention(const Launch& launch);
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_scatter_add(const Step& step);
+std::unique_ptr<Kernel> compile_scatter_add(const Launch& launch);
 std::optional<KernelChoice> choose_first_position(const Node& node,
                                                   std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_first_position(const Step& step);
+std::unique_ptr<Kernel> compile_first_position(const Launch& launch);
 std::optional<KernelChoice> choose_update_at(const Node& node, std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_update_at(const Step& step);
+std::unique_ptr<Kernel> compile_update_at(const Launch& launch);
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_argsort(const Step& step);
+std::unique_ptr<Kernel> compile_argsort(const Launch& launch);
 
 // These choose a matrix product, whichever operation it is for.
 KernelChoice choose_product(const Contraction& task);
@@ -63,7 +63,7 @@ bool is_product(std::string_view kernel);  // one of their names
 
 // Compiles the kernel that `step` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
-                                        const Step& step);
+                                        const Launch& launch);
 
 // Copies on all threads.
 void copy_bytes(std::byte* to, const std::byte* from, size_t bytes);

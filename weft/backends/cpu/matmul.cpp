@@ -103,10 +103,10 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
 
 class LibraryMatmul : public Kernel {
  public:
-  LibraryMatmul(onednn::Primitive primitive, std::vector<Bound> inputs, const Step& step)
-      : primitive_(std::move(primitive)), inputs_(std::move(inputs)), result_(bind_result(step)) {
-    WEFT_ASSERT(primitive_.workspace() <= step.workspace, "{} plans {} bytes but needs {}",
-                step.kernel, step.workspace, primitive_.workspace());
+  LibraryMatmul(onednn::Primitive primitive, std::vector<Bound> inputs, const Launch& launch)
+      : primitive_(std::move(primitive)), inputs_(std::move(inputs)), result_(bind_result(launch)) {
+    WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
+                launch.kernel, launch.workspace, primitive_.workspace());
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -121,14 +121,14 @@ class LibraryMatmul : public Kernel {
 
 class ContractionMatmul : public Kernel {
  public:
-  ContractionMatmul(const Contraction& task, std::vector<Bound> inputs, const Step& step)
+  ContractionMatmul(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
       : task_(task),
         inputs_(std::move(inputs)),
-        result_(bind_result(step)),
+        result_(bind_result(launch)),
         threads_(thread_count()) {
     const size_t needed = contraction_workspace(task_, threads_);
-    WEFT_ASSERT(needed <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
-                step.workspace, needed);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -199,13 +199,13 @@ bool is_product(std::string_view kernel) {
 }
 
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
-                                        const Step& step) {
-  if (step.kernel == contraction_name)
-    return std::make_unique<ContractionMatmul>(task, std::move(inputs), step);
-  const bool packed = step.kernel == name_of(Route::pack_b);
+                                        const Launch& launch) {
+  if (launch.kernel == contraction_name)
+    return std::make_unique<ContractionMatmul>(task, std::move(inputs), launch);
+  const bool packed = launch.kernel == name_of(Route::pack_b);
   auto primitive = library_primitive(task, packed ? Route::pack_b : Route::as_it_lies);
-  WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", step.kernel);
-  return std::make_unique<LibraryMatmul>(std::move(*primitive), std::move(inputs), step);
+  WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
+  return std::make_unique<LibraryMatmul>(std::move(*primitive), std::move(inputs), launch);
 }
 
 namespace {
@@ -310,21 +310,21 @@ std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
   return onto(node, operands, product_alternatives);
 }
 
-std::unique_ptr<Kernel> compile_matmul_add(const Step& step) {
-  const std::vector<Bound> inputs = bind_inputs(step);
-  const Bound result = bind_result(step);
+std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch) {
+  const std::vector<Bound> inputs = bind_inputs(launch);
+  const Bound result = bind_result(launch);
   Contraction task = simplest(result.type, inputs[1].type, inputs[1].strides, inputs[2].type,
                               inputs[2].strides, result.strides);
   task.accumulate = true;
-  return std::make_unique<AddingMatmul>(compile_product(task, {inputs[1], inputs[2]}, step),
+  return std::make_unique<AddingMatmul>(compile_product(task, {inputs[1], inputs[2]}, launch),
                                         inputs[0], result);
 }
 
-std::unique_ptr<Kernel> compile_matmul(const Step& step) {
-  const std::vector<Bound> inputs = bind_inputs(step);
-  const Bound result = bind_result(step);
+std::unique_ptr<Kernel> compile_matmul(const Launch& launch) {
+  const std::vector<Bound> inputs = bind_inputs(launch);
+  const Bound result = bind_result(launch);
   const Contraction task = simplest(result.type, inputs[0].type, inputs[0].strides, inputs[1].type,
                                     inputs[1].strides, result.strides);
-  return compile_product(task, inputs, step);
+  return compile_product(task, inputs, launch);
 }
 }  // namespace weft::cpu

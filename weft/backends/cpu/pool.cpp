@@ -311,14 +311,14 @@ size_t workspace_of(const Node& node, const Windows& windows, int threads) {
 
 class PoolKernel : public Kernel {
  public:
-  explicit PoolKernel(const Step& step)
-      : node_(step.body.front()),
+  explicit PoolKernel(const Launch& launch)
+      : node_(launch.body.front()),
         windows_(windows_of(*node_.node())),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step)),
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)),
         threads_(thread_count()) {
-    WEFT_ASSERT(workspace_of(*node_.node(), windows_, threads_) <= step.workspace,
-                "{} plans too little workspace", step.kernel);
+    WEFT_ASSERT(workspace_of(*node_.node(), windows_, threads_) <= launch.workspace,
+                "{} plans too little workspace", launch.kernel);
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -355,7 +355,7 @@ std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placem
                       .workspace = workspace_of(node, windows_of(node), thread_count())};
 }
 
-std::unique_ptr<Kernel> compile_pool(const Step& step) {
-  return std::make_unique<PoolKernel>(step);
+std::unique_ptr<Kernel> compile_pool(const Launch& launch) {
+  return std::make_unique<PoolKernel>(launch);
 }
 }  // namespace weft::cpu

@@ -88,7 +88,7 @@ void write_rows(const Rows& rows, const Chains& chains, const Element* into, con
 
 class ScatterAdd : public Kernel {
  public:
-  explicit ScatterAdd(const Step& step) : inputs_(bind_inputs(step)), result_(bind_result(step)) {
+  explicit ScatterAdd(const Launch& launch) : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
     const Shape& shape = result_.type.shape;
     rows_.count = shape[0];
     rows_.width = 1;
@@ -118,8 +118,8 @@ class ScatterAdd : public Kernel {
 
 class FirstPosition : public Kernel {
  public:
-  explicit FirstPosition(const Step& step)
-      : indices_(bind_inputs(step).front()), result_(bind_result(step)) {}
+  explicit FirstPosition(const Launch& launch)
+      : indices_(bind_inputs(launch).front()), result_(bind_result(launch)) {}
 
   void run(void* const* operands, void* const* results, void*) const override {
     auto* first = reinterpret_cast<int64_t*>(result_.out(results));
@@ -149,8 +149,8 @@ std::optional<KernelChoice> choose_scatter_add(const Node& node,
       .in_place = 0};
 }
 
-std::unique_ptr<Kernel> compile_scatter_add(const Step& step) {
-  return std::make_unique<ScatterAdd>(step);
+std::unique_ptr<Kernel> compile_scatter_add(const Launch& launch) {
+  return std::make_unique<ScatterAdd>(launch);
 }
 
 std::optional<KernelChoice> choose_first_position(const Node& node, std::span<const Placement>) {
@@ -158,7 +158,7 @@ std::optional<KernelChoice> choose_first_position(const Node& node, std::span<co
                       .operand_order = {Dims::iota(node.inputs[0].rank())}};
 }
 
-std::unique_ptr<Kernel> compile_first_position(const Step& step) {
-  return std::make_unique<FirstPosition>(step);
+std::unique_ptr<Kernel> compile_first_position(const Launch& launch) {
+  return std::make_unique<FirstPosition>(launch);
 }
 }  // namespace weft::cpu

@@ -34,11 +34,11 @@ Room room_for(const Type& type, const Dims& strides) {
 
 double milliseconds(const Node& node, std::span<const Placement> operands, const Family& family,
                     const KernelChoice& choice) {
-  Step step;
-  step.kind = Step::Kind::library;
-  step.kernel = choice.kernel;
-  step.body = {rebuild(node, node.inputs)};
-  step.workspace = choice.workspace;
+  Launch launch;
+  launch.kind = Launch::Kind::library;
+  launch.kernel = choice.kernel;
+  launch.body = {rebuild(node, node.inputs)};
+  launch.workspace = choice.workspace;
   std::vector<Room> rooms;
   std::vector<void*> places;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -48,16 +48,16 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
                                        ? operands[i].strides
                                        : dense_strides(type.shape, choice.operand_order[i])));
     places.push_back(rooms.back().buffer->data);
-    step.operands.push_back({node.inputs[i], rooms.back().at});
+    launch.operands.push_back({node.inputs[i], rooms.back().at});
   }
   const Shape& shape = node.type.shape;
   Room result =
       room_for(node.type, choice.result_order.empty() ? row_major_strides(shape)
                                                       : dense_strides(shape, choice.result_order));
-  step.results = {{step.body.front(), result.at}};
+  launch.results = {{launch.body.front(), result.at}};
   void* out = result.buffer->data;
   const std::shared_ptr<Buffer> scratch = Buffer::allocate(choice.workspace);
-  const std::unique_ptr<Kernel> kernel = family.compile(step);
+  const std::unique_ptr<Kernel> kernel = family.compile(launch);
 
   double least = 0;
   Stopwatch whole;

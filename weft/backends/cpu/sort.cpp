@@ -33,10 +33,10 @@ void sort_row(const Element* row, int64_t extent, bool descending, int64_t* orde
 
 class Argsort : public Kernel {
  public:
-  explicit Argsort(const Step& step)
-      : x_(bind_inputs(step).front()),
-        result_(bind_result(step)),
-        descending_(step.body.front()->attrs.integer("descending") != 0) {}
+  explicit Argsort(const Launch& launch)
+      : x_(bind_inputs(launch).front()),
+        result_(bind_result(launch)),
+        descending_(launch.body.front()->attrs.integer("descending") != 0) {}
 
   void run(void* const* operands, void* const* results, void*) const override {
     const int64_t extent = x_.type.shape.back();
@@ -62,7 +62,7 @@ std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Pla
   return KernelChoice{.kernel = "weft:argsort",
                       .operand_order = {Dims::iota(node.type.shape.size())}};
 }
-std::unique_ptr<Kernel> compile_argsort(const Step& step) {
-  return std::make_unique<Argsort>(step);
+std::unique_ptr<Kernel> compile_argsort(const Launch& launch) {
+  return std::make_unique<Argsort>(launch);
 }
 }  // namespace weft::cpu

@@ -11,8 +11,8 @@ namespace weft::cpu {
 namespace {
 class UpdateAt : public Kernel {
  public:
-  explicit UpdateAt(const Step& step) : inputs_(bind_inputs(step)), result_(bind_result(step)) {
-    const Node& node = *step.body.front().node();
+  explicit UpdateAt(const Launch& launch) : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+    const Node& node = *launch.body.front().node();
     const auto axis = static_cast<int>(node.attrs.integer("axis"));
     const Shape& shape = result_.type.shape;
     extent_ = shape[axis];
@@ -67,7 +67,7 @@ std::optional<KernelChoice> choose_update_at(const Node& node, std::span<const P
       .kernel = "weft:update_at", .operand_order = {order, Dims::iota(1), order}, .in_place = 0};
 }
 
-std::unique_ptr<Kernel> compile_update_at(const Step& step) {
-  return std::make_unique<UpdateAt>(step);
+std::unique_ptr<Kernel> compile_update_at(const Launch& launch) {
+  return std::make_unique<UpdateAt>(launch);
 }
 }  // namespace weft::cpu

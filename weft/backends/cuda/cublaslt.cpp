@@ -134,9 +134,9 @@ size_t workspace_bytes(const Contraction& task) {
 // multiples of buffer_alignment, even in shared slots.
 constexpr int64_t epilogue_alignment = 16;
 bool suits_epilogue(int64_t byte_offset) { return byte_offset % epilogue_alignment == 0; }
-void check_alignment(const std::optional<Bound>& bound, const Step& step) {
+void check_alignment(const std::optional<Bound>& bound, const Launch& launch) {
   WEFT_ASSERT(!bound || suits_epilogue(bound->byte_offset()), "{} has a matrix at {} bytes",
-              step.kernel, bound->byte_offset());
+              launch.kernel, bound->byte_offset());
 }
 
 // cuBLASLt adds biases of the result's type, from an aligned address, to every column that it
@@ -163,11 +163,11 @@ const Function* function_of(const OpDef* composite) {
   return found == std::end(functions) ? nullptr : found;
 }
 
-uint32_t epilogue_bits(const GemmStep& step) {
-  uint32_t bits = step.bias ? adds_bias : 0;
-  if (step.a_sums) bits |= sums_of_b;  // weft's a is cuBLASLt's b
-  if (const Function* function = function_of(step.function)) bits |= function->bits;
-  if (step.sum) bits |= has_aux;
+uint32_t epilogue_bits(const GemmLaunch& launch) {
+  uint32_t bits = launch.bias ? adds_bias : 0;
+  if (launch.a_sums) bits |= sums_of_b;  // weft's a is cuBLASLt's b
+  if (const Function* function = function_of(launch.function)) bits |= function->bits;
+  if (launch.sum) bits |= has_aux;
   return bits;
 }
 
@@ -175,7 +175,7 @@ uint32_t epilogue_bits(const GemmStep& step) {
 bool has(const Value& part) { return part.defined(); }
 bool has(const std::optional<Bound>& part) { return part.has_value(); }
 
-template <class Parts>  // GemmEpilogue or GemmStep
+template <class Parts>  // GemmEpilogue or GemmLaunch
 std::string name_of(const Parts& parts) {
   const Function* function = function_of(parts.function);
   return fmt::format("{}{}{}{}", has(parts.bias) ? ".bias" : "",
@@ -204,10 +204,10 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 
 class Product : public Kernel {
  public:
-  Product(gpu::Device& device, const Step& step)
-      : stream_(stream_of(device)), step_(step), wide_(step_.task.dtype == DType::f64) {
-    const bool tf32 = step.body.front()->annotations.tf32;
-    size_t workspace = step.workspace - workspace_slack;
+  Product(gpu::Device& device, const Launch& launch)
+      : stream_(stream_of(device)), step_(launch), wide_(step_.task.dtype == DType::f64) {
+    const bool tf32 = launch.body.front()->annotations.tf32;
+    size_t workspace = launch.workspace - workspace_slack;
     const Contraction& task = step_.task;
     const Gemm& gemm = step_.gemm;
     const DType sums = task.dtype;
@@ -228,7 +228,7 @@ class Product : public Kernel {
           converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task, step_.n);
       workspace -= bytes;
       set_matmul(bias_pointer, uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*step_.bias)});
-      converted_at_ = step.workspace - bytes;
+      converted_at_ = launch.workspace - bytes;
       if (bytes > 0)
         convert_ = gpu::make_conversion(device, {step_.bias->type.dtype, step_.bias->offset},
                                         {sums}, step_.n);
@@ -236,7 +236,7 @@ class Product : public Kernel {
     clear_a_ = cleared(device, step_.a, task.a, {task.m, task.k}, 1, step_.k);
     clear_b_ = cleared(device, step_.b, task.b, {task.k, task.n}, 0, step_.k);
     for (const auto* beside : {&step_.a_sums, &step_.sum, &step_.at})
-      check_alignment(*beside, step);
+      check_alignment(*beside, launch);
     if (step_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*step_.a_sums)});
     if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
       set_matmul(aux_pointer, uint64_t{alignment_of(*aux)});
@@ -375,7 +375,7 @@ class Product : public Kernel {
   const Library& api_ = library();
   Stream stream_;
   Handle handle_ = handle();
-  GemmStep step_;
+  GemmLaunch step_;
   bool wide_;
   Owned matmul_;
   std::array<Owned, 3> layouts_;  // of b, a, result
@@ -486,8 +486,8 @@ class CublasLt : public gpu::Provider {
     return has_epilogues_ && function_of(composite.op) != nullptr;
   }
 
-  std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    return std::make_unique<Product>(device, step);
+  std::unique_ptr<Kernel> compile(gpu::Device& device, const Launch& launch) const override {
+    return std::make_unique<Product>(device, launch);
   }
 
  private:

@@ -32,9 +32,9 @@ class Cudnn : public gpu::Provider {
     return cudnn::choose_attention_with(body, results, operands);
   }
 
-  std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    if (is_conv(*step.body.front().node())) return cudnn::compile_conv(device, step);
-    return cudnn::compile_attention(device, step);
+  std::unique_ptr<Kernel> compile(gpu::Device& device, const Launch& launch) const override {
+    if (is_conv(*launch.body.front().node())) return cudnn::compile_conv(device, launch);
+    return cudnn::compile_attention(device, launch);
   }
 
  private:

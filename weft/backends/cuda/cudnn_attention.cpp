@@ -121,8 +121,8 @@ bool is_aligned(const Shape& shape, const Placement& at, DType dtype) {
     aligned &= shape[axis] == 1 || (at.strides[axis] > 0 && at.strides[axis] % elements == 0);
   return aligned;
 }
-void check_aligned(const Bound& bound, const Step& step) {
-  WEFT_ASSERT(bound.alignment() % aligned_bytes == 0, "{} has a tensor at {} bytes", step.kernel,
+void check_aligned(const Bound& bound, const Launch& launch) {
+  WEFT_ASSERT(bound.alignment() % aligned_bytes == 0, "{} has a tensor at {} bytes", launch.kernel,
               bound.byte_offset());
 }
 // Replaces the strides of axes of extent 1, which are arbitrary but must be positive for cuDNN.
@@ -137,19 +137,19 @@ Dims strides_of(const Shape& shape, const Dims& strides) {
 
 class Attention : public Kernel {
  public:
-  Attention(gpu::Device& device, const Step& step)
+  Attention(gpu::Device& device, const Launch& launch)
       : stream_(stream_of(device)),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step, step.body[0])) {
-    for (const Bound& input : inputs_) check_aligned(input, step);
-    const Heads heads(*step.body.front().node());
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch, launch.body[0])) {
+    for (const Bound& input : inputs_) check_aligned(input, launch);
+    const Heads heads(*launch.body.front().node());
     const AttentionStrides strides{
         strides_of(heads.q(), inputs_[0].strides), strides_of(heads.k(), inputs_[1].strides),
         strides_of(heads.v(), inputs_[2].strides), strides_of(heads.y(), result_.strides)};
-    if (step.body.size() > 1) statistics_ = bind_result(step, step.body[1]);
+    if (launch.body.size() > 1) statistics_ = bind_result(launch, launch.body[1]);
     const std::string_view what = statistics_ ? "attention with statistics" : "attention";
     plan_ = attention_graph(heads, strides, statistics_.has_value())
-                .select(device, {step.workspace}, describe(heads, what));
+                .select(device, {launch.workspace}, describe(heads, what));
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -171,15 +171,15 @@ class Attention : public Kernel {
 
 class AttentionGradient : public Kernel {
  public:
-  AttentionGradient(gpu::Device& device, const Step& step)
+  AttentionGradient(gpu::Device& device, const Launch& launch)
       : stream_(stream_of(device)),
-        inputs_(bind_inputs(step)),
-        result_(bind_result(step)),
-        scratch_(Heads(*step.body.front().node())) {
-    WEFT_ASSERT(scratch_.bytes() <= step.workspace, "{} plans {} bytes but needs {}", step.kernel,
-                step.workspace, scratch_.bytes());
-    for (const Bound& input : inputs_) check_aligned(input, step);
-    Heads part(*step.body.front().node());
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)),
+        scratch_(Heads(*launch.body.front().node())) {
+    WEFT_ASSERT(scratch_.bytes() <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, scratch_.bytes());
+    for (const Bound& input : inputs_) check_aligned(input, launch);
+    Heads part(*launch.body.front().node());
     const int64_t parts = part.batch / scratch_.batch;
     part.batch = scratch_.batch;
     const Dims& all = result_.strides;  // strides of [3, B, H, T, D]
@@ -314,10 +314,10 @@ std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
   return choice;
 }
 
-std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step) {
-  if (step.body.front()->op->role == Role::backward)
-    return std::make_unique<AttentionGradient>(device, step);
-  return std::make_unique<Attention>(device, step);
+std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Launch& launch) {
+  if (launch.body.front()->op->role == Role::backward)
+    return std::make_unique<AttentionGradient>(device, launch);
+  return std::make_unique<Attention>(device, launch);
 }
 
 }  // namespace weft::cuda::cudnn

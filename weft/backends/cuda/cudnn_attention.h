@@ -20,7 +20,7 @@ std::optional<KernelChoice> choose_attention(const Node& node, std::span<const P
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands);
-std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Step& step);
+std::unique_ptr<Kernel> compile_attention(gpu::Device& device, const Launch& launch);
 
 struct Heads : AttentionHeads {
   explicit Heads(const Node& node) : AttentionHeads(node), dtype(node.type.dtype) {}

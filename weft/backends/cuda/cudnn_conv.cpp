@@ -91,17 +91,17 @@ EngineRules rules_of(const Node& node, size_t workspace) {
 
 class Convolution : public Kernel {
  public:
-  Convolution(gpu::Device& device, const Step& step)
-      : stream_(stream_of(device)), inputs_(bind_inputs(step)), result_(bind_result(step)) {
-    const Node& node = *step.body.front().node();
+  Convolution(gpu::Device& device, const Launch& launch)
+      : stream_(stream_of(device)), inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+    const Node& node = *launch.body.front().node();
     narrow_bytes_ = narrow_bytes(node);
-    WEFT_ASSERT(narrow_bytes_ <= step.workspace, "{} has {} bytes of workspace", step.kernel,
-                step.workspace);
+    WEFT_ASSERT(narrow_bytes_ <= launch.workspace, "{} has {} bytes of workspace", launch.kernel,
+                launch.workspace);
     const std::array<int64_t, 3> alignment{
         inputs_[0].alignment(), inputs_[1].alignment(),
         narrow_bytes_ > 0 ? static_cast<int64_t>(buffer_alignment) : result_.alignment()};
     plan_ = graph_of(node, alignment)
-                .select(device, rules_of(node, step.workspace - narrow_bytes_), describe(node));
+                .select(device, rules_of(node, launch.workspace - narrow_bytes_), describe(node));
     if (narrow_bytes_ > 0)
       widen_ = gpu::make_conversion(device, {inputs_[0].type.dtype}, {DType::f32, result_.offset},
                                     result_.type.elements());
@@ -145,8 +145,8 @@ Graph conv_graph(const Node& node) {
 }
 EngineRules conv_rules(const Node& node) { return rules_of(node, workspace_bytes(node)); }
 
-std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step) {
-  return std::make_unique<Convolution>(device, step);
+std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Launch& launch) {
+  return std::make_unique<Convolution>(device, launch);
 }
 
 }  // namespace weft::cuda::cudnn

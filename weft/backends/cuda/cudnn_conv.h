@@ -14,7 +14,7 @@
 namespace weft::cuda::cudnn {
 
 std::optional<KernelChoice> choose_conv(const Node& node);
-std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Step& step);
+std::unique_ptr<Kernel> compile_conv(gpu::Device& device, const Launch& launch);
 
 // Returns the graph of `node` for tensors aligned to buffer_alignment. Its tensors in memory are
 // the node's inputs and its result.

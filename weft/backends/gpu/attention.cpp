@@ -299,7 +299,7 @@ struct Matrix {
 
 class Text {
  public:
-  Text(const Step& step, loop::GpuLanguage language, const string& prefix);
+  Text(const Launch& launch, loop::GpuLanguage language, const string& prefix);
 
   loop::GpuKernel attention();
   loop::GpuKernel logsumexp();
@@ -321,7 +321,7 @@ class Text {
   string attended();
   string stored_logsumexp(size_t result);
 
-  const Step& step_;
+  const Launch& step_;
   Heads heads_;
   KernelText text_;
   Matrix q_, k_, v_;
@@ -339,18 +339,18 @@ std::vector<int64_t> counts_of(const std::vector<Access>& accesses, size_t matri
   return counts;
 }
 
-Text::Text(const Step& step, loop::GpuLanguage language, const string& prefix)
-    : step_(step),
-      heads_(*step.body.front().node()),
-      text_(step, language, prefix),
+Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefix)
+    : step_(launch),
+      heads_(*launch.body.front().node()),
+      text_(launch, language, prefix),
       q_{"q", heads_.queries},
       k_{"k", heads_.keys},
       v_{"v", heads_.keys} {
-  const DType dtype = step.operands[0].value.dtype();
+  const DType dtype = launch.operands[0].value.dtype();
   const int64_t padded = round_up(heads_.width, 4 * across);
   const std::pair<const char*, int64_t> numbers[] = {
-      {"vector", vector_of(dtype, counts_of(step.operands, 5))},
-      {"stored", std::min(4, vector_of(dtype, counts_of(step.results, 1)))},
+      {"vector", vector_of(dtype, counts_of(launch.operands, 5))},
+      {"stored", std::min(4, vector_of(dtype, counts_of(launch.results, 1)))},
       {"threads", threads},
       {"across", across},
       {"chunk", chunk},
@@ -552,16 +552,16 @@ std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
   return choice;
 }
 
-loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const std::string& prefix) {
-  return Text(step, language, prefix).attention();
+loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
+  return Text(launch, language, prefix).attention();
 }
-loop::GpuKernel attention_logsumexp(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel attention_logsumexp(const Launch& launch, loop::GpuLanguage language,
                                     const std::string& prefix) {
-  return Text(step, language, prefix).logsumexp();
+  return Text(launch, language, prefix).logsumexp();
 }
-loop::GpuKernel attention_backward(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel attention_backward(const Launch& launch, loop::GpuLanguage language,
                                    const std::string& prefix) {
-  return Text(step, language, prefix).gradient();
+  return Text(launch, language, prefix).gradient();
 }
 
 }  // namespace weft::gpu

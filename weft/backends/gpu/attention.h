@@ -18,10 +18,10 @@ std::optional<KernelChoice> choose_attention(const Node& node, std::span<const P
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands);
-loop::GpuKernel attention(const Step& step, loop::GpuLanguage language, const std::string& prefix);
-loop::GpuKernel attention_logsumexp(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
+loop::GpuKernel attention_logsumexp(const Launch& launch, loop::GpuLanguage language,
                                     const std::string& prefix);
-loop::GpuKernel attention_backward(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel attention_backward(const Launch& launch, loop::GpuLanguage language,
                                    const std::string& prefix);
 
 }  // namespace weft::gpu

@@ -21,11 +21,11 @@ namespace {
 // the launch's operands, then its results.
 class InTwo : public Kernel {
  public:
-  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Step& step,
+  InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Launch& launch,
         size_t node_result, std::vector<size_t> rest_operands, std::vector<size_t> rest_results)
       : node_(std::move(node)),
         rest_(std::move(rest)),
-        operands_(step.operands.size()),
+        operands_(launch.operands.size()),
         node_result_(node_result),
         from_(std::move(rest_operands)),
         to_(std::move(rest_results)),
@@ -47,12 +47,12 @@ class InTwo : public Kernel {
 };
 
 // Returns whether the provider takes the launch without copies or more workspace than planned.
-bool takes(const Provider& provider, const Step& step) {
+bool takes(const Provider& provider, const Launch& launch) {
   std::vector<Placement> operands;
-  operands.reserve(step.operands.size());
-  for (const Access& operand : step.operands) operands.push_back(operand.at);
-  const auto choice = provider.choose(*step.body.front().node(), operands);
-  return choice && choice->workspace <= step.workspace &&
+  operands.reserve(launch.operands.size());
+  for (const Access& operand : launch.operands) operands.push_back(operand.at);
+  const auto choice = provider.choose(*launch.body.front().node(), operands);
+  return choice && choice->workspace <= launch.workspace &&
          std::ranges::all_of(choice->operand_order, &Dims::empty);
 }
 
@@ -63,18 +63,18 @@ bool takes(const Provider& provider, const Step& step) {
               "casts to float32, do without; --device cpu has it.",
               operation, device.name(), operation, module.empty() ? "" : " of ", module);
 }
-void check_has_types_of(const Device& device, const Step& step) {
+void check_has_types_of(const Device& device, const Launch& launch) {
   if (device.has_float64()) return;
   const auto is_wide = [](const Value& value) { return value.dtype() == DType::f64; };
-  for (const Value& value : step.body)
+  for (const Value& value : launch.body)
     if (is_wide(value) || std::ranges::any_of(value->inputs, is_wide))
       refuse_float64(device, value->op->name, value->module());
 }
 // Casts of wide integers to 16 bits are by way of float64, too.
-void check_has_types_of(const Device& device, const Step& step, const loop::Kernel& kernel) {
+void check_has_types_of(const Device& device, const Launch& launch, const loop::Kernel& kernel) {
   const auto is_wide = [](const loop::Instruction& in) { return in.type == DType::f64; };
   if (!device.has_float64() && std::ranges::any_of(kernel.code, is_wide))
-    refuse_float64(device, step.kernel, step.module);
+    refuse_float64(device, launch.kernel, launch.module);
 }
 
 // Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
@@ -84,20 +84,20 @@ std::string begins_at(const Value& value, const Placement& at) {
 }
 }  // namespace
 
-bool is_of(const Provider& provider, const Step& step) {
-  return step.kernel.starts_with(provider.name() + ":");
+bool is_of(const Provider& provider, const Launch& launch) {
+  return launch.kernel.starts_with(provider.name() + ":");
 }
 
-std::optional<KernelForm> Compiler::form(const Step& fused) const {
+std::optional<KernelForm> Compiler::form(const Launch& fused) const {
   const bool has_addresses = language_ == loop::GpuLanguage::cuda;  // for the table of pointers
   if (!has_addresses || env_lists("WEFT_CUDA_OFF", "joins")) return std::nullopt;
   return form_of(fused, language_);
 }
-size_t Compiler::workspace(const Step& fused) const {
+size_t Compiler::workspace(const Launch& fused) const {
   if (fused.parts > 1) return table_bytes(fused);
   return loop::schedule_gpu(loop::lower(fused, language_), language_).scratch;
 }
-Reread Compiler::reread(const Step& fused) const {
+Reread Compiler::reread(const Launch& fused) const {
   const loop::Kernel kernel = loop::lower(fused, language_);
   return loop::reread(kernel, loop::schedule_gpu(kernel, language_));
 }
@@ -106,38 +106,38 @@ std::unique_ptr<Kernel> Compiler::record(std::function<void()> enqueue) const {
   if (auto recorded = device().record(enqueue)) return recorded;
   return KernelCompiler::record(std::move(enqueue));
 }
-std::unique_ptr<Kernel> Compiler::compile(const Plan& plan, const Step& step) const {
-  return device().named(compile_one(plan, step), step.module);
+std::unique_ptr<Kernel> Compiler::compile(const Plan& plan, const Launch& launch) const {
+  return device().named(compile_one(plan, launch), launch.module);
 }
 
-std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Step& step) const {
-  check_has_types_of(device(), step);
+std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Launch& launch) const {
+  check_has_types_of(device(), launch);
   for (const auto& provider : providers_)
-    if (is_of(*provider, step))
-      return step.body.size() > 1 ? compile_whole(*provider, plan, step)
-                                  : provider->compile(device(), step);
-  return compile_loops(step);
+    if (is_of(*provider, launch))
+      return launch.body.size() > 1 ? compile_whole(*provider, plan, launch)
+                                  : provider->compile(device(), launch);
+  return compile_loops(launch);
 }
 
 // Compiles to one kernel with an epilogue or, where that was measured to be faster, to two.
 std::unique_ptr<Kernel> Compiler::compile_whole(const Provider& provider, const Plan& plan,
-                                                const Step& step) const {
-  std::unique_ptr<Kernel> whole = provider.compile(device(), step), parts;
-  if (tunes()) parts = compile_in_two(provider, step);
-  std::string signature = step.kernel + " in one or two";
-  for (const auto* accesses : {&step.operands, &step.results})
+                                                const Launch& launch) const {
+  std::unique_ptr<Kernel> whole = provider.compile(device(), launch), parts;
+  if (tunes()) parts = compile_in_two(provider, launch);
+  std::string signature = launch.kernel + " in one or two";
+  for (const auto* accesses : {&launch.operands, &launch.results})
     for (const auto& [value, at] : *accesses)
       signature += fmt::format(", {}/{}{}", to_string(value.type()), fmt::join(at.strides, " "),
                                begins_at(value, at));
-  if (step.body.front()->annotations.tf32) signature += ", tf32";
-  auto measure = [&] { return parts && is_faster(*parts, *whole, plan, step) ? "two" : "one"; };
+  if (launch.body.front()->annotations.tf32) signature += ", tf32";
+  auto measure = [&] { return parts && is_faster(*parts, *whole, plan, launch) ? "two" : "one"; };
   if (device().select(signature, measure, "one") == "one") return whole;
-  if (!parts) parts = compile_in_two(provider, step);
+  if (!parts) parts = compile_in_two(provider, launch);
   return parts ? std::move(parts) : std::move(whole);
 }
 // Times a few runs of each on temporary memory.
 bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& plan,
-                         const Step& step) const {
+                         const Launch& launch) const {
   std::vector<std::shared_ptr<Buffer>> rooms;
   auto pointers_to = [&](const std::vector<Access>& accesses) {
     std::vector<void*> pointers;
@@ -147,9 +147,9 @@ bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& pla
     }
     return pointers;
   };
-  const std::vector<void*> operands = pointers_to(step.operands),
-                           results = pointers_to(step.results);
-  const auto scratch = device().allocate(step.workspace);
+  const std::vector<void*> operands = pointers_to(launch.operands),
+                           results = pointers_to(launch.results);
+  const auto scratch = device().allocate(launch.workspace);
   const auto run = [&](size_t i) {
     (i == 0 ? one : other).run(operands.data(), results.data(), scratch->data);
   };
@@ -159,17 +159,17 @@ bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& pla
 // Compiles the node and the rest of the body separately. Where the node's value is not stored, the
 // last result's memory holds it in between, as both have the same type. Returns null where the rest
 // needs more workspace than planned.
-std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const Step& step) const {
-  const Value& product = step.body.front();
-  Step node = step, rest = step;
+std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const Launch& launch) const {
+  const Value& product = launch.body.front();
+  Launch node = launch, rest = launch;
   node.body.resize(1);
   node.operands.resize(product->inputs.size());
   size_t holder = 0;
-  while (holder + 1 < step.results.size() && step.results[holder].value.node() != product.node())
+  while (holder + 1 < launch.results.size() && launch.results[holder].value.node() != product.node())
     ++holder;
-  node.results = {{product, step.results[holder].at}};
+  node.results = {{product, launch.results[holder].at}};
 
-  rest.kind = Step::Kind::fused;
+  rest.kind = Launch::Kind::fused;
   rest.body.erase(rest.body.begin());
   rest.operands.clear();
   rest.results.clear();
@@ -184,21 +184,21 @@ std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const
     rest.operands.push_back(access);
     from.push_back(place);
   };
-  read(node.results.front(), step.operands.size() + holder);
-  for (size_t i = 0; i < step.operands.size(); ++i) read(step.operands[i], i);
-  for (size_t i = 0; i < step.results.size(); ++i) {
-    if (step.results[i].value.node() == product.node()) continue;
+  read(node.results.front(), launch.operands.size() + holder);
+  for (size_t i = 0; i < launch.operands.size(); ++i) read(launch.operands[i], i);
+  for (size_t i = 0; i < launch.results.size(); ++i) {
+    if (launch.results[i].value.node() == product.node()) continue;
     if (i == holder) rest.in_place = {{static_cast<int>(rest.results.size()), 0}};
-    rest.results.push_back(step.results[i]);
+    rest.results.push_back(launch.results[i]);
     to.push_back(i);
   }
   std::unique_ptr<Kernel> after = compile_rest(rest);
   if (after == nullptr) return nullptr;
-  return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), step, holder,
+  return std::make_unique<InTwo>(provider.compile(device(), node), std::move(after), launch, holder,
                                  std::move(from), std::move(to));
 }
 // Compiles what a library's epilogue would compute: a handwritten kernel, or loops.
-std::unique_ptr<Kernel> Compiler::compile_rest(const Step& rest) const {
+std::unique_ptr<Kernel> Compiler::compile_rest(const Launch& rest) const {
   const Provider& own = *providers_.back();
   if (rest.body.size() == 1 && takes(own, rest)) return own.compile(device(), rest);
   if (loop::schedule_gpu(loop::lower(rest, language_), language_).scratch > rest.workspace)
@@ -206,18 +206,18 @@ std::unique_ptr<Kernel> Compiler::compile_rest(const Step& rest) const {
   return compile_loops(rest);
 }
 
-std::unique_ptr<Kernel> Compiler::compile_loops(const Step& step) const {
-  if (step.parts > 1) return make_joined(device(), step);
-  const bool fused = step.kind == Step::Kind::fused;
-  const loop::Kernel kernel = fused ? loop::lower(step, language_) : loop::lower_primitive(step);
-  check_has_types_of(device(), step, kernel);
+std::unique_ptr<Kernel> Compiler::compile_loops(const Launch& launch) const {
+  if (launch.parts > 1) return make_joined(device(), launch);
+  const bool fused = launch.kind == Launch::Kind::fused;
+  const loop::Kernel kernel = fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
+  check_has_types_of(device(), launch, kernel);
   const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
   if (debug_level() >= 5)
-    logging::debug(5, "{}:\n{}{}", step.kernel, to_text(kernel), to_text(schedule));
+    logging::debug(5, "{}:\n{}{}", launch.kernel, to_text(kernel), to_text(schedule));
   return make_kernel(
       device(),
       [&](const std::string& prefix) { return emit_gpu(kernel, schedule, language_, prefix); },
-      step);
+      launch);
 }
 
 }  // namespace weft::gpu

@@ -13,7 +13,7 @@
 namespace weft::gpu {
 
 // Returns whether the launch's kernel is this provider's.
-bool is_of(const Provider& provider, const Step& step);
+bool is_of(const Provider& provider, const Launch& launch);
 
 class Compiler : public KernelCompiler {
  public:
@@ -24,21 +24,21 @@ class Compiler : public KernelCompiler {
       : language_(language), device_(std::move(device)), providers_(providers) {}
 
   bool generates() const override { return true; }
-  size_t workspace(const Step& fused) const override;
-  Reread reread(const Step& fused) const override;
-  std::optional<KernelForm> form(const Step& fused) const override;
-  std::unique_ptr<Kernel> compile(const Plan& plan, const Step& step) const override;
+  size_t workspace(const Launch& fused) const override;
+  Reread reread(const Launch& fused) const override;
+  std::optional<KernelForm> form(const Launch& fused) const override;
+  std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const override;
   std::unique_ptr<Kernel> record(std::function<void()> enqueue) const override;
 
  private:
   Device& device() const { return device_(); }
-  std::unique_ptr<Kernel> compile_one(const Plan& plan, const Step& step) const;
+  std::unique_ptr<Kernel> compile_one(const Plan& plan, const Launch& launch) const;
   std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Plan& plan,
-                                        const Step& step) const;
-  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan, const Step& step) const;
-  std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Step& step) const;
-  std::unique_ptr<Kernel> compile_rest(const Step& rest) const;
-  std::unique_ptr<Kernel> compile_loops(const Step& step) const;
+                                        const Launch& launch) const;
+  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan, const Launch& launch) const;
+  std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Launch& launch) const;
+  std::unique_ptr<Kernel> compile_rest(const Launch& rest) const;
+  std::unique_ptr<Kernel> compile_loops(const Launch& launch) const;
 
   loop::GpuLanguage language_;
   Opened device_;

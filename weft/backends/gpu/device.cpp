@@ -128,26 +128,26 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
 
 namespace {
 // Returns a C identifier.
-std::string name_of(const Step& step, const std::string& source) {
+std::string name_of(const Launch& launch, const std::string& source) {
   constexpr size_t most = 48;
-  std::string kind = step.kernel.substr(0, most);
+  std::string kind = launch.kernel.substr(0, most);
   for (char& c : kind)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   return fmt::format("{}_{:08x}", kind, static_cast<uint32_t>(hash_text(source)));
 }
 }  // namespace
 
-loop::GpuKernel print_named(const Print& print, const Step& step) {
-  const std::string name = name_of(step, print("kernel").source);
-  logging::debug(4, "kernel {} of {} is {}", step.kernel, step.module, name);
+loop::GpuKernel print_named(const Print& print, const Launch& launch) {
+  const std::string name = name_of(launch, print("kernel").source);
+  logging::debug(4, "kernel {} of {} is {}", launch.kernel, launch.module, name);
   return print(name);
 }
 
-std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step) {
-  const loop::GpuKernel printed = print_named(print, step);
-  WEFT_ASSERT(printed.scratch <= step.workspace, "{} needs {} bytes of scratch, not {}",
-              step.kernel, printed.scratch, step.workspace);
-  return std::make_unique<Launches>(device, printed, step.operands.size(), step.results.size());
+std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Launch& launch) {
+  const loop::GpuKernel printed = print_named(print, launch);
+  WEFT_ASSERT(printed.scratch <= launch.workspace, "{} needs {} bytes of scratch, not {}",
+              launch.kernel, printed.scratch, launch.workspace);
+  return std::make_unique<Launches>(device, printed, launch.operands.size(), launch.results.size());
 }
 
 }  // namespace weft::gpu

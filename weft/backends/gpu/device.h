@@ -79,8 +79,8 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
 // A Print function returns a kernel whose names begin with the given prefix.
 using Print = std::function<loop::GpuKernel(const std::string& prefix)>;
 // Prints a kernel under a name for profilers: the launch's kernel and a hash of the text.
-loop::GpuKernel print_named(const Print& print, const Step& step);
+loop::GpuKernel print_named(const Print& print, const Launch& launch);
 // Makes the kernel of `step` from the launches that `print` returns.
-std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Step& step);
+std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Launch& launch);
 
 }  // namespace weft::gpu

@@ -50,31 +50,31 @@ class Joined : public Kernel {
 };
 }  // namespace
 
-std::optional<KernelForm> form_of(const Step& step, loop::GpuLanguage language) {
-  const auto form = loop::form_of(loop::lower(step, language), language);
+std::optional<KernelForm> form_of(const Launch& launch, loop::GpuLanguage language) {
+  const auto form = loop::form_of(loop::lower(launch, language), language);
   if (!form) return std::nullopt;
   return KernelForm{form->text, form->operands};
 }
 
-size_t table_bytes(const Step& step) {
-  const auto accesses = static_cast<int>(step.operands.size() + step.results.size());
-  const auto parts = static_cast<size_t>(step.parts);
-  return parts * sizeof(int64_t) * loop::words_of_row(accesses / step.parts);
+size_t table_bytes(const Launch& launch) {
+  const auto accesses = static_cast<int>(launch.operands.size() + launch.results.size());
+  const auto parts = static_cast<size_t>(launch.parts);
+  return parts * sizeof(int64_t) * loop::words_of_row(accesses / launch.parts);
 }
 
-loop::JoinedKernels joined_kernels(const Step& step, loop::GpuLanguage language) {
+loop::JoinedKernels joined_kernels(const Launch& launch, loop::GpuLanguage language) {
   std::vector<loop::Kernel> kernels;
-  kernels.reserve(static_cast<size_t>(step.parts));
-  for (int part = 0; part < step.parts; ++part)
-    kernels.push_back(loop::lower(part_of(step, part), language));
+  kernels.reserve(static_cast<size_t>(launch.parts));
+  for (int part = 0; part < launch.parts; ++part)
+    kernels.push_back(loop::lower(part_of(launch, part), language));
   return loop::joined(kernels, language);
 }
 
-std::unique_ptr<Kernel> make_joined(Device& device, const Step& step) {
-  loop::JoinedKernels kernels = joined_kernels(step, device.language());
-  WEFT_ASSERT(table_bytes(step) <= step.workspace, "{} has no room for its table", step.kernel);
+std::unique_ptr<Kernel> make_joined(Device& device, const Launch& launch) {
+  loop::JoinedKernels kernels = joined_kernels(launch, device.language());
+  WEFT_ASSERT(table_bytes(launch) <= launch.workspace, "{} has no room for its table", launch.kernel);
   const loop::GpuKernel printed = print_named(
-      [&](const std::string& name) { return emit_joined(kernels, device.language(), name); }, step);
+      [&](const std::string& name) { return emit_joined(kernels, device.language(), name); }, launch);
   return std::make_unique<Joined>(device, printed, std::move(kernels));
 }
 

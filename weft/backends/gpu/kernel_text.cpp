@@ -30,14 +30,14 @@ std::string KernelText::filled(std::string_view text, const Words& more) const {
   return result;
 }
 
-KernelText::KernelText(const Step& step, loop::GpuLanguage language, const std::string& prefix) {
+KernelText::KernelText(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
   std::string parameters;
   auto add = [&](const char* kind, size_t count) {
     for (size_t i = 0; i < count; ++i)
       parameters += fmt::format("GLOBAL u8* {0}{1}_memory, i64 {0}{1}_at, ", kind, i);
   };
-  add("in", step.operands.size());
-  add("out", step.results.size());
+  add("in", launch.operands.size());
+  add("out", launch.results.size());
   set("parameters", parameters + "GLOBAL u8* scratch_memory, i64 scratch_at");
   set("prefix", prefix);
   set("local", language == loop::GpuLanguage::cuda ? "" : "__local");

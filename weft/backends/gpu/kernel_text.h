@@ -19,7 +19,7 @@ using Words = std::map<std::string, std::string, std::less<>>;  // lower-case le
 // local (the qualifier of pointers to shared memory).
 class KernelText {
  public:
-  KernelText(const Step& step, loop::GpuLanguage language, const std::string& prefix);
+  KernelText(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
 
   // Sets a word. Words within `text` are substituted now.
   void set(const std::string& word, std::string_view text) { words_[word] = filled(text); }

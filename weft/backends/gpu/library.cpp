@@ -86,13 +86,13 @@ class Chooser : public KernelChooser {
         providers_, [&](const auto& provider) { return provider->is_epilogue(composite); });
   }
 
-  bool may_refuse(const Step& step) const override {
+  bool may_refuse(const Launch& launch) const override {
     const auto vendors = providers_.first(providers_.size() - 1);
-    return std::ranges::any_of(vendors, [&](const auto& vendor) { return is_of(*vendor, step); });
+    return std::ranges::any_of(vendors, [&](const auto& vendor) { return is_of(*vendor, launch); });
   }
-  void avoid(const Step& step) const override {
+  void avoid(const Launch& launch) const override {
     std::lock_guard lock(mutex_);
-    avoided_.insert(use_of(step.kernel, *step.body.front().node()));
+    avoided_.insert(use_of(launch.kernel, *launch.body.front().node()));
   }
 
   // Measurements are known only once the device is open.

@@ -35,7 +35,7 @@ class Provider {
     return false;
   }
   // Compiles a launch that this provider chose. Thread-safe.
-  virtual std::unique_ptr<Kernel> compile(Device& device, const Step& step) const = 0;
+  virtual std::unique_ptr<Kernel> compile(Device& device, const Launch& launch) const = 0;
 };
 
 // Makes the library. It asks `providers` in this order. `open` throws Error(device) if there is no

@@ -287,11 +287,11 @@ std::optional<KernelChoice> choose_scatter_add(const Node& node,
       .in_place = 0};
 }
 
-loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel scatter_add(const Launch& launch, loop::GpuLanguage language,
                             const std::string& prefix) {
-  const Node& node = *step.body.front().node();
+  const Node& node = *launch.body.front().node();
   const DType dtype = node.type.dtype, sum = sum_type(dtype);
-  const Access &into = step.operands[0], &updates = step.operands[2], &out = step.results[0];
+  const Access &into = launch.operands[0], &updates = launch.operands[2], &out = launch.results[0];
   const Layout layout(node);
   const bool broadcast = is_broadcast(node.type.shape, into.at.strides);
   std::vector<int64_t> counts{layout.width, updates.at.offset, out.at.offset};
@@ -302,9 +302,9 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
       std::max({node.type.elements(), updates.value.elements(), parts * 2 * columns}) >
       std::numeric_limits<int32_t>::max() - row_threads;
 
-  KernelText text(step, language, prefix);
-  text.set("indices", pointer("in", 1, step.operands[1]));
-  add_sort(text, layout.sort, step.operands[1]);
+  KernelText text(launch, language, prefix);
+  text.set("indices", pointer("in", 1, launch.operands[1]));
+  add_sort(text, layout.sort, launch.operands[1]);
 
   text.set("begins", static_cast<int64_t>(layout.begins));
   text.set("last", layout.sort.rows);
@@ -340,7 +340,7 @@ loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
   text.set("part", part);
   text.set("parts", static_cast<int64_t>(layout.parts));
   text.set("batch", 4);
-  text.set("same", step.in_place.empty() ? "false" : "true");
+  text.set("same", launch.in_place.empty() ? "false" : "true");
   text.set("positions", parts * columns);
   text.launch(ceil_div(parts * columns, row_threads), row_threads, std::string(lists) + sum_parts);
   text.set("positions", layout.sort.rows * columns);
@@ -357,13 +357,13 @@ std::optional<KernelChoice> choose_first_position(const Node& node, std::span<co
                       .workspace = sort.bytes};
 }
 
-loop::GpuKernel first_position(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel first_position(const Launch& launch, loop::GpuLanguage language,
                                const std::string& prefix) {
-  const Sort sort(step.operands[0].value.elements(), step.results[0].value.elements());
-  KernelText text(step, language, prefix);
-  text.set("indices", pointer("in", 0, step.operands[0]));
-  add_sort(text, sort, step.operands[0]);
-  text.set("first", pointer("out", 0, step.results[0]));
+  const Sort sort(launch.operands[0].value.elements(), launch.results[0].value.elements());
+  KernelText text(launch, language, prefix);
+  text.set("indices", pointer("in", 0, launch.operands[0]));
+  add_sort(text, sort, launch.operands[0]);
+  text.set("first", pointer("out", 0, launch.results[0]));
   text.set("last", sort.rows - 1);
   text.launch(ceil_div(sort.rows, row_threads), row_threads, std::string(find_row) + store_first);
   return text.finish(sort.bytes);

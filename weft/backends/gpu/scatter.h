@@ -12,11 +12,11 @@ namespace weft::gpu {
 
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
-loop::GpuKernel scatter_add(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel scatter_add(const Launch& launch, loop::GpuLanguage language,
                             const std::string& prefix);
 std::optional<KernelChoice> choose_first_position(const Node& node,
                                                   std::span<const Placement> operands);
-loop::GpuKernel first_position(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel first_position(const Launch& launch, loop::GpuLanguage language,
                                const std::string& prefix);
 
 }  // namespace weft::gpu

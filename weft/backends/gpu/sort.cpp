@@ -85,14 +85,14 @@ std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Pla
                       .workspace = 2 * list_bytes(node.type.elements())};
 }
 
-loop::GpuKernel argsort(const Step& step, loop::GpuLanguage language, const std::string& prefix) {
-  const Node& node = *step.body.front().node();
+loop::GpuKernel argsort(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
+  const Node& node = *launch.body.front().node();
   const int64_t elements = node.type.elements(), extent = node.type.shape.back();
   const auto list = static_cast<int64_t>(list_bytes(elements));
-  KernelText text(step, language, prefix);
+  KernelText text(launch, language, prefix);
   text.set("wide", elements > std::numeric_limits<int32_t>::max() - threads ? "i64" : "i32");
   define_key(text, node.inputs[0].dtype());
-  text.set("x", pointer("in", 0, step.operands[0]));
+  text.set("x", pointer("in", 0, launch.operands[0]));
   text.set("elements", elements);
   text.set("extent", std::max<int64_t>(extent, 1));
   text.set("before", node.attrs.integer("descending") != 0 ? ">" : "<");
@@ -106,7 +106,7 @@ loop::GpuKernel argsort(const Step& step, loop::GpuLanguage language, const std:
     text.set("from", from);
     from = list - from;
     text.set("position", last ? "i64" : "i32");
-    text.set("to", last ? pointer("out", 0, step.results[0])
+    text.set("to", last ? pointer("out", 0, launch.results[0])
                         : "(GLOBAL i32*)(scratch + " + std::to_string(from) + ")");
     text.launch(ceil_div(elements, int64_t{threads}), threads, merge);
     text.set("mine", "from[row + at]");

@@ -10,7 +10,7 @@ namespace {
 struct Written {
   std::string_view op;
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
-  loop::GpuKernel (*print)(const Step& step, loop::GpuLanguage language, const std::string& prefix);
+  loop::GpuKernel (*print)(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
 };
 
 const Written* find(std::string_view op) {
@@ -42,18 +42,18 @@ class WrittenKernels : public Provider {
                                           std::span<const Placement> operands) const override {
     return choose_attention_with(body, results, operands);
   }
-  std::unique_ptr<Kernel> compile(Device& device, const Step& step) const override {
+  std::unique_ptr<Kernel> compile(Device& device, const Launch& launch) const override {
     return make_kernel(
         device,
-        [&](const std::string& prefix) { return print_written(step, device.language(), prefix); },
-        step);
+        [&](const std::string& prefix) { return print_written(launch, device.language(), prefix); },
+        launch);
   }
 };
 }  // namespace
 
-loop::GpuKernel print_written(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel print_written(const Launch& launch, loop::GpuLanguage language,
                               const std::string& prefix) {
-  return find(step.body.front()->op->name)->print(step, language, prefix);
+  return find(launch.body.front()->op->name)->print(launch, language, prefix);
 }
 
 std::unique_ptr<Provider> written_kernels() { return std::make_unique<WrittenKernels>(); }

@@ -8,7 +8,7 @@
 namespace weft::gpu {
 
 // Prints the kernel of a launch that written_kernels() chose.
-loop::GpuKernel print_written(const Step& step, loop::GpuLanguage language,
+loop::GpuKernel print_written(const Launch& launch, loop::GpuLanguage language,
                               const std::string& prefix);
 
 // Returns the provider "weft" of all handwritten kernels.

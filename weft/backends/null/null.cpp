@@ -13,10 +13,10 @@ class NullCompiler : public KernelCompiler {
  public:
   explicit NullCompiler(const KernelCompiler& of) : of_(of) {}
   bool generates() const override { return of_.generates(); }
-  size_t workspace(const Step& fused) const override { return of_.workspace(fused); }
-  Reread reread(const Step& fused) const override { return of_.reread(fused); }
-  std::optional<KernelForm> form(const Step& fused) const override { return of_.form(fused); }
-  std::unique_ptr<Kernel> compile(const Plan&, const Step&) const override {
+  size_t workspace(const Launch& fused) const override { return of_.workspace(fused); }
+  Reread reread(const Launch& fused) const override { return of_.reread(fused); }
+  std::optional<KernelForm> form(const Launch& fused) const override { return of_.form(fused); }
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch&) const override {
     return std::make_unique<NullKernel>();
   }
 

@@ -87,10 +87,10 @@ Transpose transpose(const GemmMatrix& matrix) {
 
 class Product : public Kernel {
  public:
-  Product(gpu::Device& device, const GemmStep& step, size_t workspace)
+  Product(gpu::Device& device, const GemmLaunch& launch, size_t workspace)
       : device_(device),
         queue_(queue_of(device)),
-        step_(step),
+        step_(launch),
         gemm_(step_.gemm),
         part_(largest_part(step_.task)) {
     const size_t needed = scratch_bytes();
@@ -195,7 +195,7 @@ class Product : public Kernel {
   gpu::Device& device_;
   Queue queue_;
   mutable cl_command_queue cl_queue_ = static_cast<cl_command_queue>(queue_.queue);
-  GemmStep step_;
+  GemmLaunch step_;
   const Gemm& gemm_;
   Part part_;
   size_t scratch_bytes_ = 0;
@@ -219,8 +219,8 @@ class ClBlast : public gpu::Provider {
     return known->choice;
   }
 
-  std::unique_ptr<Kernel> compile(gpu::Device& device, const Step& step) const override {
-    return std::make_unique<Product>(device, GemmStep(step), step.workspace);
+  std::unique_ptr<Kernel> compile(gpu::Device& device, const Launch& launch) const override {
+    return std::make_unique<Product>(device, GemmLaunch(launch), launch.workspace);
   }
 };
 }  // namespace

@@ -39,19 +39,19 @@ Function find_function(const OpDef& def) {
 namespace {
 class ReferenceKernel : public Kernel {
  public:
-  explicit ReferenceKernel(const Step& step)
-      : value_(step.body.back()),
+  explicit ReferenceKernel(const Launch& launch)
+      : value_(launch.body.back()),
         function_(find_function(*value_->op)),
-        result_(step.results.front()) {
-    WEFT_ASSERT(step.body.size() == 1 && step.results.size() == 1 && function_ != nullptr,
-                "the reference runs one primitive per step, not {}", step.kernel);
-    for (const Access& operand : step.operands) layouts_.emplace_back(operand);
+        result_(launch.results.front()) {
+    WEFT_ASSERT(launch.body.size() == 1 && launch.results.size() == 1 && function_ != nullptr,
+                "the reference runs one primitive per step, not {}", launch.kernel);
+    for (const Access& operand : launch.operands) layouts_.emplace_back(operand);
     for (const Value& input : value_->inputs) {
       auto found =
-          std::find_if(step.operands.begin(), step.operands.end(),
+          std::find_if(launch.operands.begin(), launch.operands.end(),
                        [&](const Access& operand) { return operand.value.node() == input.node(); });
-      WEFT_ASSERT(found != step.operands.end(), "{} lacks an operand", step.kernel);
-      slots_.push_back(static_cast<int>(found - step.operands.begin()));
+      WEFT_ASSERT(found != launch.operands.end(), "{} lacks an operand", launch.kernel);
+      slots_.push_back(static_cast<int>(found - launch.operands.begin()));
     }
   }
   void run(void* const* operands, void* const* results, void*) const override {
@@ -77,8 +77,8 @@ class ReferenceLibrary : public KernelLibrary, public KernelChooser, public Kern
     return KernelChoice{.kernel = "ref:" + std::string(node.op->name)};
   }
   bool generates() const override { return false; }
-  std::unique_ptr<Kernel> compile(const Plan&, const Step& step) const override {
-    return std::make_unique<ReferenceKernel>(step);
+  std::unique_ptr<Kernel> compile(const Plan&, const Launch& launch) const override {
+    return std::make_unique<ReferenceKernel>(launch);
   }
 };
 }  // namespace

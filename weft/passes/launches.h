@@ -11,24 +11,24 @@
 
 namespace weft {
 
-// Sets Step::flops and Step::bytes from its body, operands and results.
-void count_work(Step& step, std::span<const Slot> slots);
+// Sets Launch::flops and Launch::bytes from its body, operands and results.
+void count_work(Launch& launch, std::span<const Slot> slots);
 
 // Returns the cost of a launch: the bytes that the machine could move in its time.
-double cost(const Step& step, const MachineSpec& machine);
+double cost(const Launch& launch, const MachineSpec& machine);
 
 // The step run once more for what lies in these slots: only what they need of a fused kernel, but
 // all of one that reduces, as the order of a sum depends on what else its kernel does, and the bits
 // on the order; all of a library's kernel. Operands and results are as they were.
-Step run_again_for(Step step, std::span<const int> slots, std::span<const Slot> all,
+Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
                    const KernelLibrary& library);
 
 // Inserts steps, each before the step that it names, in their order.
-void insert(Plan& plan, std::vector<std::pair<int, Step>> steps);
+void insert(Plan& plan, std::vector<std::pair<int, Launch>> launches);
 
 // Returns whether the kernel reads the operand at indices of its own choice (gather, pad, concat)
 // instead of element by element.
-bool gathers(const Step& step, const Node* operand);
+bool gathers(const Launch& launch, const Node* operand);
 
 // Returns whether a library kernel computes something from its own node, the first of `body`. If
 // that node's value is stored, the rest could be rematerialized without the library kernel.
