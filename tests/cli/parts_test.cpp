@@ -1,4 +1,4 @@
-// Unit tests of parts of the program: recipe flags, tables, suggestions.
+// FusionGroup tests of parts of the program: recipe flags, tables, suggestions.
 #include <array>
 
 #include <doctest/doctest.h>

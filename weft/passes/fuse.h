@@ -7,7 +7,7 @@
 // epilogues where the library has such a kernel (fuse_into_libraries.cpp). Three rules keep fusion
 // sound. A kernel has one iteration space and one set of reduced axes (see value.h); a kernel of
 // rows may also reduce across its rows, if nothing in it reads the result. No path leads out of a
-// kernel and back into it (units.h). Only where rows are innermost and there are enough for every
+// kernel and back into it (groups.h). Only where rows are innermost and there are enough for every
 // thread may a kernel read a reduced value back over its row.
 #pragma once
 
@@ -21,9 +21,9 @@ namespace weft {
 // In nodes. Larger kernels spill registers and compile slowly.
 inline constexpr size_t largest_kernel = 64;
 
-// A Unit is a fusion group: the nodes of one kernel, or one node by itself (leaf, view, library
+// A FusionGroup is a fusion group: the nodes of one kernel, or one node by itself (leaf, view, library
 // kernel, or a concatenation whose parts are stored straight into it).
-struct Unit {
+struct FusionGroup {
   enum class Kind : uint8_t { leaf, view, library, fused, placed };
   Kind kind = Kind::fused;
   Shape space;               // fused: the iteration space
@@ -41,7 +41,7 @@ struct Unit {
 };
 
 struct Fusion {
-  std::vector<Unit> units;
+  std::vector<FusionGroup> groups;
   std::vector<int> order;  // topological order of the groups
   // The group that stores (or views) each value; nodes that exist only inside kernels have none.
   NodeMap<int> home;

@@ -3,17 +3,17 @@
 
 #include "weft/ir/op_def.h"
 #include "weft/passes/launches.h"
-#include "weft/passes/units.h"
+#include "weft/passes/fusion_groups.h"
 
 namespace weft {
 namespace {
 // Returns `value` and the fusable nodes `inside` that it is computed from, up to a library's node.
 template <class Inside>
-std::vector<Value> behind(const Units& units, const Value& value, Inside inside) {
+std::vector<Value> behind(const FusionGroups& groups, const Value& value, Inside inside) {
   std::vector<Value> found{value};
   for (size_t i = 0; i < found.size(); ++i) {
     const Node* node = found[i].node();
-    if (!units.fusable(node)) continue;
+    if (!groups.fusable(node)) continue;
     for (const Value& input : node->inputs)
       if (inside(input.node()) &&
           std::ranges::find(found, input.node(), &Value::node) == found.end())
@@ -24,58 +24,58 @@ std::vector<Value> behind(const Units& units, const Value& value, Inside inside)
 
 class Joiner {
  public:
-  Joiner(Units& units, const Uses& uses, const PassOptions& options)
-      : units_(units), uses_(uses), options_(options) {}
+  Joiner(FusionGroups& groups, const Uses& uses, const PassOptions& options)
+      : groups_(groups), uses_(uses), options_(options) {}
 
   // Fuses a kernel that computes one value elementwise from a library kernel's result into that
   // library kernel as an epilogue, where the library has a kernel for both; sums of the kernel may
   // stay behind. A kernel that sums what a library kernel reads is fused in the same way.
   void join(int other) {
     if (is_library(other)) return join_alike(other);
-    if (units_[other].kind != Unit::Kind::fused) return;
+    if (groups_[other].kind != FusionGroup::Kind::fused) return;
     const std::vector<Value> part = elementwise_part(other);
     for (const Value& member : part)
       for (const Value& input : member->inputs)
-        if (const int maker = units_.home(input.node());
+        if (const int maker = groups_.home(input.node());
             maker >= 0 && is_library(maker) && try_join(maker, other, part))
           return join(other);
-    if (!reduces(units_[other])) return;
-    const std::vector<Value> all = units_[other].nodes;
+    if (!reduces(groups_[other])) return;
+    const std::vector<Value> all = groups_[other].nodes;
     for (const Value& member : all)
       for (const Value& input : member->inputs)
-        for (const int reader : libraries_that_read(units_.before_views(input.node())))
+        for (const int reader : libraries_that_read(groups_.before_views(input.node())))
           if (try_join(reader, other, all)) return;
   }
 
  private:
-  bool is_library(int unit) const { return units_[unit].kind == Unit::Kind::library; }
+  bool is_library(int group) const { return groups_[group].kind == FusionGroup::Kind::library; }
 
   // Fuses a library kernel into another one that has the same operands and computes both values.
   void join_alike(int other) {
-    const std::vector<Value> own = units_[other].nodes;
+    const std::vector<Value> own = groups_[other].nodes;
     if (own.size() != 1 || own.front()->op->kind != OpKind::composite) return;
-    for (const int reader : libraries_that_read(units_.before_views(own.front()->inputs[0].node())))
+    for (const int reader : libraries_that_read(groups_.before_views(own.front()->inputs[0].node())))
       if (reader != other && try_join(reader, other, own)) return;
   }
 
   // Returns the one value that a group stores without reducing, and the nodes that it is computed
   // from there. Returns nothing if there are more such values, or if this part and the rest share a
   // value that is not stored.
-  std::vector<Value> elementwise_part(int unit) const {
+  std::vector<Value> elementwise_part(int group) const {
     std::vector<Value> part;
-    for (const Value& member : units_[unit].nodes) {
-      if (member->op->kind == OpKind::reduce || units_.home(member.node()) != unit) continue;
+    for (const Value& member : groups_[group].nodes) {
+      if (member->op->kind == OpKind::reduce || groups_.home(member.node()) != group) continue;
       if (!part.empty()) return {};
-      part = behind(units_, member, [&](const Node* node) { return units_.holds(unit, node); });
+      part = behind(groups_, member, [&](const Node* node) { return groups_.holds(group, node); });
     }
     std::unordered_set<const Node*> inside;
     for (const Value& value : part) {
       if (value->op->kind == OpKind::reduce) return {};
       inside.insert(value.node());
     }
-    for (const Value& member : units_[unit].nodes)
+    for (const Value& member : groups_[group].nodes)
       for (const Value& input : member->inputs)
-        if (units_.holds(unit, input.node()) &&
+        if (groups_.holds(group, input.node()) &&
             inside.contains(member.node()) != inside.contains(input.node()) &&
             input.node() != part.front().node() && !is_constant(*input.node()))
           return {};
@@ -87,9 +87,9 @@ class Joiner {
     std::vector<int> readers;
     if (is_constant(*node)) return readers;
     for (const Node* user : uses_.of(node))
-      for (int unit : units_.holders(user)) {
-        if (is_library(unit)) readers.push_back(unit);
-        if (units_[unit].kind != Unit::Kind::view) continue;
+      for (int group : groups_.holders(user)) {
+        if (is_library(group)) readers.push_back(group);
+        if (groups_[group].kind != FusionGroup::Kind::view) continue;
         const std::vector<int> more = libraries_that_read(user);
         readers.insert(readers.end(), more.begin(), more.end());
       }
@@ -99,15 +99,15 @@ class Joiner {
   // Moves `part` of another group into a library's group, where the library has a kernel for both.
   // The operands of the library's own node must come from memory.
   bool try_join(int library, int other, const std::vector<Value>& part) {
-    Unit both = units_[library];
+    FusionGroup both = groups_[library];
     for (const Value& value : part)
-      if (!units_.holds(library, value.node())) both.nodes.push_back(value);
+      if (!groups_.holds(library, value.node())) both.nodes.push_back(value);
     sort_nodes(both);
     const auto made_within = [&](const Value& input) { return both.contains(input.node()); };
     if (std::ranges::any_of(both.nodes.front()->inputs, made_within)) return false;
     std::vector<Value> stored, dropped;
     for (const Value& value : both.nodes) {
-      const int home = units_.home(value.node());
+      const int home = groups_.home(value.node());
       if (home == other || (home == library && is_read_outside(value.node(), both, other)))
         stored.push_back(value);
       else if (home == library)
@@ -115,49 +115,49 @@ class Joiner {
     }
     if (options_.apart && stored.size() > 1 && reads_own(both.nodes)) return false;
     if (!options_.library->kernels().choose_with(both.nodes, stored, dense(both.inputs())) ||
-        units_.merging_makes_cycle(library, other))
+        groups_.merging_makes_cycle(library, other))
       return false;
-    units_.move(part, other, library);
-    for (const Value& value : dropped) units_.unstore(value.node());
+    groups_.move(part, other, library);
+    for (const Value& value : dropped) groups_.unstore(value.node());
     return true;
   }
-  // Returns whether anyone reads the value except `unit`, a merger of its home and part of `other`.
-  bool is_read_outside(const Node* node, const Unit& unit, int other) const {
+  // Returns whether anyone reads the value except `group`, a merger of its home and part of `other`.
+  bool is_read_outside(const Node* node, const FusionGroup& group, int other) const {
     if (uses_.is_root(node)) return true;
     return std::ranges::any_of(uses_.of(node), [&](const Node* user) {
-      return !unit.contains(user) || std::ranges::any_of(units_.holders(user), [&](int in) {
-        return in != other && in != units_.home(node);
+      return !group.contains(user) || std::ranges::any_of(groups_.holders(user), [&](int in) {
+        return in != other && in != groups_.home(node);
       });
     });
   }
 
-  Units& units_;
+  FusionGroups& groups_;
   const Uses& uses_;
   const PassOptions& options_;
 };
 }  // namespace
 
-void fuse_into_libraries(Units& units, const Uses& uses, const PassOptions& options) {
-  Joiner joiner(units, uses, options);
-  for (int u = units.count(); u-- > 0;) joiner.join(u);
+void fuse_into_libraries(FusionGroups& groups, const Uses& uses, const PassOptions& options) {
+  Joiner joiner(groups, uses, options);
+  for (int u = groups.count(); u-- > 0;) joiner.join(u);
 }
 
-bool library_makes(const Units& units, const Node* own, const Value& value, const Uses& uses,
+bool library_makes(const FusionGroups& groups, const Node* own, const Value& value, const Uses& uses,
                    const PassOptions& options) {
-  Unit unit{.kind = Unit::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
-  unit.nodes =
-      behind(units, value, [&](const Node* node) { return node == own || units.fusable(node); });
-  std::iter_swap(unit.nodes.begin(), std::ranges::find(unit.nodes, own, &Value::node));
-  if (unit.nodes.size() > largest_kernel) return false;
-  sort_nodes(unit);
+  FusionGroup group{.kind = FusionGroup::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
+  group.nodes =
+      behind(groups, value, [&](const Node* node) { return node == own || groups.fusable(node); });
+  std::iter_swap(group.nodes.begin(), std::ranges::find(group.nodes, own, &Value::node));
+  if (group.nodes.size() > largest_kernel) return false;
+  sort_nodes(group);
   const auto is_read = [&](const Value& member) {
-    const auto outside = [&](const Node* user) { return !unit.contains(user); };
+    const auto outside = [&](const Node* user) { return !group.contains(user); };
     return member.node() != value.node() && !is_constant(*member.node()) &&
            (uses.is_root(member.node()) || std::ranges::any_of(uses.of(member.node()), outside));
   };
-  if (options.apart && std::ranges::any_of(unit.nodes, is_read)) return false;
+  if (options.apart && std::ranges::any_of(group.nodes, is_read)) return false;
   return options.library->kernels()
-      .choose_with(unit.nodes, {&value, 1}, dense(unit.inputs()))
+      .choose_with(group.nodes, {&value, 1}, dense(group.inputs()))
       .has_value();
 }
 }  // namespace weft

@@ -2,32 +2,32 @@
 #include <optional>
 
 #include "weft/ir/op_def.h"
-#include "weft/passes/units.h"
+#include "weft/passes/fusion_groups.h"
 
 namespace weft {
 namespace {
 // A Placer places values one after another, users first.
 class Placer {
  public:
-  Placer(Units& units, const Uses& uses, const PassOptions& options)
-      : units_(units), uses_(uses), options_(options), whole_(!options.skips("fuse")) {
+  Placer(FusionGroups& groups, const Uses& uses, const PassOptions& options)
+      : groups_(groups), uses_(uses), options_(options), whole_(!options.skips("fuse")) {
     if (whole_)
       for (const Value& value : uses.nodes()) note_base(value);
   }
 
   void place(const Value& value) {
     const Node* node = value.node();
-    if (!units_.fusable(node)) {
+    if (!groups_.fusable(node)) {
       if (place_broadcast(value)) return;
-      units_.store(value, units_.add(value));
+      groups_.store(value, groups_.add(value));
       return;
     }
     const Demand need = demand(value);
     if (is_constant(*node)) return place_constant(value, need);
     if (!whole_ || is_kept(*node) || belongs_to_library(value, need)) {
       if (is_kept(*node))
-        for (int taker : need.takers) units_.refuse(value, taker, FusionRefusal::compressed);
-      units_.store(value, units_.add(value));
+        for (int taker : need.takers) groups_.refuse(value, taker, FusionRefusal::compressed);
+      groups_.store(value, groups_.add(value));
       return;
     }
     const bool again = recomputes(node) && !need.memory;
@@ -36,16 +36,16 @@ class Placer {
       std::optional<Dims> upgrade;
       const FusionRefusal refusal = refuses(value, taker, again, upgrade);
       if (refusal != FusionRefusal::none) {
-        units_.refuse(value, taker, refusal);
+        groups_.refuse(value, taker, refusal);
         continue;
       }
-      if (upgrade) units_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
-      units_.join(value, taker);
+      if (upgrade) groups_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
+      groups_.join(value, taker);
       ++joined;
       if (!again) break;  // the first stores it, the others read it
     }
     if (joined > 0 && joined == need.takers.size() && !need.memory) return;
-    units_.store(value, again || joined == 0 ? units_.add(value) : units_.holders(node).front());
+    groups_.store(value, again || joined == 0 ? groups_.add(value) : groups_.holders(node).front());
   }
 
  private:
@@ -56,7 +56,7 @@ class Placer {
     const Node* base = nullptr;
     bool expression = node->op->kind == OpKind::elementwise || node->op->kind == OpKind::random ||
                       is_constant(*node) || gathers_few(*node);
-    bool several = !units_.fusable(node) || !expression;
+    bool several = !groups_.fusable(node) || !expression;
     for (const Value& input : node->inputs) {
       const Node* of = input.elements() < value.elements() ? nullptr : bases_.at(input.node());
       if (is_broadcast(*input.node())) of = nullptr;
@@ -88,51 +88,51 @@ class Placer {
     result.memory = uses_.is_root(value.node());
     for (const Node* user : uses_.of(value.node())) {
       const bool inlines = !reads_memory(*user) && user->op->kind != OpKind::random;
-      for (int unit : units_.holders(user)) {
-        if (!inlines || units_[unit].kind != Unit::Kind::fused)
+      for (int group : groups_.holders(user)) {
+        if (!inlines || groups_[group].kind != FusionGroup::Kind::fused)
           result.memory = true;
-        else if (std::ranges::find(result.takers, unit) == result.takers.end())
-          result.takers.push_back(unit);
+        else if (std::ranges::find(result.takers, group) == result.takers.end())
+          result.takers.push_back(group);
       }
     }
     return result;
   }
-  std::vector<int> by_first_use(std::vector<int> units) const {
-    std::ranges::sort(units, {}, [&](int unit) { return units_.first_id(unit); });
-    return units;
+  std::vector<int> by_first_use(std::vector<int> groups) const {
+    std::ranges::sort(groups, {}, [&](int group) { return groups_.first_id(group); });
+    return groups;
   }
 
   // Returns whether `value` fits the group's space, and in `upgrade` the reduced axes that it adds.
-  static bool shape_fits(const Value& value, const Unit& unit, std::optional<Dims>& upgrade) {
+  static bool shape_fits(const Value& value, const FusionGroup& group, std::optional<Dims>& upgrade) {
     const Node& node = *value.node();
-    if (node.type.shape.size() != unit.space.size()) return false;
+    if (node.type.shape.size() != group.space.size()) return false;
     if (node.op->kind == OpKind::reduce) {
       const Dims& axes = node.attrs.dims("axes");
       const Shape& from = node.inputs[0].shape();
-      if (from == unit.space && unit.reduced == axes) return true;
+      if (from == group.space && group.reduced == axes) return true;
       // A kernel over the reduced shape becomes the epilogue of this reduction.
-      bool epilogue = unit.reduced.empty() && unit.space == node.type.shape;
-      for (const Value& member : unit.nodes)
+      bool epilogue = group.reduced.empty() && group.space == node.type.shape;
+      for (const Value& member : group.nodes)
         epilogue &= member->op->kind == OpKind::elementwise || is_constant(*member.node());
       if (epilogue) upgrade = axes;
       return epilogue;
     }
-    if (value.shape() == unit.space) return true;
-    return !unit.reduced.empty() && value.shape() == reduced_shape(unit);
+    if (value.shape() == group.space) return true;
+    return !group.reduced.empty() && value.shape() == reduced_shape(group);
   }
   // Returns why `value` may not join the group, or none if it may.
   FusionRefusal refuses(const Value& value, int taker, bool again,
                         std::optional<Dims>& upgrade) const {
-    const Unit& unit = units_[taker];
-    if (!shape_fits(value, unit, upgrade)) return FusionRefusal::other_axes;
-    if (unit.nodes.size() >= largest_kernel) return FusionRefusal::too_large;
+    const FusionGroup& group = groups_[taker];
+    if (!shape_fits(value, group, upgrade)) return FusionRefusal::other_axes;
+    if (group.nodes.size() >= largest_kernel) return FusionRefusal::too_large;
     if (again || !leads_back(value.node(), taker)) return FusionRefusal::none;
-    return reads_view_of(value.node(), unit) ? FusionRefusal::other_axes : FusionRefusal::cycle;
+    return reads_view_of(value.node(), group) ? FusionRefusal::other_axes : FusionRefusal::cycle;
   }
-  bool reads_view_of(const Node* node, const Unit& unit) const {
-    return std::ranges::any_of(unit.nodes, [&](const Value& member) {
+  bool reads_view_of(const Node* node, const FusionGroup& group) const {
+    return std::ranges::any_of(group.nodes, [&](const Value& member) {
       return std::ranges::any_of(member->inputs, [&](const Value& input) {
-        return input.node() != node && units_.before_views(input.node()) == node;
+        return input.node() != node && groups_.before_views(input.node()) == node;
       });
     });
   }
@@ -142,9 +142,9 @@ class Placer {
     const auto users = uses_.of(node);
     std::vector<int> others;
     for (const Node* user : users)
-      for (int unit : units_.holders(user))
-        if (unit != target) others.push_back(unit);
-    return units_.leads_to(others, target);
+      for (int group : groups_.holders(user))
+        if (group != target) others.push_back(group);
+    return groups_.leads_to(others, target);
   }
 
   // Puts a broadcast of a reduced value inside the kernels that reduce and reread the row. Returns
@@ -152,7 +152,7 @@ class Placer {
   bool place_broadcast(const Value& value) {
     const Node& node = *value.node();
     const Value& small = whole_ && is_broadcast(node) ? node.inputs[0] : value;
-    if (!units_.fusable(small.node()) || is_constant(*small.node())) return false;
+    if (!groups_.fusable(small.node()) || is_constant(*small.node())) return false;
     Dims axes;
     for (int i = 0; i < node.type.shape.size(); ++i)
       if (node.type.shape[i] != small.shape()[i]) axes.push_back(i);
@@ -161,13 +161,13 @@ class Placer {
     const Demand need = demand(value);
     size_t joined = 0;
     for (int taker : need.takers) {
-      const Unit& unit = units_[taker];
+      const FusionGroup& group = groups_[taker];
       const bool fits =
-          unit.space == node.type.shape && (unit.reduced.empty() || unit.reduced == axes);
+          group.space == node.type.shape && (group.reduced.empty() || group.reduced == axes);
       // The reduction must be able to join as well: its other users must not lead back here.
       if (!fits || leads_back(small.node(), taker) || leads_back(value.node(), taker)) continue;
-      units_.reduce_over(taker, node.type.shape, axes);
-      units_.join(value, taker);
+      groups_.reduce_over(taker, node.type.shape, axes);
+      groups_.join(value, taker);
       ++joined;
     }
     return joined > 0 && joined == need.takers.size() && !need.memory;
@@ -176,7 +176,7 @@ class Placer {
   bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
                               int depth = 0) const {
     const Node& node = *value.node();
-    if (!units_.fusable(value.node()) || depth > 8) return false;
+    if (!groups_.fusable(value.node()) || depth > 8) return false;
     if (node.op->kind == OpKind::reduce)
       return node.attrs.dims("axes") == axes && node.inputs[0].shape() == space;
     if (node.op->kind != OpKind::elementwise) return false;
@@ -189,19 +189,19 @@ class Placer {
   // own node, which nobody else reads, so that the readers need not recompute it.
   bool belongs_to_library(const Value& value, const Demand& need) const {
     const Node* own = bases_.at(value.node());
-    if (own == nullptr || own == value.node() || units_.kind(own) != Unit::Kind::library ||
+    if (own == nullptr || own == value.node() || groups_.kind(own) != FusionGroup::Kind::library ||
         uses_.count(own) != 1 || need.takers.size() + (need.memory ? 1 : 0) < 2)
       return false;
-    return library_makes(units_, own, value, uses_, options_);
+    return library_makes(groups_, own, value, uses_, options_);
   }
   // A compressed activation is computed beside its operand, not in its reader.
   static bool is_kept(const Node& node) { return node.annotations.compressed; }
   void place_constant(const Value& value, const Demand& need) {
-    for (int taker : need.takers) units_.join(value, taker);
-    if (need.memory || need.takers.empty()) units_.store(value, units_.add(value));
+    for (int taker : need.takers) groups_.join(value, taker);
+    if (need.memory || need.takers.empty()) groups_.store(value, groups_.add(value));
   }
 
-  Units& units_;
+  FusionGroups& groups_;
   const Uses& uses_;
   const PassOptions& options_;
   bool whole_;
@@ -209,8 +209,8 @@ class Placer {
 };
 }  // namespace
 
-void fuse_into_users(Units& units, const Uses& uses, const PassOptions& options) {
-  Placer placer(units, uses, options);
+void fuse_into_users(FusionGroups& groups, const Uses& uses, const PassOptions& options) {
+  Placer placer(groups, uses, options);
   for (size_t i = uses.nodes().size(); i-- > 0;) placer.place(uses.nodes()[i]);
 }
 }  // namespace weft

@@ -1,12 +1,12 @@
 #include "weft/ir/op_def.h"
-#include "weft/passes/units.h"
+#include "weft/passes/fusion_groups.h"
 
 namespace weft {
 namespace {
 class Merger {
  public:
-  Merger(Units& units, const Uses& uses, const PassOptions& options)
-      : units_(units), uses_(uses), options_(options) {}
+  Merger(FusionGroups& groups, const Uses& uses, const PassOptions& options)
+      : groups_(groups), uses_(uses), options_(options) {}
 
   // Merges reductions of the same space and axes that read a value in common, so that it is read
   // once: for example the two sums of a batch norm's backward pass and a bias gradient.
@@ -24,9 +24,9 @@ class Merger {
     for (const std::vector<int>& readers : readers_of_whole_values())
       for (int rows : readers)
         for (int columns : readers)
-          if (rows != columns && reduces_across(units_[rows], units_[columns]) &&
-              !units_.merging_makes_cycle(rows, columns)) {
-            units_.merge(rows, columns);
+          if (rows != columns && reduces_across(groups_[rows], groups_[columns]) &&
+              !groups_.merging_makes_cycle(rows, columns)) {
+            groups_.merge(rows, columns);
             any = true;
           }
     return any;
@@ -35,10 +35,10 @@ class Merger {
   void forget_unread() {
     for (size_t i = uses_.nodes().size(); i-- > 0;) {
       const Node* node = uses_.nodes()[i].node();
-      const int home = units_.home(node);
+      const int home = groups_.home(node);
       if (home < 0 || is_read(node)) continue;
-      const Unit::Kind kind = units_[home].kind;
-      if (kind == Unit::Kind::view || kind == Unit::Kind::fused) units_.unstore(node);
+      const FusionGroup::Kind kind = groups_[home].kind;
+      if (kind == FusionGroup::Kind::view || kind == FusionGroup::Kind::fused) groups_.unstore(node);
     }
   }
 
@@ -46,12 +46,12 @@ class Merger {
   // Returns, for each value, the reducing groups that read all of it from memory.
   std::vector<std::vector<int>> readers_of_whole_values() const {
     NodeMap<std::vector<int>> readers;
-    for (int u = 0; u < units_.count(); ++u) {
-      const Unit& unit = units_[u];
-      if (unit.kind != Unit::Kind::fused || unit.reduced.empty()) continue;
-      for (const Value& member : unit.nodes)
+    for (int u = 0; u < groups_.count(); ++u) {
+      const FusionGroup& group = groups_[u];
+      if (group.kind != FusionGroup::Kind::fused || group.reduced.empty()) continue;
+      for (const Value& member : group.nodes)
         for (const Value& input : member->inputs)
-          if (input.shape() == unit.space && !units_.holds(u, input.node()))
+          if (input.shape() == group.space && !groups_.holds(u, input.node()))
             readers[input.node()].push_back(u);
     }
     std::vector<std::vector<int>> result;
@@ -61,18 +61,18 @@ class Merger {
   }
 
   bool try_merge(int into, int from) {
-    const Unit &a = units_[into], &b = units_[from];
+    const FusionGroup &a = groups_[into], &b = groups_[from];
     const bool alike = into != from && a.space == b.space && a.reduced == b.reduced && fit(a, b);
     if (!alike) return false;
     const bool rows = is_row(a.space, a.reduced, options_.threads);  // may reread its sums
-    if (rows ? units_.merging_makes_cycle(into, from)
-             : units_.leads_to(units_.readers_of(into), from) ||
-                   units_.leads_to(units_.readers_of(from), into))
+    if (rows ? groups_.merging_makes_cycle(into, from)
+             : groups_.leads_to(groups_.readers_of(into), from) ||
+                   groups_.leads_to(groups_.readers_of(from), into))
       return false;
-    units_.merge(into, from);
+    groups_.merge(into, from);
     return true;
   }
-  bool reduces_across(const Unit& rows, const Unit& columns) const {
+  bool reduces_across(const FusionGroup& rows, const FusionGroup& columns) const {
     if (rows.space != columns.space || !fit(rows, columns)) return false;
     if (!is_row(rows.space, rows.reduced, options_.threads)) return false;
     const Shape small = reduced_shape(rows);
@@ -91,7 +91,7 @@ class Merger {
     return true;
   }
   // Returns whether neither was merged into another and both fit in one kernel.
-  static bool fit(const Unit& a, const Unit& b) {
+  static bool fit(const FusionGroup& a, const FusionGroup& b) {
     return !a.nodes.empty() && !b.nodes.empty() &&
            a.nodes.size() + b.nodes.size() <= largest_kernel;
   }
@@ -101,20 +101,20 @@ class Merger {
     if (uses_.is_root(node)) return true;
     for (const Node* user : uses_.of(node)) {
       if (reads_memory(*user) || user->op->kind == OpKind::random) return true;
-      for (int unit : units_.holders(user))
-        if (!units_.holds(unit, node)) return true;
+      for (int group : groups_.holders(user))
+        if (!groups_.holds(group, node)) return true;
     }
     return false;
   }
 
-  Units& units_;
+  FusionGroups& groups_;
   const Uses& uses_;
   const PassOptions& options_;
 };
 }  // namespace
 
-void fuse_reductions(Units& units, const Uses& uses, const PassOptions& options) {
-  Merger merger(units, uses, options);
+void fuse_reductions(FusionGroups& groups, const Uses& uses, const PassOptions& options) {
+  Merger merger(groups, uses, options);
   const bool merged = merger.merge_alike();
   if (merger.merge_across() || merged) merger.forget_unread();
 }

@@ -20,10 +20,10 @@ class Scheduler {
       : graph_(graph), options_(options), uses_(graph), fusion_(fuse(uses_, options)) {}
 
   Plan run() {
-    WEFT_ASSERT(fusion_.order.size() == fusion_.units.size(),
+    WEFT_ASSERT(fusion_.order.size() == fusion_.groups.size(),
                 "fusion made a cycle: {} of {} kernels can run", fusion_.order.size(),
-                fusion_.units.size());
-    for (int unit : fusion_.order) emit(fusion_.units[static_cast<size_t>(unit)], unit);
+                fusion_.groups.size());
+    for (int group : fusion_.order) emit(fusion_.groups[static_cast<size_t>(group)], group);
     for (const Value& input : graph_.inputs)
       plan_.inputs.push_back({input, placed_.at(input.node())});
     for (const Value& output : graph_.outputs) plan_.outputs.push_back(row_major(output));
@@ -34,18 +34,18 @@ class Scheduler {
   }
 
  private:
-  void emit(const Unit& unit, int index) {
-    switch (unit.kind) {
-      case Unit::Kind::leaf:
-        return emit_leaf(unit.nodes[0]);
-      case Unit::Kind::view:
-        return emit_view(unit.nodes[0]);
-      case Unit::Kind::library:
-        return emit_library(unit, index);
-      case Unit::Kind::fused:
-        return emit_fused(unit, index);
-      case Unit::Kind::placed:
-        return emit_placed(unit.nodes[0]);
+  void emit(const FusionGroup& group, int index) {
+    switch (group.kind) {
+      case FusionGroup::Kind::leaf:
+        return emit_leaf(group.nodes[0]);
+      case FusionGroup::Kind::view:
+        return emit_view(group.nodes[0]);
+      case FusionGroup::Kind::library:
+        return emit_library(group, index);
+      case FusionGroup::Kind::fused:
+        return emit_fused(group, index);
+      case FusionGroup::Kind::placed:
+        return emit_placed(group.nodes[0]);
     }
   }
 
@@ -145,7 +145,7 @@ class Scheduler {
     if (!same) {
       const int* home = fusion_.home.find(part.node());
       const bool generated =
-          home != nullptr && fusion_.units[static_cast<size_t>(*home)].kind == Unit::Kind::fused;
+          home != nullptr && fusion_.groups[static_cast<size_t>(*home)].kind == FusionGroup::Kind::fused;
       if (!generated || uses_.count(part.node()) != 1) return false;
     }
     moves_[from.slot] = {to, !same};
@@ -206,7 +206,7 @@ class Scheduler {
       launch.operands = {{value, at}};
       launch.unfused = {{value.node(), FusionRefusal::copied}};
     } else {
-      launch = library_step({.kind = Unit::Kind::library, .nodes = {copy}},
+      launch = library_step({.kind = FusionGroup::Kind::library, .nodes = {copy}},
                           options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, layout);
@@ -226,31 +226,31 @@ class Scheduler {
 
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
-  static Launch library_step(const Unit& unit, const KernelChoice& choice,
+  static Launch library_step(const FusionGroup& group, const KernelChoice& choice,
                            const std::vector<Placement>& operands) {
     Launch launch;
     launch.kind = Launch::Kind::library;
     launch.kernel = choice.kernel;
-    launch.body = unit.nodes;
+    launch.body = group.nodes;
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
-    const std::vector<Value> inputs = unit.inputs();
+    const std::vector<Value> inputs = group.inputs();
     for (size_t i = 0; i < operands.size(); ++i) launch.operands.push_back({inputs[i], operands[i]});
     return launch;
   }
 
-  void emit_library(const Unit& unit, int index) {
-    const std::vector<Value> stored = stored_values(unit, index);
-    const std::vector<Value> inputs = unit.inputs();
+  void emit_library(const FusionGroup& group, int index) {
+    const std::vector<Value> stored = stored_values(group, index);
+    const std::vector<Value> inputs = group.inputs();
     std::vector<Placement> operands;
     operands.reserve(inputs.size());
     for (const Value& input : inputs) operands.push_back(placed_.at(input.node()));
     const std::optional<KernelChoice> chosen =
-        unit.nodes.size() == 1
-            ? options_.library->kernels().choose(*unit.nodes[0].node(), operands)
-            : options_.library->kernels().choose_with(unit.nodes, stored, operands);
+        group.nodes.size() == 1
+            ? options_.library->kernels().choose(*group.nodes[0].node(), operands)
+            : options_.library->kernels().choose_with(group.nodes, stored, operands);
     WEFT_ASSERT(chosen.has_value(), "{} has no kernel for {} with operands of this layout",
-                options_.library->name(), unit.nodes.front()->op->name);
+                options_.library->name(), group.nodes.front()->op->name);
     const KernelChoice& choice = *chosen;
     for (size_t i = 0; i < operands.size(); ++i)
       if (i < choice.operand_order.size() &&
@@ -259,13 +259,13 @@ class Scheduler {
     std::vector<Layout> layouts;
     for (const Value& value : stored) {
       const bool root = uses_.is_root(value.node());
-      const bool own = value.node() == unit.nodes.front().node();
+      const bool own = value.node() == group.nodes.front().node();
       Layout& layout =
           layouts.emplace_back(own ? choice.result_order : Dims(), choice.padded_rows && !root);
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
     }
-    Launch launch = library_step(unit, choice, operands);
+    Launch launch = library_step(group, choice, operands);
     for (size_t i = 0; i < stored.size(); ++i)
       launch.results.push_back({stored[i], {-1, 0, strides_of(stored[i].type(), layouts[i])}});
     launch.padded = make_room(launch, choice);
@@ -341,9 +341,9 @@ class Scheduler {
     const double copies = 2 * static_cast<double>(copied) / machine.bytes_per_s;
     return apart - likely_seconds(launch, machine) > copies + machine.sustained->launch;
   }
-  std::vector<Value> stored_values(const Unit& unit, int index) const {
+  std::vector<Value> stored_values(const FusionGroup& group, int index) const {
     std::vector<Value> stored;
-    for (const Value& value : unit.nodes) {
+    for (const Value& value : group.nodes) {
       const int* home = fusion_.home.find(value.node());
       if (home != nullptr && *home == index) stored.push_back(value);
     }
@@ -353,9 +353,9 @@ class Scheduler {
   // Returns whether a kernel, such as an update, reads the value together with a variable of its
   // shape. Their axes can be merged if both are dense.
   bool joins_state(const Value& value) const {
-    return std::ranges::any_of(fusion_.units, [&](const Unit& unit) {
-      if (unit.kind != Unit::Kind::fused) return false;
-      const std::vector<Value> inputs = unit.inputs();
+    return std::ranges::any_of(fusion_.groups, [&](const FusionGroup& group) {
+      if (group.kind != FusionGroup::Kind::fused) return false;
+      const std::vector<Value> inputs = group.inputs();
       auto is_state = [&](const Value& input) {
         return input->variable != nullptr && input.shape() == value.shape();
       };
@@ -367,17 +367,17 @@ class Scheduler {
   // Returns the layout of most bytes of the operands that span the whole space, so that a chain
   // keeps the layout of the library kernel at its start; if there is none (pads), that of the
   // largest operand.
-  Layout natural_layout(const Unit& unit, const Launch& launch) const {
+  Layout natural_layout(const FusionGroup& group, const Launch& launch) const {
     std::vector<std::pair<Layout, size_t>> votes;
     const Access* largest = nullptr;
     for (const Access& operand : launch.operands) {
-      if (operand.value.rank() != unit.space.size()) continue;
+      if (operand.value.rank() != group.space.size()) continue;
       if (largest == nullptr || operand.value.elements() > largest->value.elements())
         largest = &operand;
-      if (operand.value.shape() != unit.space) continue;
-      Layout layout{physical_order(unit.space, operand.at.strides)};
+      if (operand.value.shape() != group.space) continue;
+      Layout layout{physical_order(group.space, operand.at.strides)};
       auto lies_so = [&] {
-        return same_strides(unit.space, operand.at.strides,
+        return same_strides(group.space, operand.at.strides,
                             strides_of(operand.value.type(), layout));
       };
       if (!lies_so()) {
@@ -424,30 +424,30 @@ class Scheduler {
     finish(launch);
   }
 
-  void emit_fused(const Unit& unit, int index) {
-    if (unit.nodes.size() == 1 && unit.nodes[0]->op->leaf == LeafKind::scalar)
-      return emit_constant(unit.nodes[0]);
+  void emit_fused(const FusionGroup& group, int index) {
+    if (group.nodes.size() == 1 && group.nodes[0]->op->leaf == LeafKind::scalar)
+      return emit_constant(group.nodes[0]);
     Launch launch;
-    launch.body = unit.nodes;
-    launch.unfused = unit.unfused;
-    for (const Value& input : unit.inputs())
+    launch.body = group.nodes;
+    launch.unfused = group.unfused;
+    for (const Value& input : group.inputs())
       launch.operands.push_back({input, placed_.at(input.node())});
-    Layout layout = natural_layout(unit, launch);
-    for (const Value& value : stored_values(unit, index)) {
+    Layout layout = natural_layout(group, launch);
+    for (const Value& value : stored_values(group, index)) {
       bool root = uses_.is_root(value.node());
       Placement to = new_slot(value, root ? Layout() : layout);
       placed_[value.node()] = to;
       launch.results.push_back({value, to});
     }
-    launch.kernel = kernel_name(unit);
+    launch.kernel = kernel_name(group);
     note_in_place(launch);
     finish(launch);
   }
 
-  static std::string kernel_name(const Unit& unit) {
+  static std::string kernel_name(const FusionGroup& group) {
     std::string name;
     size_t named = 0;
-    for (const Value& value : unit.nodes) {
+    for (const Value& value : group.nodes) {
       if (value->op->kind == OpKind::leaf || is_broadcast(*value.node())) continue;
       if (named < 4) name += (name.empty() ? "" : ".") + std::string(value->op->name);
       ++named;
