@@ -198,8 +198,8 @@ TEST_CASE("what is fetched is what was stored before, in whichever stream") {
   const size_t bytes = ones.size() * sizeof(float);
   const auto from = memory.allocate(bytes), to = memory.allocate(bytes);
   const auto host = memory.allocate_host(bytes);
-  const auto store = memory.make_side_copy(CopyDirection::to_host);
-  const auto fetch = memory.make_side_copy(CopyDirection::to_device);
+  const auto store = memory.make_copy_stream(CopyDirection::to_host);
+  const auto fetch = memory.make_copy_stream(CopyDirection::to_device);
   memory.write(from->data, ones.data(), bytes);
   store->allow();
   store->begin(host->data, from->data, bytes);

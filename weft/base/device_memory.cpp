@@ -42,7 +42,7 @@ class HostMemory : public DeviceMemory {
   void copy(std::byte* to, const std::byte* from, size_t bytes) override {
     std::memmove(to, from, bytes);
   }
-  std::unique_ptr<SideCopy> make_side_copy(CopyDirection) override {
+  std::unique_ptr<CopyStream> make_copy_stream(CopyDirection) override {
     WEFT_ASSERT(false, "the host copies beside nobody");
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override { return allocate(bytes); }

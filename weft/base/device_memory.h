@@ -18,17 +18,17 @@ struct MemoryUse {
 
 enum class CopyDirection { to_device, to_host };
 
-// A SideCopy is a copy stream between host and device, which runs beside the device's kernels.
+// A CopyStream is a copy stream between host and device, which runs beside the device's kernels.
 // Copies of one direction run in the order of issue; the two directions run concurrently.
-class SideCopy {
+class CopyStream {
  public:
-  virtual ~SideCopy() = default;
-  virtual void allow() = 0;  // copies that begin later wait for all kernels issued so far
+  virtual ~CopyStream() = default;
+  virtual void wait_for_kernels() = 0;  // copies that begin later wait for all kernels issued so far
   // Makes copies that begin later wait for the last copy issued to `other`.
-  virtual void follow(const SideCopy& other) = 0;
+  virtual void wait_for(const CopyStream& other) = 0;
   // Issues a copy; one of the two addresses is the host's.
   virtual void begin(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  virtual void await() = 0;   // kernels issued later wait for the copies; the host does not
+  virtual void kernels_wait() = 0;   // kernels issued later wait for the copies; the host does not
   virtual void finish() = 0;  // blocks until the last copy has ended
 };
 
@@ -55,7 +55,7 @@ class DeviceMemory {
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   // Copies from another device, after waiting for all work issued there.
   virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
-  virtual std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) = 0;
+  virtual std::unique_ptr<CopyStream> make_copy_stream(CopyDirection direction) = 0;
   // Returns host memory for asynchronous copies (`pinned`), zeroed and aligned.
   virtual std::shared_ptr<Buffer> allocate_host(size_t bytes) = 0;
   virtual void finish() = 0;  // blocks until all issued work has ended

@@ -215,7 +215,7 @@ void Executable::make_staging() {
   if (bytes == 0) return;
   inputs_here_ = memory_->allocate_host(bytes);
   inputs_there_ = memory_->allocate(bytes);
-  input_copy_ = memory_->make_side_copy(CopyDirection::to_device);
+  input_copy_ = memory_->make_copy_stream(CopyDirection::to_device);
   input_copy_->allow();
 }
 

@@ -214,7 +214,7 @@ class HostResidency : public Residency {
 class BeginCopy : public Kernel {
  public:
   // `before` is the latest copy that uses the same host memory, or null.
-  BeginCopy(SideCopy& copy, const SideCopy* before, const Launch& launch)
+  BeginCopy(CopyStream& copy, const CopyStream* before, const Launch& launch)
       : copy_(copy), before_(before) {
     const Access &from = launch.operands[0], &to = launch.results[0];
     const size_t size = size_of(from.value.dtype());
@@ -223,25 +223,25 @@ class BeginCopy : public Kernel {
     bytes_ = from.value.type().bytes();
   }
   void run(void* const* operands, void* const* results, void*) const override {
-    copy_.allow();
-    if (before_ != nullptr) copy_.follow(*before_);
+    copy_.wait_for_kernels();
+    if (before_ != nullptr) copy_.wait_for(*before_);
     copy_.begin(static_cast<std::byte*>(results[0]) + to_,
                 static_cast<const std::byte*>(operands[0]) + from_, bytes_);
   }
 
  private:
-  SideCopy& copy_;
-  const SideCopy* before_;
+  CopyStream& copy_;
+  const CopyStream* before_;
   size_t from_, to_, bytes_;
 };
 
 class AwaitCopy : public Kernel {
  public:
-  explicit AwaitCopy(SideCopy& copy) : copy_(copy) {}
-  void run(void* const*, void* const*, void*) const override { copy_.await(); }
+  explicit AwaitCopy(CopyStream& copy) : copy_(copy) {}
+  void run(void* const*, void* const*, void*) const override { copy_.kernels_wait(); }
 
  private:
-  SideCopy& copy_;
+  CopyStream& copy_;
 };
 
 class DeviceResidency : public Residency {
@@ -301,7 +301,7 @@ class DeviceResidency : public Residency {
   CopyKernels copies() override {
     CopyKernels kernels;
     if (!copies_.empty()) return kernels;
-    std::map<int, SideCopy*> latest;  // by slot, on the device and on the host
+    std::map<int, CopyStream*> latest;  // by slot, on the device and on the host
     for (size_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
       if (launch.kind == Launch::Kind::await) {
@@ -309,9 +309,9 @@ class DeviceResidency : public Residency {
       } else if (launch.kind == Launch::Kind::transfer) {
         const bool to_device = is_fetch(plan_, launch);
         copies_.push_back(
-            memory_.make_side_copy(to_device ? CopyDirection::to_device : CopyDirection::to_host));
-        SideCopy* const copy = copies_.back().get();
-        SideCopy*& before = latest[file_slot(plan_, launch)];
+            memory_.make_copy_stream(to_device ? CopyDirection::to_device : CopyDirection::to_host));
+        CopyStream* const copy = copies_.back().get();
+        CopyStream*& before = latest[file_slot(plan_, launch)];
         kernels.emplace_back(i, std::make_unique<BeginCopy>(*copy, before, launch));
         before = latest[memory_slot(plan_, launch)] = copy;
       }
@@ -368,7 +368,7 @@ class DeviceResidency : public Residency {
 
   std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;
   std::shared_ptr<Buffer> host_;  // for the plan's own slots
-  std::vector<std::unique_ptr<SideCopy>> copies_;
+  std::vector<std::unique_ptr<CopyStream>> copies_;
 };
 }  // namespace
 

@@ -59,27 +59,27 @@ class Staging {
   size_t next_ = 0;
 };
 
-// CudaSideCopy issues copies in the stream of its direction.
-class CudaSideCopy : public SideCopy {
+// CudaCopyStream issues copies in the stream of its direction.
+class CudaCopyStream : public CopyStream {
  public:
-  CudaSideCopy(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
+  CudaCopyStream(Stream kernels, Handle copies) : kernels_(kernels), copies_(copies) {
     for (Handle* event : {&before_, &done_})
       api_.check(api_.cuEventCreate(event, flag::event_without_time), "cuEventCreate");
   }
-  ~CudaSideCopy() override {
+  ~CudaCopyStream() override {
     for (Handle event : {before_, done_})
       if (event != nullptr) api_.cuEventDestroy(event);
   }
-  CudaSideCopy(const CudaSideCopy&) = delete;
-  CudaSideCopy& operator=(const CudaSideCopy&) = delete;
+  CudaCopyStream(const CudaCopyStream&) = delete;
+  CudaCopyStream& operator=(const CudaCopyStream&) = delete;
 
-  void allow() override {
+  void wait_for_kernels() override {
     kernels_.make_current();
     api_.check(api_.cuEventRecord(before_, kernels_.stream), "cuEventRecord");
   }
-  void follow(const SideCopy& other) override {
+  void wait_for(const CopyStream& other) override {
     kernels_.make_current();
-    api_.check(api_.cuStreamWaitEvent(copies_, static_cast<const CudaSideCopy&>(other).done_, 0),
+    api_.check(api_.cuStreamWaitEvent(copies_, static_cast<const CudaCopyStream&>(other).done_, 0),
                "cuStreamWaitEvent");
   }
   // The driver infers from an address whether it is the host's.
@@ -90,7 +90,7 @@ class CudaSideCopy : public SideCopy {
                "cuMemcpyAsync");
     api_.check(api_.cuEventRecord(done_, copies_), "cuEventRecord");
   }
-  void await() override {
+  void kernels_wait() override {
     kernels_.make_current();
     api_.check(api_.cuStreamWaitEvent(kernels_.stream, done_, 0), "cuStreamWaitEvent");
   }

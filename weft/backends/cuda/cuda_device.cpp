@@ -171,11 +171,11 @@ class CudaDevice : public gpu::Device {
                "cuMemcpyPeerAsync");
     finish();  // the caller may free the source
   }
-  std::unique_ptr<SideCopy> make_side_copy(CopyDirection direction) override {
+  std::unique_ptr<CopyStream> make_copy_stream(CopyDirection direction) override {
     make_current();
     const bool beside = !env_lists("WEFT_CUDA_OFF", "side-copies");
     const auto& side = direction == CopyDirection::to_device ? to_device_ : to_host_;
-    return std::make_unique<CudaSideCopy>(handles(), beside ? side.get() : stream());
+    return std::make_unique<CudaCopyStream>(handles(), beside ? side.get() : stream());
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
     make_current();

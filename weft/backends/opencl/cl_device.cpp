@@ -156,7 +156,7 @@ std::optional<size_t> number_among(const std::vector<cl_device_id>& all, const s
 
 class ClDevice : public gpu::Device {
   // InOrder copies in the device's only queue, so it needs no further ordering.
-  class InOrder : public SideCopy {
+  class InOrder : public CopyStream {
    public:
     explicit InOrder(ClDevice& device) : device_(device) {}
     void begin(std::byte* to, const std::byte* from, size_t bytes) override {
@@ -165,9 +165,9 @@ class ClDevice : public gpu::Device {
       else
         device_.enqueue_read(to, from, bytes, CL_FALSE);
     }
-    void allow() override {}
-    void follow(const SideCopy&) override {}
-    void await() override {}
+    void wait_for_kernels() override {}
+    void wait_for(const CopyStream&) override {}
+    void kernels_wait() override {}
     void finish() override { device_.finish(); }
 
    private:
@@ -251,7 +251,7 @@ class ClDevice : public gpu::Device {
                               target.offset, bytes, 0, nullptr, nullptr),
           "clEnqueueCopyBuffer");
   }
-  std::unique_ptr<SideCopy> make_side_copy(CopyDirection) override {
+  std::unique_ptr<CopyStream> make_copy_stream(CopyDirection) override {
     return std::make_unique<InOrder>(*this);
   }
   std::shared_ptr<Buffer> allocate_host(size_t bytes) override {
