@@ -284,9 +284,9 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(without["fuse"]["bytes"] > planned["bytes"]);
   CHECK(without["alias"]["bytes"] > planned["bytes"]);
   CHECK(without["reuse"]["arena_bytes"] > planned["arena_bytes"]);
-  CHECK(without["order"]["arena_bytes"] >= planned["arena_bytes"]);
+  CHECK(without["schedule"]["arena_bytes"] >= planned["arena_bytes"]);
   CHECK(train["fused_kernels"] <= planned["kernels"]);
-  for (const char* unasked : {"precision", "chunk", "keep", "offload", "recompute"})
+  for (const char* unasked : {"precision", "row_tiling", "compression", "offload", "recompute"})
     CHECK(without[unasked] == planned);
 
   // Each stored value has one reason, and its bytes are a part of the plan's traffic.
@@ -327,7 +327,7 @@ TEST_CASE("under a limit and in mixed precision a plan explains those passes, st
   CHECK(mixed["without"]["precision"]["bytes"] != mixed["plan"]["bytes"]);
   json kept = json_of(place.weft(
       {"plan", "tiny.yaml", "--explain", "--json", "--train.keep", "bf16"}))["explain"][0];
-  CHECK(kept["without"]["keep"]["arena_bytes"] > kept["plan"]["arena_bytes"]);
+  CHECK(kept["without"]["compression"]["arena_bytes"] > kept["plan"]["arena_bytes"]);
   json filed = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json", "--train.offload",
                                    "[parameters, optimizer]"}))["explain"];
   CHECK(filed[0]["without"]["offload"] != json());

@@ -74,9 +74,9 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
 TEST_CASE("a compiled step skips only passes that there are") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
   CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, chunk, keep, "
+        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, row_tiling, compression, "
         "fuse, "
-        "alias, offload, recompute, order, join, reuse.");
+        "alias, offload, recompute, schedule, join, reuse.");
 }
 
 TEST_CASE("what depends on an input of a step has no elements outside of it") {

@@ -12,7 +12,7 @@
 #include "tests/support/values.h"
 #include "weft/device/registry.h"
 #include "weft/passes/dependencies.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
 
@@ -131,8 +131,8 @@ TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
   for_each_training({.device = "null"}, families, [](Training& training) {
     PassOptions options{.library = &library("cpu"), .threads = thread_count()};
     Graph graph = simplify(decompose(training.graph(), options), options);
-    Plan plan = alias_state(schedule(graph, options), options);
-    size_t ours = assign_memory(order(plan, options), options).live_peak_bytes;
+    Plan plan = alias_state(bufferize(graph, options), options);
+    size_t ours = assign_memory(schedule(plan, options), options).live_peak_bytes;
     Dependencies edges(plan);
     ArenaUse use(plan);
     Random random(1);

@@ -87,7 +87,7 @@ TEST_SUITE("composites") {
   TEST_CASE("a gradient that reads what is kept in a narrower type is that of what is kept") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.keep = DType::bf16}};
-    const Graph kept = keep(simplify(decompose(step(), options), options), options);
+    const Graph kept = compress_activations(simplify(decompose(step(), options), options), options);
     verify(kept);
     // The forward pass, its recomputation from the compressed operand, and the gradient.
     CHECK(composites_of(kept) == "gelu_tanh gelu_tanh gelu_tanh_gradient ");

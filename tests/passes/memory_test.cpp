@@ -169,7 +169,7 @@ TEST_SUITE("alias") {
     Value c = random_variable("c", f32({8}), random);
     Graph graph{.outputs = {a, neg(b)}, .assignments = {{a, b}, {b, a}, {c, a + b}}};
     for (const std::vector<std::string>& skip :
-         {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"order"}}) {
+         {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"schedule"}}) {
       PlanResult result = run_plan(plan_of(graph, skip));
       auto old = [](const Value& leaf) {
         return difference(from_buffer(leaf->variable->storage->buffer(), leaf.type()),

@@ -52,7 +52,7 @@ int transfers(const Plan& plan) {
 Plan sequential(const Graph& step, const PassOptions& options) {
   const Graph ready = simplify(decompose(step, options), options);
   const Recomputation way(
-      order(offload_state(alias_state(schedule(ready, options), options), options), options),
+      schedule(offload_state(alias_state(bufferize(ready, options), options), options), options),
       options);
   return way.plan(way.stages().back());
 }

@@ -50,7 +50,7 @@ std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
 TEST_CASE("a plan computes what the graph means, whatever optional passes are left out") {
   PlanningLibrary library;
   library.workspace = 100;
-  const std::vector<std::string> optional{"simplify", "fuse", "alias", "order", "reuse"};
+  const std::vector<std::string> optional{"simplify", "fuse", "alias", "schedule", "reuse"};
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     Graph graph = random_graph(random, 30);

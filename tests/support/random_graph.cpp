@@ -272,7 +272,7 @@ RandomGraph random_graph(uint64_t seed) { return Grower(seed).grow(); }
 std::vector<std::string> random_skips(uint64_t seed) {
   Random random(seed ^ 0x5EED);
   std::vector<std::string> skips;
-  for (const char* pass : {"simplify", "fuse", "alias", "order", "reuse"})
+  for (const char* pass : {"simplify", "fuse", "alias", "schedule", "reuse"})
     if (random.chance(0.3)) skips.push_back(pass);
   return skips;
 }

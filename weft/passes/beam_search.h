@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "weft/passes/dependencies.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 
 namespace weft {
 

@@ -102,11 +102,11 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
 }
 }  // namespace
 
-bool PassOptions::may_run_again() const {
+bool PassOptions::may_rematerialize() const {
   return launch.recompute != Recompute::none &&
          (launch.memory > 0 || launch.recompute != Recompute::automatic);
 }
-bool PassOptions::may_drop() const { return may_run_again() || !launch.offload.categories.empty(); }
+bool PassOptions::may_drop() const { return may_rematerialize() || !launch.offload.categories.empty(); }
 
 // Joined launches may take 1 % more, as far as the limit allows.
 Plan place(const Plan& plan, const PassOptions& options) {
@@ -145,7 +145,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   files_only.launch.recompute = Recompute::none;
   for (const Plan& plan : plans) {
     go(plan, options);
-    if (options.may_run_again() && files_only.may_drop()) go(plan, files_only);
+    if (options.may_rematerialize() && files_only.may_drop()) go(plan, files_only);
   }
   std::ranges::stable_sort(
       all, {}, [](const Candidate& one) { return std::pair{one.stage->cost, one.bytes}; });

@@ -16,7 +16,7 @@
 
 #include "weft/passes/dependencies.h"
 #include "weft/passes/index.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 
 namespace weft {

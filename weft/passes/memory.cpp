@@ -7,7 +7,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/passes/arena.h"
 #include "weft/passes/index.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 
 namespace weft {

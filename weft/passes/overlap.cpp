@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "weft/passes/index.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/launches.h"
 #include "weft/passes/transfers.h"

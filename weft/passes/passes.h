@@ -41,7 +41,7 @@ struct PassOptions {
   bool verify = false;          // after every pass; always in debug builds
   std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
-  bool may_run_again() const;  // whether kernels may be rematerialized
+  bool may_rematerialize() const;  // whether kernels may be rematerialized
   bool may_drop() const;       // whether values may be rematerialized or fetched from files
 };
 
@@ -53,16 +53,16 @@ Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
 // Tiles the widest rows into options.chunks parts where that changes no bits (except the last digit
 // of sums of 16-bit products); otherwise returns the same graph.
-Graph chunk(const Graph& graph, const PassOptions& options);
-Graph keep(const Graph& graph, const PassOptions& options);
-Plan schedule(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
+Graph tile_rows(const Graph& graph, const PassOptions& options);
+Graph compress_activations(const Graph& graph, const PassOptions& options);
+Plan bufferize(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
 // What a user's code computes between the layers of a module that is named in step.rematerialize
 // is its. Throws Error(usage) for a pattern that no module of the step is like.
 Graph mark_modules(const Graph& graph, const PassOptions& options);
 Plan rematerialize(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);
-Plan order(Plan plan, const PassOptions& options);
+Plan schedule(Plan plan, const PassOptions& options);
 // Joins kernels of one form, as long as at most `room` bytes are live.
 Plan join(Plan plan, size_t room, const PassOptions& options);
 // Begins transfers early and awaits them late, as long as at most `room` bytes are live.

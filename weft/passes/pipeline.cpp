@@ -11,9 +11,9 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision", "simplify", "copies", "chunk",
-                                         "keep",      "fuse",     "alias",  "offload",
-                                         "recompute", "order",    "join",   "reuse"};
+constexpr std::string_view optional[] = {"precision", "simplify", "copies", "row_tiling",
+                                         "compression",      "fuse",     "alias",  "offload",
+                                         "recompute", "schedule",    "join",   "reuse"};
 
 // Most tiles of rows under a memory limit: with more, the widest rows no longer determine the peak.
 constexpr int most_parts = 32;
@@ -54,15 +54,15 @@ class Runner {
 // Returns the plan of a step's kernels, in the order of the graph.
 Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
   Runner run(options, planning);
-  const Graph kept = run.always("keep", keep, step);
-  Plan plan = run.always("schedule", schedule, kept);        // fuses unless "fuse" is skipped
+  const Graph kept = run.always("compression", compress_activations, step);
+  Plan plan = run.always("bufferize", bufferize, kept);        // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.always("rematerialize", rematerialize, std::move(plan));
   return run.always("offload", offload_state, std::move(plan));
 }
 Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongWork& planning) {
   options.step.chunks = count;
-  return count < 2 ? step : Runner(options, planning).unless_skipped("chunk", chunk, step);
+  return count < 2 ? step : Runner(options, planning).unless_skipped("row_tiling", tile_rows, step);
 }
 
 // Returns whether a library kernel stores values that derive from its other stored results.
@@ -82,7 +82,7 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
     Plan plan = kernels_of(graph, options, planning);
     std::vector<Plan> plans(cut ? 2 : 1);
     if (cut) plans.back() = plan;
-    plans.front() = run.unless_skipped("order", order, std::move(plan));
+    plans.front() = run.unless_skipped("schedule", schedule, std::move(plan));
     return plans;
   };
   const Graph graph = in_parts(options.step.chunks, step, options, planning);
@@ -113,7 +113,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
     WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
                "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
   if (options.skips("precision")) options.step.precision = Precision::as_written;
-  if (options.skips("keep")) options.step.keep = DType::f32;
+  if (options.skips("compression")) options.step.keep = DType::f32;
   if (options.skips("offload")) options.step.offload = {};
   if (options.skips("recompute")) options.step.recompute = Recompute::none;
   if (options.may_drop()) options.machine = options.library->meters().spec();

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 
 namespace weft {

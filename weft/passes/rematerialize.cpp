@@ -19,7 +19,7 @@
 #include "weft/base/pattern.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/index.h"
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
 #include "weft/passes/launches.h"
 

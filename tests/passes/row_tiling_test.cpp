@@ -70,7 +70,7 @@ TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
     const std::vector<Value> whole = run(graph, into(1));
     for (int chunks : {2, 3, 4, 64}) {
       CAPTURE(chunks);
-      CHECK(count(chunk(simplified(graph), on_cpu(chunks)), "matmul_add") ==
+      CHECK(count(tile_rows(simplified(graph), on_cpu(chunks)), "matmul_add") ==
             std::min(chunks, 4) - 1);
       const std::vector<Value> parts = run(graph, into(chunks));
       REQUIRE(parts.size() == whole.size());
@@ -84,7 +84,7 @@ TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
 TEST_CASE("rows of 16-bit products in parts agree to 1e-6") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     const Graph graph = Head(2, 512, 96, 1000, false, dtype).graph;
-    CHECK(count(chunk(simplified(graph), on_cpu(4)), "matmul_add") == 3);
+    CHECK(count(tile_rows(simplified(graph), on_cpu(4)), "matmul_add") == 3);
     const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(4));
     for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(parts[i], whole[i], 1e-6) == "");
   }
@@ -96,7 +96,7 @@ TEST_CASE(
   const auto logits = static_cast<double>(2 * 1024 * 4000 * sizeof(float));
   const Plan whole = make_plan(graph, on_cpu(1));
   for (int chunks : {2, 4, 8}) {
-    const Graph parts = chunk(simplified(graph), on_cpu(chunks));
+    const Graph parts = tile_rows(simplified(graph), on_cpu(chunks));
     CHECK(widest(parts) == 2 * 1024 * 4000 / chunks);
     const Plan plan = make_plan(graph, on_cpu(chunks));
     const double saved = static_cast<double>(whole.arena_bytes - plan.arena_bytes);
@@ -125,7 +125,7 @@ TEST_CASE("parts of a product may be rounded as the whole may") {
   PassOptions options = on_cpu(4);
   options.step.precision = Precision::tf32;
   const Graph parts =
-      chunk(simplify(decompose(precision(head, options), options), options), options);
+      tile_rows(simplify(decompose(precision(head, options), options), options), options);
   CHECK(count(parts, "matmul_add") == 3);
   for (const Value& value : parts.nodes())
     if (value->is("matmul") || value->is("matmul_add")) CHECK(value->annotations.tf32);
@@ -137,7 +137,7 @@ TEST_CASE("where the widest product must stay whole, a narrower one is cut") {
   Value z = random_variable("z", {DType::f32, {1024, 1100}}, random);
   Value weight = random_variable("w", {DType::f32, {1100, 1200}}, random);
   head.graph.outputs.push_back(matmul(exp(z), weight));
-  CHECK(count(chunk(simplified(head.graph), on_cpu(4)), "matmul_add") == 3);
+  CHECK(count(tile_rows(simplified(head.graph), on_cpu(4)), "matmul_add") == 3);
 }
 
 TEST_CASE("what every row needs of all rows is no part of a region") {
@@ -147,8 +147,8 @@ TEST_CASE("what every row needs of all rows is no part of a region") {
   Value y = exp(matmul(x, weight)), total = sum(y, {.axes = {1}, .keepdim = true});
   Graph each{.inputs = {}, .outputs = {sum(y / total * 2.0, {.axes = {1}})}, .assignments = {}};
   Graph all{.inputs = {}, .outputs = {sum(y / sum(total), {.axes = {1}})}, .assignments = {}};
-  CHECK(widest(chunk(simplified(each), on_cpu(2))) == 512 * 2000);
-  CHECK(widest(chunk(simplified(all), on_cpu(2))) == 1024 * 2000);
+  CHECK(widest(tile_rows(simplified(each), on_cpu(2))) == 512 * 2000);
+  CHECK(widest(tile_rows(simplified(all), on_cpu(2))) == 1024 * 2000);
   const std::vector<Value> whole = run(each, into(1)), parts = run(each, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }

@@ -82,7 +82,7 @@ Plan shuffled(const Plan& plan, Random& random) {
 Plan scheduled(const Graph& graph, const KernelLibrary& library, std::vector<std::string> skip) {
   PassOptions options{.library = &library, .threads = 2, .step = {.skip = std::move(skip)}};
   Graph step = simplify(decompose(graph, options), options);
-  return alias_state(schedule(step, options), options);
+  return alias_state(bufferize(step, options), options);
 }
 
 // Compares the peak of the ordered plan, after the memory pass, with those of random orders.
@@ -91,7 +91,7 @@ void check_against_random(const Graph& graph, const std::vector<std::string>& sk
   library.workspace = 1024;
   Plan plan = scheduled(graph, library, skip);
   PassOptions reuse{.library = &library};
-  Plan ordered = order(plan, reuse);
+  Plan ordered = schedule(plan, reuse);
   verify(ordered);
   size_t ours = assign_memory(ordered, reuse).live_peak_bytes;
   Random random(11);
@@ -103,7 +103,7 @@ void check_against_random(const Graph& graph, const std::vector<std::string>& sk
 }
 }  // namespace
 
-TEST_SUITE("order") {
+TEST_SUITE("schedule") {
   TEST_CASE("no random order of a training step has a lower peak") {
     for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"fuse"}}) {
       check_against_random(mlp_step(2, 32, 16), skip, 40);
@@ -116,7 +116,7 @@ TEST_SUITE("order") {
   TEST_CASE("the peak after memory is that of a naive count, never more than without taking over") {
     PlanningLibrary library;
     for (const Graph& graph : {mlp_step(3, 16, 8), conv_step(2, 4, 2), gpt_step(1, 16, 1, 4)}) {
-      Plan plan = order(scheduled(graph, library, {}), {});
+      Plan plan = schedule(scheduled(graph, library, {}), {});
       size_t apart = naive_peak(plan);
       Plan planned = assign_memory(plan, {});
       // After the pass, values that share memory have one slot, and each workspace has a slot, too.
@@ -130,14 +130,14 @@ TEST_SUITE("order") {
     PlanningLibrary library;
     Graph graph = mlp_step(12, 64, 4);
     size_t gradients = 12 * 64 * 64 * 4;
-    Plan plan = assign_memory(order(scheduled(graph, library, {}), {}), {});
+    Plan plan = assign_memory(schedule(scheduled(graph, library, {}), {}), {});
     CHECK(plan.live_peak_bytes < gradients / 3);
   }
 
   TEST_CASE("a step that runs too early is noticed") {
     PlanningLibrary library;
     Plan plan = scheduled(mlp_step(2, 8, 4), library, {});
-    const Plan early = order(plan, {.fault = "order-ignores-dependency"});
+    const Plan early = schedule(plan, {.fault = "order-ignores-dependency"});
     CHECK_THROWS_AS(verify(early), InternalError);
   }
 }

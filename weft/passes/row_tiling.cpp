@@ -316,7 +316,7 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 }  // namespace
 
 // Fault "chunk-repeats-rows": every tile reads the first rows.
-Graph chunk(const Graph& graph, const PassOptions& options) {
+Graph tile_rows(const Graph& graph, const PassOptions& options) {
   if (options.step.chunks < 2) return graph;
   const Uses uses(graph);
   Grower grower(uses);

@@ -15,7 +15,7 @@ using namespace weft::testing;
 
 namespace {
 Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
-  Graph result = keep(graph, {.step = {.keep = type}, .fault = fault});
+  Graph result = compress_activations(graph, {.step = {.keep = type}, .fault = fault});
   verify(result);
   return result;
 }

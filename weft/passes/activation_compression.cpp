@@ -99,7 +99,7 @@ class Keeper {
 }  // namespace
 
 // Fault "keep-negates": compressed activations have the wrong sign.
-Graph keep(const Graph& graph, const PassOptions& options) {
+Graph compress_activations(const Graph& graph, const PassOptions& options) {
   return options.step.keep == DType::f32 ? graph : Keeper(options).run(graph);
 }
 

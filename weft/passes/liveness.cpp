@@ -1,4 +1,4 @@
-#include "weft/passes/lifetimes.h"
+#include "weft/passes/liveness.h"
 
 #include <algorithm>
 
