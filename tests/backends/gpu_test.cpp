@@ -16,7 +16,7 @@
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/conversion.h"
 #include "weft/backends/gpu/library.h"
-#include "weft/backends/gpu/written.h"
+#include "weft/backends/gpu/handwritten.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/ir/op_def.h"
@@ -81,7 +81,7 @@ void check(const std::vector<Value>& values, const std::vector<int>& capabilitie
                     to_text(graph_of(value)));
     for (const Launch& launch : launches) {
       const std::string prefix = "k" + std::to_string(program.size());
-      program += gpu::print_written(launch, loop::GpuLanguage::cuda, prefix).source;
+      program += gpu::print_handwritten(launch, loop::GpuLanguage::cuda, prefix).source;
     }
     if (const KernelLibrary* library = opencl()) {
       const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
@@ -200,7 +200,7 @@ TEST_SUITE("gpu kernels") {
     const Plan plan = make_plan(
         graph, {.library = planner.get(), .step = {.recompute = Recompute::full}, .verify = true});
     CHECK(std::ranges::any_of(plan.launches, [](const Launch& launch) {
-      return launch.again && launch.kernel == "weft:attention.and_logsumexp" &&
+      return launch.rematerialized && launch.kernel == "weft:attention.and_logsumexp" &&
              launch.results.size() == 2;
     }));
     if (const KernelLibrary* library = opencl()) {

@@ -18,7 +18,7 @@
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/joined.h"
 #include "weft/backends/gpu/library.h"
-#include "weft/backends/gpu/written.h"
+#include "weft/backends/gpu/handwritten.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -143,7 +143,7 @@ class Kernels {
   static constexpr size_t most_kernels = 50;  // per program
 
   loop::GpuKernel print(const Launch& launch, const std::string& prefix) const {
-    if (launch.kernel.starts_with("weft:")) return gpu::print_written(launch, language_, prefix);
+    if (launch.kernel.starts_with("weft:")) return gpu::print_handwritten(launch, language_, prefix);
     if (launch.parts > 1) return emit_joined(gpu::joined_kernels(launch, language_), language_, prefix);
     const bool fused = launch.kind == Launch::Kind::fused;
     const loop::Kernel kernel = fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);

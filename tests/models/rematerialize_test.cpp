@@ -16,7 +16,7 @@ using namespace weft::testing;
 namespace {
 int again(const Plan& plan) {
   int count = 0;
-  for (const Launch& launch : plan.launches) count += launch.again;
+  for (const Launch& launch : plan.launches) count += launch.rematerialized;
   return count;
 }
 

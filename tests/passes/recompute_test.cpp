@@ -42,7 +42,7 @@ double planned_time(const Plan& plan) {
 }
 int again(const Plan& plan) {
   int count = 0;
-  for (const Launch& launch : plan.launches) count += launch.again;
+  for (const Launch& launch : plan.launches) count += launch.rematerialized;
   return count;
 }
 }  // namespace
@@ -112,9 +112,9 @@ TEST_CASE("selective recompute runs no product again") {
     const Plan plan = make_plan(step, options);
     count += again(plan);
     for (const Launch& each : plan.launches) {
-      CHECK(!(each.again && each.kind == Launch::Kind::library));
+      CHECK(!(each.rematerialized && each.kind == Launch::Kind::library));
       // A rematerialized kernel has only one result and needs the workspace of that alone.
-      if (each.again) CHECK(each.workspace == options.library->compiler().workspace(each));
+      if (each.rematerialized) CHECK(each.workspace == options.library->compiler().workspace(each));
     }
   }
   CHECK(count > 0);

@@ -30,7 +30,7 @@ std::string cost_of(const Plan& plan) {
     under_way -= launch.kind == Launch::Kind::await ? 1 : 0;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++kernels;
-    again += launch.again ? 1 : 0;
+    again += launch.rematerialized ? 1 : 0;
     beside += under_way;
     bytes += launch.bytes;
     workspace = std::max(workspace, launch.workspace);

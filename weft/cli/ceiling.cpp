@@ -48,7 +48,7 @@ LeastWork least_work(const Plan& plan) {
   LeastWork work;
   std::set<int> read;
   for (const Launch& launch : plan.launches) {
-    if (launch.again) continue;
+    if (launch.rematerialized) continue;
     work.flops[std::string(name(computed_in(launch)))] += launch.flops;
     for (const Access& operand : launch.operands) read.insert(operand.at.slot);
   }
@@ -70,7 +70,7 @@ double products_milliseconds(const Plan& plan) {
   double all = 0;
   for (const Launch& launch : plan.launches) {
     const Node* node = product_of(launch);
-    if (node == nullptr || launch.again) continue;
+    if (node == nullptr || launch.rematerialized) continue;
     const std::vector<Placement> operands = operands_of(launch, *node);
     auto [found, is_new] = measured.try_emplace(signature(*node, operands));
     if (is_new) found->second = cpu::least_milliseconds(*node, operands);

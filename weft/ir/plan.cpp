@@ -324,7 +324,7 @@ std::string to_text(const Plan& plan) {
     if (launch.workspace > 0)
       text += fmt::format(" scratch s{} {}", launch.workspace_slot, launch.workspace);
     if (launch.padded) text += " padded";
-    if (launch.again) text += " recomputed";
+    if (launch.rematerialized) text += " recomputed";
     if (!launch.module.empty()) text += "  # " + launch.module;
     text += '\n';
   }

@@ -84,7 +84,7 @@ class Join {
     std::map<std::string, int> known;
     for (size_t at = 0; at < plan_.launches.size(); ++at) {
       Launch& launch = plan_.launches[at];
-      if (launch.kind != Launch::Kind::fused || launch.again || is_beside_transfer(at)) continue;
+      if (launch.kind != Launch::Kind::fused || launch.rematerialized || is_beside_transfer(at)) continue;
       const std::optional<KernelForm> form = options_.library->compiler().form(launch);
       if (!form) continue;
       launch = with_operands(launch, form->operands);

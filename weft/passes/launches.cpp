@@ -33,7 +33,7 @@ double cost(const Launch& launch, const MachineSpec& machine) {
 
 Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
                    const KernelLibrary& library) {
-  launch.again = true;
+  launch.rematerialized = true;
   auto is_needed = [&](const Access& result) {
     return std::ranges::find(slots, result.at.slot) != slots.end();
   };

@@ -168,7 +168,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
     for (const Launch& kernel : step.plan->launches) {
       const Roofline best = roofline(kernel, machine);
       if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
-      if (!kernel.again) continue;
+      if (!kernel.rematerialized) continue;
       report.again += step.per_update;
       report.again_seconds += times * best.seconds();
     }

@@ -111,7 +111,7 @@ struct Lines {
     left = per_row * (deep ? width : depth);
   }
   template <bool to_write = false>
-  [[gnu::always_inline]] void ask() {
+  [[gnu::always_inline]] void prefetch() {
     if (left == 0) return;
     --left;
     __builtin_prefetch(at, to_write, to_write ? 3 : 2);  // to L1, else to L2
@@ -123,13 +123,13 @@ struct Lines {
 
   static constexpr int64_t line_bytes = 64;
 };
-struct Ahead {
+struct Prefetches {
   Lines rows, panel, tile;
   int64_t every = 0;  // iterations of the innermost loop between prefetches
-  [[gnu::always_inline]] void ask() {
-    rows.ask();
-    panel.ask();
-    tile.ask<true>();
+  [[gnu::always_inline]] void prefetch() {
+    rows.prefetch();
+    panel.prefetch();
+    tile.prefetch<true>();
   }
 };
 
@@ -138,7 +138,7 @@ struct Ahead {
 template <class Lane, int vector_bytes, int tile_rows>
 [[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c,
                                                 int64_t c_row, int64_t depth, bool first,
-                                                Ahead& ahead) {
+                                                Prefetches& prefetches) {
   using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
   using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] =
       Lane;
@@ -147,8 +147,8 @@ template <class Lane, int vector_bytes, int tile_rows>
 #pragma GCC unroll 16
   for (int i = 0; i < tile_rows; ++i) sums[i][0] = sums[i][1] = Vector{};
   for (int64_t done = 0; done < depth;) {
-    const int64_t until = std::min(depth, done + ahead.every);
-    ahead.ask();
+    const int64_t until = std::min(depth, done + prefetches.every);
+    prefetches.prefetch();
     for (; done < until; ++done) {
       const Vector left = *reinterpret_cast<const Loose*>(b);
       const Vector right = *reinterpret_cast<const Loose*>(b + lanes);
@@ -374,31 +374,31 @@ struct Machine {
     Lane* c = in_place ? static_cast<Lane*>(block.result)
                        : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
     job.functions.rows(block.a, task.a.row, task.a.column, block.rows, block.depth, rows);
-    Ahead ahead{.rows = rows_of(job, next)};
+    Prefetches prefetches{.rows = rows_of(job, next)};
     for (int64_t j = 0; j < block.columns; j += tile_columns) {
       const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
       job.functions.panel(block.b + j * task.b.column * job.functions.b_bytes, task.b.column,
                           task.b.row, columns, block.depth, panel);
-      ahead.panel =
+      prefetches.panel =
           j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
       const int64_t tiles = ceil_div(block.rows, tile_rows);
       const Lines tile(c + j, sizeof(Lane), c_row, 1, tile_rows, tile_columns);
-      const int64_t asks = std::max(tile.left, ceil_div(ahead.panel.left, tiles));
-      ahead.every = std::max<int64_t>(4, block.depth / asks);
+      const int64_t lines = std::max(tile.left, ceil_div(prefetches.panel.left, tiles));
+      prefetches.every = std::max<int64_t>(4, block.depth / lines);
       for (int64_t i = 0; i < block.rows; i += tile_rows) {
         const Lane* a = rows + i * block.depth;
         Lane* target = c + i * c_row + j;
-        ahead.tile = i + tile_rows < block.rows ? Lines(target + tile_rows * c_row, sizeof(Lane),
+        prefetches.tile = i + tile_rows < block.rows ? Lines(target + tile_rows * c_row, sizeof(Lane),
                                                         c_row, 1, tile_rows, tile_columns)
                                                 : Lines();
         const int64_t height = std::min<int64_t>(tile_rows, block.rows - i);
         if (!in_place || (columns == tile_columns && height == tile_rows)) {
           tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, block.depth,
-                                                      block.first, ahead);
+                                                      block.first, prefetches);
           continue;
         }
         tile_product<Lane, vector_bytes, tile_rows>(a, panel, edge, tile_columns, block.depth, true,
-                                                    ahead);
+                                                    prefetches);
         for (int64_t y = 0; y < height; ++y)
           for (int64_t x = 0; x < columns; ++x) {
             Lane& out = target[y * c_row + x];

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "weft/backends/gpu/compiler.h"
-#include "weft/backends/gpu/written.h"
+#include "weft/backends/gpu/handwritten.h"
 #include "weft/base/error.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"
@@ -166,7 +166,7 @@ class Library : public KernelLibrary {
       : name_(std::move(name)),
         language_(language),
         device_(name_, std::move(open), model),
-        providers_(with_written(std::move(providers))),
+        providers_(with_handwritten(std::move(providers))),
         chooser_(language, device_, providers_),
         compiler_(
             language, [this]() -> Device& { return device_.get(); }, providers_),
@@ -181,8 +181,8 @@ class Library : public KernelLibrary {
   bool stages_inputs() const override { return language_ == loop::GpuLanguage::cuda; }
 
  private:
-  static Providers with_written(Providers vendors) {
-    vendors.push_back(written_kernels());
+  static Providers with_handwritten(Providers vendors) {
+    vendors.push_back(handwritten_kernels());
     return vendors;
   }
 

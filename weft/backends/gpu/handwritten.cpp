@@ -1,4 +1,4 @@
-#include "weft/backends/gpu/written.h"
+#include "weft/backends/gpu/handwritten.h"
 
 #include "weft/backends/gpu/attention.h"
 #include "weft/backends/gpu/scatter.h"
@@ -7,14 +7,14 @@
 
 namespace weft::gpu {
 namespace {
-struct Written {
+struct Handwritten {
   std::string_view op;
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
   loop::GpuKernel (*print)(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
 };
 
-const Written* find(std::string_view op) {
-  static constexpr Written all[] = {
+const Handwritten* find(std::string_view op) {
+  static constexpr Handwritten all[] = {
       {"attention", choose_attention, attention},
       {"attention_logsumexp", choose_attention, attention_logsumexp},
       {"attention_backward", choose_attention, attention_backward},
@@ -22,20 +22,20 @@ const Written* find(std::string_view op) {
       {"first_position", choose_first_position, first_position},
       {"argsort", choose_argsort, argsort},
   };
-  for (const Written& written : all)
-    if (written.op == op) return &written;
+  for (const Handwritten& handwritten : all)
+    if (handwritten.op == op) return &handwritten;
   return nullptr;
 }
 
-class WrittenKernels : public Provider {
+class HandwrittenKernels : public Provider {
  public:
   std::string name() const override { return "weft"; }
 
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
-    const Written* written = find(node.op->name);
-    if (written == nullptr) return std::nullopt;
-    return written->choose(node, operands);
+    const Handwritten* handwritten = find(node.op->name);
+    if (handwritten == nullptr) return std::nullopt;
+    return handwritten->choose(node, operands);
   }
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
@@ -45,17 +45,17 @@ class WrittenKernels : public Provider {
   std::unique_ptr<Kernel> compile(Device& device, const Launch& launch) const override {
     return make_kernel(
         device,
-        [&](const std::string& prefix) { return print_written(launch, device.language(), prefix); },
+        [&](const std::string& prefix) { return print_handwritten(launch, device.language(), prefix); },
         launch);
   }
 };
 }  // namespace
 
-loop::GpuKernel print_written(const Launch& launch, loop::GpuLanguage language,
+loop::GpuKernel print_handwritten(const Launch& launch, loop::GpuLanguage language,
                               const std::string& prefix) {
   return find(launch.body.front()->op->name)->print(launch, language, prefix);
 }
 
-std::unique_ptr<Provider> written_kernels() { return std::make_unique<WrittenKernels>(); }
+std::unique_ptr<Provider> handwritten_kernels() { return std::make_unique<HandwrittenKernels>(); }
 
 }  // namespace weft::gpu

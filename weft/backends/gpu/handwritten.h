@@ -7,11 +7,11 @@
 
 namespace weft::gpu {
 
-// Prints the kernel of a launch that written_kernels() chose.
-loop::GpuKernel print_written(const Launch& launch, loop::GpuLanguage language,
+// Prints the kernel of a launch that handwritten_kernels() chose.
+loop::GpuKernel print_handwritten(const Launch& launch, loop::GpuLanguage language,
                               const std::string& prefix);
 
 // Returns the provider "weft" of all handwritten kernels.
-std::unique_ptr<Provider> written_kernels();
+std::unique_ptr<Provider> handwritten_kernels();
 
 }  // namespace weft::gpu
