@@ -15,8 +15,8 @@
 #include "weft/backends/cuda/cuda_backend.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/conversion.h"
-#include "weft/backends/gpu/library.h"
 #include "weft/backends/gpu/handwritten.h"
+#include "weft/backends/gpu/library.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/ir/op_def.h"
@@ -181,7 +181,8 @@ TEST_SUITE("gpu kernels") {
     graph.outputs.push_back(y);
     for (const bool apart : {false, true}) {
       std::vector<std::string> kernels;
-      for (const Launch& launch : make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
+      for (const Launch& launch :
+           make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
         if (launch.kernel.starts_with("weft:")) kernels.push_back(launch.kernel);
       CHECK(kernels ==
             std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});

@@ -343,7 +343,8 @@ TEST_CASE("a fusion that was refused has its reason") {
       {.device = "null"});
   const weft::Type square{weft::DType::f32, {64, 64}};
   const weft::Plan& plan = step.prepare(std::array{square, square}).plan();
-  const auto product = std::ranges::find(plan.launches, weft::Launch::Kind::library, &weft::Launch::kind);
+  const auto product =
+      std::ranges::find(plan.launches, weft::Launch::Kind::library, &weft::Launch::kind);
   REQUIRE(product != plan.launches.end());
   std::set<std::string> all;
   for (const weft::cli::Unfused& one : weft::cli::unfused_values(plan))

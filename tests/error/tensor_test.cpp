@@ -74,7 +74,8 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
 TEST_CASE("a compiled step skips only passes that there are") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
   CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, row_tiling, compression, "
+        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, row_tiling, "
+        "compression, "
         "fuse, "
         "alias, offload, recompute, schedule, join, reuse.");
 }

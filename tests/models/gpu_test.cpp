@@ -16,9 +16,9 @@
 #include "tests/support/cubin.h"
 #include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
+#include "weft/backends/gpu/handwritten.h"
 #include "weft/backends/gpu/joined.h"
 #include "weft/backends/gpu/library.h"
-#include "weft/backends/gpu/handwritten.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -143,10 +143,13 @@ class Kernels {
   static constexpr size_t most_kernels = 50;  // per program
 
   loop::GpuKernel print(const Launch& launch, const std::string& prefix) const {
-    if (launch.kernel.starts_with("weft:")) return gpu::print_handwritten(launch, language_, prefix);
-    if (launch.parts > 1) return emit_joined(gpu::joined_kernels(launch, language_), language_, prefix);
+    if (launch.kernel.starts_with("weft:"))
+      return gpu::print_handwritten(launch, language_, prefix);
+    if (launch.parts > 1)
+      return emit_joined(gpu::joined_kernels(launch, language_), language_, prefix);
     const bool fused = launch.kind == Launch::Kind::fused;
-    const loop::Kernel kernel = fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
+    const loop::Kernel kernel =
+        fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
     return emit_gpu(kernel, loop::schedule_gpu(kernel, language_), language_, prefix);
   }
   loop::GpuLanguage language_;

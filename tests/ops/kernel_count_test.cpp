@@ -66,7 +66,9 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
       return access.value.elements() == int64_t{512} * 768;
     });
   };
-  auto whole = [&](const Launch& launch) { return touches(launch.operands) || touches(launch.results); };
+  auto whole = [&](const Launch& launch) {
+    return touches(launch.operands) || touches(launch.results);
+  };
   CHECK(std::ranges::count_if(rows.launches, whole) == 1);  // all others have one element per row
   for (const Launch& launch : rows.launches) {
     auto is_exp = [](const Value& value) { return value->is("exp"); };

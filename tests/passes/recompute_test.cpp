@@ -10,8 +10,8 @@
 #include "weft/base/quantity.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
-#include "weft/passes/passes.h"
 #include "weft/passes/launches.h"
+#include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 

@@ -79,9 +79,9 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     constexpr int64_t m = 65536, k = 768, n = 3072;
     const Value product = matmul(input({DType::bf16, {m, k}}, 0), input({DType::bf16, {k, n}}, 1));
     Launch launch{.body = {product},
-              .results = {{product, {.strides = {n, 1}}}},
-              .flops = 2.0 * m * k * n,
-              .bytes = 2.0 * (m * k + k * n + m * n)};
+                  .results = {{product, {.strides = {n, 1}}}},
+                  .flops = 2.0 * m * k * n,
+                  .bytes = 2.0 * (m * k + k * n + m * n)};
     const double products = launch.flops / likely_seconds(launch, spec) / 1e12;
     CHECK(products > 610);
     CHECK(products < 670);
@@ -93,8 +93,8 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
     // Attention with heads of 64 reaches about 290 TFLOP/s (Shah et al. 2024, "FlashAttention-3").
     const Value heads = input({DType::bf16, {64, 12, 1024, 64}}, 0);
     const Launch attend{.body = {attention(heads, heads, heads)},
-                      .flops = 4.0 * 64 * 12 * 1024 * 1024 * 64,
-                      .bytes = 4.0 * 2 * 64 * 12 * 1024 * 64};
+                        .flops = 4.0 * 64 * 12 * 1024 * 1024 * 64,
+                        .bytes = 4.0 * 2 * 64 * 12 * 1024 * 64};
     const double attention_rate = attend.flops / likely_seconds(attend, spec) / 1e12;
     CHECK(attention_rate > 275);
     CHECK(attention_rate < 305);

@@ -24,7 +24,8 @@ size_t naive_peak(const Plan& plan) {
   int end = static_cast<int>(plan.launches.size());
   for (const Access& input : plan.inputs) touch(input, -1);
   for (int at = 0; at < end; ++at) {
-    for (const Access& operand : plan.launches[static_cast<size_t>(at)].operands) touch(operand, at);
+    for (const Access& operand : plan.launches[static_cast<size_t>(at)].operands)
+      touch(operand, at);
     for (const Access& result : plan.launches[static_cast<size_t>(at)].results) touch(result, at);
   }
   for (const Access& output : plan.outputs) touch(output, end);

@@ -35,7 +35,9 @@ class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
   const KernelChooser& kernels() const override { return right_.kernels(); }
   const KernelCompiler& compiler() const override { return *this; }
   bool generates() const override { return right_.compiler().generates(); }
-  size_t workspace(const Launch& fused) const override { return right_.compiler().workspace(fused); }
+  size_t workspace(const Launch& fused) const override {
+    return right_.compiler().workspace(fused);
+  }
   Reread reread(const Launch& fused) const override { return right_.compiler().reread(fused); }
   std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const override {
     Launch wrong = launch;

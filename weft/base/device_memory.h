@@ -23,13 +23,14 @@ enum class CopyDirection { to_device, to_host };
 class CopyStream {
  public:
   virtual ~CopyStream() = default;
-  virtual void wait_for_kernels() = 0;  // copies that begin later wait for all kernels issued so far
+  virtual void
+  wait_for_kernels() = 0;  // copies that begin later wait for all kernels issued so far
   // Makes copies that begin later wait for the last copy issued to `other`.
   virtual void wait_for(const CopyStream& other) = 0;
   // Issues a copy; one of the two addresses is the host's.
   virtual void begin(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  virtual void kernels_wait() = 0;   // kernels issued later wait for the copies; the host does not
-  virtual void finish() = 0;  // blocks until the last copy has ended
+  virtual void kernels_wait() = 0;  // kernels issued later wait for the copies; the host does not
+  virtual void finish() = 0;        // blocks until the last copy has ended
 };
 
 // A Timeline records when the device reached marks between its kernels.

@@ -20,8 +20,9 @@ const Node* product_of(const Launch& launch) {
 std::vector<Placement> operands_of(const Launch& launch, const Node& node) {
   std::vector<Placement> placements;
   for (const Value& input : node.inputs) {
-    auto found = std::ranges::find_if(
-        launch.operands, [&](const Access& operand) { return operand.value.node() == input.node(); });
+    auto found = std::ranges::find_if(launch.operands, [&](const Access& operand) {
+      return operand.value.node() == input.node();
+    });
     if (found != launch.operands.end())
       placements.push_back(found->at);
     else

@@ -54,7 +54,8 @@ MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int st
   const Executable& executable = workload->executable();
   const Plan& plan = executable.plan();
   const size_t outside = bytes_outside_arena(plan);
-  auto again = std::ranges::count_if(plan.launches, [](const Launch& launch) { return launch.rematerialized; });
+  auto again = std::ranges::count_if(plan.launches,
+                                     [](const Launch& launch) { return launch.rematerialized; });
   return {.budget = options.compile.memory,
           .planned = outside + plan.arena_bytes,
           .used = outside + executable.used_arena_bytes(),

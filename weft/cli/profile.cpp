@@ -31,14 +31,17 @@ std::unordered_set<const Node*> updated_values(const Plan& plan) {
 
 // Returns the first family that a node of the body belongs to.
 Family family_of(const Launch& launch, const std::unordered_set<const Node*>& updated) {
-  auto any = [&](auto&& holds) { return std::any_of(launch.body.begin(), launch.body.end(), holds); };
+  auto any = [&](auto&& holds) {
+    return std::any_of(launch.body.begin(), launch.body.end(), holds);
+  };
   auto is_kind = [&](OpKind kind) {
     return any([kind](const Value& value) { return value->op->kind == kind; });
   };
   auto named = [&](std::string_view part) {
     return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
   };
-  if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) return Family::files;
+  if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await)
+    return Family::files;
   if (named("attention")) return Family::attention;
   if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
   if (is_kind(OpKind::window)) return Family::pooling;

@@ -49,13 +49,16 @@ std::vector<Bound> bind_inputs(const Launch& launch) {
 }
 
 Bound bind_result(const Launch& launch) {
-  WEFT_ASSERT(launch.results.size() == 1, "{} has {} results", launch.kernel, launch.results.size());
+  WEFT_ASSERT(launch.results.size() == 1, "{} has {} results", launch.kernel,
+              launch.results.size());
   return bound(launch.results, 0);
 }
 
 Bound bind_operand(const Launch& launch, const Value& value) {
   return bound(launch, launch.operands, value);
 }
-Bound bind_result(const Launch& launch, const Value& value) { return bound(launch, launch.results, value); }
+Bound bind_result(const Launch& launch, const Value& value) {
+  return bound(launch, launch.results, value);
+}
 
 }  // namespace weft

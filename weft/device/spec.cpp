@@ -57,7 +57,8 @@ double flops_per_s_of(const Launch& launch, const MachineSpec& machine) {
 }
 
 Roofline roofline(const Launch& launch, const MachineSpec& machine) {
-  if (!machine.known() || launch.kind == Launch::Kind::transfer) return {};  // overlaps with kernels
+  if (!machine.known() || launch.kind == Launch::Kind::transfer)
+    return {};  // overlaps with kernels
   return {launch.flops / flops_per_s_of(launch, machine), launch.bytes / machine.bytes_per_s};
 }
 
@@ -105,7 +106,8 @@ double missed_bytes(const Reread& reread, const MachineSpec& machine) {
 
 double likely_seconds(const Launch& launch, const MachineSpec& machine) {
   const Roofline best = roofline(launch, machine);
-  if (!machine.sustained || launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await)
+  if (!machine.sustained || launch.kind == Launch::Kind::transfer ||
+      launch.kind == Launch::Kind::await)
     return best.seconds();
   const Sustained& sustained = *machine.sustained;
   double compute = sustained.streams, memory = sustained.streams;

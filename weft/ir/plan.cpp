@@ -152,8 +152,8 @@ void check_sharing(const Launch& launch, int at) {
 void check_values(const Plan& plan) {
   Contents memory(plan);
   auto check_read = [&](const Access& access, int launch, std::string_view what) {
-    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", launch, access.at.slot,
-                access.value->op->name, what);
+    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", launch,
+                access.at.slot, access.value->op->name, what);
   };
   int at = 0;
   for (const Launch& launch : plan.launches) {
@@ -196,7 +196,8 @@ void check_lifetimes(const Plan& plan) {
 // Sweeps over the launches: a new slot must fit between live slots, which are sorted by offset.
 void check_overlaps(const Plan& plan) {
   int launches = static_cast<int>(plan.launches.size());
-  std::vector<std::vector<const Slot*>> starts(plan.launches.size() + 2), ends(plan.launches.size() + 2);
+  std::vector<std::vector<const Slot*>> starts(plan.launches.size() + 2),
+      ends(plan.launches.size() + 2);
   for (const Slot& slot : plan.slots) {
     if (slot.space != Space::arena || slot.bytes == 0) continue;
     WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= launches,
@@ -292,7 +293,8 @@ Launch part_of(const Launch& launch, int part) {
     return static_cast<int>(count);
   };
   take(launch.body, one.body);
-  const int operands = take(launch.operands, one.operands), results = take(launch.results, one.results);
+  const int operands = take(launch.operands, one.operands),
+            results = take(launch.results, one.results);
   for (auto [result, operand] : launch.in_place)
     if (result / results == part) one.in_place.emplace_back(result % results, operand % operands);
   return one;
@@ -318,8 +320,8 @@ std::string to_text(const Plan& plan) {
   if (!plan.inputs.empty()) text += "inputs " + list(plan.inputs) + "\n";
   for (size_t i = 0; i < plan.launches.size(); ++i) {
     const Launch& launch = plan.launches[i];
-    text +=
-        fmt::format("{}: {}({}) -> {}", i, launch.kernel, list(launch.operands), list(launch.results));
+    text += fmt::format("{}: {}({}) -> {}", i, launch.kernel, list(launch.operands),
+                        list(launch.results));
     for (auto [result, operand] : launch.in_place) text += fmt::format(" {}<-{}", result, operand);
     if (launch.workspace > 0)
       text += fmt::format(" scratch s{} {}", launch.workspace_slot, launch.workspace);

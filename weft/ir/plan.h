@@ -106,7 +106,7 @@ struct Launch {
   Reread reread;                // by the kernel's loops
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the padding that the kernel asked for
-  bool rematerialized = false;           // rematerialized: an earlier launch had the same operands
+  bool rematerialized = false;  // rematerialized: an earlier launch had the same operands
   // The number of kernels of one form (KernelCompiler::form) in this launch. Bodies, operands and
   // results are concatenated, the same number for each part. The workspace is then the table of the
   // parts' addresses, which stays constant as long as no address changes.

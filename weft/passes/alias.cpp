@@ -77,7 +77,8 @@ class Aliasing {
     auto reads =
         std::count_if(launch.operands.begin(), launch.operands.end(),
                       [&](const Access& operand) { return operand.at.slot == assign.state_slot; });
-    return reads == 1 && std::any_of(launch.in_place.begin(), launch.in_place.end(), [&](auto pair) {
+    return reads == 1 &&
+           std::any_of(launch.in_place.begin(), launch.in_place.end(), [&](auto pair) {
              const Access& result = launch.results[index(pair.first)];
              const Access& operand = launch.operands[index(pair.second)];
              return result.at.slot == assign.value.at.slot &&

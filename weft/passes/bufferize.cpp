@@ -144,8 +144,8 @@ class Scheduler {
     const bool same = same_strides(part.shape(), from.strides, to.strides);
     if (!same) {
       const int* home = fusion_.home.find(part.node());
-      const bool generated =
-          home != nullptr && fusion_.groups[static_cast<size_t>(*home)].kind == FusionGroup::Kind::fused;
+      const bool generated = home != nullptr && fusion_.groups[static_cast<size_t>(*home)].kind ==
+                                                    FusionGroup::Kind::fused;
       if (!generated || uses_.count(part.node()) != 1) return false;
     }
     moves_[from.slot] = {to, !same};
@@ -156,10 +156,10 @@ class Scheduler {
     OriginOverride origin(part->origin);
     Value copy = make_node(op("identity"), {part});
     Launch launch{.kernel = "copy",
-              .body = {copy},
-              .operands = {{part, placed_.at(part.node())}},
-              .results = {{copy, to}},
-              .unfused = {{part.node(), FusionRefusal::gathered}}};
+                  .body = {copy},
+                  .operands = {{part, placed_.at(part.node())}},
+                  .results = {{copy, to}},
+                  .unfused = {{part.node(), FusionRefusal::gathered}}};
     finish(launch);
   }
 
@@ -207,7 +207,7 @@ class Scheduler {
       launch.unfused = {{value.node(), FusionRefusal::copied}};
     } else {
       launch = library_step({.kind = FusionGroup::Kind::library, .nodes = {copy}},
-                          options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
+                            options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
     }
     made->second = new_slot(copy, layout);
     launch.results = {{copy, made->second}};
@@ -227,7 +227,7 @@ class Scheduler {
   Access row_major(const Value& value) { return {value, copy_as(value, {})}; }
 
   static Launch library_step(const FusionGroup& group, const KernelChoice& choice,
-                           const std::vector<Placement>& operands) {
+                             const std::vector<Placement>& operands) {
     Launch launch;
     launch.kind = Launch::Kind::library;
     launch.kernel = choice.kernel;
@@ -235,7 +235,8 @@ class Scheduler {
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
     const std::vector<Value> inputs = group.inputs();
-    for (size_t i = 0; i < operands.size(); ++i) launch.operands.push_back({inputs[i], operands[i]});
+    for (size_t i = 0; i < operands.size(); ++i)
+      launch.operands.push_back({inputs[i], operands[i]});
     return launch;
   }
 
@@ -298,7 +299,8 @@ class Scheduler {
     }
     size_t copies = 0;  // bytes
     for (size_t i = 0; i < launch.operands.size(); ++i)
-      if (lacks(choice.rooms[i], launch.operands[i])) copies += launch.operands[i].value.type().bytes();
+      if (lacks(choice.rooms[i], launch.operands[i]))
+        copies += launch.operands[i].value.type().bytes();
     if (copies > 0 && !saves_time(launch, copies)) return false;
     for (size_t i = 0; i < launch.operands.size(); ++i) {
       const Room& room = choice.rooms[i];

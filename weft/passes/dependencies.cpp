@@ -14,7 +14,8 @@ struct Touches {
 };
 }  // namespace
 
-Dependencies::Dependencies(const Plan& plan) : before(plan.launches.size()), after(plan.launches.size()) {
+Dependencies::Dependencies(const Plan& plan)
+    : before(plan.launches.size()), after(plan.launches.size()) {
   std::vector<Touches> touches(plan.slots.size());
   for (int at = 0; at < static_cast<int>(plan.launches.size()); ++at) {
     const Launch& launch = plan.launches[index(at)];

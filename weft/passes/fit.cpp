@@ -34,7 +34,8 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
 // Returns what the limit leaves for the arena; without a limit, the largest size.
 size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
   if (options.launch.memory == 0) return std::numeric_limits<size_t>::max();
-  return options.launch.memory - std::min(options.launch.memory, bytes_outside_arena(plan, options));
+  return options.launch.memory -
+         std::min(options.launch.memory, bytes_outside_arena(plan, options));
 }
 
 // Packs the plan without transfers beside kernels, which is the smallest it gets.
@@ -45,8 +46,9 @@ Plan packed(const Plan& plan, const PassOptions& options) {
 // Overlaps transfers with kernels in the room that the limit leaves, or without one within 5 %
 // above the peak. The room shrinks until the packed plan fits.
 Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
-  if (std::ranges::none_of(plan.launches,
-                           [](const Launch& launch) { return launch.kind == Launch::Kind::transfer; }))
+  if (std::ranges::none_of(plan.launches, [](const Launch& launch) {
+        return launch.kind == Launch::Kind::transfer;
+      }))
     return sequential;
   const size_t peak = sequential.live_peak_bytes;
   const size_t outside = bytes_outside_arena(plan, options);
@@ -106,7 +108,9 @@ bool PassOptions::may_rematerialize() const {
   return launch.recompute != Recompute::none &&
          (launch.memory > 0 || launch.recompute != Recompute::automatic);
 }
-bool PassOptions::may_drop() const { return may_rematerialize() || !launch.offload.categories.empty(); }
+bool PassOptions::may_drop() const {
+  return may_rematerialize() || !launch.offload.categories.empty();
+}
 
 // Joined launches may take 1 % more, as far as the limit allows.
 Plan place(const Plan& plan, const PassOptions& options) {

@@ -21,8 +21,8 @@ namespace weft {
 // In nodes. Larger kernels spill registers and compile slowly.
 inline constexpr size_t largest_kernel = 64;
 
-// A FusionGroup is a fusion group: the nodes of one kernel, or one node by itself (leaf, view, library
-// kernel, or a concatenation whose parts are stored straight into it).
+// A FusionGroup is a fusion group: the nodes of one kernel, or one node by itself (leaf, view,
+// library kernel, or a concatenation whose parts are stored straight into it).
 struct FusionGroup {
   enum class Kind : uint8_t { leaf, view, library, fused, placed };
   Kind kind = Kind::fused;

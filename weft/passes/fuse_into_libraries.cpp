@@ -2,8 +2,8 @@
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
-#include "weft/passes/launches.h"
 #include "weft/passes/fusion_groups.h"
+#include "weft/passes/launches.h"
 
 namespace weft {
 namespace {
@@ -54,7 +54,8 @@ class Joiner {
   void join_alike(int other) {
     const std::vector<Value> own = groups_[other].nodes;
     if (own.size() != 1 || own.front()->op->kind != OpKind::composite) return;
-    for (const int reader : libraries_that_read(groups_.before_views(own.front()->inputs[0].node())))
+    for (const int reader :
+         libraries_that_read(groups_.before_views(own.front()->inputs[0].node())))
       if (reader != other && try_join(reader, other, own)) return;
   }
 
@@ -121,7 +122,8 @@ class Joiner {
     for (const Value& value : dropped) groups_.unstore(value.node());
     return true;
   }
-  // Returns whether anyone reads the value except `group`, a merger of its home and part of `other`.
+  // Returns whether anyone reads the value except `group`, a merger of its home and part of
+  // `other`.
   bool is_read_outside(const Node* node, const FusionGroup& group, int other) const {
     if (uses_.is_root(node)) return true;
     return std::ranges::any_of(uses_.of(node), [&](const Node* user) {
@@ -142,8 +144,8 @@ void fuse_into_libraries(FusionGroups& groups, const Uses& uses, const PassOptio
   for (int u = groups.count(); u-- > 0;) joiner.join(u);
 }
 
-bool library_makes(const FusionGroups& groups, const Node* own, const Value& value, const Uses& uses,
-                   const PassOptions& options) {
+bool library_makes(const FusionGroups& groups, const Node* own, const Value& value,
+                   const Uses& uses, const PassOptions& options) {
   FusionGroup group{.kind = FusionGroup::Kind::library, .space = {}, .reduced = {}, .nodes = {}};
   group.nodes =
       behind(groups, value, [&](const Node* node) { return node == own || groups.fusable(node); });

@@ -103,7 +103,8 @@ class Placer {
   }
 
   // Returns whether `value` fits the group's space, and in `upgrade` the reduced axes that it adds.
-  static bool shape_fits(const Value& value, const FusionGroup& group, std::optional<Dims>& upgrade) {
+  static bool shape_fits(const Value& value, const FusionGroup& group,
+                         std::optional<Dims>& upgrade) {
     const Node& node = *value.node();
     if (node.type.shape.size() != group.space.size()) return false;
     if (node.op->kind == OpKind::reduce) {

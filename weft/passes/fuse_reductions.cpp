@@ -38,7 +38,8 @@ class Merger {
       const int home = groups_.home(node);
       if (home < 0 || is_read(node)) continue;
       const FusionGroup::Kind kind = groups_[home].kind;
-      if (kind == FusionGroup::Kind::view || kind == FusionGroup::Kind::fused) groups_.unstore(node);
+      if (kind == FusionGroup::Kind::view || kind == FusionGroup::Kind::fused)
+        groups_.unstore(node);
     }
   }
 

@@ -73,13 +73,15 @@ bool FusionGroups::is_placed(const Node& concat) const {
 bool FusionGroups::holds(int group, const Node* node) const {
   const std::vector<int>& groups = holders(node);
   const std::vector<Value>& nodes = groups_[index(group)].nodes;
-  return groups.size() <= nodes.size() ? contains(groups, group)
-                                      : std::ranges::find(nodes, node, &Value::node) != nodes.end();
+  return groups.size() <= nodes.size()
+             ? contains(groups, group)
+             : std::ranges::find(nodes, node, &Value::node) != nodes.end();
 }
 
 int FusionGroups::add(const Value& value) {
   const bool reduces = value->op->kind == OpKind::reduce;
-  FusionGroup group{.kind = kind(value.node()), .space = value.shape(), .reduced = {}, .nodes = {value}};
+  FusionGroup group{
+      .kind = kind(value.node()), .space = value.shape(), .reduced = {}, .nodes = {value}};
   if (reduces) {
     group.space = value->inputs[0].shape();
     group.reduced = value->attrs.dims("axes");
@@ -157,8 +159,8 @@ void FusionGroups::move(std::span<const Value> part, int from, int into) {
       if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from);
 }
 
-// Returns the readers of what `group` stores. As if `a` and `b` were merged, values that live within
-// both need no read from memory.
+// Returns the readers of what `group` stores. As if `a` and `b` were merged, values that live
+// within both need no read from memory.
 std::vector<int> FusionGroups::readers_of(int group, int a, int b) const {
   std::vector<int> readers;
   for (const Value& member : groups_[index(group)].nodes) {
@@ -167,7 +169,8 @@ std::vector<int> FusionGroups::readers_of(int group, int a, int b) const {
     for (const Node* user : uses_.of(member.node()))
       for (int next : holders(user)) {
         const bool joined = next == a || next == b;
-        if (joined ? !inside : next != group && !holds(next, member.node())) readers.push_back(next);
+        if (joined ? !inside : next != group && !holds(next, member.node()))
+          readers.push_back(next);
       }
   }
   return readers;
@@ -204,7 +207,8 @@ bool FusionGroups::reads_all_of(int group, int other) const {
   NodeMap<bool> own;
   for (const Value& member : groups_[index(group)].nodes)
     for (const Value& input : member->inputs)
-      if (const Node* base = before_views(input.node()); !holds(group, base)) own.insert(base, true);
+      if (const Node* base = before_views(input.node()); !holds(group, base))
+        own.insert(base, true);
   return std::ranges::all_of(groups_[index(other)].nodes, [&](const Value& member) {
     return std::ranges::all_of(member->inputs, [&](const Value& input) {
       return holds(other, input.node()) || own.contains(before_views(input.node()));

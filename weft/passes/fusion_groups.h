@@ -32,7 +32,9 @@ class FusionGroups {
   int count() const { return static_cast<int>(groups_.size()); }
   const FusionGroup& operator[](int group) const { return groups_[static_cast<size_t>(group)]; }
   uint64_t first_id(int group) const { return ids_[static_cast<size_t>(group)].first; }
-  FusionGroup::Kind kind(const Node* node) const { return places_.at(node).kind; }  // of its own group
+  FusionGroup::Kind kind(const Node* node) const {
+    return places_.at(node).kind;
+  }  // of its own group
   bool fusable(const Node* node) const { return kind(node) == FusionGroup::Kind::fused; }
   // Returns the groups that hold the node; none for a node that is not placed yet.
   const std::vector<int>& holders(const Node* node) const { return places_.at(node).holders; }
@@ -106,7 +108,7 @@ void fuse_reductions(FusionGroups& groups, const Uses& uses, const PassOptions& 
 void fuse_into_libraries(FusionGroups& groups, const Uses& uses, const PassOptions& options);
 // Returns whether the library has a kernel that computes `value` from its node `own` and stores
 // only `value`. With options.apart, nothing else that the kernel computes may be read.
-bool library_makes(const FusionGroups& groups, const Node* own, const Value& value, const Uses& uses,
-                   const PassOptions& options);
+bool library_makes(const FusionGroups& groups, const Node* own, const Value& value,
+                   const Uses& uses, const PassOptions& options);
 
 }  // namespace weft

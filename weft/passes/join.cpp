@@ -84,7 +84,8 @@ class Join {
     std::map<std::string, int> known;
     for (size_t at = 0; at < plan_.launches.size(); ++at) {
       Launch& launch = plan_.launches[at];
-      if (launch.kind != Launch::Kind::fused || launch.rematerialized || is_beside_transfer(at)) continue;
+      if (launch.kind != Launch::Kind::fused || launch.rematerialized || is_beside_transfer(at))
+        continue;
       const std::optional<KernelForm> form = options_.library->compiler().form(launch);
       if (!form) continue;
       launch = with_operands(launch, form->operands);
@@ -92,8 +93,8 @@ class Join {
     }
     for (int form = 0; form < static_cast<int>(known.size()); ++form)
       for (std::vector<int> ids = together(form); !ids.empty(); ids = together(form)) {
-        std::ranges::stable_sort(ids, {},
-                                 [&](int id) { return elements_of(launch_at(places_[index(id)])); });
+        std::ranges::stable_sort(
+            ids, {}, [&](int id) { return elements_of(launch_at(places_[index(id)])); });
         join_or_split(ids);
       }
     return std::move(plan_);
@@ -107,7 +108,8 @@ class Join {
   // launch.
   bool is_beside_transfer(size_t at) const {
     const auto moves = [&](int other) {
-      return launch_at(other).kind == Launch::Kind::transfer || launch_at(other).kind == Launch::Kind::await;
+      return launch_at(other).kind == Launch::Kind::transfer ||
+             launch_at(other).kind == Launch::Kind::await;
     };
     return std::ranges::any_of(edges_.before[at], moves) ||
            std::ranges::any_of(edges_.after[at], moves);

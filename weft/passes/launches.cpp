@@ -32,12 +32,13 @@ double cost(const Launch& launch, const MachineSpec& machine) {
 }
 
 Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
-                   const KernelLibrary& library) {
+                     const KernelLibrary& library) {
   launch.rematerialized = true;
   auto is_needed = [&](const Access& result) {
     return std::ranges::find(slots, result.at.slot) != slots.end();
   };
-  if (launch.kind == Launch::Kind::library || std::ranges::all_of(launch.results, is_needed)) return launch;
+  if (launch.kind == Launch::Kind::library || std::ranges::all_of(launch.results, is_needed))
+    return launch;
   std::unordered_set<const Node*> needed, read;
   for (const Access& result : launch.results)
     if (is_needed(result)) needed.insert(result.value.node());

@@ -21,7 +21,7 @@ double cost(const Launch& launch, const MachineSpec& machine);
 // all of one that reduces, as the order of a sum depends on what else its kernel does, and the bits
 // on the order; all of a library's kernel. Operands and results are as they were.
 Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
-                   const KernelLibrary& library);
+                     const KernelLibrary& library);
 
 // Inserts steps, each before the step that it names, in their order.
 void insert(Plan& plan, std::vector<std::pair<int, Launch>> launches);

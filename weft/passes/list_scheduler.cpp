@@ -15,7 +15,8 @@ ListScheduler::ListScheduler(const Dependencies& edges, const ArenaUse& use, boo
       backward_(backward),
       users_(use.bytes.size()) {
   for (size_t launch = 0; launch < use.launches.size(); ++launch)
-    for (int slot : use.launches[launch].slots) users_[index(slot)].push_back(static_cast<int>(launch));
+    for (int slot : use.launches[launch].slots)
+      users_[index(slot)].push_back(static_cast<int>(launch));
 }
 
 void ListScheduler::reset(const std::vector<int>& base) {

@@ -45,7 +45,9 @@ LaunchUse use_of(const Plan& plan, const Launch& launch) {
 }  // namespace
 
 size_t arena_size(size_t bytes) { return aligned(bytes); }
-size_t scratch_bytes(const Launch& launch) { return launch.parts > 1 ? 0 : arena_size(launch.workspace); }
+size_t scratch_bytes(const Launch& launch) {
+  return launch.parts > 1 ? 0 : arena_size(launch.workspace);
+}
 
 ArenaUse::ArenaUse(const Plan& plan) {
   extend(plan);

@@ -70,7 +70,8 @@ class MemoryPlanner {
   void keep_granted() {
     for (Launch& launch : plan_.launches)
       std::erase_if(launch.in_place, [&](auto pair) {
-        return launch.results[index(pair.first)].at.slot != launch.operands[index(pair.second)].at.slot;
+        return launch.results[index(pair.first)].at.slot !=
+               launch.operands[index(pair.second)].at.slot;
       });
   }
 

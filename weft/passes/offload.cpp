@@ -7,8 +7,8 @@
 
 #include "weft/base/storage.h"
 #include "weft/passes/index.h"
-#include "weft/passes/passes.h"
 #include "weft/passes/launches.h"
+#include "weft/passes/passes.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
@@ -35,8 +35,9 @@ class Offloading {
  private:
   // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
-    return slot.space == Space::state && (slot.value->variable->storage->file() ||
-                                          options_.launch.offload.covers(slot.category, slot.bytes));
+    return slot.space == Space::state &&
+           (slot.value->variable->storage->file() ||
+            options_.launch.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.launches.size()); }
 

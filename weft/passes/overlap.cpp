@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "weft/passes/index.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/launches.h"
 #include "weft/passes/transfers.h"
 
 namespace weft {
@@ -66,7 +66,9 @@ class Overlap {
   bool is_store_at(int at) const {
     return launch_at(at).kind == Launch::Kind::transfer && !is_fetch(plan_, launch_at(at));
   }
-  int reader_of(int fetch) const { return first_reader_[index(memory_slot(plan_, launch_at(fetch)))]; }
+  int reader_of(int fetch) const {
+    return first_reader_[index(memory_slot(plan_, launch_at(fetch)))];
+  }
 
   // Computes the live bytes at each launch.
   void count_live_bytes() {
@@ -90,7 +92,8 @@ class Overlap {
   // among them that share its bandwidth.
   class Race {
    public:
-    Race(const Overlap& launches, int transfer) : launches_(launches), fetch_(launches.is_fetch_at(transfer)) {
+    Race(const Overlap& launches, int transfer)
+        : launches_(launches), fetch_(launches.is_fetch_at(transfer)) {
       needed_ = cost(launches_.launch_at(transfer), machine());
     }
     bool won() const { return passed_ >= needed_; }

@@ -42,7 +42,7 @@ struct PassOptions {
   std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
   bool may_rematerialize() const;  // whether kernels may be rematerialized
-  bool may_drop() const;       // whether values may be rematerialized or fetched from files
+  bool may_drop() const;           // whether values may be rematerialized or fetched from files
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
@@ -55,7 +55,8 @@ Graph keep_copies(const Graph& graph, const PassOptions& options);
 // of sums of 16-bit products); otherwise returns the same graph.
 Graph tile_rows(const Graph& graph, const PassOptions& options);
 Graph compress_activations(const Graph& graph, const PassOptions& options);
-Plan bufferize(const Graph& graph, const PassOptions& options);  // "fuse" skipped: a kernel per node
+Plan bufferize(const Graph& graph,
+               const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
 // What a user's code computes between the layers of a module that is named in step.rematerialize
 // is its. Throws Error(usage) for a pattern that no module of the step is like.

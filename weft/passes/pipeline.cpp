@@ -6,14 +6,14 @@
 #include "weft/base/logging.h"
 #include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/passes.h"
 #include "weft/passes/launches.h"
+#include "weft/passes/passes.h"
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision", "simplify", "copies", "row_tiling",
-                                         "compression",      "fuse",     "alias",  "offload",
-                                         "recompute", "schedule",    "join",   "reuse"};
+constexpr std::string_view optional[] = {"precision",   "simplify", "copies", "row_tiling",
+                                         "compression", "fuse",     "alias",  "offload",
+                                         "recompute",   "schedule", "join",   "reuse"};
 
 // Most tiles of rows under a memory limit: with more, the widest rows no longer determine the peak.
 constexpr int most_parts = 32;
@@ -55,7 +55,7 @@ class Runner {
 Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
   Runner run(options, planning);
   const Graph kept = run.always("compression", compress_activations, step);
-  Plan plan = run.always("bufferize", bufferize, kept);        // fuses unless "fuse" is skipped
+  Plan plan = run.always("bufferize", bufferize, kept);      // fuses unless "fuse" is skipped
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.always("rematerialize", rematerialize, std::move(plan));
   return run.always("offload", offload_state, std::move(plan));
@@ -68,7 +68,8 @@ Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongW
 // Returns whether a library kernel stores values that derive from its other stored results.
 bool stores_beside(const Plan& plan) {
   return std::ranges::any_of(plan.launches, [&](const Launch& launch) {
-    return launch.kind == Launch::Kind::library && launch.results.size() > 1 && reads_own(launch.body);
+    return launch.kind == Launch::Kind::library && launch.results.size() > 1 &&
+           reads_own(launch.body);
   });
 }
 

@@ -62,7 +62,9 @@ Plan Recomputation::plan(const Stage& stage) const {
   return plan;
 }
 
-const Launch& Recomputation::launch_at(int at) const { return plan_.launches[index(order_[index(at)])]; }
+const Launch& Recomputation::launch_at(int at) const {
+  return plan_.launches[index(order_[index(at)])];
+}
 
 // Computes the users and the liveness of each slot in the present order.
 void Recomputation::look() {
@@ -73,8 +75,10 @@ void Recomputation::look() {
     for (std::vector<int>& of_slot : *places) of_slot.clear();
   }
   for (int at = 0; at < static_cast<int>(order_.size()); ++at) {
-    for (const Access& operand : launch_at(at).operands) readers_[index(operand.at.slot)].push_back(at);
-    for (const Access& result : launch_at(at).results) writers_[index(result.at.slot)].push_back(at);
+    for (const Access& operand : launch_at(at).operands)
+      readers_[index(operand.at.slot)].push_back(at);
+    for (const Access& result : launch_at(at).results)
+      writers_[index(result.at.slot)].push_back(at);
   }
 }
 

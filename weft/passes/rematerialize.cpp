@@ -19,9 +19,9 @@
 #include "weft/base/pattern.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/index.h"
+#include "weft/passes/launches.h"
 #include "weft/passes/liveness.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/launches.h"
 
 namespace weft {
 namespace {
@@ -37,7 +37,8 @@ std::string marked_prefix(const std::string& module, std::span<const std::string
 }
 
 bool is_backward(const Launch& launch) {
-  return std::ranges::any_of(launch.body, [](const Value& value) { return value->origin.backward; });
+  return std::ranges::any_of(launch.body,
+                             [](const Value& value) { return value->origin.backward; });
 }
 
 class Rematerialization {

@@ -107,8 +107,8 @@ class OrderSearch {
   // Returns whether the plan has transfers. Small updates then go first, because their gradients
   // make room for the rest.
   bool moves() const {
-    return std::ranges::any_of(plan_.launches,
-                               [](const Launch& launch) { return launch.kind == Launch::Kind::transfer; });
+    return std::ranges::any_of(
+        plan_.launches, [](const Launch& launch) { return launch.kind == Launch::Kind::transfer; });
   }
   Order by_size(Order base) const {
     std::vector<size_t> size;

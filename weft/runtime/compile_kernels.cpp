@@ -21,18 +21,18 @@ namespace weft {
 Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited) {
   const Launch& failed = plan.launches[i];
   std::string text = error.what();
-  text.insert(
-      std::min(text.find(" Hint: "), text.size()),
-      fmt::format(" {} {}, {} of {}{}{}.", waited ? "Kernel" : "At or before kernel", failed.kernel,
-                  i + 1, plan.launches.size(), failed.module.empty() ? "" : ", of ", failed.module));
+  text.insert(std::min(text.find(" Hint: "), text.size()),
+              fmt::format(" {} {}, {} of {}{}{}.", waited ? "Kernel" : "At or before kernel",
+                          failed.kernel, i + 1, plan.launches.size(),
+                          failed.module.empty() ? "" : ", of ", failed.module));
   return {error.kind(), text};
 }
 
 namespace {
 // Returns everything that a library can tell kernels apart by.
 std::string signature_of(const Launch& launch) {
-  std::string text =
-      launch.kernel + to_string(launch.body.front()->attrs) + to_string(launch.body.front()->annotations);
+  std::string text = launch.kernel + to_string(launch.body.front()->attrs) +
+                     to_string(launch.body.front()->annotations);
   if (launch.padded) text += " padded";
   for (const auto* accesses : {&launch.operands, &launch.results})
     for (const auto& [value, at] : *accesses)

@@ -88,7 +88,7 @@ class Executable {
   // For a device that stages inputs: buffers on host and device, and the copy between them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<CopyStream> input_copy_;
-  std::vector<BoundLaunch> bound_;      // empty before the first run
+  std::vector<BoundLaunch> bound_;    // empty before the first run
   std::unique_ptr<Kernel> recorded_;  // all steps as they are bound; null: not recorded yet
   bool warm_ = false;                 // whether the steps ran once since they were bound
   std::vector<Value> results_;

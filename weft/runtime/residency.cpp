@@ -305,11 +305,12 @@ class DeviceResidency : public Residency {
     for (size_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
       if (launch.kind == Launch::Kind::await) {
-        kernels.emplace_back(i, std::make_unique<AwaitCopy>(*latest.at(launch.operands[0].at.slot)));
+        kernels.emplace_back(i,
+                             std::make_unique<AwaitCopy>(*latest.at(launch.operands[0].at.slot)));
       } else if (launch.kind == Launch::Kind::transfer) {
         const bool to_device = is_fetch(plan_, launch);
-        copies_.push_back(
-            memory_.make_copy_stream(to_device ? CopyDirection::to_device : CopyDirection::to_host));
+        copies_.push_back(memory_.make_copy_stream(to_device ? CopyDirection::to_device
+                                                             : CopyDirection::to_host));
         CopyStream* const copy = copies_.back().get();
         CopyStream*& before = latest[file_slot(plan_, launch)];
         kernels.emplace_back(i, std::make_unique<BeginCopy>(*copy, before, launch));

@@ -18,8 +18,8 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
     if (launch.kind == Launch::Kind::transfer) {
       double& way = machine.both_ways && is_fetch(plan, launch) ? from_files : to_files;
       double& there = over[file_slot(plan, launch)];
-      way =
-          std::max({now, way, there}) + launch.bytes * machine.file_slowdown() / machine.bytes_per_s;
+      way = std::max({now, way, there}) +
+            launch.bytes * machine.file_slowdown() / machine.bytes_per_s;
       there = over[memory_slot(plan, launch)] = way;
     } else if (launch.kind == Launch::Kind::await) {
       now = std::max(now, over.at(launch.operands[0].at.slot));
@@ -36,7 +36,8 @@ double planned_seconds(const Plan& plan, const MachineSpec& machine) {
                     [&](const Launch& launch) { return roofline(launch, machine).seconds(); });
 }
 double likely_seconds(const Plan& plan, const MachineSpec& machine) {
-  return seconds_of(plan, machine, [&](const Launch& launch) { return likely_seconds(launch, machine); });
+  return seconds_of(plan, machine,
+                    [&](const Launch& launch) { return likely_seconds(launch, machine); });
 }
 
 PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const MachineSpec& machine) {

@@ -388,9 +388,10 @@ struct Machine {
       for (int64_t i = 0; i < block.rows; i += tile_rows) {
         const Lane* a = rows + i * block.depth;
         Lane* target = c + i * c_row + j;
-        prefetches.tile = i + tile_rows < block.rows ? Lines(target + tile_rows * c_row, sizeof(Lane),
-                                                        c_row, 1, tile_rows, tile_columns)
-                                                : Lines();
+        prefetches.tile =
+            i + tile_rows < block.rows
+                ? Lines(target + tile_rows * c_row, sizeof(Lane), c_row, 1, tile_rows, tile_columns)
+                : Lines();
         const int64_t height = std::min<int64_t>(tile_rows, block.rows - i);
         if (!in_place || (columns == tile_columns && height == tile_rows)) {
           tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, block.depth,

@@ -117,7 +117,9 @@ bool better_as_product(const Convolution& conv) {
 class LibraryConv : public Kernel {
  public:
   LibraryConv(onednn::Primitive primitive, const Launch& launch)
-      : primitive_(std::move(primitive)), inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+      : primitive_(std::move(primitive)),
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)) {
     WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
                 launch.kernel, launch.workspace, primitive_.workspace());
   }

@@ -88,7 +88,8 @@ void write_rows(const Rows& rows, const Chains& chains, const Element* into, con
 
 class ScatterAdd : public Kernel {
  public:
-  explicit ScatterAdd(const Launch& launch) : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+  explicit ScatterAdd(const Launch& launch)
+      : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
     const Shape& shape = result_.type.shape;
     rows_.count = shape[0];
     rows_.width = 1;

@@ -11,7 +11,8 @@ namespace weft::cpu {
 namespace {
 class UpdateAt : public Kernel {
  public:
-  explicit UpdateAt(const Launch& launch) : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
+  explicit UpdateAt(const Launch& launch)
+      : inputs_(bind_inputs(launch)), result_(bind_result(launch)) {
     const Node& node = *launch.body.front().node();
     const auto axis = static_cast<int>(node.attrs.integer("axis"));
     const Shape& shape = result_.type.shape;

@@ -253,9 +253,9 @@ class Product : public Kernel {
         alignments, workspace);
     std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
-        api_.version(), name_of(step_), name(task.a_dtype), name(sums), gemm.batches, task.m, task.n,
-        task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride, gemm.a.transposed ? ", a^T" : "",
-        gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
+        api_.version(), name_of(step_), name(task.a_dtype), name(sums), gemm.batches, task.m,
+        task.n, task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride,
+        gemm.a.transposed ? ", a^T" : "", gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     // An algorithm's vector width depends on the alignment that the heuristics were given.
     const auto& [a, b, c, d] = alignments;
     if (std::min({a, b, c, d}) < 16)
@@ -407,9 +407,8 @@ std::optional<GemmRooms> rooms_for(const Node& product, std::span<const Placemen
 // Returns whether cuBLASLt can compute the epilogue. Its GELU is less accurate than weft's, so it
 // is used only for 16-bit types, whose rounding hides the difference.
 bool can_do(const GemmEpilogue& epilogue, const Contraction& task) {
-  return epilogue.function == nullptr ||
-         (function_of(epilogue.function) != nullptr && size_of(task.dtype) == 2 &&
-          task.n % aux_alignment == 0);
+  return epilogue.function == nullptr || (function_of(epilogue.function) != nullptr &&
+                                          size_of(task.dtype) == 2 && task.n % aux_alignment == 0);
 }
 
 // Chooses a product without batches, copying a to row-major order where its rows cannot be merged.

@@ -176,8 +176,8 @@ class AttentionGradient : public Kernel {
         inputs_(bind_inputs(launch)),
         result_(bind_result(launch)),
         scratch_(Heads(*launch.body.front().node())) {
-    WEFT_ASSERT(scratch_.bytes() <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
-                launch.workspace, scratch_.bytes());
+    WEFT_ASSERT(scratch_.bytes() <= launch.workspace, "{} plans {} bytes but needs {}",
+                launch.kernel, launch.workspace, scratch_.bytes());
     for (const Bound& input : inputs_) check_aligned(input, launch);
     Heads part(*launch.body.front().node());
     const int64_t parts = part.batch / scratch_.batch;

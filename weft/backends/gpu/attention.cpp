@@ -552,7 +552,8 @@ std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
   return choice;
 }
 
-loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
+loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language,
+                          const std::string& prefix) {
   return Text(launch, language, prefix).attention();
 }
 loop::GpuKernel attention_logsumexp(const Launch& launch, loop::GpuLanguage language,

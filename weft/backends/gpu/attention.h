@@ -18,7 +18,8 @@ std::optional<KernelChoice> choose_attention(const Node& node, std::span<const P
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
                                                   std::span<const Value> results,
                                                   std::span<const Placement> operands);
-loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
+loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language,
+                          const std::string& prefix);
 loop::GpuKernel attention_logsumexp(const Launch& launch, loop::GpuLanguage language,
                                     const std::string& prefix);
 loop::GpuKernel attention_backward(const Launch& launch, loop::GpuLanguage language,

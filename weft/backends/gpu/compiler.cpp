@@ -115,7 +115,7 @@ std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Launch& la
   for (const auto& provider : providers_)
     if (is_of(*provider, launch))
       return launch.body.size() > 1 ? compile_whole(*provider, plan, launch)
-                                  : provider->compile(device(), launch);
+                                    : provider->compile(device(), launch);
   return compile_loops(launch);
 }
 
@@ -159,13 +159,15 @@ bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& pla
 // Compiles the node and the rest of the body separately. Where the node's value is not stored, the
 // last result's memory holds it in between, as both have the same type. Returns null where the rest
 // needs more workspace than planned.
-std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider, const Launch& launch) const {
+std::unique_ptr<Kernel> Compiler::compile_in_two(const Provider& provider,
+                                                 const Launch& launch) const {
   const Value& product = launch.body.front();
   Launch node = launch, rest = launch;
   node.body.resize(1);
   node.operands.resize(product->inputs.size());
   size_t holder = 0;
-  while (holder + 1 < launch.results.size() && launch.results[holder].value.node() != product.node())
+  while (holder + 1 < launch.results.size() &&
+         launch.results[holder].value.node() != product.node())
     ++holder;
   node.results = {{product, launch.results[holder].at}};
 
@@ -209,7 +211,8 @@ std::unique_ptr<Kernel> Compiler::compile_rest(const Launch& rest) const {
 std::unique_ptr<Kernel> Compiler::compile_loops(const Launch& launch) const {
   if (launch.parts > 1) return make_joined(device(), launch);
   const bool fused = launch.kind == Launch::Kind::fused;
-  const loop::Kernel kernel = fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
+  const loop::Kernel kernel =
+      fused ? loop::lower(launch, language_) : loop::lower_primitive(launch);
   check_has_types_of(device(), launch, kernel);
   const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, language_);
   if (debug_level() >= 5)

@@ -35,7 +35,8 @@ class Compiler : public KernelCompiler {
   std::unique_ptr<Kernel> compile_one(const Plan& plan, const Launch& launch) const;
   std::unique_ptr<Kernel> compile_whole(const Provider& provider, const Plan& plan,
                                         const Launch& launch) const;
-  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan, const Launch& launch) const;
+  bool is_faster(const Kernel& one, const Kernel& other, const Plan& plan,
+                 const Launch& launch) const;
   std::unique_ptr<Kernel> compile_in_two(const Provider& provider, const Launch& launch) const;
   std::unique_ptr<Kernel> compile_rest(const Launch& rest) const;
   std::unique_ptr<Kernel> compile_loops(const Launch& launch) const;

@@ -10,7 +10,8 @@ namespace {
 struct Handwritten {
   std::string_view op;
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
-  loop::GpuKernel (*print)(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
+  loop::GpuKernel (*print)(const Launch& launch, loop::GpuLanguage language,
+                           const std::string& prefix);
 };
 
 const Handwritten* find(std::string_view op) {
@@ -45,14 +46,16 @@ class HandwrittenKernels : public Provider {
   std::unique_ptr<Kernel> compile(Device& device, const Launch& launch) const override {
     return make_kernel(
         device,
-        [&](const std::string& prefix) { return print_handwritten(launch, device.language(), prefix); },
+        [&](const std::string& prefix) {
+          return print_handwritten(launch, device.language(), prefix);
+        },
         launch);
   }
 };
 }  // namespace
 
 loop::GpuKernel print_handwritten(const Launch& launch, loop::GpuLanguage language,
-                              const std::string& prefix) {
+                                  const std::string& prefix) {
   return find(launch.body.front()->op->name)->print(launch, language, prefix);
 }
 

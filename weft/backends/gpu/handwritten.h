@@ -9,7 +9,7 @@ namespace weft::gpu {
 
 // Prints the kernel of a launch that handwritten_kernels() chose.
 loop::GpuKernel print_handwritten(const Launch& launch, loop::GpuLanguage language,
-                              const std::string& prefix);
+                                  const std::string& prefix);
 
 // Returns the provider "weft" of all handwritten kernels.
 std::unique_ptr<Provider> handwritten_kernels();

@@ -72,9 +72,11 @@ loop::JoinedKernels joined_kernels(const Launch& launch, loop::GpuLanguage langu
 
 std::unique_ptr<Kernel> make_joined(Device& device, const Launch& launch) {
   loop::JoinedKernels kernels = joined_kernels(launch, device.language());
-  WEFT_ASSERT(table_bytes(launch) <= launch.workspace, "{} has no room for its table", launch.kernel);
+  WEFT_ASSERT(table_bytes(launch) <= launch.workspace, "{} has no room for its table",
+              launch.kernel);
   const loop::GpuKernel printed = print_named(
-      [&](const std::string& name) { return emit_joined(kernels, device.language(), name); }, launch);
+      [&](const std::string& name) { return emit_joined(kernels, device.language(), name); },
+      launch);
   return std::make_unique<Joined>(device, printed, std::move(kernels));
 }
 

@@ -1,4 +1,5 @@
-// Joined launches (Launch::parts): one launch runs kernels of one form by a table of their addresses.
+// Joined launches (Launch::parts): one launch runs kernels of one form by a table of their
+// addresses.
 #pragma once
 
 #include <memory>

@@ -30,7 +30,8 @@ std::string KernelText::filled(std::string_view text, const Words& more) const {
   return result;
 }
 
-KernelText::KernelText(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
+KernelText::KernelText(const Launch& launch, loop::GpuLanguage language,
+                       const std::string& prefix) {
   std::string parameters;
   auto add = [&](const char* kind, size_t count) {
     for (size_t i = 0; i < count; ++i)

@@ -85,7 +85,8 @@ std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Pla
                       .workspace = 2 * list_bytes(node.type.elements())};
 }
 
-loop::GpuKernel argsort(const Launch& launch, loop::GpuLanguage language, const std::string& prefix) {
+loop::GpuKernel argsort(const Launch& launch, loop::GpuLanguage language,
+                        const std::string& prefix) {
   const Node& node = *launch.body.front().node();
   const int64_t elements = node.type.elements(), extent = node.type.shape.back();
   const auto list = static_cast<int64_t>(list_bytes(elements));

@@ -11,6 +11,7 @@
 namespace weft::gpu {
 
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
-loop::GpuKernel argsort(const Launch& launch, loop::GpuLanguage language, const std::string& prefix);
+loop::GpuKernel argsort(const Launch& launch, loop::GpuLanguage language,
+                        const std::string& prefix);
 
 }  // namespace weft::gpu
