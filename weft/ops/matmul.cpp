@@ -100,8 +100,8 @@ const OpDef& matmul_add_def = define({
     .test = {.integers = true},
 });
 
-// A product of two types is one of their common type, into which no number of theirs is rounded; a
-// kernel that reads both as they are stored overrides that.
+// A product of two types is the product of both in a common type in which the numbers of both are
+// exact. Kernels that read the factors as they are stored override it.
 const OpDef& matmul_mixed_def = define({
     .name = "matmul_mixed",
     .arity = 2,

@@ -6,7 +6,7 @@
 
 namespace weft {
 namespace {
-constexpr int64_t half = 16;  // what a nibble counts to
+constexpr int64_t nibble_values = 16;
 
 Type unpacked_type(std::span<const Value> inputs, const Attrs&) {
   const Type& packed = inputs[0].type();
@@ -17,8 +17,10 @@ Type unpacked_type(std::span<const Value> inputs, const Attrs&) {
   return {DType::i8, shape};
 }
 
-// Two's complement of four bits.
-Value with_sign(const Value& nibble) { return remainder(nibble + half / 2, half) - half / 2; }
+// Interprets four bits as two's complement.
+Value with_sign(const Value& nibble) {
+  return remainder(nibble + nibble_values / 2, nibble_values) - nibble_values / 2;
+}
 
 const OpDef& unpack_def = define({
     .name = "unpack",
@@ -30,7 +32,8 @@ const OpDef& unpack_def = define({
       pairs.push_back(2);
       const Value bytes = cast(broadcast_to(unsqueeze(cast(x, DType::u8), -1), pairs), DType::i32);
       const Value is_high = iota(pairs, pairs.size() - 1, DType::i32) > 0;
-      const Value nibbles = select(is_high, floor_divide(bytes, half), remainder(bytes, half));
+      const Value nibbles =
+          select(is_high, floor_divide(bytes, nibble_values), remainder(bytes, nibble_values));
       return reshape(cast(with_sign(nibbles), DType::i8), node.type.shape);
     },
     .test = {.floats = false, .stored = true, .no_gradient = "yields integers"},
@@ -47,17 +50,18 @@ const OpDef& pack_def = define({
       return {DType::i4x2, type.shape};
     },
     .decompose = [](const Node& node) -> Value {
-      const Value x = cast(clamp(node.inputs[0], -half / 2, half / 2 - 1), DType::i32);
+      const Value x =
+          cast(clamp(node.inputs[0], -nibble_values / 2, nibble_values / 2 - 1), DType::i32);
       const auto every_other = [&](int64_t from) {
-        return remainder(slice(x, -1, from, x.dim(-1), 2), half);
+        return remainder(slice(x, -1, from, x.dim(-1), 2), nibble_values);
       };
-      const Value bytes = every_other(0) + every_other(1) * half;
+      const Value bytes = every_other(0) + every_other(1) * nibble_values;
       return cast(cast(bytes, DType::u8), DType::i4x2);
     },
     .test = {.low = -12, .high = 12, .floats = false, .no_gradient = "yields integers"},
 });
 
-// What a packed value holds, one number an element.
+// Returns the numbers of a value, one per element.
 Value numbers_of(const Value& x) { return info(x.dtype()).numbers > 1 ? unpack(x) : x; }
 Shape shape_of_numbers(const Type& type) {
   Shape shape = type.shape;
@@ -65,7 +69,7 @@ Shape shape_of_numbers(const Type& type) {
   return shape;
 }
 
-// Each number of `x` for the block of `shape` that it belongs to.
+// Repeats the numbers of blocks for each element of `shape`.
 Value for_blocks(Value x, const Shape& shape) {
   for (int axis = 0; axis < shape.size(); ++axis)
     if (x.dim(axis) != shape[axis]) x = repeat(x, shape[axis] / x.dim(axis), axis);
@@ -109,9 +113,9 @@ const OpDef& dequantize_def = define({
     .test = {.integers = true, .stored = true},
 });
 
-// The greatest magnitude that a type holds on both sides of 0.
+// Returns the greatest magnitude that a type has on both sides of 0.
 double greatest(DType dtype) {
-  if (info(dtype).numbers > 1) return half / 2 - 1;
+  if (info(dtype).numbers > 1) return nibble_values / 2 - 1;
   if (!is_float(dtype)) return 127;
   return std::abs(from_bits(to_bits(-1e30, info(dtype).format), info(dtype).format));
 }

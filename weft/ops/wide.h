@@ -8,9 +8,10 @@ namespace weft {
 
 // Returns `x` in float32 if it is f16 or bf16, else unchanged.
 inline Value widen(const Value& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
-// The type of a product of two types: the wider float; float32 for two that have no common one
-// (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 or int64
-// of two integers. Error(usage) for a float and a wider integer, and for types of several numbers.
+// Returns the type of a product of two types: the wider float; float32 for two that have no common
+// one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 or
+// int64 of two integers. Error(usage) for a float and a wider integer, and for types of several
+// numbers.
 DType mixed_product_dtype(DType a, DType b);
 // Back to `dtype` (`x` itself where it has it already).
 inline Value narrow_to(const Value& x, DType dtype) {

@@ -4,12 +4,12 @@
 //   decompose   replaces composites that no backend kernel overrides by their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   copies      stores weights also in the narrower type in which products read them
-//   chunk       row tiling: computes the widest rows of a step tile by tile
-//   keep        activation compression: stores activations in a narrower type, on request
-//   schedule    fusion and bufferization: one Launch per kernel, slots, layouts   -> Plan
+//   row_tiling  computes the widest rows of a step tile by tile
+//   compression stores activations in a narrower type, on request
+//   bufferize   fuses, then: one Launch per kernel, slots, layouts   -> Plan
 //   alias       writes assignments straight into their variable where no old value is read later
 //   offload     fetches variables that live in files before they are read, and stores them back
-//   order       chooses the order of launches with the lowest peak of live bytes
+//   schedule    chooses the order of launches with the lowest peak of live bytes
 //   recompute   rematerializes values, or stores them in files, to get below the memory limit
 //   join        horizontal fusion: joins kernels of one form into one launch, where there is room
 //   overlap     overlaps transfers to and from files with other launches

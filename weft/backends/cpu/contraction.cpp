@@ -35,13 +35,13 @@ struct Blocks {
 };
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
 
-// The type in which factors are packed and sums kept: that of the result, but for what computes in
-// float32 and for narrow integers.
+// Returns the type of packed factors and of sums: that of the result, but float32 for narrower
+// floats and int32 for narrower integers.
 DType lane_dtype(const Contraction& task) {
   if (is_float(task.dtype)) return info(task.dtype).computed;
   return task.dtype == DType::i64 ? DType::i64 : DType::i32;
 }
-// Whether sums are kept in the result's own memory, or in scratch until they are rounded.
+// Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
   return size_of(task.dtype) == size_of(lane_dtype(task)) && task.result.column == 1;
 }
@@ -80,7 +80,7 @@ struct Scratch {
 };
 Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
   const size_t lane = size_of(lane_dtype(task)), depth = static_cast<size_t>(blocks.depth);
-  // Any tile height divides less than one tile of rows more than the block.
+  // Rounding the rows up to a multiple of any tile height adds less than most_tile_rows.
   const auto rows = static_cast<size_t>(blocks.rows + most_tile_rows);
   return {aligned(rows * depth * lane), aligned(most_tile_bytes * depth),
           aligned(most_tile_rows * most_tile_bytes),
@@ -226,7 +226,7 @@ template <class Lane, int vector_bytes, int width, class Element>
                                             packed + start * depth + k * width);
 }
 
-// What depends on the type of a factor, or of the result, alone.
+// Functions that depend on the type of one factor, or of the result, and on the lanes alone.
 using Packer = void (*)(const void* source, int64_t stride, int64_t depth_stride, int64_t count,
                         int64_t depth, void* packed);
 using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides* result,
@@ -453,8 +453,8 @@ Runner runner(DType lane) {
   }
 }
 
-// Calls f(Element{}, Lane{}) for a type whose numbers lanes of `lane` hold; false where there is no
-// such pair.
+// Calls f(Element{}, Lane{}) for a type whose numbers are exact in `lane`. Returns false if there
+// is no such pair.
 template <class F>
 bool with_lane(DType dtype, DType lane, F&& f) {
   const auto narrow = [&](auto lane_zero) {

@@ -21,8 +21,8 @@ size_t contraction_workspace(const Contraction& task, int threads);
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
               int threads);
 
-// Whether contract() has a kernel for these types: numbers of one type, or of two whose numbers are
-// all among those that it computes with (float32, or integers of 32 bits).
+// Returns whether contract() has a kernel for these types: one type, or two whose numbers are exact
+// in the type of the sums (float32, or integers of 32 bits).
 bool contracts(const Contraction& task);
 // Whether the result can hold the sums, so that more can be added to them.
 bool accumulates(const Contraction& task);

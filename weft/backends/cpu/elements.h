@@ -14,7 +14,7 @@
 
 namespace weft::cpu {
 
-// Numbers of the 8-bit floats, which are only read.
+// Elements of the 8-bit floats, which kernels only read.
 struct F8E4M3 {
   uint8_t bits;
 };
@@ -35,11 +35,11 @@ inline constexpr bool is_narrow =
   return static_cast<float>(std::bit_cast<_Float16>(value));
 }
 
-// The upper half of a float16.
+// Its bits are the upper half of a float16.
 [[gnu::always_inline]] inline float widen(F8E5M2 value) {
   return widen(Half{static_cast<uint16_t>(value.bits << 8)});
 }
-// A float16 of the same fraction and exponent field, whose bias is greater by 8.
+// As a float16 it has the same fields, but a bias that is greater by 8.
 [[gnu::always_inline]] inline float widen(F8E4M3 value) {
   const int magnitude = value.bits & 0x7f, sign = value.bits & 0x80;
   const float scaled = widen(Half{static_cast<uint16_t>(sign << 8 | magnitude << 7)}) * 256;
