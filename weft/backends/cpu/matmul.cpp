@@ -239,8 +239,8 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
   return choice;
 }
 
-// A narrow factor is read as it is stored, and packed in the type that is computed with. In
-// bfloat16, where the library has matrix instructions, it is converted first.
+// Chooses the contraction, which packs a narrow factor from the type that it is stored in. Products
+// in bfloat16 are left to oneDNN's matrix instructions: their other factor is converted first.
 std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
                                                 std::span<const Placement> operands) {
   if (node.type.dtype == DType::bf16) return std::nullopt;
