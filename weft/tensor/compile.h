@@ -63,7 +63,7 @@ template <class T>
 concept TypedInput = ReadsAsTensor<T> || std::same_as<T, Type>;
 
 namespace detail {
-inline const Type& type_of(const Type& type) { return type; }
+inline Type type_of(const Type& type) { return type; }
 inline Type type_of(const Tensor& tensor) { return tensor.type(); }
 template <class T, size_t... I>
 consteval bool holds_tensors(std::index_sequence<I...>) {

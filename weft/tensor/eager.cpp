@@ -112,6 +112,7 @@ class Plans {
       return results_of(*compile_graph(graph, device, std::make_shared<Workspace>()), {});
     }
     std::vector<Value> inputs;
+    inputs.reserve(leaves.size());
     for (const Value& leaf : leaves) inputs.push_back(elements_of(leaf));
     const Plans::Iterator plan = find_or_make(form_of(graph, leaves), device);
     try {
@@ -158,7 +159,8 @@ class Plans {
     size_t staged = 0, count = 0;
     for (auto plan = plans_.begin(); plan != plans_.end();) {
       staged += plan->staged;
-      const bool fits = ++count == 1 || (count <= most_plans && staged <= most_staged_bytes);
+      ++count;
+      const bool fits = count == 1 || (count <= most_plans && staged <= most_staged_bytes);
       plan = fits ? std::next(plan) : plans_.erase(plan);
     }
   }
