@@ -33,9 +33,9 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
 
 // Returns what the limit leaves for the arena; without a limit, the largest size.
 size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
-  if (options.launch.memory == 0) return std::numeric_limits<size_t>::max();
-  return options.launch.memory -
-         std::min(options.launch.memory, bytes_outside_arena(plan, options));
+  if (options.step.memory == 0) return std::numeric_limits<size_t>::max();
+  return options.step.memory -
+         std::min(options.step.memory, bytes_outside_arena(plan, options));
 }
 
 // Packs the plan without transfers beside kernels, which is the smallest it gets.
@@ -52,9 +52,9 @@ Plan overlapped(const Plan& plan, Plan sequential, const PassOptions& options) {
     return sequential;
   const size_t peak = sequential.live_peak_bytes;
   const size_t outside = bytes_outside_arena(plan, options);
-  const size_t limit = options.launch.memory - std::min(options.launch.memory, outside);
+  const size_t limit = options.step.memory - std::min(options.step.memory, outside);
   const size_t most =
-      options.launch.memory > 0 ? std::max(limit, sequential.arena_bytes) : peak + peak / 20;
+      options.step.memory > 0 ? std::max(limit, sequential.arena_bytes) : peak + peak / 20;
   for (size_t room = std::max(limit, peak); room > 0; room -= std::min(room, peak / 8)) {
     Plan whole = assign_memory(overlap(plan, room, options), options);
     if (whole.arena_bytes <= most) return whole;
@@ -71,14 +71,14 @@ struct Candidate {
 // Returns the largest allowed cost. Without a memory limit, full rematerialization may cost a third
 // of the step, about a forward pass; going further would cost as much again for little memory.
 double most_cost(const Recomputation& way, const PassOptions& options) {
-  const bool limited = options.launch.memory > 0 || options.launch.recompute != Recompute::full;
+  const bool limited = options.step.memory > 0 || options.step.recompute != Recompute::full;
   return limited ? std::numeric_limits<double>::infinity() : way.stages().front().cost * 4 / 3;
 }
 
 std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
                                     const PassOptions& options) {
   for (const Candidate& one : by_cost) {
-    if (one.bytes > options.launch.memory) continue;
+    if (one.bytes > options.step.memory) continue;
     const Plan plan = one.way->plan(*one.stage);
     Plan sequential = packed(plan, options);
     if (fits_memory(sequential, options)) return place(plan, options);
@@ -92,24 +92,24 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   std::ranges::stable_sort(all, {}, &Candidate::bytes);
   Plan plan, least;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i > 0 && (options.launch.until || all[i].bytes >= bytes_in_all(least, options))) break;
+    if (i > 0 && (options.step.until || all[i].bytes >= bytes_in_all(least, options))) break;
     Plan next = all[i].way->plan(*all[i].stage);
     Plan sequential = packed(next, options);
     if (i > 0 && bytes_in_all(sequential, options) >= bytes_in_all(least, options)) continue;
     plan = std::move(next);
     least = std::move(sequential);
   }
-  if (options.launch.memory == 0) return place(plan, options);
+  if (options.step.memory == 0) return place(plan, options);
   return overlapped(plan, std::move(least), options);
 }
 }  // namespace
 
 bool PassOptions::may_rematerialize() const {
-  return launch.recompute != Recompute::none &&
-         (launch.memory > 0 || launch.recompute != Recompute::automatic);
+  return step.recompute != Recompute::none &&
+         (step.memory > 0 || step.recompute != Recompute::automatic);
 }
 bool PassOptions::may_drop() const {
-  return may_rematerialize() || !launch.offload.categories.empty();
+  return may_rematerialize() || !step.offload.categories.empty();
 }
 
 // Joined launches may take 1 % more, as far as the limit allows.
@@ -128,12 +128,12 @@ Plan place(const Plan& plan, const PassOptions& options) {
 Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   PassOptions options = given;
   const bool hopeless =
-      options.launch.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
-        return bytes_outside_arena(plan, options) > options.launch.memory;
+      options.step.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
+        return bytes_outside_arena(plan, options) > options.step.memory;
       });
   if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
     const double soon = processor_seconds() + share_without_hope * env_patience();
-    options.launch.until = std::min(options.launch.until.value_or(soon), soon);
+    options.step.until = std::min(options.step.until.value_or(soon), soon);
   }
   std::vector<Recomputation> ways;
   std::vector<Candidate> all;
@@ -146,7 +146,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
       if (stage.cost <= most) all.push_back({&way, &stage, outside + stage.peak});
   };
   PassOptions files_only = options;  // what runs again holds operands that files could take
-  files_only.launch.recompute = Recompute::none;
+  files_only.step.recompute = Recompute::none;
   for (const Plan& plan : plans) {
     go(plan, options);
     if (options.may_rematerialize() && files_only.may_drop()) go(plan, files_only);
@@ -162,7 +162,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
 }
 
 bool fits_memory(const Plan& plan, const PassOptions& options) {
-  return options.launch.memory == 0 || bytes_in_all(plan, options) <= options.launch.memory;
+  return options.step.memory == 0 || bytes_in_all(plan, options) <= options.step.memory;
 }
 
 void check_memory(const Plan& plan, const PassOptions& options) {
@@ -175,7 +175,7 @@ void check_memory(const Plan& plan, const PassOptions& options) {
   throw StepTooLarge(
       least, fmt::format("[compile] the step takes at least {}, {} of them state. The limit is {}.",
                          text(least), text(bytes_outside_arena(plan, options)),
-                         text(options.launch.memory)));
+                         text(options.step.memory)));
 }
 
 }  // namespace weft

@@ -37,7 +37,7 @@ class Offloading {
   bool belongs_in_file(const Slot& slot) const {
     return slot.space == Space::state &&
            (slot.value->variable->storage->file() ||
-            options_.launch.offload.covers(slot.category, slot.bytes));
+            options_.step.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.launches.size()); }
 

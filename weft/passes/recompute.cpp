@@ -44,7 +44,7 @@ void Recomputation::go_down() {
       least = now;
       fruitless = 0;
     }
-    if (options_.launch.until && processor_seconds() > *options_.launch.until) return;
+    if (options_.step.until && processor_seconds() > *options_.step.until) return;
     const std::optional<Choice> choice = cheapest();
     if (!choice) return;
     apply(*choice);
@@ -114,7 +114,7 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   // backward pass are offloaded with the activations.
   const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
   const Category kind = own_gradient ? Category::activation : at.category;
-  if (!options_.launch.offload.covers(kind, at.bytes)) return std::nullopt;
+  if (!options_.step.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;
   const Launch& maker = launch_at(writers.front());
   if (maker.kind == Launch::Kind::transfer) return std::nullopt;  // it is in a file already
@@ -131,7 +131,7 @@ bool Recomputation::rerun(int slot, int depth, Choice& choice) const {
   if (depth == 0 || writers.size() != 1 || writers.front() >= live_->peak_at) return false;
   const Launch& maker = launch_at(writers.front());
   if (maker.kind != Launch::Kind::transfer && !options_.may_rematerialize()) return false;
-  if (options_.launch.recompute == Recompute::selective && maker.kind == Launch::Kind::library)
+  if (options_.step.recompute == Recompute::selective && maker.kind == Launch::Kind::library)
     return false;
   for (const Access& result : maker.results)
     if (plan_.slots[index(result.at.slot)].space != Space::arena) return false;

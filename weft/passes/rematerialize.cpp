@@ -69,7 +69,7 @@ class Rematerialization {
 
   const std::string& module_of(const Node& node) {
     auto [known, is_new] = modules_.try_emplace(&node.module());
-    if (is_new) known->second = marked_prefix(*known->first, options_.launch.rematerialize);
+    if (is_new) known->second = marked_prefix(*known->first, options_.step.rematerialize);
     return known->second;
   }
 
@@ -217,7 +217,7 @@ class Rematerialization {
 // The user's own code between the layers of a block has no module. What it computes of values of
 // the module that the last layer before it is in, it computes in that.
 Graph name_modules(const Graph& graph, const PassOptions& options) {
-  const std::vector<std::string>& patterns = options.launch.rematerialize;
+  const std::vector<std::string>& patterns = options.step.rematerialize;
   std::unordered_map<const Node*, Value> now;
   std::unordered_map<const Node*, const std::string*> module_of;
   const std::string* last = nullptr;  // interned; null: it is in none that is named
@@ -266,13 +266,13 @@ void check_modules(const Graph& graph, std::span<const std::string> patterns) {
 }  // namespace
 
 Graph mark_modules(const Graph& graph, const PassOptions& options) {
-  if (options.launch.rematerialize.empty()) return graph;
-  check_modules(graph, options.launch.rematerialize);
+  if (options.step.rematerialize.empty()) return graph;
+  check_modules(graph, options.step.rematerialize);
   return name_modules(graph, options);
 }
 
 Plan rematerialize(Plan plan, const PassOptions& options) {
-  if (options.launch.rematerialize.empty()) return plan;
+  if (options.step.rematerialize.empty()) return plan;
   return Rematerialization(std::move(plan), options).run();
 }
 

@@ -216,7 +216,7 @@ void Executable::make_staging() {
   inputs_here_ = memory_->allocate_host(bytes);
   inputs_there_ = memory_->allocate(bytes);
   input_copy_ = memory_->make_copy_stream(CopyDirection::to_device);
-  input_copy_->allow();
+  input_copy_->wait_for_kernels();
 }
 
 // Copies inputs to their slots. Staged inputs are transferred while the previous step still runs.
@@ -229,7 +229,7 @@ void Executable::take_inputs(std::span<const Value> inputs) {
       offset += aligned(input.type().bytes());
     }
     input_copy_->begin(inputs_there_->data, inputs_here_->data, offset);
-    input_copy_->await();
+    input_copy_->kernels_wait();
     offset = 0;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -242,7 +242,7 @@ void Executable::take_inputs(std::span<const Value> inputs) {
       memory_->copy(to, inputs_there_->data + offset, bytes);
     offset += aligned(bytes);
   }
-  if (input_copy_ != nullptr) input_copy_->allow();
+  if (input_copy_ != nullptr) input_copy_->wait_for_kernels();
 }
 
 void Executable::settle_variables() {

@@ -32,7 +32,7 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
     for (const Launch& launch : plan->launches)
       if (launch.kind == Launch::Kind::fused)
         generated.insert(form_of(launch));
-      else if (step.kind == Launch::Kind::library)
+      else if (launch.kind == Launch::Kind::library)
         ++cut;
   }
   const auto parts = static_cast<size_t>(std::min(threads, most_parts));
