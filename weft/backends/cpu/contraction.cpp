@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "weft/backends/cpu/elements.h"
+#include "weft/backends/cpu/contraction_packing.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -16,7 +16,6 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
-#include "weft/backends/cpu/transpose.h"
 #include "weft/base/alignment.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
@@ -35,12 +34,6 @@ struct Blocks {
 };
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
 
-// Returns the type of packed factors and of sums: that of the result, but float32 for narrower
-// floats and int32 for narrower integers.
-DType lane_dtype(const Contraction& task) {
-  if (is_float(task.dtype)) return info(task.dtype).computed;
-  return task.dtype == DType::i64 ? DType::i64 : DType::i32;
-}
 // Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
   return size_of(task.dtype) == size_of(lane_dtype(task)) && task.result.column == 1;
@@ -172,122 +165,6 @@ template <class Lane, int vector_bytes, int tile_rows>
   }
 }
 
-// ---- packing
-// ---------------------------------------------------------------------------------------
-
-// Packs one panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from
-// `present` on.
-template <class Lane, int vector_bytes, int width, class Element>
-[[gnu::always_inline]] inline void pack_panel(const Element* source, int64_t stride,
-                                              int64_t depth_stride, int64_t present, int64_t depth,
-                                              Lane* packed) {
-  constexpr int side = 16 / static_cast<int>(sizeof(Lane));
-  constexpr int fitting = width * static_cast<int>(sizeof(Lane)) / 16 * 16;
-  constexpr int block = fitting % vector_bytes == 0 ? vector_bytes : fitting % 32 == 0 ? 32 : 16;
-  constexpr int lanes = block / static_cast<int>(sizeof(Lane));
-  int64_t k = 0;
-  if (present < width) {
-    for (; k < depth; ++k)
-      for (int64_t i = 0; i < width; ++i)
-        packed[k * width + i] =
-            i < present ? to_lane<Lane>(source[i * stride + k * depth_stride]) : Lane{};
-    return;
-  }
-  if (stride == 1) {
-    for (; k < depth; ++k)
-      for (int i = 0; i < width; ++i)
-        packed[k * width + i] = to_lane<Lane>(source[k * depth_stride + i]);
-    return;
-  }
-  if constexpr (std::is_same_v<Element, Lane>)
-    if (depth_stride == 1)
-      for (; k + side <= depth; k += side)
-        for (int i = 0; i < width; i += lanes) {
-          const int row = std::min(i, width - lanes);  // the last block may overlap its neighbour
-          transpose_block<Lane, block>(source + row * stride + k, stride, packed + k * width + row,
-                                       width);
-        }
-  for (; k < depth; ++k)
-    for (int i = 0; i < width; ++i)
-      packed[k * width + i] = to_lane<Lane>(source[i * stride + k * depth_stride]);
-}
-
-// Packs `count` rows of `source` in panels of `width`: [count / width][depth][width].
-template <class Lane, int vector_bytes, int width, class Element>
-[[gnu::always_inline]] inline void pack(const Element* source, int64_t stride, int64_t depth_stride,
-                                        int64_t count, int64_t depth, Lane* packed) {
-  // Adjacent rows are packed a few k at a time, so that a line is read once.
-  const int64_t stretch = stride == 1 ? 8 : depth;
-  for (int64_t k = 0; k < depth; k += stretch)
-    for (int64_t start = 0; start < count; start += width)
-      pack_panel<Lane, vector_bytes, width>(source + start * stride + k * depth_stride, stride,
-                                            depth_stride, std::min<int64_t>(width, count - start),
-                                            std::min(stretch, depth - k),
-                                            packed + start * depth + k * width);
-}
-
-// Functions that depend on the type of one factor, or of the result, and on the lanes alone.
-using Packer = void (*)(const void* source, int64_t stride, int64_t depth_stride, int64_t count,
-                        int64_t depth, void* packed);
-using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides* result,
-                         int64_t rows, int64_t columns, void* to);
-
-template <class Element, class Lane, int vector_bytes, int tile_rows>
-struct RowPacker {
-  [[gnu::always_inline]] static inline void run(const void* source, int64_t stride,
-                                                int64_t depth_stride, int64_t count, int64_t depth,
-                                                void* packed) {
-    pack<Lane, vector_bytes, tile_rows>(static_cast<const Element*>(source), stride, depth_stride,
-                                        count, depth, static_cast<Lane*>(packed));
-  }
-};
-template <class Element, class Lane, int vector_bytes>
-struct PanelPacker {
-  static constexpr int columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
-  [[gnu::always_inline]] static inline void run(const void* source, int64_t stride,
-                                                int64_t depth_stride, int64_t count, int64_t depth,
-                                                void* packed) {
-    pack_panel<Lane, vector_bytes, columns>(static_cast<const Element*>(source), stride,
-                                            depth_stride, count, depth, static_cast<Lane*>(packed));
-  }
-};
-template <class Result, class Lane>
-struct SumRounder {
-  [[gnu::always_inline]] static inline void run(const void* sums, int64_t sums_row,
-                                                const MatrixStrides* result, int64_t rows,
-                                                int64_t columns, void* to) {
-    const Lane* from = static_cast<const Lane*>(sums);
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j)
-        static_cast<Result*>(to)[i * result->row + j * result->column] =
-            from_lane<Result>(from[i * sums_row + j]);
-  }
-};
-
-template <class Element, class Lane>
-Packer row_packer() {
-  return best_of<Packer>(run_avx512<RowPacker<Element, Lane, 64, 8>>,
-                         run_avx2<RowPacker<Element, Lane, 32, 6>>,
-                         run_baseline<RowPacker<Element, Lane, 16, 6>>);
-}
-template <class Element, class Lane>
-Packer panel_packer() {
-  return best_of<Packer>(run_avx512<PanelPacker<Element, Lane, 64>>,
-                         run_avx2<PanelPacker<Element, Lane, 32>>,
-                         run_baseline<PanelPacker<Element, Lane, 16>>);
-}
-template <class Result, class Lane>
-Rounder rounder() {
-  return best_of<Rounder>(run_avx512<SumRounder<Result, Lane>>, run_avx2<SumRounder<Result, Lane>>,
-                          run_baseline<SumRounder<Result, Lane>>);
-}
-
-struct Functions {
-  Packer rows, panel;
-  Rounder round;
-  int64_t a_bytes, b_bytes;  // of an element
-};
-
 template <class Lane, int vector_bytes, int tile_rows>
 struct Machine {
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
@@ -303,7 +180,7 @@ struct Machine {
     const Contraction& task;
     const Blocks& blocks;
     const Scratch& sizes;
-    const Functions& functions;
+    const Packing& packing;
     const void *a, *b;
     void* result;
     std::byte* scratch;
@@ -335,8 +212,8 @@ struct Machine {
       result += at * task.result.batch[axis];
     }
     return {
-        static_cast<const std::byte*>(job.a) + a * job.functions.a_bytes,
-        static_cast<const std::byte*>(job.b) + b * job.functions.b_bytes,
+        static_cast<const std::byte*>(job.a) + a * job.packing.a_bytes,
+        static_cast<const std::byte*>(job.b) + b * job.packing.b_bytes,
         static_cast<std::byte*>(job.result) + result * static_cast<int64_t>(size_of(task.dtype)),
         std::min(blocks.rows, task.m - row),
         std::min(blocks.columns, task.n - column),
@@ -346,12 +223,12 @@ struct Machine {
   }
 
   [[gnu::always_inline]] static inline Lines rows_of(const Job& job, const Block& block) {
-    return {block.a,    job.functions.a_bytes, job.task.a.row, job.task.a.column, block.rows,
-            block.depth};
+    return {block.a,           job.packing.a_bytes, job.task.a.row,
+            job.task.a.column, block.rows,          block.depth};
   }
   [[gnu::always_inline]] static inline Lines panel_of(const Job& job, const Block& block,
                                                       int64_t column) {
-    const int64_t bytes = job.functions.b_bytes;
+    const int64_t bytes = job.packing.b_bytes;
     return {block.b + column * job.task.b.column * bytes,
             bytes,
             job.task.b.column,
@@ -373,12 +250,12 @@ struct Machine {
     const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
     Lane* c = in_place ? static_cast<Lane*>(block.result)
                        : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
-    job.functions.rows(block.a, task.a.row, task.a.column, block.rows, block.depth, rows);
+    job.packing.rows(block.a, task.a.row, task.a.column, block.rows, block.depth, rows);
     Prefetches prefetches{.rows = rows_of(job, next)};
     for (int64_t j = 0; j < block.columns; j += tile_columns) {
       const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
-      job.functions.panel(block.b + j * task.b.column * job.functions.b_bytes, task.b.column,
-                          task.b.row, columns, block.depth, panel);
+      job.packing.panel(block.b + j * task.b.column * job.packing.b_bytes, task.b.column,
+                        task.b.row, columns, block.depth, panel);
       prefetches.panel =
           j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
       const int64_t tiles = ceil_div(block.rows, tile_rows);
@@ -410,11 +287,11 @@ struct Machine {
   }
 
   [[gnu::always_inline]] static inline void run(const Contraction* task, const Blocks* blocks,
-                                                const Scratch* sizes, const Functions* functions,
+                                                const Scratch* sizes, const Packing* packing,
                                                 const void* a, const void* b, void* result,
                                                 std::byte* scratch, int64_t begin, int64_t end) {
     if (begin == end) return;
-    const Job job{*task, *blocks, *sizes, *functions, a, b, result, scratch};
+    const Job job{*task, *blocks, *sizes, *packing, a, b, result, scratch};
     const int64_t ranges = ceil_div(task->k, blocks->depth);
     begin *= ranges, end *= ranges;
     Block next = block_at(job, begin);
@@ -423,8 +300,8 @@ struct Machine {
       if (index + 1 < end) next = block_at(job, index + 1);
       accumulate(job, block, next);
       if (!block.last || sizes->sums == 0) continue;
-      functions->round(job.scratch_at(sizes->rows + sizes->panel + sizes->tile), blocks->columns,
-                       &task->result, block.rows, block.columns, block.result);
+      packing->round(job.scratch_at(sizes->rows + sizes->panel + sizes->tile), blocks->columns,
+                     &task->result, block.rows, block.columns, block.result);
     }
   }
 };
@@ -432,13 +309,14 @@ struct Machine {
 // ---- instruction sets
 // -----------------------------------------------------------------------------
 
-using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const Functions*,
+using Runner = void (*)(const Contraction*, const Blocks*, const Scratch*, const Packing*,
                         const void*, const void*, void*, std::byte*, int64_t, int64_t);
 
 template <class Lane>
 Runner best_runner() {
-  return best_of<Runner>(run_avx512<Machine<Lane, 64, 8>>, run_avx2<Machine<Lane, 32, 6>>,
-                         run_baseline<Machine<Lane, 16, 6>>);
+  return best_of<Runner>(run_avx512<Machine<Lane, 64, avx512_tile_rows>>,
+                         run_avx2<Machine<Lane, 32, avx2_tile_rows>>,
+                         run_baseline<Machine<Lane, 16, baseline_tile_rows>>);
 }
 Runner runner(DType lane) {
   switch (lane) {
@@ -451,48 +329,6 @@ Runner runner(DType lane) {
     default:
       return best_runner<uint32_t>();
   }
-}
-
-// Calls f(Element{}, Lane{}) for a type whose numbers are exact in `lane`. Returns false if there
-// is no such pair.
-template <class F>
-bool with_lane(DType dtype, DType lane, F&& f) {
-  const auto narrow = [&](auto lane_zero) {
-    if (dtype == DType::i8) return f(int8_t{}, lane_zero), true;
-    if (dtype == DType::u8) return f(uint8_t{}, lane_zero), true;
-    return false;
-  };
-  if (lane == DType::f64) return dtype == DType::f64 && (f(double{}, double{}), true);
-  if (lane == DType::i64) return dtype == DType::i64 && (f(uint64_t{}, uint64_t{}), true);
-  if (lane == DType::i32) {
-    if (dtype == DType::i32) return f(uint32_t{}, uint32_t{}), true;
-    if (dtype == DType::i16) return f(int16_t{}, uint32_t{}), true;
-    return narrow(uint32_t{});
-  }
-  if (dtype == DType::f32) return f(float{}, float{}), true;
-  if (dtype == DType::f16) return f(Half{}, float{}), true;
-  if (dtype == DType::bf16) return f(BFloat16{}, float{}), true;
-  if (dtype == DType::f8_e4m3) return f(F8E4M3{}, float{}), true;
-  if (dtype == DType::f8_e5m2) return f(F8E5M2{}, float{}), true;
-  return narrow(float{});
-}
-
-std::optional<Functions> functions_of(const Contraction& task) {
-  const DType lane = lane_dtype(task);
-  Functions functions{.rows = nullptr,
-                      .panel = nullptr,
-                      .round = nullptr,
-                      .a_bytes = static_cast<int64_t>(size_of(task.a_dtype)),
-                      .b_bytes = static_cast<int64_t>(size_of(task.b_dtype))};
-  const bool known =
-      with_lane(task.a_dtype, lane,
-                [&]<class E, class L>(E, L) { functions.rows = row_packer<E, L>(); }) &&
-      with_lane(task.b_dtype, lane,
-                [&]<class E, class L>(E, L) { functions.panel = panel_packer<E, L>(); }) &&
-      !info(task.dtype).stored_only && with_lane(task.dtype, lane, [&]<class E, class L>(E, L) {
-        if constexpr (!is_f8<E>) functions.round = rounder<E, L>();
-      });
-  return known && functions.round != nullptr ? std::optional(functions) : std::nullopt;
 }
 
 // A result whose rows are dense is computed as the transposed product, whose columns are.
@@ -523,7 +359,7 @@ bool is_empty(const Contraction& task) {
 }
 }  // namespace
 
-bool contracts(const Contraction& task) { return functions_of(task).has_value(); }
+bool contracts(const Contraction& task) { return packing_of(task).has_value(); }
 bool accumulates(const Contraction& task) {
   bool swapped = false;
   return sums_in_place(dense_columns(task, swapped));
@@ -550,13 +386,13 @@ void contract(const Contraction& given, const void* a, const void* b, void* resu
   const Blocks blocks = cut(task, threads);
   const Scratch sizes = scratch_of(task, blocks);
   const Runner run = runner(lane_dtype(task));
-  const std::optional<Functions> functions = functions_of(task);
-  WEFT_ASSERT(functions.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
+  const std::optional<Packing> packing = packing_of(task);
+  WEFT_ASSERT(packing.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
               name(task.b_dtype), name(task.dtype));
   const int64_t parts = std::min<int64_t>(threads, blocks.items);
   parallel_for(parts, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part)
-      run(&task, &blocks, &sizes, &*functions, a, b, result,
+      run(&task, &blocks, &sizes, &*packing, a, b, result,
           static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * sizes.total(),
           blocks.items * part / parts, blocks.items * (part + 1) / parts);
   });
