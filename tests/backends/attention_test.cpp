@@ -30,7 +30,7 @@ std::string kernels_of(const Graph& graph) {
   PassOptions options;
   options.library = backends().back();
   std::string names;
-  for (const Launch& launch : make_plan(graph, options).steps) names += launch.kernel + " ";
+  for (const Launch& launch : make_plan(graph, options).launches) names += launch.kernel + " ";
   return names;
 }
 

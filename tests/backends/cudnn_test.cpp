@@ -354,7 +354,7 @@ TEST_SUITE("cudnn") {
       graph.inputs.push_back(dy);
       graph.outputs.push_back(y);
       std::vector<std::string> kernels;
-      for (const Launch& launch : make_plan(graph, {.library = library.get()}).steps)
+      for (const Launch& launch : make_plan(graph, {.library = library.get()}).launches)
         if (launch.kernel.find(":attention") != std::string::npos) kernels.push_back(launch.kernel);
       return kernels;
     };
@@ -387,7 +387,7 @@ TEST_SUITE("cudnn") {
       const Value y = attention(heads, k, k, {.causal = true});
       std::string kernels;
       for (const Launch& launch :
-           make_plan({.inputs = {memory, k}, .outputs = {y}}, {.library = library.get()}).steps)
+           make_plan({.inputs = {memory, k}, .outputs = {y}}, {.library = library.get()}).launches)
         kernels += launch.kernel + " ";
       CHECK(kernels.starts_with(begin == 4 ? "copy cudnn:attention " : "cudnn:attention "));
     }

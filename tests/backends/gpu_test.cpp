@@ -48,7 +48,7 @@ const KernelLibrary* opencl() {
 std::vector<Launch> written_steps(const Value& value) {
   const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
   std::vector<Launch> launches;
-  for (const Launch& launch : make_plan(graph_of(value), {.library = planner.get()}).steps)
+  for (const Launch& launch : make_plan(graph_of(value), {.library = planner.get()}).launches)
     if (launch.kernel.starts_with("weft:")) launches.push_back(launch);
   return launches;
 }
@@ -182,7 +182,7 @@ TEST_SUITE("gpu kernels") {
     for (const bool apart : {false, true}) {
       std::vector<std::string> kernels;
       for (const Launch& launch :
-           make_plan(graph, {.library = planner.get(), .apart = apart}).steps)
+           make_plan(graph, {.library = planner.get(), .apart = apart}).launches)
         if (launch.kernel.starts_with("weft:")) kernels.push_back(launch.kernel);
       CHECK(kernels ==
             std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});

@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "weft/base/partial_name.h"
 #include "weft/codegen/object_cache.h"
 #include "weft/ops/ops.h"
@@ -239,7 +239,7 @@ TEST_SUITE("codegen cache") {
   TEST_CASE("equal kernels are compiled once per process") {
     test::FusedLaunch first({exp(input({DType::f32, {50}}, 0))}),
         second({exp(input({DType::f32, {5, 10}}, 0))});
-    CHECK(compile_cpu(first.step).code == compile_cpu(second.step).code);
+    CHECK(compile_cpu(first.launch).code == compile_cpu(second.launch).code);
   }
   TEST_CASE("threads compile at the same time") {
     std::vector<test::FusedLaunch> steps;
@@ -250,7 +250,7 @@ TEST_SUITE("codegen cache") {
     std::vector<std::thread> threads;
     threads.reserve(steps.size());
     for (size_t i = 0; i < steps.size(); ++i)
-      threads.emplace_back([&, i] { kernels[i] = compile_cpu(steps[i].step); });
+      threads.emplace_back([&, i] { kernels[i] = compile_cpu(steps[i].launch); });
     for (auto& thread : threads) thread.join();
     for (const auto& kernel : kernels) CHECK(kernel.stages.size() == 1);
   }

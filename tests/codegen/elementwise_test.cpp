@@ -1,7 +1,7 @@
 // Compares fused elementwise kernels with the reference, element by element.
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;

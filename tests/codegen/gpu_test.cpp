@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "tests/support/cubin.h"
 #include "tests/support/near.h"
 #include "tests/support/skip.h"
@@ -548,7 +548,7 @@ TEST_SUITE("codegen gpu products") {
   }
   TEST_CASE("what compilers refuse is shown with its line") {
     const test::FusedLaunch fused({f32({5}) + 1.0});
-    const loop::Kernel kernel = loop::lower(fused.step);
+    const loop::Kernel kernel = loop::lower(fused.launch);
     auto broken = [&](loop::GpuLanguage language) {
       const std::string text =
           emit_gpu(kernel, loop::schedule_gpu(kernel, language), language, "broken").source;

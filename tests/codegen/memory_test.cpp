@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "tests/support/threads.h"
 #include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
@@ -29,10 +29,10 @@ void check_in_place(const std::vector<Value>& outputs, int result, const Value& 
   for (size_t i = 0; i < joined.operand_leaf.size(); ++i)
     if (joined.operand_leaf[i].node() == leaf.node()) operand = static_cast<int>(i);
   REQUIRE(operand >= 0);
-  joined.step.in_place.emplace_back(result, operand);
-  CompiledKernel kernel = compile_cpu(joined.step);
+  joined.launch.in_place.emplace_back(result, operand);
+  CompiledKernel kernel = compile_cpu(joined.launch);
   kernel.work = test::worth_a_team;
-  auto workspace = Buffer::allocate(workspace_bytes(joined.step, 8) + 64);
+  auto workspace = Buffer::allocate(workspace_bytes(joined.launch, 8) + 64);
   for (int threads : testing::thread_counts) {
     CAPTURE(threads);
     const testing::Threads team(threads);
@@ -45,14 +45,14 @@ void check_in_place(const std::vector<Value>& outputs, int result, const Value& 
       operands.push_back(bytes.data());
     }
     std::vector<std::vector<std::byte>> outputs_memory;
-    outputs_memory.reserve(joined.step.results.size());
-    for (const Access& access : joined.step.results)
+    outputs_memory.reserve(joined.launch.results.size());
+    for (const Access& access : joined.launch.results)
       outputs_memory.emplace_back(access.value.type().bytes());
     for (auto& bytes : outputs_memory) results.push_back(bytes.data());
     results[static_cast<size_t>(result)] = operands[static_cast<size_t>(operand)];
     run_kernel(kernel, operands.data(), results.data(), workspace->data);
     for (size_t r = 0; r < results.size(); ++r) {
-      size_t bytes = joined.step.results[r].value.type().bytes();
+      size_t bytes = joined.launch.results[r].value.type().bytes();
       CHECK(std::memcmp(results[r], expected.bytes[r].data(), bytes) == 0);
     }
   }
@@ -60,7 +60,7 @@ void check_in_place(const std::vector<Value>& outputs, int result, const Value& 
 
 // Returns all bytes of the results when each stage is cut into `parts`.
 std::vector<std::byte> run_in_parts(const test::FusedLaunch& fused, int64_t parts) {
-  CompiledKernel kernel = compile_cpu(fused.step);
+  CompiledKernel kernel = compile_cpu(fused.launch);
   std::vector<std::vector<std::byte>> memory;
   std::vector<void*> operands, results;
   for (const Value& value : fused.operand_leaf) {
@@ -70,10 +70,10 @@ std::vector<std::byte> run_in_parts(const test::FusedLaunch& fused, int64_t part
     operands.push_back(bytes.data());
   }
   std::vector<std::byte> all;
-  for (const Access& access : fused.step.results)
+  for (const Access& access : fused.launch.results)
     all.resize(all.size() + access.value.type().bytes());
   size_t at = 0;
-  for (const Access& access : fused.step.results) {
+  for (const Access& access : fused.launch.results) {
     results.push_back(all.data() + at);
     at += access.value.type().bytes();
   }
@@ -111,13 +111,13 @@ TEST_SUITE("codegen memory") {
     Value x = f32({48, 64}), h = input({DType::bf16, {48, 64}}, 1);
     auto streams = [](const test::FusedLaunch& fused, size_t from = 48 * 64 * 2) {
       const CpuTarget wide{.vector_bytes = 64, .stream_bytes = from};
-      return kernel_text(fused.step, wide).find("stream 0") != std::string::npos;
+      return kernel_text(fused.launch, wide).find("stream 0") != std::string::npos;
     };
     for (const Value& large : {x * 2.0, h * 2.0, transpose(x) + 1.0, softmax(x)})
       CHECK(streams(test::FusedLaunch({large})));
     test::FusedLaunch scaled({x * 2.0});
     CHECK_FALSE(streams(scaled, 48 * 64 * 4 + 1));
-    scaled.step.in_place.emplace_back(0, 0);
+    scaled.launch.in_place.emplace_back(0, 0);
     CHECK_FALSE(streams(scaled));
     CHECK_FALSE(streams(test::FusedLaunch({softmax(f32({48, 65}))})));  // rows are not aligned
     CHECK_FALSE(streams(test::FusedLaunch({sum(x, over({0}))})));
@@ -190,12 +190,12 @@ TEST_SUITE("codegen memory") {
     Value x = f32({20, 70});
     std::string why;
     Value row = sum(x, over({1})), all = sum(x, over({0, 1})), column = sum(x, over({0}));
-    CHECK_FALSE(can_fuse(test::FusedLaunch({row, all}).step, &why));
+    CHECK_FALSE(can_fuse(test::FusedLaunch({row, all}).launch, &why));
     CHECK(why.find("different axes") != std::string::npos);
-    CHECK_FALSE(can_fuse(test::FusedLaunch({row, x - column}).step, &why));
+    CHECK_FALSE(can_fuse(test::FusedLaunch({row, x - column}).launch, &why));
     CHECK(why.find("across rows") != std::string::npos);
     CHECK_FALSE(
-        can_fuse(test::FusedLaunch({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).step, &why));
+        can_fuse(test::FusedLaunch({gather(exp(x), input({DType::i64, {3}}, 1), 0)}).launch, &why));
     CHECK(why.find("not in memory") != std::string::npos);
   }
 }

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;

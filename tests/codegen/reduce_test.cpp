@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "weft/codegen/lower.h"
 #include "weft/ops/ops.h"
 
@@ -38,7 +38,7 @@ TEST_SUITE("codegen reduce") {
   TEST_CASE("loops over what is summed end with what lies closest in memory") {
     const Value rows = slice(slice(f32({8, 6, 10}), 1, 0, 5), 2, 0, 7);  // no two axes can merge
     const loop::Kernel kernel =
-        loop::lower(test::FusedLaunch({sum(permute(rows, {2, 0, 1}), over({0, 1, 2}))}).step);
+        loop::lower(test::FusedLaunch({sum(permute(rows, {2, 0, 1}), over({0, 1, 2}))}).launch);
     const auto load = std::ranges::find(kernel.code, loop::Op::load, &loop::Instruction::op);
     REQUIRE(load != kernel.code.end());
     CHECK(load->at.strides == Dims{60, 10, 1});

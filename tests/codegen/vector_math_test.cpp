@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -61,7 +61,7 @@ struct Evaluator {
   CompiledKernel kernel;
   explicit Evaluator(const OpDef& def) {
     test::FusedLaunch fused({make_node(def, {input({DType::f32, {count}}, 0)})});
-    kernel = compile_cpu(fused.step);
+    kernel = compile_cpu(fused.launch);
   }
   void operator()(const float* x, float* y) const {
     void* operands[] = {const_cast<float*>(x)};
@@ -164,7 +164,7 @@ TEST_SUITE("codegen maths") {
     }
     Shape shape{many * many + random};
     test::FusedLaunch fused({pow(input({DType::f32, shape}, 0), input({DType::f32, shape}, 1))});
-    CompiledKernel kernel = compile_cpu(fused.step);
+    CompiledKernel kernel = compile_cpu(fused.launch);
     std::vector<float> z(x.size());
     std::vector<void*> operands;
     operands.reserve(fused.operand_leaf.size());

@@ -139,7 +139,7 @@ double average(Launch& launch, Batches batches) {
   double total = 0, rows = 0;
   for (auto [inputs, labels] : batches) {
     auto count = static_cast<double>(inputs.dim(0));
-    total += step(inputs, labels).item() * count;
+    total += launch(inputs, labels).item() * count;
     rows += count;
   }
   return rows > 0 ? total / rows : 0;

@@ -1,6 +1,6 @@
 // This is one file because kernels of the CPU and of GPUs are evaluated by the same reference, and
 // compared by the same rule.
-#include "tests/codegen/fused_step.h"
+#include "tests/codegen/fused_launch.h"
 
 #include <algorithm>
 #include <bit>
@@ -128,39 +128,39 @@ FusedLaunch::FusedLaunch(std::vector<Value> outputs) {
     if (!wanted.contains(value.node())) continue;
     Place place;
     if (find_place(value, place)) {
-      step.operands.push_back(
-          {value, {static_cast<int>(step.operands.size()), place.offset, place.strides}});
+      launch.operands.push_back(
+          {value, {static_cast<int>(launch.operands.size()), place.offset, place.strides}});
       operand_leaf.push_back(place.leaf);
       continue;
     }
-    step.body.push_back(value);
+    launch.body.push_back(value);
     for (const Value& input : value->inputs) wanted[input.node()] = true;
   }
-  std::reverse(step.body.begin(), step.body.end());
+  std::reverse(launch.body.begin(), launch.body.end());
   if (is_primitive()) take_operands_in_order();
   for (const Value& output : graph.outputs)
-    step.results.push_back({output, {0, 0, row_major_strides(output.shape())}});
+    launch.results.push_back({output, {0, 0, row_major_strides(output.shape())}});
 }
 
 bool FusedLaunch::is_primitive() const {
-  return step.body.size() == 1 && loop::has_loops(*step.body.front().node());
+  return launch.body.size() == 1 && loop::has_loops(*launch.body.front().node());
 }
 
 // Orders the operands like the node's inputs, as the loops of primitives expect.
 void FusedLaunch::take_operands_in_order() {
-  const std::vector<Access> known = std::move(step.operands);
+  const std::vector<Access> known = std::move(launch.operands);
   const std::vector<Value> leaves = std::move(operand_leaf);
-  for (const Value& input : step.body.front()->inputs) {
+  for (const Value& input : launch.body.front()->inputs) {
     const auto at = std::ranges::find_if(
         known, [&](const Access& access) { return access.value.node() == input.node(); });
-    step.operands.push_back(*at);
-    step.operands.back().at.slot = static_cast<int>(operand_leaf.size());
+    launch.operands.push_back(*at);
+    launch.operands.back().at.slot = static_cast<int>(operand_leaf.size());
     operand_leaf.push_back(leaves[static_cast<size_t>(at - known.begin())]);
   }
 }
 
 loop::Kernel FusedLaunch::loops(loop::GpuLanguage language) const {
-  return is_primitive() ? loop::lower_primitive(step) : loop::lower(step, language);
+  return is_primitive() ? loop::lower_primitive(launch) : loop::lower(launch, language);
 }
 
 std::vector<Value> functions_of(const Value& x) {
@@ -212,7 +212,7 @@ Run finish(const FusedLaunch& fused, const Memories& memory,
   Run run;
   run.bytes = std::move(bytes);
   for (size_t i = 0; i < run.bytes.size(); ++i) {
-    const Value& value = fused.step.results[i].value;
+    const Value& value = fused.launch.results[i].value;
     for (size_t k = 0; k < guard; ++k)
       REQUIRE(run.bytes[i][value.type().bytes() + k] == std::byte{0x5a});
     run.results.push_back(doubles(run.bytes[i].data(), value.type()));
@@ -224,17 +224,17 @@ Run finish(const FusedLaunch& fused, const Memories& memory,
 
 Run run(const FusedLaunch& fused, const Fill& fill, const CpuTarget& target) {
   Memories memory = evaluate_all(fused, fill);
-  CompiledKernel kernel = compile_cpu(fused.step, target);
+  CompiledKernel kernel = compile_cpu(fused.launch, target);
   kernel.work = worth_a_team;
   std::vector<void*> operands, results;
   for (const Value& leaf : fused.operand_leaf) operands.push_back(memory.at(leaf.node()).data());
   std::vector<std::shared_ptr<Buffer>> memory_of_results;  // aligned as kernels require
-  for (const Access& result : fused.step.results) {
+  for (const Access& result : fused.launch.results) {
     auto& buffer =
         memory_of_results.emplace_back(Buffer::allocate(result.value.type().bytes() + guard));
     results.push_back(buffer->data);
   }
-  auto workspace = Buffer::allocate(workspace_bytes(fused.step, 8, target) + 64);
+  auto workspace = Buffer::allocate(workspace_bytes(fused.launch, 8, target) + 64);
   std::vector<std::vector<std::byte>> bytes;  // results of one thread
   for (int threads : testing::thread_counts) {
     const testing::Threads team(threads);
@@ -250,7 +250,7 @@ Run run(const FusedLaunch& fused, const Fill& fill, const CpuTarget& target) {
       bytes = std::move(computed);
     else
       CHECK_MESSAGE(computed == bytes, threads, " threads compute other bits than one\n",
-                    kernel_text(fused.step, target));
+                    kernel_text(fused.launch, target));
   }
   return finish(fused, memory, std::move(bytes));
 }
@@ -290,7 +290,7 @@ void compare(const Run& run, double tolerance, const std::string& text) {
 FusedLaunch fused_of(std::vector<Value> outputs) {
   FusedLaunch fused(std::move(outputs));
   std::string why;
-  bool fuses = fused.is_primitive() || can_fuse(fused.step, &why);
+  bool fuses = fused.is_primitive() || can_fuse(fused.launch, &why);
   REQUIRE_MESSAGE(fuses, why);
   return fused;
 }
@@ -373,7 +373,7 @@ Run run_on(gpu::Device& device, const loop::GpuKernel& kernel, const FusedLaunch
   };
   for (const Value& leaf : fused.operand_leaf) add(memory.at(leaf.node()), 0);
   std::vector<std::vector<std::byte>> results;
-  for (const Access& result : fused.step.results) {
+  for (const Access& result : fused.launch.results) {
     results.emplace_back(result.value.type().bytes() + guard, std::byte{0x5a});
     add(results.back(), buffer_alignment);
   }
@@ -422,7 +422,7 @@ void check(std::vector<Value> outputs, double tolerance, const Fill& fill) {
     return;
   }
   const FusedLaunch fused = fused_of(std::move(outputs));
-  const std::string text = kernel_text(fused.step);
+  const std::string text = kernel_text(fused.launch);
   compare(run(fused, fill), tolerance, text);
   if (!other_targets) return;
   for (int bytes : {0, 16, 32})
