@@ -9,15 +9,14 @@ constexpr int single_fraction = 23, single_bias = 127, single_infinity = 0x7f800
 Expr integer_like(Expr like, int64_t value) { return like.code->integer(like.type(), value); }
 Expr added(Expr a, int64_t b) { return a + integer_like(a, b); }
 
-// Converts f64 to f32 by rounding to odd: truncates, and sets the last bit if anything was lost, so
-// that a second rounding to fewer bits gives what one rounding would.
+}  // namespace
+
 Expr to_odd_single(Expr x) {
-  const Expr near = convert(x, DType::f32), back = convert(near, DType::f64);
+  const Expr near = convert(x, DType::f32), back = convert(near, x.type());
   const Expr bits = bitcast(near, DType::i32);
   const Expr toward_zero = bits - convert(abs(back) > abs(x), DType::i32);
   return bitcast(toward_zero | convert((back < x) | (back > x), DType::i32), DType::f32);
 }
-}  // namespace
 
 // No intermediate value is a subnormal f32, which devices may flush to zero.
 Expr number_of_bits(Expr raw, const FloatFormat& format) {

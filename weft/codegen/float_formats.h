@@ -6,7 +6,11 @@
 
 namespace weft::loop {
 
-// Returns the number that `bits` (u8) encode as f32, which represents every such number exactly.
+// An f64, i32 or i64 to f32 such that a second rounding to fewer bits gives what one rounding
+// would: truncated, with the last bit set if anything was lost (rounding to odd).
+Expr to_odd_single(Expr x);
+
+// `bits`: of at most 8, u8. Yields f32, which holds every such number.
 Expr number_of_bits(Expr bits, const FloatFormat& format);
 // Returns the bits (u8) of an f32 or f64, rounded once to nearest even.
 Expr bits_of_number(Expr x, const FloatFormat& format);

@@ -172,7 +172,7 @@ Expr round_to(Expr x, DType dtype) {
   if (info(dtype).numbers > 1 || info(dtype).computed == dtype)
     return convert(x, info(dtype).computed);
   // f32 holds every integer of up to 16 bits.
-  if (x.type() != DType::f32) x = convert(x, size_of(x.type()) <= 2 ? DType::f32 : DType::f64);
+  if (!is_float(x.type())) x = size_of(x.type()) <= 2 ? convert(x, DType::f32) : to_odd_single(x);
   if (info(dtype).stored_only) return from_memory(to_memory(x, dtype), dtype);
   return x.code->op(dtype == DType::f16 ? Op::round_f16 : Op::round_bf16, DType::f32, x);
 }
