@@ -134,12 +134,12 @@ class Batches {
 };
 
 // Returns the mean over all samples of step(inputs, labels), which is a mean over rows.
-template <class Launch>
-double average(Launch& launch, Batches batches) {
+template <class Step>
+double average(Step& step, Batches batches) {
   double total = 0, rows = 0;
   for (auto [inputs, labels] : batches) {
     auto count = static_cast<double>(inputs.dim(0));
-    total += launch(inputs, labels).item() * count;
+    total += step(inputs, labels).item() * count;
     rows += count;
   }
   return rows > 0 ? total / rows : 0;
