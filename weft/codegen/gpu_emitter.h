@@ -1,5 +1,5 @@
-// GpuEmitter implements emit_gpu, with one source file per concern (launches and loops,
-// contractions, joined kernels, values). It is internal to weft/codegen.
+// GpuEmitter implements emit_gpu, with one source file per concern (launches, loops over reduced
+// positions, contractions, joined kernels, values). It is internal to weft/codegen.
 //
 // Names in the text: p3 is the position along axis 3, v12 the value of instruction 12, v12_1 that
 // of the next neighbour, a12 the accumulator of reduction 12. Values that vary over reduced axes
@@ -57,7 +57,7 @@ class GpuEmitter {
   void place_lanes();
   void place_kept(const std::string& slot);
 
-  // ---- loops over reduced positions
+  // ---- loops over reduced positions (gpu_reduce.cpp)
   std::vector<int> reductions_of(int loop) const;
   std::vector<const Store*> stores_of(int loop) const;
   std::vector<const Store*> final_stores() const;

@@ -1,6 +1,8 @@
 // Bufferization: turns the fusion groups into launches in a valid order, gives each stored value a
 // slot and a physical order of its axes, and inserts copies where a kernel needs another layout of
 // an operand.
+// This is one file because bufferization is one class: each launch is placed by the slots, layouts
+// and copies of those before it.
 #include <algorithm>
 #include <map>
 

@@ -1,0 +1,287 @@
+// Draws uses of the operations that layers are made of: products, convolutions, pooling, numbers of
+// few bits, softmax and normalization, sorting, attention and recurrent layers.
+#include <algorithm>
+#include <utility>
+
+#include "tests/support/op_draw.h"
+
+namespace weft::testing {
+namespace {
+// ---- contractions and windows
+Value matmul_case(const Draw& draw) {
+  Shape a = draw.source.shape(0, 2), b = a;
+  for (int i = 0; i < a.size(); ++i) {
+    if (draw.random.chance(0.3))
+      a[i] = 1;
+    else if (draw.random.chance(0.3))
+      b[i] = 1;
+  }
+  int64_t m = draw.extent(), k = draw.extent(), n = draw.extent();
+  a.push_back(m), a.push_back(k), b.push_back(k), b.push_back(n);
+  return draw.make({draw.operand(a), draw.operand(b)});
+}
+
+Value matmul_add_case(const Draw& draw) {
+  Value product = matmul_case(Draw{op("matmul"), draw.dtype, draw.source, draw.random});
+  Type sums = product.type();
+  if (is_float(sums.dtype)) sums.dtype = accumulator(sums.dtype);
+  return draw.make({draw.operand(sums), product->inputs[0], product->inputs[1]});
+}
+
+// One factor of the drawn type, the other of any that there is a product with.
+Value matmul_mixed_case(const Draw& draw) {
+  const Value product = matmul_case(Draw{op("matmul_mixed"), DType::i8, draw.source, draw.random});
+  std::vector<DType> others;
+  for (int i = 0; i < dtype_count; ++i) {
+    const DTypeInfo& of = info(static_cast<DType>(i));
+    const bool exact = is_float(draw.dtype) ? of.kind == NumberKind::floating || of.bits == 8
+                                            : of.kind != NumberKind::floating || of.bits > 8;
+    const bool small =
+        is_float(draw.dtype) || info(draw.dtype).bits == 8 || of.kind != NumberKind::floating;
+    // Finite differences in float64 are of the other factor.
+    if (draw.dtype == DType::f64 && (of.bits != 8 || of.stored_only)) continue;
+    if (exact && small && of.numbers == 1 && of.kind != NumberKind::boolean)
+      others.push_back(static_cast<DType>(i));
+  }
+  std::vector<DType> types{draw.dtype, draw.random.pick(others)};
+  if (draw.random.chance(0.5)) std::swap(types[0], types[1]);
+  const auto factor = [&](size_t i) {
+    return draw.operand({types[i], product->inputs[i].shape()});
+  };
+  return draw.make({factor(0), factor(1)});
+}
+
+// ---- numbers of few bits
+Value unpack_case(const Draw& draw) { return draw.make({draw.operand(draw.shape(1))}); }
+Value pack_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[shape.size() - 1] *= 2;
+  return draw.make({draw.operand(shape)});
+}
+Value dequantize_case(const Draw& draw) {
+  Shape shape = draw.shape(1), blocks = shape;
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    if (draw.random.chance(0.5)) continue;
+    const int64_t block = draw.random.pick<int64_t>({1, 2, 3});
+    if (shape[axis] % block == 0) blocks[axis] = shape[axis] / block;
+  }
+  const DType numbers = info(draw.dtype).bits == 8 ? draw.dtype : DType::i8;
+  const Value x = draw.operand({numbers, shape});
+  blocks[shape.size() - 1] *= info(numbers).numbers;
+  const DType scale =
+      numbers == draw.dtype
+          ? draw.random.pick<DType>({DType::f32, DType::f64, DType::bf16, DType::f16})
+          : draw.dtype;
+  std::vector<Value> inputs{x, draw.operand({scale, blocks})};
+  if (draw.random.chance(0.5)) inputs.push_back(draw.operand({DType::i8, blocks}));
+  return draw.make(inputs);
+}
+
+// A convolution's attributes and shapes.
+struct Convolution {
+  Shape x, weight, y;
+  Dims stride, padding, dilation;
+  int64_t groups;
+  explicit Convolution(const Draw& draw) {
+    Random& random = draw.random;
+    auto few = [&](int64_t low, int64_t high) {
+      return Dims{random.between(low, high), random.between(low, high)};
+    };
+    groups = random.pick<int64_t>({1, 1, 2, 3});
+    stride = few(1, 3), padding = few(0, 2), dilation = few(1, 2);
+    x = {draw.many(1, 2), groups * draw.few(), 0, 0};
+    weight = {groups * draw.few(), x[1] / groups, random.between(1, 3), random.between(1, 3)};
+    y = {x[0], weight[0], 0, 0};
+    for (int i = 0; i < 2; ++i) {
+      int64_t reach = dilation[i] * (weight[2 + i] - 1) + 1;
+      x[2 + i] = std::max<int64_t>(1, reach - 2 * padding[i]) + random.below(4);
+      y[2 + i] = (x[2 + i] + 2 * padding[i] - reach) / stride[i] + 1;
+    }
+  }
+};
+Value conv_case(const Draw& draw) {
+  Convolution c(draw);
+  return draw.make({draw.operand(c.x), draw.operand(c.weight)}, {{"stride", c.stride},
+                                                                 {"padding", c.padding},
+                                                                 {"dilation", c.dilation},
+                                                                 {"groups", c.groups}});
+}
+Value conv_input_gradient_case(const Draw& draw) {
+  Convolution c(draw);
+  return draw.make({draw.operand(c.y), draw.operand(c.weight)}, {{"input_shape", c.x},
+                                                                 {"stride", c.stride},
+                                                                 {"padding", c.padding},
+                                                                 {"dilation", c.dilation},
+                                                                 {"groups", c.groups}});
+}
+Value conv_weight_gradient_case(const Draw& draw) {
+  Convolution c(draw);
+  return draw.make({draw.operand(c.x), draw.operand(c.y)}, {{"weight_shape", c.weight},
+                                                            {"stride", c.stride},
+                                                            {"padding", c.padding},
+                                                            {"dilation", c.dilation},
+                                                            {"groups", c.groups}});
+}
+
+struct Windows {
+  Dims kernel, stride, padding;
+  Shape x, y;
+  explicit Windows(const Draw& draw) : x{draw.many(1, 2), draw.few()}, y(x) {
+    Random& random = draw.random;
+    for (int i = 0; i < 2; ++i) {
+      kernel.push_back(random.between(1, 3));
+      stride.push_back(random.between(1, 3));
+      padding.push_back(random.below(kernel[i] / 2 + 1));
+      x.push_back(kernel[i] + random.below(4));
+      y.push_back((x[2 + i] + 2 * padding[i] - kernel[i]) / stride[i] + 1);
+    }
+  }
+};
+Value max_pool_case(const Draw& draw) {
+  Windows w(draw);
+  return draw.make({draw.operand(w.x)},
+                   {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
+}
+Value max_pool_gradient_case(const Draw& draw) {
+  Windows w(draw);
+  return draw.make({draw.operand(w.x), draw.operand(w.y)},
+                   {{"kernel", w.kernel}, {"stride", w.stride}, {"padding", w.padding}});
+}
+Value avg_pool_case(const Draw& draw) {
+  Windows w(draw);
+  return draw.make({draw.operand(w.x)}, {{"kernel", w.kernel},
+                                         {"stride", w.stride},
+                                         {"padding", w.padding},
+                                         {"count_include_pad", draw.random.below(2)}});
+}
+Value avg_pool_gradient_case(const Draw& draw) {
+  Windows w(draw);
+  return draw.make({draw.operand(w.y)}, {{"kernel", w.kernel},
+                                         {"stride", w.stride},
+                                         {"padding", w.padding},
+                                         {"count_include_pad", draw.random.below(2)},
+                                         {"input_shape", w.x}});
+}
+
+// ---- composites
+Value along_axis(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  return draw.make({draw.operand(shape)}, {{"axis", int64_t{draw.axis(shape)}}});
+}
+Value argsort_case(const Draw& draw) {
+  return draw.make({draw.operand(draw.shape(1))}, {{"descending", draw.random.below(2)}});
+}
+Value over_axes(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[draw.axis(shape)] = 5;  // several elements to normalize over
+  Dims axes = draw.some_axes(shape);
+  return draw.make({draw.operand(shape)}, {{"axes", axes}, {"eps", 1e-2}});
+}
+Value batch_normalize_case(const Draw& draw) {
+  Shape shape = draw.shape(1);
+  shape[draw.axis(shape)] = 5;
+  Dims axes = draw.some_axes(shape);
+  Shape one_each = shape;
+  for (int64_t axis : axes) one_each[static_cast<int>(axis)] = 1;
+  return draw.make({draw.operand(shape), draw.operand(one_each), draw.operand(one_each)},
+                   {{"axes", axes}, {"eps", 1e-2}});
+}
+Value cross_entropy_rows_case(const Draw& draw) {
+  Shape logits = draw.source.shape(1, 3), labels = logits;
+  int last = logits.size() - 1;
+  logits[last] = std::max<int64_t>(1, logits[last]);
+  labels[last] = 1;
+  Value label = draw.source.operand({DType::i32, labels}, 0, static_cast<double>(logits[last] - 1));
+  return draw.make({draw.operand(logits), label},
+                   {{"label_smoothing", draw.random.pick<double>({0, 0.1})}});
+}
+Value attention_case(const Draw& draw) {
+  Random& random = draw.random;
+  int64_t batch = draw.many(1, 2), key_heads = random.between(1, 2), each = random.between(1, 2);
+  int64_t queries = draw.many(1, 5), keys = draw.many(1, 5), width = draw.many(1, 4);
+  std::vector<Value> inputs{draw.operand(Shape{batch, key_heads * each, queries, width}),
+                            draw.operand(Shape{batch, key_heads, keys, width}),
+                            draw.operand(Shape{batch, key_heads, keys, random.between(1, 4)})};
+  int64_t mask = random.below(3);
+  DType mask_type = mask == 1 ? DType::boolean : draw.dtype;
+  if (mask != 0) inputs.push_back(draw.operand({mask_type, {batch, 1, queries, keys}}));
+  return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
+}
+
+// Returns the operands of all recurrent layers: T steps of B rows with H states and K gates.
+std::vector<Value> recurrent_operands(const Draw& draw, int64_t gates) {
+  int64_t steps = draw.random.between(1, 4), batch = draw.many(1, 3);
+  int64_t hidden = draw.random.between(1, 3);
+  return {draw.operand(Shape{steps, batch, gates * hidden}),
+          draw.operand(Shape{gates * hidden, hidden}), draw.operand(Shape{batch, hidden})};
+}
+Value lstm_case(const Draw& draw) {
+  std::vector<Value> inputs = recurrent_operands(draw, 4);
+  inputs.push_back(draw.operand(inputs[2].shape()));
+  return draw.make(inputs);
+}
+Value gru_case(const Draw& draw) {
+  std::vector<Value> inputs = recurrent_operands(draw, 3);
+  inputs.insert(inputs.begin() + 2, draw.operand(Shape{inputs[1].dim(0)}));
+  return draw.make(inputs);
+}
+
+Value attention_gradient_case(const Draw& draw) {
+  const Shape shape{draw.many(1, 2), draw.random.between(1, 2), draw.many(1, 5), draw.many(1, 4)};
+  std::vector<Value> inputs;
+  inputs.reserve(4);
+  for (int i = 0; i < 4; ++i) inputs.push_back(draw.operand(shape));
+  return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+}
+Value attention_logsumexp_case(const Draw& draw) {
+  const int64_t batch = draw.many(1, 2), heads = draw.random.between(1, 2), width = draw.many(1, 4);
+  const int64_t keys = draw.many(1, 5);
+  return draw.make({draw.operand(Shape{batch, heads, draw.many(1, 5), width}),
+                    draw.operand(Shape{batch, heads, keys, width}),
+                    draw.operand(Shape{batch, heads, keys, draw.random.between(1, 4)})},
+                   {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+}
+// Uses y and the log-sum-exp of its own q, k and v, the only ones that are valid.
+Value attention_backward_case(const Draw& draw) {
+  const Value gradient =
+      attention_gradient_case({op("attention_gradient"), draw.dtype, draw.source, draw.random});
+  std::vector<Value> inputs = gradient->inputs;
+  const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+  inputs.push_back(make_node(op("attention"), forward, gradient->attrs));
+  inputs.push_back(make_node(op("attention_logsumexp"), forward, gradient->attrs));
+  return draw.make(inputs, gradient->attrs);
+}
+}  // namespace
+
+std::map<std::string_view, Builder> layer_builders() {
+  return {
+      {"matmul", matmul_case},
+      {"matmul_add", matmul_add_case},
+      {"matmul_mixed", matmul_mixed_case},
+      {"unpack", unpack_case},
+      {"pack", pack_case},
+      {"dequantize", dequantize_case},
+      {"conv", conv_case},
+      {"conv_input_gradient", conv_input_gradient_case},
+      {"conv_weight_gradient", conv_weight_gradient_case},
+      {"max_pool", max_pool_case},
+      {"max_pool_gradient", max_pool_gradient_case},
+      {"avg_pool", avg_pool_case},
+      {"avg_pool_gradient", avg_pool_gradient_case},
+      {"argsort", argsort_case},
+      {"softmax", along_axis},
+      {"log_softmax", along_axis},
+      {"normalize", over_axes},
+      {"rms_normalize", over_axes},
+      {"batch_normalize", batch_normalize_case},
+      {"cross_entropy_rows", cross_entropy_rows_case},
+      {"attention", attention_case},
+      {"attention_gradient", attention_gradient_case},
+      {"attention_logsumexp", attention_logsumexp_case},
+      {"attention_backward", attention_backward_case},
+      {"lstm", lstm_case},
+      {"gru", gru_case},
+  };
+}
+
+}  // namespace weft::testing
