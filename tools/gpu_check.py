@@ -135,7 +135,7 @@ def tests():
     runs = ["a run that was stopped*", "a run is planned*", "a run in any precision*"]
     slices, most = [f"{i}/{max(CORES, 4)}" for i in range(max(CORES, 4))], 16
     random = [f"{i}/{most}" for i in range(min(CORES, most))]
-    generated = ["--test-suite=codegen gpu"]
+    generated = ["--test-suite=codegen gpu*"]
     if TINY:  # a subset of each
         suites, steps, forms, runs = suites[-1:], steps[:2], forms[1:2], runs[1:2]
         slices, random = ["0/64"], ["0/64"]

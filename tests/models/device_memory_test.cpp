@@ -201,12 +201,12 @@ TEST_CASE("what is fetched is what was stored before, in whichever stream") {
   const auto store = memory.make_copy_stream(CopyDirection::to_host);
   const auto fetch = memory.make_copy_stream(CopyDirection::to_device);
   memory.write(from->data, ones.data(), bytes);
-  store->allow();
+  store->wait_for_kernels();
   store->begin(host->data, from->data, bytes);
-  fetch->allow();
-  fetch->follow(*store);
+  fetch->wait_for_kernels();
+  fetch->wait_for(*store);
   fetch->begin(to->data, host->data, bytes);
-  fetch->await();
+  fetch->kernels_wait();
   std::vector<float> got(ones.size());
   memory.read(got.data(), to->data, bytes);
   CHECK(got == ones);

@@ -132,8 +132,8 @@ class Kernels {
     Program& program = programs_.back();
     const loop::GpuKernel printed = print(launch, fmt::format("k{}", known_.size()));
     program.source += printed.source;
-    for (const loop::GpuLaunch& launch : printed.launches)
-      program.functions[launch.function] = where + ": " + launch.kernel;
+    for (const loop::GpuLaunch& part : printed.launches)
+      program.functions[part.function] = where + ": " + launch.kernel;
     ++program.kernels;
   }
   size_t count() const { return known_.size(); }
