@@ -63,7 +63,7 @@ struct Product {
     options.library = &library("null:cuda:h200");
     options.verify = true;
     std::string names;
-    for (const Launch& launch : make_plan(graph, options).steps) names += launch.kernel + " ";
+    for (const Launch& launch : make_plan(graph, options).launches) names += launch.kernel + " ";
     return names;
   }
 };

@@ -36,7 +36,7 @@ void check(const Value& value, const std::vector<Interpreted>& expected, bool is
   const Graph graph = graph_of(value);
   INFO(to_text(graph));
   if (tested().name() == "cuda" && cuda::cudnn::is_installed()) {
-    const std::vector<Launch> launches = make_plan(graph, {.library = &tested()}).steps;
+    const std::vector<Launch> launches = make_plan(graph, {.library = &tested()}).launches;
     const bool found = std::ranges::any_of(
         launches, [](const Launch& launch) { return launch.kernel.starts_with("cudnn:"); });
     CHECK(found == is_vendors);

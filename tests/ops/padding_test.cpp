@@ -303,7 +303,7 @@ TEST_CASE("what a step gives away, or a variable becomes, has no room behind it"
   const std::vector<Value> inputs{dy->inputs[0]->inputs[0], dy->inputs[0]->inputs[1], x};
   for (const Graph& graph : {Graph{.inputs = inputs, .assignments = {{old, gradient}}},
                              Graph{.inputs = inputs, .outputs = {gradient}}})
-    for (const Launch& launch : planned(graph).steps)
+    for (const Launch& launch : planned(graph).launches)
       for (const Access& result : launch.results)
         if (result.value.shape() == Shape{1001, 32}) CHECK(!launch.padded);
 }

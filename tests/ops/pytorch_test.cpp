@@ -60,12 +60,8 @@ PoolOptions pool_options(const json& a) {
           .padding = dims(a["padding"]),
           .count_include_pad = a.value("count_include_pad", true)};
 }
-Value pool_max(const Named& in, const json& a) {
-  return max_pool(in.at("input"), pool_options(a));
-}
-Value pool_avg(const Named& in, const json& a) {
-  return avg_pool(in.at("input"), pool_options(a));
-}
+Value pool_max(const Named& in, const json& a) { return max_pool(in.at("input"), pool_options(a)); }
+Value pool_avg(const Named& in, const json& a) { return avg_pool(in.at("input"), pool_options(a)); }
 
 Reduction reduction_of(const json& a) {
   const std::string name = a.value("reduction", "mean");

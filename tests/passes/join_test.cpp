@@ -135,7 +135,7 @@ TEST_CASE("a part of a launch is the kernel that it was") {
   auto kernels = [&](std::vector<std::string> skip) {
     std::vector<std::string> all;
     for (const Launch& launch :
-         make_plan(graph, {.library = &library, .step = {.skip = std::move(skip)}}).steps)
+         make_plan(graph, {.library = &library, .step = {.skip = std::move(skip)}}).launches)
       for (int part = 0; part < step.parts; ++part) {
         const Launch one = part_of(step, part);
         std::vector<std::string> words;

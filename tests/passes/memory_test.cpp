@@ -78,7 +78,7 @@ TEST_SUITE("memory") {
         plan_of({.inputs = {square}, .outputs = {square + permute(square, {1, 0})}}, {"fuse"});
     CHECK(twice.launches.back().in_place.empty());
     Value flipped =
-        plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).steps.back().body[0];
+        plan_of({.inputs = {x}, .outputs = {exp(flip(x, {0}))}}, {"fuse"}).launches.back().body[0];
     CHECK(flipped->is("exp"));
   }
 

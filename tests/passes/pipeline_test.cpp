@@ -42,7 +42,7 @@ std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
   const PassOptions options{.library = &library, .threads = 2, .verify = true};
   CHECK(disagreement(graph, options, 1, 1e-5) == "");
   std::string names;
-  for (const Launch& launch : make_plan(graph, options).steps) names += launch.kernel + " ";
+  for (const Launch& launch : make_plan(graph, options).launches) names += launch.kernel + " ";
   return names;
 }
 }  // namespace
@@ -122,7 +122,7 @@ TEST_CASE("a value that libraries want in several orders of its axes has one cop
   const Value a = input({DType::f32, {3, 4, 5}}, 0), b = input({DType::f32, {3, 2, 4}}, 1);
   const Graph graph{.inputs = {a, b}, .outputs = {softmax(a), matmul(b, a), log_softmax(a)}};
   CHECK(kernels_of(graph, library) == "copy test:matmul copy test:softmax test:log_softmax ");
-  for (const Launch& launch : make_plan(graph, {.library = &library}).steps)
+  for (const Launch& launch : make_plan(graph, {.library = &library}).launches)
     if (launch.kind == Launch::Kind::library)
       CHECK(launch.operands.back().at.strides ==
             dense_strides(a.shape(), library.orders.find(launch.body.front()->op->name)->second));
@@ -169,7 +169,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
       const Value rows = input({type, shape}, 0), sums = widen(matmul(rows, b));
       const Value other = sums + reshape(bias, shape.size() == 2 ? Shape{24, 1} : Shape{24, 1, 1});
       const Graph graph{.inputs = {rows, b, bias}, .outputs = {narrow_to(other, type)}};
-      for (const Launch& launch : make_plan(graph, {.library = &cuda, .verify = true}).steps)
+      for (const Launch& launch : make_plan(graph, {.library = &cuda, .verify = true}).launches)
         CHECK(launch.kernel != "cublaslt:matmul.bias");
     }
   }
@@ -178,7 +178,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
   const Value bias = input({DType::f16, {24}}, 2);
   const Graph graph{.inputs = {a, b, bias},
                     .outputs = {cast(cast(matmul(a, b), DType::f16) + bias, DType::f32)}};
-  for (const Launch& launch : make_plan(graph, {.library = &cuda}).steps)
+  for (const Launch& launch : make_plan(graph, {.library = &cuda}).launches)
     CHECK(launch.kernel != "cublaslt:matmul.bias");
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("on CUDA a bias that is a factor, too, is added by a kernel of its own
     const Graph graph{.inputs = {bias, matrix}, .outputs = {sum}};
     const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
     CHECK(disagreement(graph, options, 1, 1e-5) == "");
-    CHECK(make_plan(graph, options).steps.back().kernel == "add");
+    CHECK(make_plan(graph, options).launches.back().kernel == "add");
   }
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
     for (const Shape& right : {Shape{4, 5, 20, 201}, {1, 5, 20, 201}, {20, 201}}) {
       const Value x = input({DType::bf16, left}, 0), y = input({DType::bf16, right}, 1);
       const Graph batch{.inputs = {x, y}, .outputs = {relu(matmul(x, y)) * 2.0}};
-      for (const Launch& launch : make_plan(batch, options).steps)
+      for (const Launch& launch : make_plan(batch, options).launches)
         if (launch.kernel == "cublaslt:matmul") CHECK_NOTHROW(GemmLaunch{launch});
     }
   // A gradient has the same row stride as the weight that its update writes.
@@ -230,7 +230,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
   const Value old = variable_leaf(weight), right = input({DType::bf16, {12, 201}}, 1);
   const Value gradient = matmul(reshape(a, {20, 12}), right);
   const Graph update{.inputs = {a, right}, .outputs = {}, .assignments = {{old, old - gradient}}};
-  for (const Launch& launch : make_plan(update, {.library = &cuda}).steps)
+  for (const Launch& launch : make_plan(update, {.library = &cuda}).launches)
     for (const Access& result : launch.results)
       if (result.value.shape() == Shape{20, 201}) CHECK(result.at.strides == Dims{201, 1});
   // Outputs of the graph are contiguous, as are narrow rows and rows that are aligned anyway.
@@ -238,7 +238,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
     const Value right = input({DType::bf16, {20, columns}}, 1);
     const Value made = matmul(a, right);
     const Graph other{.inputs = {a, right}, .outputs = {root ? made : relu(made) * made}};
-    const Launch first = make_plan(other, options).steps.front();
+    const Launch first = make_plan(other, options).launches.front();
     CHECK(first.results.front().at.strides == row_major_strides(made.shape()));
   }
 }
