@@ -136,8 +136,8 @@ TEST_CASE("a part of a launch is the kernel that it was") {
     std::vector<std::string> all;
     for (const Launch& launch :
          make_plan(graph, {.library = &library, .step = {.skip = std::move(skip)}}).launches)
-      for (int part = 0; part < step.parts; ++part) {
-        const Launch one = part_of(step, part);
+      for (int part = 0; part < launch.parts; ++part) {
+        const Launch one = part_of(launch, part);
         std::vector<std::string> words;
         words.reserve(one.operands.size() + one.body.size() + one.results.size());
         for (const Access& operand : one.operands) words.push_back(to_string(operand.value.type()));

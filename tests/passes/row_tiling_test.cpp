@@ -107,7 +107,7 @@ TEST_CASE(
 
 TEST_CASE("a step is left alone whose widest rows are read whole, or would be summed otherwise") {
   auto alone = [](const Graph& graph) {
-    const Graph before = simplified(graph), after = chunk(before, on_cpu(4));
+    const Graph before = simplified(graph), after = tile_rows(before, on_cpu(4));
     return structural_hash(before) == structural_hash(after);
   };
   CHECK(alone(mlp_step(3, 512, 2048)));
