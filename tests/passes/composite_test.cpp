@@ -100,7 +100,7 @@ TEST_SUITE("composites") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.chunks = 2}, .chunk_anywhere = true};
     const Graph simple = simplify(decompose(step(), options), options);
-    const Graph parts = chunk(simple, options);
+    const Graph parts = tile_rows(simple, options);
     verify(parts);
     REQUIRE(parts.nodes().size() > simple.nodes().size());
     CHECK(composites_of(parts) == "gelu_tanh gelu_tanh_gradient gelu_tanh gelu_tanh_gradient ");
