@@ -352,7 +352,7 @@ TEST_CASE("a loss that is not finite leads to the user's line, of a program or o
                              {"train", "wide.yaml", "--json"}),
                    non_finite, fmt::format(" in head (04_own_program.cpp:{}). ", line)) == "");
   CHECK(fails_with(place.weft({"train", "layers.yaml", "--json"}), non_finite,
-                   " of matmul in 3 (layers.yaml:7). ") == "");
+                   "comes from matmul in 3 (layers.yaml:7). ") == "");
   // A built-in model has no line of the user's: the module identifies the layer.
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50",
                                "--optimizer.name", "sgd", "--lr", "100", "--json"}),

@@ -289,11 +289,11 @@ std::string gpu_prelude(GpuLanguage language) {
 }
 
 void check_device_has(std::string_view function) {
-  WEFT_CHECK(
-      std::ranges::find(device_functions, function) != std::end(device_functions),
-      "[{0}] a GPU calls a function by its name in C, and has none of this one. Hint: define "
-      "{0} by `decompose`, as an expression of other operations.",
-      function);
+  WEFT_CHECK(std::ranges::find(device_functions, function) != std::end(device_functions),
+             "[{0}] GPU kernels call a function by its name in C, and this operation has none. "
+             "Hint: define "
+             "{0} by `decompose`, as an expression of other operations.",
+             function);
 }
 
 }  // namespace weft::loop
