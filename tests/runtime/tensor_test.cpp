@@ -41,6 +41,22 @@ TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dt
   CHECK((all * 3.0).dtype() == DType::f64);
 }
 
+TEST_CASE("a seed repeats what a compiled step draws, and another one changes it") {
+  const Tensor ones = full({1000}, 1.0);
+  auto step = compile([](Tensor x) { return dropout(x, 0.5, next_random_key()); });
+  auto masks = [&](int64_t seed) {
+    manual_seed(seed);
+    std::vector<std::vector<double>> drawn;
+    for (int i = 0; i < 2; ++i) drawn.push_back(step(ones).to_doubles());
+    return drawn;
+  };
+  const auto first = masks(5), other = masks(6), again = masks(5);
+  manual_seed(0);
+  CHECK(first == again);
+  CHECK(first[0] != first[1]);
+  CHECK(first[0] != other[0]);
+}
+
 TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repeats") {
   auto draw = [] {
     return std::vector{rand({1000}), rand({1000}), randn({1000}),

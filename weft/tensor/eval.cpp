@@ -156,14 +156,21 @@ struct CompiledStep::State {
   StepOptions options;
   struct Cached {
     std::vector<Type> types;
+    std::optional<int64_t> seed;  // of a step that draws random numbers: its kernels hold it
     std::unique_ptr<Executable> executable;
+
+    template <class Inputs, class Projection = std::identity>
+    bool is_for(const Inputs& inputs, Projection type_of = {}) const {
+      return std::ranges::equal(types, inputs, {}, {}, type_of) &&
+             (!seed || *seed == current_seed());
+    }
   };
   std::vector<Cached> cache;
 
   // Null: not yet.
   Executable* prepared(std::span<const Type> types) const {
     for (const Cached& cached : cache)
-      if (std::ranges::equal(cached.types, types)) return cached.executable.get();
+      if (cached.is_for(types)) return cached.executable.get();
     return nullptr;
   }
   Graph capture(std::span<const Type> types) const {
@@ -231,8 +238,11 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const Graph graph = state_->capture(types);
   if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
+  const bool draws = std::ranges::any_of(
+      graph.nodes(), [](const Value& value) { return value->op->kind == OpKind::random; });
   state_->cache.push_back(
       {{types.begin(), types.end()},
+       draws ? std::optional(current_seed()) : std::nullopt,
        compile_graph(graph, device, shared_workspace(device.memory()), {.step = options})});
   return *state_->cache.back().executable;
 }
@@ -258,8 +268,7 @@ PlanSummary CompiledStep::plan(std::span<const Type> types, const std::string& o
 
 std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
   for (State::Cached& cached : state_->cache)
-    if (std::ranges::equal(cached.types, inputs, {}, {}, &Value::type))
-      return cached.executable->run(inputs);
+    if (cached.is_for(inputs, &Value::type)) return cached.executable->run(inputs);
   std::vector<Type> types;
   for (const Tensor& input : inputs) types.push_back(input.type());
   return prepare(types).run(inputs);

@@ -143,6 +143,7 @@ thread_local Mode outside_mode = Mode::train;
 void manual_seed(int64_t value) {
   seed = value;
   draws_outside = 0;
+  random_step().assign(tensor(std::vector<int64_t>{0}, {}));
 }
 int64_t current_seed() { return seed; }
 
