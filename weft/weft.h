@@ -43,7 +43,7 @@ struct Print {
 };
 inline constexpr Print print;
 
-// Makes "cpu", "reference" and "null" known to `library(name)`. Calling it again does nothing.
+// Makes the backends of this build known to `library(name)`. Calling it again does nothing.
 bool register_backends();
 namespace detail {
 inline const bool backends_registered = register_backends();

@@ -41,6 +41,19 @@ TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dt
   CHECK((all * 3.0).dtype() == DType::f64);
 }
 
+TEST_CASE("an empty variable says so, and numbers of any integer type are operands") {
+  const Variable none;
+  CHECK(!none.defined());
+  const std::string message = "[variable] this variable is empty";
+  CHECK_THROWS_WITH_AS((void)none.name(), doctest::Contains(message.c_str()), Error);
+  CHECK_THROWS_WITH_AS((void)none.type(), doctest::Contains(message.c_str()), Error);
+  CHECK_THROWS_WITH_AS(none.freeze(), doctest::Contains(message.c_str()), Error);
+  CHECK_THROWS_WITH_AS((void)none.bytes(), doctest::Contains(message.c_str()), Error);
+  const Tensor x = tensor({6, 8}, {2}, DType::f32);
+  for (const Tensor& half : {x / size_t{2}, x / 2U, x / 2LL, x / int16_t{2}, x / 2})
+    CHECK(half.to_doubles() == std::vector<double>{3, 4});
+}
+
 TEST_CASE("a seed repeats what a compiled step draws, and another one changes it") {
   const Tensor ones = full({1000}, 1.0);
   auto step = compile([](Tensor x) { return dropout(x, 0.5, next_random_key()); });

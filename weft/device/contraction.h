@@ -26,7 +26,7 @@ struct Contraction {
   bool accumulate = false;  // adds to the previous contents of the result
 };
 
-// Of a node `matmul` of this type, whose operands and result lie so: with as few batch axes as the
+// Returns the task of a `matmul` node of this type and these strides, with as few batch axes as the
 // strides allow.
 Contraction simplest(const Type& type, const Type& a, const Dims& a_strides, const Type& b,
                      const Dims& b_strides, const Dims& result_strides);

@@ -31,7 +31,7 @@ struct Slot {
   size_t offset = 0;  // in the arena, or in the plan's file; set by the memory pass
   int first = 0,
       last =
-          0;  // live in launches [first, last]; -1: before the first, steps.size(): after the last
+          0;  // live in [first, last]; -1: before the first launch, launches.size(): after the last
   Value value;  // the first value stored in it (name, module, variable, data)
 };
 
@@ -83,9 +83,9 @@ struct UnfusedOperand {
 // usually one node.
 //
 // A transfer copies its operand to its result, one of which is in a file. It has no body and runs
-// asynchronously: until the step that awaits it, no other step may touch the result or write the
-// operand. The awaiting step's operand is the side in the arena. Transfers run in the order of
-// their steps.
+// asynchronously: until the launch that awaits it, no other launch may touch the result or write
+// the operand. The awaiting launch's operand is the side in the arena. Transfers run in the order
+// of their launches.
 struct Launch {
   enum class Kind : uint8_t { fused, library, transfer, await };
   Kind kind = Kind::fused;
@@ -106,7 +106,7 @@ struct Launch {
   Reread reread;                // by the kernel's loops
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the padding that the kernel asked for
-  bool rematerialized = false;  // rematerialized: an earlier launch had the same operands
+  bool rematerialized = false;  // an earlier launch had the same operands
   // The number of kernels of one form (KernelCompiler::form) in this launch. Bodies, operands and
   // results are concatenated, the same number for each part. The workspace is then the table of the
   // parts' addresses, which stays constant as long as no address changes.
@@ -137,12 +137,12 @@ struct Plan {
   double flops() const;
 };
 
-std::string to_text(const Plan& plan);  // one line per step: slots, offsets, kernels
+std::string to_text(const Plan& plan);  // one line per launch: slots, offsets, kernels
 // Returns a hash that is equal for plans of equal text whose kernels compute the same.
 uint64_t content_hash(const Plan& plan);
 
-// Throws InternalError naming the step and slot if an invariant is broken: every operand holds its
-// value when it is read, no two live slots overlap in the arena, results overwrite only what
+// Throws InternalError naming the launch and slot if an invariant is broken: every operand holds
+// its value when it is read, no two live slots overlap in the arena, results overwrite only what
 // in_place grants, and slots under transfer are left alone. Before the memory pass (arena_bytes is
 // 0) only the order of reads and writes is checked.
 void verify(const Plan& plan);

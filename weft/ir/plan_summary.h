@@ -1,4 +1,4 @@
-// What a run of a planned step takes, in numbers.
+// A PlanSummary holds the memory and the time of a planned step.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 namespace weft {
 
 struct PlanSummary {
-  std::string device = {};  // that it is planned for: "NVIDIA H100 80GB HBM3"; "cpu"
+  std::string device = {};  // the device of the plan: "NVIDIA H100 80GB HBM3"; "cpu"
   // Bytes of that device's memory.
-  size_t state_bytes = 0;      // variables, and copies of them, that lie there
-  size_t constant_bytes = 0;   // tensors of outside that the step reads
-  size_t arena_bytes = 0;      // all else; the compiled steps of a program share one arena
+  size_t state_bytes = 0;      // variables, and copies of them in other types
+  size_t constant_bytes = 0;   // tensors from outside the step
+  size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device
   size_t live_peak_bytes = 0;  // of the arena: no order of allocations needs fewer
-  size_t file_bytes = 0;       // elsewhere: in files or, for a device, with the host
-  // Of one run.
+  size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
+  // Work and time of one run.
   double flops = 0;
-  double bytes = 0;           // that kernels move to and from memory, at the least
+  double bytes = 0;           // least traffic of the kernels to and from memory
   int64_t launches = 0;       // of kernels
-  int64_t again = 0;          // of these, kernels that run again instead of keeping their results
+  int64_t again = 0;          // launches that rematerialize
   double seconds = 0;         // at best, by the peaks of the device; 0: they are not known (of a
                               // processor until `weft devices --measure`)
   double likely_seconds = 0;  // as such kernels usually run; 0: not known better

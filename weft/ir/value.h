@@ -201,10 +201,9 @@ struct Arg {
   Arg(double scalar, std::source_location where = std::source_location::current())
       : Arg(scalar, UserLocation(where)) {}
   Arg(double scalar, const UserLocation& where) : scalar(scalar), is_scalar(true), where(where) {}
-  Arg(int scalar, std::source_location where = std::source_location::current())
-      : Arg(int64_t{scalar}, where) {}
-  Arg(int64_t scalar, std::source_location where = std::source_location::current())
-      : Arg(scalar, UserLocation(where)) {}
+  template <std::integral T>
+  Arg(T scalar, std::source_location where = std::source_location::current())
+      : Arg(static_cast<int64_t>(scalar), UserLocation(where)) {}
   Arg(int64_t scalar, const UserLocation& where)
       : scalar(static_cast<double>(scalar)), is_scalar(true), integral(true), where(where) {}
 

@@ -334,7 +334,7 @@ struct ConvTransposeOptions {
 };
 // Computes the transpose of a convolution, which is its input gradient: x[N, C, spatial...]
 // weight[C, O / groups, kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation
-// (kernel - 1) + output_padding + 1...]; one or two spatial axes.
+// (kernel - 1) + output_padding + 1...]; one to three spatial axes.
 Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
                      const ConvTransposeOptions& options = {});
 
@@ -378,7 +378,7 @@ inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, 
 inline Value max_pool3d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
 inline Value avg_pool3d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
 Value global_avg_pool(Arg x);  // [N, C, H, W] -> [N, C, 1, 1]
-// Of images: means of size[i] cells along each spatial axis, which overlap where they do not divide
+// Computes means of size[i] cells along each spatial axis, which overlap where they do not divide
 // it; there may be more cells than pixels.
 Value adaptive_avg_pool(Arg x, const Dims& size);
 
@@ -485,7 +485,9 @@ Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 // ---- gradients (custom_gradient.cpp)
 // Returns y with a gradient that the user defines: `rule` maps the gradient of the result to those
 // of the inputs, in their order; what computed y is not differentiated.
-//   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) { return {dy}; });
+//   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) {
+//     return std::vector{dy};
+//   });
 // Gradients of another number or type than the inputs' throw Error(usage) when they are taken.
 Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule);
 inline Value custom_gradient(Arg y, std::initializer_list<Value> inputs, GradientRule rule) {

@@ -56,7 +56,8 @@ class Optimizer {
   // Makes zeroed state for each parameter, of its shape and its accumulator's type.
   std::vector<Variable> make_state(std::string_view prefix);
 
-  // Returns the f64 scalars that all updates of a group share, once per step. `step` counts from 1.
+  // Returns the scalars that all updates of a group share, in the type of the update, once per
+  // step. `step` counts from 1.
   virtual std::vector<Tensor> scalars(const Tensor& step, const Tensor& rate,
                                       double weight_decay) const = 0;
   // Returns the new value of parameter `i`, from its current one, its gradient and those scalars,

@@ -27,7 +27,7 @@ struct ScheduleOptions {
 };
 
 // ScheduleFormula gives the rate of a step from its number, the peak rate and the options. One
-// formula serves numbers, for logs, and f64 tensors, which the compiled step computes.
+// formula serves numbers, for logs, and tensors, which the compiled step computes.
 //   [](const auto& step, double lr, const ScheduleOptions& options) { return lr / (step + 1.0); }
 class ScheduleFormula {
  public:

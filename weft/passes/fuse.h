@@ -1,4 +1,4 @@
-// Operator fusion: decides which nodes become one kernel. It is the first half of schedule, and
+// Operator fusion: decides which nodes become one kernel. It is the first half of bufferize, and
 // uses no property of an op beyond its kind.
 //
 // It walks from users to producers and lets a producer join its users' kernel, so that its value
@@ -7,8 +7,8 @@
 // epilogues where the library has such a kernel (fuse_into_libraries.cpp). Three rules keep fusion
 // sound. A kernel has one iteration space and one set of reduced axes (see value.h); a kernel of
 // rows may also reduce across its rows, if nothing in it reads the result. No path leads out of a
-// kernel and back into it (groups.h). Only where rows are innermost and there are enough for every
-// thread may a kernel read a reduced value back over its row.
+// kernel and back into it (fusion_groups.h). Only where rows are innermost and there are enough for
+// every thread may a kernel read a reduced value back over its row.
 #pragma once
 
 #include <unordered_map>
@@ -18,10 +18,10 @@
 
 namespace weft {
 
-// In nodes. Larger kernels spill registers and compile slowly.
+// The largest number of nodes: larger kernels spill registers and compile slowly.
 inline constexpr size_t largest_kernel = 64;
 
-// A FusionGroup is a fusion group: the nodes of one kernel, or one node by itself (leaf, view,
+// A FusionGroup holds the nodes of one kernel, or one node by itself (leaf, view,
 // library kernel, or a concatenation whose parts are stored straight into it).
 struct FusionGroup {
   enum class Kind : uint8_t { leaf, view, library, fused, placed };

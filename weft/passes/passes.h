@@ -35,10 +35,10 @@ struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
   StepOptions step = {};        // what the user chose; passes do not read its mode and device
-  bool chunk_anywhere = false;  // tests of it: between any two rows, where bits may differ, too
-  bool apart = false;           // cheap functions of a library's result that is stored, too
-  MachineSpec machine = {};     // what runs the plan; unknown: the host
-  bool verify = false;          // after every pass; always in debug builds
+  bool chunk_anywhere = false;  // for tests: row tiles of any size, also where bits may differ
+  bool apart = false;        // leaves cheap functions of a stored library result to their readers
+  MachineSpec machine = {};  // what runs the plan; unknown: the host
+  bool verify = false;       // after every pass; always in debug builds
   std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
   bool may_rematerialize() const;  // whether kernels may be rematerialized
@@ -46,7 +46,7 @@ struct PassOptions {
 };
 
 Graph precision(const Graph& graph, const PassOptions& options);
-// What it does for mixed precision, on any type; tests take float64, which rounds nothing.
+// Narrows products to any type, as precision() does; tests use float64, which rounds nothing.
 Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
@@ -58,8 +58,8 @@ Graph compress_activations(const Graph& graph, const PassOptions& options);
 Plan bufferize(const Graph& graph,
                const PassOptions& options);  // "fuse" skipped: a kernel per node
 Plan alias_state(Plan plan, const PassOptions& options);
-// What a user's code computes between the layers of a module that is named in step.rematerialize
-// is its. Throws Error(usage) for a pattern that no module of the step is like.
+// Assigns the nodes that user code computes between the layers of a module in step.rematerialize to
+// that module. Throws Error(usage) for a pattern that no module of the step matches.
 Graph mark_modules(const Graph& graph, const PassOptions& options);
 Plan rematerialize(Plan plan, const PassOptions& options);
 Plan offload_state(Plan plan, const PassOptions& options);

@@ -20,7 +20,7 @@ namespace weft {
 struct KernelsRefused : Error {
   explicit KernelsRefused(std::vector<std::string> all)
       : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
-  // In the order of the steps: the library's message, the kernel and the module.
+  // By launch: the library's message, the kernel and the module.
   std::vector<std::string> refusals;
 };
 

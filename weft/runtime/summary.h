@@ -1,4 +1,4 @@
-// What a planned step takes, and how long.
+// Sums up the memory and the time of a plan.
 #pragma once
 
 #include "weft/device/device.h"

@@ -42,10 +42,9 @@ class CompiledStep {
 
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
-  // What a run for inputs of these types takes, and how long: planned, without running it or taking
-  // its memory. `on`: a device that StepOptions::device may name, or a GPU of the catalogue
-  // ("h100"); "": that of the step, whose plan is the one that runs where it is there already.
-  // Throws Error(does_not_fit) as a run would.
+  // Returns the memory and time of a run for inputs of these types, planned without running it or
+  // allocating its memory. `on` is a device that StepOptions::device may name, or a GPU of the
+  // catalogue ("h100"); "" is the device of the step. Throws Error(does_not_fit) as a run would.
   PlanSummary plan(std::span<const Type> types, const std::string& on = "");
   // Results stay valid as handles; see Executable::run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
@@ -58,7 +57,7 @@ class CompiledStep {
 // A step accepts tensors and what converts to one (variables).
 template <class T>
 concept ReadsAsTensor = std::convertible_to<const T&, Tensor>;
-// What says for which inputs a step is planned.
+// TypedInput is a tensor, or only its type, for which a step is planned.
 template <class T>
 concept TypedInput = ReadsAsTensor<T> || std::same_as<T, Type>;
 
@@ -138,8 +137,8 @@ class Compiled {
     }
   }
   Executable& prepare(std::span<const Type> types) { return step_.prepare(types); }
-  // What a run for such inputs (tensors, or their types) takes, and how long, without running it;
-  // the second for another device than its own, here or not: plan_on("h100", images, labels).
+  // Return the memory and time of a run for these inputs (tensors, or their types) without running
+  // it, on the step's device or on another one, here or not: plan_on("h100", images, labels).
   template <TypedInput... Inputs>
   PlanSummary plan(const Inputs&... inputs) {
     return plan_on("", inputs...);

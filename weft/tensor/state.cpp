@@ -81,8 +81,12 @@ void detail::detach_readers(VariableState& state) {
 Variable::Variable(std::string name, Type type, Category category)
     : state_(std::make_shared<VariableState>(std::move(name), type, category)) {}
 
-Tensor Variable::value() const {
+VariableState& Variable::known() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
+  return *state_;
+}
+Tensor Variable::value() const {
+  (void)known();
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
   if (std::shared_ptr<Node> known = state_->leaf.lock()) return Value(std::move(known));
   Value leaf = variable_leaf(state_);
@@ -107,7 +111,7 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
 }
 
 std::span<std::byte> Variable::bytes() const {
-  detail::detach_readers(*state_);  // the caller may write
+  detail::detach_readers(known());  // the caller may write
   state_->storage->note_write();
   return {state_->storage->on_host().data, type().bytes()};
 }

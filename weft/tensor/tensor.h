@@ -39,14 +39,14 @@ class Variable {
               std::source_location where = std::source_location::current()) const;
 
   bool defined() const { return state_ != nullptr; }
-  const std::string& name() const { return state_->name; }
-  void rename(std::string name) const { state_->name = std::move(name); }
-  const Type& type() const { return state_->type; }
-  const Shape& shape() const { return state_->type.shape; }
-  Category category() const { return state_->category; }
+  const std::string& name() const { return known().name; }
+  void rename(std::string name) const { known().name = std::move(name); }
+  const Type& type() const { return known().type; }
+  const Shape& shape() const { return known().type.shape; }
+  Category category() const { return known().category; }
   // Returns whether a parameter does not train: modules leave frozen ones out of parameters().
-  bool frozen() const { return state_->frozen; }
-  void freeze(bool frozen = true) const { state_->frozen = frozen; }
+  bool frozen() const { return known().frozen; }
+  void freeze(bool frozen = true) const { known().frozen = frozen; }
   // Returns the row-major bytes. Writes to them take effect at once, but only until a step runs:
   // the bytes may then have moved, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;
@@ -54,6 +54,8 @@ class Variable {
   const std::shared_ptr<VariableState>& state() const { return state_; }
 
  private:
+  VariableState& known() const;  // throws Error(usage) if the variable is empty
+
   std::shared_ptr<VariableState> state_;
 };
 

@@ -22,7 +22,8 @@ struct StepNorms {
 };
 inline constexpr int64_t kept_norms = 50;  // updates
 
-// What the recipe chooses of its steps. `device`: as in StepOptions; "null" plans and runs nothing.
+// Returns the options that the recipe chooses. `device`: as in StepOptions; "null" plans and runs
+// nothing.
 StepOptions step_options(const Experiment& experiment, const std::string& device);
 
 class Steps {
