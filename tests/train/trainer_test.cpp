@@ -235,7 +235,8 @@ TEST_CASE("mistakes in a recipe are one line, before anything runs") {
       message("optimizer.momentum", "0.9").starts_with("usage: [optimizer] adamw has no momentum"));
   CHECK(message("data.transforms", "[random_horizontal_flip]")
             .starts_with("usage: test: data.transforms"));
-  CHECK(message("task", "classification").starts_with("usage: test: the task of these data is causal_lm"));
+  CHECK(message("task", "classification")
+            .starts_with("usage: test: the task of these data is causal_lm"));
   CHECK(message("train.global_batch_size", "1000000")
             .starts_with("usage: test: train.global_batch_size"));
   CHECK(message("train.micro_batch_size", "3").starts_with("usage: test: train.micro_batch_size"));

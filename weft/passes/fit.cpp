@@ -34,8 +34,7 @@ size_t bytes_in_all(const Plan& plan, const PassOptions& options) {
 // Returns what the limit leaves for the arena; without a limit, the largest size.
 size_t limit_of_arena(const Plan& plan, const PassOptions& options) {
   if (options.step.memory == 0) return std::numeric_limits<size_t>::max();
-  return options.step.memory -
-         std::min(options.step.memory, bytes_outside_arena(plan, options));
+  return options.step.memory - std::min(options.step.memory, bytes_outside_arena(plan, options));
 }
 
 // Packs the plan without transfers beside kernels, which is the smallest it gets.

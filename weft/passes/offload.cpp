@@ -35,9 +35,8 @@ class Offloading {
  private:
   // Returns whether the variable lives in a file, as requested or because another step moved it.
   bool belongs_in_file(const Slot& slot) const {
-    return slot.space == Space::state &&
-           (slot.value->variable->storage->file() ||
-            options_.step.offload.covers(slot.category, slot.bytes));
+    return slot.space == Space::state && (slot.value->variable->storage->file() ||
+                                          options_.step.offload.covers(slot.category, slot.bytes));
   }
   int end() const { return static_cast<int>(plan_.launches.size()); }
 
