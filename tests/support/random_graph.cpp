@@ -133,6 +133,10 @@ class Grower {
 
   // Returns a value of this type within [low, high]: an earlier one, adapted, or a new leaf.
   Entry operand(const Type& type, double low, double high, bool exact) {
+    if (info(type.dtype).stored_only) {  // no operation bounds such numbers, and casts to it jump
+      const Entry wide = operand({DType::f32, type.shape}, low, high, true);
+      return {cast(wide.value, type.dtype), true};
+    }
     if (!pool_.empty() && random_.chance(0.85))
       for (int attempt = 0; attempt < 12; ++attempt) {
         const Entry& entry = random_.pick(pool_);
