@@ -140,6 +140,14 @@ std::string complaint(ErrorKind kind, const std::function<void()>& run) {
   FAIL("it ran");
   return "";
 }
+// Opens the device as one that says it has no float64.
+auto library_without_float64() {
+  calls.without_f64 = true;
+  auto library = opencl_library();
+  library->memory();
+  calls.without_f64 = false;
+  return library;
+}
 }  // namespace
 
 TEST_SUITE("slow opencl products") {
@@ -207,10 +215,7 @@ TEST_SUITE("opencl errors") {
   }
   TEST_CASE("a device without float64 refuses what is computed in it, by operation and device") {
     if (opencl() == nullptr) return;
-    calls.without_f64 = true;
-    const auto library = opencl_library();
-    library->memory();
-    calls.without_f64 = false;
+    const auto library = library_without_float64();
     const std::string name = opencl::open_device()->name();
     const Value wide = draw(DType::f64, {9, 40}), rows = draw(DType::f64, {40, 30});
     const Value narrow = draw(DType::f32, {300}), whole = cast(exp(narrow), DType::i32);
@@ -234,10 +239,7 @@ TEST_SUITE("opencl errors") {
   }
   TEST_CASE("a device without float64 computes every function of float32") {
     if (opencl() == nullptr) return;
-    calls.without_f64 = true;
-    const auto library = opencl_library();
-    library->memory();
-    calls.without_f64 = false;
+    const auto library = library_without_float64();
     const Value x = draw(DType::f32, {300}), y = draw(DType::f32, {300});
     for (const Value& value : {sin(x), pow(abs(x), y), atan2(x, y), floor_divide(x, y),
                                remainder(x, y), cast(cast(exp(x), DType::u8), DType::bf16),
