@@ -54,7 +54,7 @@ std::vector<Value> Graph::roots() const {
 }
 
 namespace {
-// Ids is a set of ids with a bit for each, in pages: a graph's ids lie in few, nearly full pages.
+// Ids is a set of ids with a bit for each, in pages: a graph's ids fill few pages almost whole.
 class Ids {
  public:
   bool insert(uint64_t id) {

@@ -17,13 +17,14 @@ void count_work(Launch& launch, std::span<const Slot> slots);
 // Returns the cost of a launch: the bytes that the machine could move in its time.
 double cost(const Launch& launch, const MachineSpec& machine);
 
-// The step run once more for what lies in these slots: only what they need of a fused kernel, but
-// all of one that reduces, as the order of a sum depends on what else its kernel does, and the bits
-// on the order; all of a library's kernel. Operands and results are as they were.
+// Returns a launch that rematerializes the values of these slots. Of a fused kernel without
+// reductions it computes only what they need; kernels that reduce, and library kernels, run whole,
+// since the order of a sum, and so its bits, depends on everything that its kernel computes.
+// Operands and results keep their places.
 Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
                      const KernelLibrary& library);
 
-// Inserts steps, each before the step that it names, in their order.
+// Inserts launches, each before the launch that it names, in their order.
 void insert(Plan& plan, std::vector<std::pair<int, Launch>> launches);
 
 // Returns whether the kernel reads the operand at indices of its own choice (gather, pad, concat)
