@@ -75,7 +75,9 @@ TEST_CASE("nothing is kept of a step without a backward pass") {
 }
 
 // An element rounded to 8 bits is off by up to 0.4 %, and errors of many partly cancel; logits near
-// ten are off by 0.02, and so are their exponentials.
+// ten are off by 0.02, and so are their exponentials. The forward pass reads no rounded element: its
+// loss has the same bits where kernels add in the order of the graph (reference backend), and is off
+// by the rounding of float32 sums where fusion changes with the casts and so does the order.
 TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 32, 512), conv_step(4, 8, 8), gpt_step(2, 32, 4, 64)})
@@ -86,7 +88,10 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
       narrow.step.keep = DType::bf16;
       const std::vector<Value> exact = run_planned(step, inputs, *library);
       const std::vector<Value> got = run_planned(step, inputs, *library, narrow);
-      CHECK(same_bits(got.front().to_doubles(), exact.front().to_doubles()));
+      if (library == backends().front())
+        CHECK(same_bits(got.front().to_doubles(), exact.front().to_doubles()));
+      else
+        CHECK(got.front().item() == doctest::Approx(exact.front().item()).epsilon(1e-6));
       const double distance = off(step, got, exact);
       CHECK(distance > 1e-5);
       CHECK(distance < 0.03);

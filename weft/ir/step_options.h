@@ -39,7 +39,7 @@ struct StepOptions {
   std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
   Precision precision = Precision::as_written;
   // Activation compression: the type in which the backward pass reads float32 activations, f32 or
-  // bf16. Losses stay the same; gradients are those of rounded activations.
+  // bf16. Gradients are those of rounded activations; losses change by the order of sums alone.
   DType keep = DType::f32;
   // Limit of the bytes of state, constants and arena together; 0: none. A step that exceeds it is
   // rematerialized; throws Error(does_not_fit) where that is not enough.
