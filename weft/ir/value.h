@@ -1,7 +1,8 @@
-// Values of the graph, and the nodes that compute them.
+// Tensors, and the nodes of the graph that compute them.
 //
-// A Value is a handle to one immutable result: "this op, on these inputs, with these attributes".
-// Building one computes nothing. Every node yields exactly one value; shapes are static; there is
+// A Tensor is a handle to one immutable result: "this op, on these inputs, with these attributes".
+// The compiler calls it a Value, as compilers call the results in a graph. Building one computes
+// nothing. Every node yields exactly one value; shapes are static; there is
 // no control flow. A handle is one pointer, cheap to copy; nodes live as long as a handle reaches
 // them.
 //
@@ -35,6 +36,8 @@ struct Node;
 struct OpDef;
 struct VariableState;
 class Storage;
+class Tensor;
+using Value = Tensor;
 
 struct Type {
   DType dtype = DType::f32;
@@ -78,10 +81,10 @@ struct Axes : Dims {
   Axes(int64_t axis) : Dims{axis} {}
 };
 
-class Value {
+class Tensor {
  public:
-  Value() = default;
-  explicit Value(std::shared_ptr<Node> node) : node_(std::move(node)) {}
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
   // Returns whether the handle refers to a node. There is no conversion to bool, since
   // `if (x < 1.0)` would test just that: write x.item() < 1.0, or any() or all() for many elements.
@@ -98,7 +101,7 @@ class Value {
   int64_t elements() const;
 
   // The next four functions run pending work.
-  const Value& eval() const;
+  const Tensor& eval() const;
   // Returns the element of a value that has only one.
   double item(std::source_location where = std::source_location::current()) const;
   // Returns the elements in row-major order.
@@ -108,29 +111,29 @@ class Value {
   std::vector<T> to_vector(std::source_location where = std::source_location::current()) const;
 
   // Indexes as x[0] or x[{0, range(2, 5)}]: see weft/ops/index.h.
-  Value operator[](const Index& index) const;
-  Value operator[](std::initializer_list<Index> indices) const;
+  Tensor operator[](const Index& index) const;
+  Tensor operator[](std::initializer_list<Index> indices) const;
 
   // These methods are the functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods
   // (defined in weft/ops/methods.cpp).
   using Where = std::source_location;
-  Value reshape(const Shape& shape, Where where = Where::current()) const;
-  Value permute(const Dims& order, Where where = Where::current()) const;
-  Value transpose(int a = -2, int b = -1, Where where = Where::current()) const;
-  Value flatten(int first = 0, int last = -1, Where where = Where::current()) const;
-  Value squeeze(int axis, Where where = Where::current()) const;
-  Value unsqueeze(int axis, Where where = Where::current()) const;
-  Value broadcast_to(const Shape& shape, Where where = Where::current()) const;
-  Value cast(DType dtype, Where where = Where::current()) const;
-  Value sum(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value mean(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value prod(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value max(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Value argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
-  Value argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+  Tensor reshape(const Shape& shape, Where where = Where::current()) const;
+  Tensor permute(const Dims& order, Where where = Where::current()) const;
+  Tensor transpose(int a = -2, int b = -1, Where where = Where::current()) const;
+  Tensor flatten(int first = 0, int last = -1, Where where = Where::current()) const;
+  Tensor squeeze(int axis, Where where = Where::current()) const;
+  Tensor unsqueeze(int axis, Where where = Where::current()) const;
+  Tensor broadcast_to(const Shape& shape, Where where = Where::current()) const;
+  Tensor cast(DType dtype, Where where = Where::current()) const;
+  Tensor sum(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor mean(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor prod(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor max(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+  Tensor argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
 
  private:
   std::shared_ptr<Node> node_;
@@ -144,7 +147,7 @@ struct Origin {
 };
 
 // A GradientRule computes the gradients of a value's inputs, or empty ones, from the value's own.
-using GradientRule = std::function<std::vector<Value>(const Value& gradient)>;
+using GradientRule = std::function<std::vector<Tensor>(const Tensor& gradient)>;
 
 // Annotations are notes of passes for later passes; they do not change a node's meaning.
 struct Annotations {
@@ -194,10 +197,10 @@ struct Node {
 // An Arg is an argument of an operation: a value or weakly typed scalar, and the line of the call.
 struct Arg {
   // Accepts values and what converts to one (variables).
-  template <std::convertible_to<Value> T>
+  template <std::convertible_to<Tensor> T>
   Arg(const T& value, std::source_location where = std::source_location::current())
       : value(value), where(where) {}
-  Arg(Value value, const UserLocation& where) : value(std::move(value)), where(where) {}
+  Arg(Tensor value, const UserLocation& where) : value(std::move(value)), where(where) {}
   Arg(double scalar, std::source_location where = std::source_location::current())
       : Arg(scalar, UserLocation(where)) {}
   Arg(double scalar, const UserLocation& where) : scalar(scalar), is_scalar(true), where(where) {}
@@ -207,7 +210,7 @@ struct Arg {
   Arg(int64_t scalar, const UserLocation& where)
       : scalar(static_cast<double>(scalar)), is_scalar(true), integral(true), where(where) {}
 
-  Value value;  // empty for a scalar
+  Tensor value;  // empty for a scalar
   double scalar = 0;
   bool is_scalar = false;
   bool integral = false;

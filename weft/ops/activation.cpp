@@ -13,38 +13,38 @@ constexpr double inv_sqrt_two_pi = std::numbers::inv_sqrtpi * sqrt_half;
 const double gelu_scale = std::sqrt(2 / std::numbers::pi);
 constexpr double gelu_cubic = 0.044715;
 
-Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
+Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
 
-void check_float(const Value& x, std::string_view op) {
+void check_float(const Tensor& x, std::string_view op) {
   WEFT_CHECK(is_float(x.dtype()),
              "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
              name(x.dtype()));
 }
 
-Value activation(const OpDef& def, const Arg& x) {
+Tensor activation(const OpDef& def, const Arg& x) {
   CallSite here(x.where, def.name);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   check_float(value, def.name);
   return make_node(def, {value});
 }
 
 // Wide holds the one input of a gradient rule and the gradient of the result, in float32 at least.
 struct Wide {
-  Value x, dy;
-  Wide(const Value& y, const Value& gradient)
+  Tensor x, dy;
+  Wide(const Tensor& y, const Tensor& gradient)
       : x(widen(y->inputs[0])), dy(widen(gradient)), dtype_(y.dtype()) {}
-  Gradients result(const Value& dx) const { return {narrow_to(dx, dtype_)}; }
+  Gradients result(const Tensor& dx) const { return {narrow_to(dx, dtype_)}; }
 
  private:
   DType dtype_;
 };
 
 // ---- closed forms, in the dtype of x
-Value sigmoid_of(const Value& x) { return 1.0 / (1.0 + exp(-x)); }
+Tensor sigmoid_of(const Tensor& x) { return 1.0 / (1.0 + exp(-x)); }
 // normal_cdf is Phi(x) of the standard normal distribution, normal_density its density.
-Value normal_cdf(const Value& x) { return 0.5 * (1.0 + erf(x * sqrt_half)); }
-Value normal_density(const Value& x) { return inv_sqrt_two_pi * exp(-0.5 * square(x)); }
-Value gelu_inner(const Value& x) { return tanh(gelu_scale * (x + gelu_cubic * (x * square(x)))); }
+Tensor normal_cdf(const Tensor& x) { return 0.5 * (1.0 + erf(x * sqrt_half)); }
+Tensor normal_density(const Tensor& x) { return inv_sqrt_two_pi * exp(-0.5 * square(x)); }
+Tensor gelu_inner(const Tensor& x) { return tanh(gelu_scale * (x + gelu_cubic * (x * square(x)))); }
 
 double sigmoid_oracle(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -52,7 +52,7 @@ const OpDef& relu_def = define({
     .name = "relu",
     .doc = "max(x, 0); its derivative at 0 is 0",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {select(y > 0, dy, 0.0)};
     },
     .decompose = [](const Node& node) { return maximum(node.inputs[0], 0); },
@@ -64,9 +64,9 @@ const OpDef& sigmoid_def = define({
     .name = "sigmoid",
     .doc = "1 / (1 + exp(-x))",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
-      Value s = widen(y);
+      Tensor s = widen(y);
       return wide.result(wide.dy * s * (1.0 - s));
     },
     .decompose =
@@ -81,13 +81,13 @@ const OpDef& softplus_def = define({
     .name = "softplus",
     .doc = "log(1 + exp(x)), without overflow",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
       return wide.result(wide.dy * sigmoid_of(wide.x));
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           return narrow_to(maximum(x, 0) + log1p(exp(-abs(x))), node.type.dtype);
         },
     .oracle = [](double x, double,
@@ -99,14 +99,14 @@ const OpDef& silu_def = define({
     .name = "silu",
     .doc = "x * sigmoid(x)",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
-      Value s = sigmoid_of(wide.x);
+      Tensor s = sigmoid_of(wide.x);
       return wide.result(wide.dy * (s * (1.0 + wide.x * (1.0 - s))));
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           return narrow_to(x * sigmoid_of(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * sigmoid_oracle(x); },
@@ -117,13 +117,13 @@ const OpDef& gelu_def = define({
     .name = "gelu",
     .doc = "x * Phi(x), Phi the normal distribution (Hendrycks and Gimpel 2016)",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
       return wide.result(wide.dy * (normal_cdf(wide.x) + wide.x * normal_density(wide.x)));
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           return narrow_to(x * normal_cdf(x), node.type.dtype);
         },
     .oracle = [](double x, double, double) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); },
@@ -138,10 +138,10 @@ const OpDef& gelu_tanh_gradient_def = define({
     .infer = same_type,
     .decompose =
         [](const Node& node) {
-          const Value x = widen(node.inputs[0]), dy = widen(node.inputs[1]);
-          const Value t = gelu_inner(x);
-          const Value inner_slope = gelu_scale * (1.0 + (3 * gelu_cubic) * square(x));
-          const Value slope = 0.5 * (1.0 + t) + 0.5 * x * ((1.0 - square(t)) * inner_slope);
+          const Tensor x = widen(node.inputs[0]), dy = widen(node.inputs[1]);
+          const Tensor t = gelu_inner(x);
+          const Tensor inner_slope = gelu_scale * (1.0 + (3 * gelu_cubic) * square(x));
+          const Tensor slope = 0.5 * (1.0 + t) + 0.5 * x * ((1.0 - square(t)) * inner_slope);
           return narrow_to(dy * slope, node.type.dtype);
         },
     .oracle =
@@ -157,12 +157,12 @@ const OpDef& gelu_tanh_def = define({
     .name = "gelu_tanh",
     .doc = "0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {make_node(gelu_tanh_gradient_def, {y->inputs[0], dy})};
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           return narrow_to(0.5 * x * (1.0 + gelu_inner(x)), node.type.dtype);
         },
     .oracle =
@@ -174,78 +174,78 @@ const OpDef& gelu_tanh_def = define({
 
 // Evaluates an expression of one value in float32 at least.
 template <class F>
-Value expression(const Arg& x, std::string_view op, F&& body) {
+Tensor expression(const Arg& x, std::string_view op, F&& body) {
   CallSite here(x.where, op);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   check_float(value, op);
   return narrow_to(body(widen(value)), value.dtype());
 }
 }  // namespace
 
-Value relu(Arg x) {
+Tensor relu(Arg x) {
   CallSite here(x.where);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   WEFT_CHECK(value.dtype() != DType::boolean, "[relu] needs numbers. Got bool.");
   return make_node(relu_def, {value});
 }
-Value sigmoid(Arg x) { return activation(sigmoid_def, x); }
-Value softplus(Arg x) { return activation(softplus_def, x); }
-Value silu(Arg x) { return activation(silu_def, x); }
-Value gelu(Arg x) { return activation(gelu_def, x); }
-Value gelu_tanh(Arg x) { return activation(gelu_tanh_def, x); }
+Tensor sigmoid(Arg x) { return activation(sigmoid_def, x); }
+Tensor softplus(Arg x) { return activation(softplus_def, x); }
+Tensor silu(Arg x) { return activation(silu_def, x); }
+Tensor gelu(Arg x) { return activation(gelu_def, x); }
+Tensor gelu_tanh(Arg x) { return activation(gelu_tanh_def, x); }
 
-Value relu6(Arg x) {
-  return expression(x, "relu6", [](const Value& v) { return clamp(v, 0, 6); });
+Tensor relu6(Arg x) {
+  return expression(x, "relu6", [](const Tensor& v) { return clamp(v, 0, 6); });
 }
-Value leaky_relu(Arg x, double slope) {
-  return expression(x, "leaky_relu", [&](const Value& v) { return select(v > 0, v, slope * v); });
+Tensor leaky_relu(Arg x, double slope) {
+  return expression(x, "leaky_relu", [&](const Tensor& v) { return select(v > 0, v, slope * v); });
 }
-Value elu(Arg x, double alpha) {
+Tensor elu(Arg x, double alpha) {
   // The minimum keeps exp finite on the side that is not taken, so that its gradient is not NaN.
-  return expression(x, "elu",
-                    [&](const Value& v) { return select(v > 0, v, alpha * expm1(minimum(v, 0))); });
+  return expression(
+      x, "elu", [&](const Tensor& v) { return select(v > 0, v, alpha * expm1(minimum(v, 0))); });
 }
-Value selu(Arg x) {  // Klambauer et al. 2017
+Tensor selu(Arg x) {  // Klambauer et al. 2017
   constexpr double alpha = 1.6732632423543772848170429916717,
                    scale = 1.0507009873554804934193349852946;
-  return expression(x, "selu", [&](const Value& v) { return scale * elu(v, alpha); });
+  return expression(x, "selu", [&](const Tensor& v) { return scale * elu(v, alpha); });
 }
-Value celu(Arg x, double alpha) {  // Barron 2017
+Tensor celu(Arg x, double alpha) {  // Barron 2017
   CallSite here(x.where);
   WEFT_CHECK(alpha != 0, "[celu] alpha must not be 0.");
-  return expression(x, "celu", [&](const Value& v) {
+  return expression(x, "celu", [&](const Tensor& v) {
     return select(v > 0, v, alpha * expm1(minimum(v, 0) / alpha));
   });
 }
-Value log_sigmoid(Arg x) {
-  return expression(x, "log_sigmoid", [](const Value& v) { return -softplus(-v); });
+Tensor log_sigmoid(Arg x) {
+  return expression(x, "log_sigmoid", [](const Tensor& v) { return -softplus(-v); });
 }
-Value mish(Arg x) {  // Misra 2019
-  return expression(x, "mish", [](const Value& v) { return v * tanh(softplus(v)); });
+Tensor mish(Arg x) {  // Misra 2019
+  return expression(x, "mish", [](const Tensor& v) { return v * tanh(softplus(v)); });
 }
-Value hardsigmoid(Arg x) {
+Tensor hardsigmoid(Arg x) {
   return expression(x, "hardsigmoid",
-                    [](const Value& v) { return clamp(v + 3, 0, 6) * (1.0 / 6); });
+                    [](const Tensor& v) { return clamp(v + 3, 0, 6) * (1.0 / 6); });
 }
-Value hardswish(Arg x) {
+Tensor hardswish(Arg x) {
   return expression(x, "hardswish",
-                    [](const Value& v) { return v * (clamp(v + 3, 0, 6) * (1.0 / 6)); });
+                    [](const Tensor& v) { return v * (clamp(v + 3, 0, 6) * (1.0 / 6)); });
 }
-Value hardtanh(Arg x, double low, double high) {
-  return expression(x, "hardtanh", [&](const Value& v) { return clamp(v, low, high); });
+Tensor hardtanh(Arg x, double low, double high) {
+  return expression(x, "hardtanh", [&](const Tensor& v) { return clamp(v, low, high); });
 }
-Value softsign(Arg x) {
-  return expression(x, "softsign", [](const Value& v) { return v / (1.0 + abs(v)); });
+Tensor softsign(Arg x) {
+  return expression(x, "softsign", [](const Tensor& v) { return v / (1.0 + abs(v)); });
 }
-Value glu(Arg x, int axis) {  // Dauphin et al. 2016
+Tensor glu(Arg x, int axis) {  // Dauphin et al. 2016
   CallSite here(x.where);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   check_float(value, "glu");
   int at = normalize_axis(axis, value.rank(), "glu");
   int64_t extent = value.dim(at);
   WEFT_CHECK(extent % 2 == 0, "[glu] halves axis {}, whose extent must be even. Got {}.", at,
              extent);
-  Value gate = slice(value, at, extent / 2, extent);
+  Tensor gate = slice(value, at, extent / 2, extent);
   return narrow_to(widen(slice(value, at, 0, extent / 2)) * sigmoid_of(widen(gate)), value.dtype());
 }
 }  // namespace weft

@@ -5,12 +5,12 @@
 
 namespace weft {
 namespace {
-Value broadcast_if_needed(const Value& x, const Shape& shape) {
+Tensor broadcast_if_needed(const Tensor& x, const Shape& shape) {
   return x.shape() == shape ? x : broadcast_to(x, shape);
 }
 }  // namespace
 
-Value to_value(const Arg& arg, const Value& like) {
+Tensor to_value(const Arg& arg, const Tensor& like) {
   if (!arg.is_scalar) return arg.value.type(), arg.value;
   DType dtype = like.defined() ? like.dtype() : (arg.integral ? DType::i64 : DType::f32);
   if (!is_float(dtype) && !arg.integral) dtype = DType::f32;
@@ -37,8 +37,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op) {
   return shape;
 }
 
-std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
-  Value x = to_value(a, b.value), y = to_value(b, a.value);
+std::pair<Tensor, Tensor> match(const Arg& a, const Arg& b, std::string_view op) {
+  Tensor x = to_value(a, b.value), y = to_value(b, a.value);
   // A scalar that the tensor's dtype cannot hold (0.5 with integers) promotes the tensor instead.
   if (!a.value.defined() && x.dtype() != y.dtype()) y = cast(y, x.dtype());
   if (!b.value.defined() && x.dtype() != y.dtype()) x = cast(x, y.dtype());
@@ -48,16 +48,16 @@ std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op) {
   return {broadcast_if_needed(x, shape), broadcast_if_needed(y, shape)};
 }
 
-Value apply_unary(const OpDef& def, const Arg& x) {
+Tensor apply_unary(const OpDef& def, const Arg& x) {
   CallSite here(x.where, def.name);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   // Functions of real numbers promote integers to float32, as PyTorch does.
   if (!def.test.integers && !def.test.booleans && !is_float(value.dtype()))
     value = cast(value, DType::f32);
   return make_node(def, {value});
 }
 
-Value apply_binary(const OpDef& def, const Arg& a, const Arg& b) {
+Tensor apply_binary(const OpDef& def, const Arg& a, const Arg& b) {
   CallSite here(a.where, def.name);
   auto [x, y] = match(a, b, def.name);
   if (!def.test.integers && !is_float(x.dtype())) {
@@ -81,13 +81,13 @@ Dims reduce_axes(const Dims& axes, int rank, std::string_view op) {
   return Dims(sorted);
 }
 
-Value sum_to(const Value& x, const Shape& shape) {
+Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   int extra = x.rank() - shape.size();
   Dims axes;
   for (int i = 0; i < x.rank(); ++i)
     if (i < extra || (shape[i - extra] == 1 && x.shape()[i] != 1)) axes.push_back(i);
-  Value reduced = axes.empty() ? x : sum(x, {.axes = axes, .keepdim = true});
+  Tensor reduced = axes.empty() ? x : sum(x, {.axes = axes, .keepdim = true});
   return reduced.shape() == shape ? reduced : reshape(reduced, shape);
 }
 }  // namespace weft

@@ -10,20 +10,20 @@
 namespace weft {
 
 // Returns an argument as a value. A scalar gets `like`'s dtype (f32 for a fraction with integers).
-Value to_value(const Arg& arg, const Value& like);
+Tensor to_value(const Arg& arg, const Tensor& like);
 // Returns both arguments with one shape and dtype: scalars are converted, shapes broadcast.
-std::pair<Value, Value> match(const Arg& a, const Arg& b, std::string_view op);
+std::pair<Tensor, Tensor> match(const Arg& a, const Arg& b, std::string_view op);
 // Throws Error(usage) for bool, which ops that sum do not take.
 void check_numeric(DType dtype, std::string_view op);
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 
-Value apply_unary(const OpDef& def, const Arg& x);
-Value apply_binary(const OpDef& def, const Arg& a, const Arg& b);
+Tensor apply_unary(const OpDef& def, const Arg& x);
+Tensor apply_binary(const OpDef& def, const Arg& a, const Arg& b);
 
 // Returns the axes of a reduction, normalised and sorted; no axes means all of them.
 Dims reduce_axes(const Dims& axes, int rank, std::string_view op);
 // Sums `x` over the axes along which `shape` has extent 1, or which it lacks: the transpose of
 // broadcasting.
-Value sum_to(const Value& x, const Shape& shape);
+Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace weft

@@ -7,30 +7,30 @@ namespace weft {
 namespace {
 // Maps [.., n, ..] to [.., times n, ..]: broadcasts along a new axis of extent `times` at `place`
 // and merges it with its neighbour.
-Value multiplied(const Value& x, int64_t times, int axis, int place) {
+Tensor multiplied(const Tensor& x, int64_t times, int axis, int place) {
   if (times == 1) return x;
-  const Value raised = unsqueeze(x, place);
+  const Tensor raised = unsqueeze(x, place);
   Shape shape = raised.shape();
   shape[place] = times;
   return flatten(broadcast_to(raised, shape), axis, axis + 1);
 }
 
-Value triangle(const Arg& x, int64_t diagonal, bool lower, std::string_view op) {
+Tensor triangle(const Arg& x, int64_t diagonal, bool lower, std::string_view op) {
   CallSite here(x.where, op);
   const Shape& shape = x.value.shape();
   WEFT_CHECK(shape.size() >= 2, "[{}] needs a matrix [.., M, N]. Got {}.", op, to_string(shape));
-  const Value above = iota(shape, -1) - iota(shape, -2);  // diagonal of each element
+  const Tensor above = iota(shape, -1) - iota(shape, -2);  // diagonal of each element
   return select(lower ? above <= diagonal : above >= diagonal, x.value, zeros_like(x));
 }
 }  // namespace
 
-Value reflect_pad(Arg x, const Dims& low, const Dims& high) {
+Tensor reflect_pad(Arg x, const Dims& low, const Dims& high) {
   CallSite here(x.where);
   const Shape& shape = x.value.shape();
   WEFT_CHECK(low.size() == shape.size() && high.size() == shape.size(),
              "[reflect_pad] one pair per axis. Got {} and {} for rank {}.", to_string(low),
              to_string(high), shape.size());
-  Value y = x.value;
+  Tensor y = x.value;
   for (int axis = 0; axis < shape.size(); ++axis) {
     const int64_t before = low[axis], after = high[axis], extent = shape[axis];
     if (before == 0 && after == 0) continue;
@@ -38,19 +38,19 @@ Value reflect_pad(Arg x, const Dims& low, const Dims& high) {
                "[reflect_pad] amounts must be at least 0 and below the extent. Got {} and {} for "
                "axis {} of extent {}.",
                before, after, axis, extent);
-    const Value first = flip(slice(y, axis, 1, 1 + before), {axis});
-    const Value last = flip(slice(y, axis, extent - 1 - after, extent - 1), {axis});
+    const Tensor first = flip(slice(y, axis, 1, 1 + before), {axis});
+    const Tensor last = flip(slice(y, axis, extent - 1 - after, extent - 1), {axis});
     y = concat({first, y, last}, axis);
   }
   return y;
 }
 
-Value tile(Arg x, const Dims& counts) {
+Tensor tile(Arg x, const Dims& counts) {
   CallSite here(x.where);
   const int rank = std::max(x.value.rank(), counts.size());
   Shape shape = Dims::filled(rank - x.value.rank(), 1);
   for (int64_t extent : x.value.shape()) shape.push_back(extent);
-  Value y = reshape(x, shape);
+  Tensor y = reshape(x, shape);
   for (int i = 0; i < counts.size(); ++i) {
     WEFT_CHECK(counts[i] >= 0, "[tile] counts must not be negative. Got {}.", to_string(counts));
     const int axis = rank - counts.size() + i;
@@ -59,13 +59,13 @@ Value tile(Arg x, const Dims& counts) {
   return y;
 }
 
-Value repeat(Arg x, int64_t count, int axis) {
+Tensor repeat(Arg x, int64_t count, int axis) {
   CallSite here(x.where);
   WEFT_CHECK(count >= 0, "[repeat] the count must not be negative. Got {}.", count);
   const int at = normalize_axis(axis, x.value.rank(), "repeat");
   return multiplied(x.value, count, at, at + 1);
 }
 
-Value tril(Arg x, int64_t diagonal) { return triangle(x, diagonal, true, "tril"); }
-Value triu(Arg x, int64_t diagonal) { return triangle(x, diagonal, false, "triu"); }
+Tensor tril(Arg x, int64_t diagonal) { return triangle(x, diagonal, true, "tril"); }
+Tensor triu(Arg x, int64_t diagonal) { return triangle(x, diagonal, false, "triu"); }
 }  // namespace weft

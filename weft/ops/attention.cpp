@@ -15,10 +15,10 @@ constexpr double masked_score = -1e30, future_score = -std::numeric_limits<doubl
 
 // Shapes: B batch, H query heads, G key heads, T queries, S keys.
 struct Parts {
-  Value q, k, v, mask;  // mask may be empty
+  Tensor q, k, v, mask;  // mask may be empty
   double scale;
   bool causal;
-  explicit Parts(const Node& node, const Value& mask = {})
+  explicit Parts(const Node& node, const Tensor& mask = {})
       : q(node.inputs[0]),
         k(node.inputs[1]),
         v(node.inputs[2]),
@@ -27,65 +27,65 @@ struct Parts {
         causal(node.attrs.integer("causal") != 0) {}
 
   // fold() and unfold() map [B, H, T, X] <-> [B, G, H / G * T, X].
-  Value fold(const Value& x) const {
+  Tensor fold(const Tensor& x) const {
     return reshape(x, {q.dim(0), k.dim(1), q.dim(1) / k.dim(1) * q.dim(2), x.dim(3)});
   }
-  Value unfold(const Value& x) const {
+  Tensor unfold(const Tensor& x) const {
     return reshape(x, {q.dim(0), q.dim(1), q.dim(2), x.dim(3)});
   }
 
   bool boolean_mask() const { return mask.defined() && mask.dtype() == DType::boolean; }
   // Returns which keys each query may attend to, broadcast to [B, H, T, S]; empty means all.
-  Value visible() const {
-    Value seen = boolean_mask() ? mask : Value();
+  Tensor visible() const {
+    Tensor seen = boolean_mask() ? mask : Tensor();
     if (!causal) return seen;
     // The comparison has the full shape, so that it fuses into its consumer and is never stored.
     Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
-    Value past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
+    Tensor past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
     return seen.defined() ? logical_and(seen, past) : past;
   }
   // Returns [B, H, T, S] in float32 at least. Without a mask -inf is safe: every query sees a key.
-  Value scores(const Value& seen) const {
-    Value all = scale * unfold(wide_matmul(fold(q), transpose(k)));
+  Tensor scores(const Tensor& seen) const {
+    Tensor all = scale * unfold(wide_matmul(fold(q), transpose(k)));
     if (mask.defined() && !boolean_mask()) all = all + widen(mask);
     return seen.defined() ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
   }
   // Sums the values by weights[B, H, T, S] to [B, H, T, E].
-  Value mix(const Value& weights) const {
+  Tensor mix(const Tensor& weights) const {
     return unfold(matmul(fold(narrow_to(weights, q.dtype())), v));
   }
   // Returns rows that sum to one, or are zero where a bool mask hides all keys.
-  Value probabilities() const {
-    Value seen = visible(), p = softmax(scores(seen));
+  Tensor probabilities() const {
+    Tensor seen = visible(), p = softmax(scores(seen));
     return boolean_mask() ? select(seen, p, 0.0) : p;
   }
 };
 
-Value mask_of(const Node& attention) {
-  return attention.inputs.size() > 3 ? attention.inputs[3] : Value();
+Tensor mask_of(const Node& attention) {
+  return attention.inputs.size() > 3 ? attention.inputs[3] : Tensor();
 }
 
-Value attend(const Node& node) {
+Tensor attend(const Node& node) {
   Parts parts(node, mask_of(node));
   return parts.mix(parts.probabilities());
 }
 
 // Returns the gradients of q, k, v and a floating point mask, given that of the result.
-Gradients gradients_of(const Parts& parts, const Value& dy) {
+Gradients gradients_of(const Parts& parts, const Tensor& dy) {
   DType dtype = dy.dtype();
-  Value p = parts.probabilities(), rows = parts.fold(dy);
-  Value dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
-  Value dp = parts.unfold(wide_matmul(rows, transpose(parts.v)));
-  Value dscores = p * (dp - sum(dp * p, {.axes = {3}, .keepdim = true}));
-  Value dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
-  Value dq = parts.unfold(matmul(dproducts, parts.k));
-  Value dk = matmul(transpose(dproducts), parts.fold(parts.q));
+  Tensor p = parts.probabilities(), rows = parts.fold(dy);
+  Tensor dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
+  Tensor dp = parts.unfold(wide_matmul(rows, transpose(parts.v)));
+  Tensor dscores = p * (dp - sum(dp * p, {.axes = {3}, .keepdim = true}));
+  Tensor dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
+  Tensor dq = parts.unfold(matmul(dproducts, parts.k));
+  Tensor dk = matmul(transpose(dproducts), parts.fold(parts.q));
   if (!parts.mask.defined()) return {dq, dk, dv};
   if (parts.boolean_mask()) return {dq, dk, dv, {}};
   return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
 }
 
-Type stacked_gradients(std::span<const Value> inputs, const Attrs&) {
+Type stacked_gradients(std::span<const Tensor> inputs, const Attrs&) {
   Shape shape{3};
   for (int64_t extent : inputs[0].shape()) shape.push_back(extent);
   return {inputs[0].dtype(), shape};
@@ -97,12 +97,12 @@ const OpDef& attention_logsumexp_def = define({
     .name = "attention_logsumexp",
     .arity = 3,
     .doc = "logarithm of the sum of the exponentials of each row of attention's scores, float32",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       Shape rows = inputs[0].shape();
       rows[3] = 1;
       return {inputs[0].dtype() == DType::f64 ? DType::f64 : DType::f32, rows};
     },
-    .decompose = [](const Node& node) -> Value {
+    .decompose = [](const Node& node) -> Tensor {
       Parts parts(node);
       return logsumexp(parts.scores(parts.visible()), {.axes = {3}, .keepdim = true});
     },
@@ -119,7 +119,7 @@ const OpDef& attention_backward_def = define({
     .arity = 6,
     .doc = "attention_gradient; of q, k, v, the gradient of y, y and attention_logsumexp",
     .infer = stacked_gradients,
-    .decompose = [](const Node& node) -> Value {
+    .decompose = [](const Node& node) -> Tensor {
       return stack(gradients_of(Parts(node), node.inputs[3]), 0);
     },
     // The axes hold for the decomposition and for kernels that read y and attention_logsumexp.
@@ -144,9 +144,9 @@ const OpDef& attention_backward_def = define({
 });
 
 // Expresses the gradient by results of the forward pass, which simplify merges with those there.
-Value with_forward(const Node& gradient) {
-  std::vector<Value> inputs = gradient.inputs;
-  const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+Tensor with_forward(const Node& gradient) {
+  std::vector<Tensor> inputs = gradient.inputs;
+  const std::vector<Tensor> forward(inputs.begin(), inputs.begin() + 3);
   inputs.push_back(make_node(op("attention"), forward, gradient.attrs));
   inputs.push_back(make_node(attention_logsumexp_def, forward, gradient.attrs));
   return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
@@ -166,12 +166,12 @@ const OpDef& attention_gradient_def = define({
     .narrows = true,
 });
 
-Gradients attention_gradient(const Value& y, const Value& dy) {
-  const std::vector<Value>& inputs = y->inputs;
+Gradients attention_gradient(const Tensor& y, const Tensor& dy) {
+  const std::vector<Tensor>& inputs = y->inputs;
   const Shape& shape = inputs[0].shape();
   if (inputs.size() > 3 || inputs[1].shape() != shape || inputs[2].shape() != shape)
     return gradients_of(Parts(*y.node(), mask_of(*y.node())), dy);
-  Value all =
+  Tensor all =
       make_node(attention_gradient_def, {inputs[0], inputs[1], inputs[2], dy},
                 {{"causal", y->attrs.integer("causal")}, {"scale", y->attrs.number("scale")}});
   Gradients gradients;
@@ -183,7 +183,7 @@ const OpDef& attention_def = define({
     .name = "attention",
     .arity = -1,
     .doc = "softmax(scale q k' + mask) v over the last two axes",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       Shape shape = inputs[0].shape();
       shape[3] = inputs[2].shape()[3];
       return {inputs[0].dtype(), shape};
@@ -194,7 +194,7 @@ const OpDef& attention_def = define({
     .narrows = true,
 });
 
-void check_shapes(const Value& q, const Value& k, const Value& v) {
+void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   WEFT_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4,
              "[attention] needs q[B, H, T, D], k[B, G, S, D], v[B, G, S, E]. Got {}, {} and {}.",
              to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
@@ -211,10 +211,10 @@ void check_shapes(const Value& q, const Value& k, const Value& v) {
 }
 }  // namespace
 
-Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
+Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
   CallSite here(q.where);
   check_shapes(q.value, k.value, v.value);
-  std::vector<Value> inputs{q.value, k.value, v.value};
+  std::vector<Tensor> inputs{q.value, k.value, v.value};
   if (options.mask.defined()) {
     Shape scores{q.value.dim(0), q.value.dim(1), q.value.dim(2), k.value.dim(2)};
     WEFT_CHECK(broadcast_shapes(options.mask.shape(), scores, "attention") == scores,
@@ -226,8 +226,8 @@ Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
     inputs.push_back(options.mask);
   }
   double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
-  Value y = make_node(attention_def, std::move(inputs),
-                      {{"causal", int64_t{options.causal}}, {"scale", scale}});
+  Tensor y = make_node(attention_def, std::move(inputs),
+                       {{"causal", int64_t{options.causal}}, {"scale", scale}});
   if (options.dropout == 0) return y;
   Parts parts(*y.node(), options.mask);
   return parts.mix(dropout(parts.probabilities(), options.dropout, options.key));

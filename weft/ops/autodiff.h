@@ -21,6 +21,7 @@ bool computed_before(const Node& a, const Node& b);
 // Returns d(sum of y * seed) / d(x) for each x of `wrt`: zeros if y does not depend on x. `seed`
 // has the type of y; an empty seed stands for ones, and y must then have one element. Throws Error
 // if y is not floating point, or if a gradient goes through a cut.
-std::vector<Value> gradients(const Value& y, std::span<const Value> wrt, const Value& seed = {});
+std::vector<Tensor> gradients(const Tensor& y, std::span<const Tensor> wrt,
+                              const Tensor& seed = {});
 
 }  // namespace weft

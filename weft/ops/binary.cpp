@@ -14,7 +14,7 @@ const OpDef& add_def = define({
     .name = "add",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, dy}; },
+    .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, dy}; },
     .scalar = ScalarOp::add,
     .oracle = [](double a, double b, double) { return a + b; },
     .test = {.integers = true},
@@ -24,7 +24,7 @@ const OpDef& sub_def = define({
     .name = "sub",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy, -dy}; },
+    .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, -dy}; },
     .scalar = ScalarOp::sub,
     .oracle = [](double a, double b, double) { return a - b; },
     .test = {.integers = true},
@@ -34,9 +34,9 @@ const OpDef& mul_def = define({
     .name = "mul",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
       return {dy * b, dy * a};
     },
     .scalar = ScalarOp::mul,
@@ -48,8 +48,8 @@ const OpDef& div_def = define({
     .name = "div",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& b = y->inputs[1];
       return {dy / b, -(dy * y / b)};
     },
     .scalar = ScalarOp::div,
@@ -61,9 +61,9 @@ const OpDef& pow_def = define({
     .name = "pow",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
       return {dy * b * pow(a, b - 1), dy * y * log(a)};
     },
     .scalar = ScalarOp::pow,
@@ -75,10 +75,10 @@ const OpDef& maximum_def = define({
     .name = "maximum",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
-      Value zero = zeros_like(dy);
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
+      Tensor zero = zeros_like(dy);
       return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
     },
     .scalar = ScalarOp::maximum,
@@ -90,10 +90,10 @@ const OpDef& minimum_def = define({
     .name = "minimum",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
-      Value zero = zeros_like(dy);
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
+      Tensor zero = zeros_like(dy);
       return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
     },
     .scalar = ScalarOp::minimum,
@@ -105,9 +105,9 @@ const OpDef& remainder_def = define({
     .name = "remainder",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
       return {dy, -(dy * floor(a / b))};
     },
     .scalar = ScalarOp::remainder,
@@ -138,9 +138,9 @@ const OpDef& atan2_def = define({
     .name = "atan2",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& a = y->inputs[0];
-      const Value& b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& a = y->inputs[0];
+      const Tensor& b = y->inputs[1];
       return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
     },
     .scalar = ScalarOp::atan2,
@@ -243,7 +243,7 @@ const OpDef& select_def = define({
     .kind = OpKind::elementwise,
     .arity = 3,
     .doc = "condition ? a : b",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       WEFT_CHECK(inputs[0].dtype() == DType::boolean,
                  "[select] the condition must be bool. Got {}.", name(inputs[0].dtype()));
       WEFT_CHECK(inputs[1].type() == inputs[2].type() && inputs[0].shape() == inputs[1].shape(),
@@ -252,9 +252,9 @@ const OpDef& select_def = define({
                  to_string(inputs[2].type()));
       return inputs[1].type();
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      Value zero = zeros_like(dy);
-      return {Value(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      Tensor zero = zeros_like(dy);
+      return {Tensor(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
     },
     .scalar = ScalarOp::select,
     .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
@@ -262,22 +262,22 @@ const OpDef& select_def = define({
 });
 
 // Returns a - b, which is 0 for equal operands, infinities included.
-Value difference_of(const Value& a, const Value& b) { return select(a == b, 0.0, a - b); }
+Tensor difference_of(const Tensor& a, const Tensor& b) { return select(a == b, 0.0, a - b); }
 
 const OpDef& logaddexp_def = define({
     .name = "logaddexp",
     .arity = 2,
     .doc = "log(exp(a) + exp(b)), without overflow",
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const DType dtype = y.dtype();
-      const Value difference = difference_of(widen(y->inputs[0]), widen(y->inputs[1]));
+      const Tensor difference = difference_of(widen(y->inputs[0]), widen(y->inputs[1]));
       return {narrow_to(widen(dy) * sigmoid(difference), dtype),
               narrow_to(widen(dy) * sigmoid(-difference), dtype)};
     },
     .decompose =
         [](const Node& node) {
-          const Value a = widen(node.inputs[0]), b = widen(node.inputs[1]);
-          const Value rest = log1p(exp(-abs(difference_of(a, b))));
+          const Tensor a = widen(node.inputs[0]), b = widen(node.inputs[1]);
+          const Tensor rest = log1p(exp(-abs(difference_of(a, b))));
           return narrow_to(maximum(a, b) + rest, node.type.dtype);
         },
     .oracle = [](double a, double b, double) { return std::log(std::exp(a) + std::exp(b)); },
@@ -290,7 +290,7 @@ const OpDef& round_stochastic_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .doc = "f32 to bf16, up or down by noise in [0, 1)",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       const Type& x = inputs[0].type();
       WEFT_CHECK(x.dtype == DType::f32 && inputs[1].type() == x,
                  "[round_stochastic] takes f32 values and as much f32 noise. Got {} and {}.",
@@ -311,25 +311,25 @@ const OpDef& round_stochastic_def = define({
 });
 }  // namespace
 
-Value add(Arg a, Arg b) { return apply_binary(add_def, a, b); }
-Value sub(Arg a, Arg b) { return apply_binary(sub_def, a, b); }
-Value mul(Arg a, Arg b) { return apply_binary(mul_def, a, b); }
-Value div(Arg a, Arg b) { return apply_binary(div_def, a, b); }
-Value maximum(Arg a, Arg b) { return apply_binary(maximum_def, a, b); }
-Value minimum(Arg a, Arg b) { return apply_binary(minimum_def, a, b); }
-Value remainder(Arg a, Arg b) { return apply_binary(remainder_def, a, b); }
-Value floor_divide(Arg a, Arg b) { return apply_binary(floor_divide_def, a, b); }
-Value atan2(Arg y, Arg x) { return apply_binary(atan2_def, y, x); }
-Value logaddexp(Arg a, Arg b) { return apply_binary(logaddexp_def, a, b); }
-Value equal(Arg a, Arg b) { return apply_binary(equal_def, a, b); }
-Value not_equal(Arg a, Arg b) { return apply_binary(not_equal_def, a, b); }
-Value less(Arg a, Arg b) { return apply_binary(less_def, a, b); }
-Value less_equal(Arg a, Arg b) { return apply_binary(less_equal_def, a, b); }
-Value greater(Arg a, Arg b) { return apply_binary(greater_def, a, b); }
-Value greater_equal(Arg a, Arg b) { return apply_binary(greater_equal_def, a, b); }
-Value logical_and(Arg a, Arg b) { return apply_binary(logical_and_def, a, b); }
-Value logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
-Value logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
+Tensor add(Arg a, Arg b) { return apply_binary(add_def, a, b); }
+Tensor sub(Arg a, Arg b) { return apply_binary(sub_def, a, b); }
+Tensor mul(Arg a, Arg b) { return apply_binary(mul_def, a, b); }
+Tensor div(Arg a, Arg b) { return apply_binary(div_def, a, b); }
+Tensor maximum(Arg a, Arg b) { return apply_binary(maximum_def, a, b); }
+Tensor minimum(Arg a, Arg b) { return apply_binary(minimum_def, a, b); }
+Tensor remainder(Arg a, Arg b) { return apply_binary(remainder_def, a, b); }
+Tensor floor_divide(Arg a, Arg b) { return apply_binary(floor_divide_def, a, b); }
+Tensor atan2(Arg y, Arg x) { return apply_binary(atan2_def, y, x); }
+Tensor logaddexp(Arg a, Arg b) { return apply_binary(logaddexp_def, a, b); }
+Tensor equal(Arg a, Arg b) { return apply_binary(equal_def, a, b); }
+Tensor not_equal(Arg a, Arg b) { return apply_binary(not_equal_def, a, b); }
+Tensor less(Arg a, Arg b) { return apply_binary(less_def, a, b); }
+Tensor less_equal(Arg a, Arg b) { return apply_binary(less_equal_def, a, b); }
+Tensor greater(Arg a, Arg b) { return apply_binary(greater_def, a, b); }
+Tensor greater_equal(Arg a, Arg b) { return apply_binary(greater_equal_def, a, b); }
+Tensor logical_and(Arg a, Arg b) { return apply_binary(logical_and_def, a, b); }
+Tensor logical_or(Arg a, Arg b) { return apply_binary(logical_or_def, a, b); }
+Tensor logical_xor(Arg a, Arg b) { return apply_binary(logical_xor_def, a, b); }
 
 namespace {
 void check_booleans(const Arg& a, const Arg& b, std::string_view op, std::string_view function) {
@@ -340,34 +340,34 @@ void check_booleans(const Arg& a, const Arg& b, std::string_view op, std::string
                arg->is_scalar ? "a number" : to_string(arg->value.type()), function);
 }
 }  // namespace
-Value operator&(const Value& a, Arg b) {
+Tensor operator&(const Tensor& a, Arg b) {
   check_booleans({a, b.where}, b, "operator&", "logical_and");
   return logical_and({a, b.where}, b);
 }
-Value operator|(const Value& a, Arg b) {
+Tensor operator|(const Tensor& a, Arg b) {
   check_booleans({a, b.where}, b, "operator|", "logical_or");
   return logical_or({a, b.where}, b);
 }
 
-Value round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
+Tensor round_stochastic(Arg x, Arg noise) { return apply_binary(round_stochastic_def, x, noise); }
 namespace {
 // Computes powers by squaring, bit by bit of the exponent. Exponents from 64 on fit only for the
 // bases -1, 0 and 1, where only their parity counts; negative ones likewise for -1 and 1.
-Value integer_power(const Value& base, const Value& exponent) {
-  Value odd = remainder(exponent, 2) == 1;
-  Value left = select(exponent < 64, exponent, remainder(exponent, 2) + 62);
-  Value power = ones_like(base), square = base;
+Tensor integer_power(const Tensor& base, const Tensor& exponent) {
+  Tensor odd = remainder(exponent, 2) == 1;
+  Tensor left = select(exponent < 64, exponent, remainder(exponent, 2) + 62);
+  Tensor power = ones_like(base), square = base;
   for (int bit = 0; bit < 6; ++bit) {
     power = select(remainder(left, 2) == 1, power * square, power);
     left = floor_divide(left, 2);
     square = square * square;
   }
-  Value inverse = select(abs(base) == 1, select(odd, base, 1), 0);
+  Tensor inverse = select(abs(base) == 1, select(odd, base, 1), 0);
   return select(exponent < 0, inverse, power);
 }
 }  // namespace
 
-Value pow(Arg a, Arg b) {
+Tensor pow(Arg a, Arg b) {
   CallSite here(a.where);
   // Products keep small whole powers exact at negative bases and differentiate without a logarithm.
   bool whole = !b.value.defined() && (b.integral || is_float(a.value.dtype()));
@@ -379,7 +379,7 @@ Value pow(Arg a, Arg b) {
   return apply_binary(pow_def, base, exponent);
 }
 
-Value select(Arg condition, Arg a, Arg b) {
+Tensor select(Arg condition, Arg a, Arg b) {
   CallSite here(condition.where);
   auto [x, y] = match(a, b, "select");
   Shape shape = broadcast_shapes(condition.value.shape(), x.shape(), "select");
@@ -387,7 +387,7 @@ Value select(Arg condition, Arg a, Arg b) {
       select_def, {broadcast_to(condition, shape), broadcast_to(x, shape), broadcast_to(y, shape)});
 }
 
-Value clamp(Arg x, double low, double high) {
+Tensor clamp(Arg x, double low, double high) {
   CallSite here(x.where);
   WEFT_CHECK(low <= high, "[clamp] low must not exceed high. Got {} and {}.", low, high);
   return minimum(maximum(x, low), high);

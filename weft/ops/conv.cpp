@@ -44,7 +44,7 @@ Shape conv_shape(const Shape& x, const Shape& weight, const Attrs& attrs) {
   return shape;
 }
 
-void check_dtypes(std::span<const Value> inputs) {
+void check_dtypes(std::span<const Tensor> inputs) {
   check_numeric(inputs[0].dtype(), "conv");
   WEFT_CHECK(inputs[0].dtype() == inputs[1].dtype(),
              "[conv] operands differ in type. Got {} and {}.", to_string(inputs[0].type()),
@@ -57,12 +57,12 @@ double conv_flops(const Shape& y, const Shape& weight) {
          static_cast<double>(weight[1] * weight[2] * weight[3]);
 }
 
-Type conv_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type conv_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
   return {product_dtype(inputs[0].dtype(), attrs),
           conv_shape(inputs[0].shape(), inputs[1].shape(), attrs)};
 }
-Type input_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type input_gradient_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
   const Shape& x = attrs.dims("input_shape");
   Shape y = conv_shape(x, inputs[1].shape(), attrs);
@@ -70,7 +70,7 @@ Type input_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
              to_string(y), to_string(inputs[0].shape()));
   return {product_dtype(inputs[0].dtype(), attrs), x};
 }
-Type weight_gradient_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type weight_gradient_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_dtypes(inputs);
   const Shape& weight = attrs.dims("weight_shape");
   Shape y = conv_shape(inputs[0].shape(), weight, attrs);
@@ -132,9 +132,10 @@ AxisMap conv_axes(const Node& node, const Places& at, std::string_view shape = {
   return map;
 }
 
-Value convolve(const Value& x, const Value& weight, const Attrs& like);
-Value input_gradient(const Value& dy, const Value& weight, const Shape& input, const Attrs& like);
-Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, const Attrs& like);
+Tensor convolve(const Tensor& x, const Tensor& weight, const Attrs& like);
+Tensor input_gradient(const Tensor& dy, const Tensor& weight, const Shape& input,
+                      const Attrs& like);
+Tensor weight_gradient(const Tensor& x, const Tensor& dy, const Shape& weight, const Attrs& like);
 
 const OpDef& conv_def = define({
     .name = "conv",
@@ -142,8 +143,8 @@ const OpDef& conv_def = define({
     .arity = 2,
     .doc = "y[n,o,p] = sum over c,k of x[n,c, p stride + k dilation - padding] weight[o,c,k]",
     .infer = conv_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value &x = y->inputs[0], &weight = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor &x = y->inputs[0], &weight = y->inputs[1];
       return {input_gradient(dy, weight, x.shape(), y->attrs),
               weight_gradient(x, dy, weight.shape(), y->attrs)};
     },
@@ -159,8 +160,8 @@ const OpDef& conv_input_gradient_def = define({
     .doc =
         "the gradient of conv's x, given that of its result and the weight: transposed convolution",
     .infer = input_gradient_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value &upstream = y->inputs[0], &weight = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor &upstream = y->inputs[0], &weight = y->inputs[1];
       return {convolve(dy, weight, y->attrs),
               weight_gradient(dy, upstream, weight.shape(), y->attrs)};
     },
@@ -176,8 +177,8 @@ const OpDef& conv_weight_gradient_def = define({
     .arity = 2,
     .doc = "the gradient of conv's weight, given its x and the gradient of its result",
     .infer = weight_gradient_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value &x = y->inputs[0], &upstream = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor &x = y->inputs[0], &upstream = y->inputs[1];
       return {input_gradient(upstream, dy, x.shape(), y->attrs), convolve(x, dy, y->attrs)};
     },
     .family = OpFamily::convolution,
@@ -187,14 +188,15 @@ const OpDef& conv_weight_gradient_def = define({
     .narrows = true,
 });
 
-Value convolve(const Value& x, const Value& weight, const Attrs& like) {
+Tensor convolve(const Tensor& x, const Tensor& weight, const Attrs& like) {
   return make_node(conv_def, {x, weight},
                    {{"stride", like.dims("stride")},
                     {"padding", like.dims("padding")},
                     {"dilation", like.dims("dilation")},
                     {"groups", like.integer("groups")}});
 }
-Value input_gradient(const Value& dy, const Value& weight, const Shape& input, const Attrs& like) {
+Tensor input_gradient(const Tensor& dy, const Tensor& weight, const Shape& input,
+                      const Attrs& like) {
   return make_node(conv_input_gradient_def, {dy, weight},
                    {{"input_shape", input},
                     {"stride", like.dims("stride")},
@@ -202,7 +204,7 @@ Value input_gradient(const Value& dy, const Value& weight, const Shape& input, c
                     {"dilation", like.dims("dilation")},
                     {"groups", like.integer("groups")}});
 }
-Value weight_gradient(const Value& x, const Value& dy, const Shape& weight, const Attrs& like) {
+Tensor weight_gradient(const Tensor& x, const Tensor& dy, const Shape& weight, const Attrs& like) {
   return make_node(conv_weight_gradient_def, {x, dy},
                    {{"weight_shape", weight},
                     {"stride", like.dims("stride")},
@@ -224,7 +226,7 @@ Dims per_axis(const Dims& given, int spatial, int64_t otherwise, int64_t least, 
 }
 
 // Adds the bias of the channels to y, and drops the axis that a one-dimensional convolution got.
-Value finished(Value y, const Value& bias, int spatial) {
+Tensor finished(Tensor y, const Tensor& bias, int spatial) {
   if (bias.defined()) {
     const int64_t channels = y.dim(channel_axis);
     WEFT_CHECK(bias.shape() == Shape{channels}, "[conv] the bias must have shape [{}]. Got {}.",
@@ -239,7 +241,7 @@ Value finished(Value y, const Value& bias, int spatial) {
 // A convolution over three axes is one over N * OD images, whose channels are those of the KD
 // slices that each reads.
 struct Volumes {
-  Volumes(const Value& weight, const Attrs& attrs)
+  Volumes(const Tensor& weight, const Attrs& attrs)
       : weight(weight),
         kernel(
             reshape(weight, {weight.dim(0), weight.dim(1) * depths, weight.dim(3), weight.dim(4)})),
@@ -253,50 +255,50 @@ struct Volumes {
   static Dims last_two(const Dims& dims) { return {dims[1], dims[2]}; }
 
   // Of padded slices [N, D, C, H, W], those that the kernel's slice `k` reads: [N, out, C, H, W].
-  Value read(const Value& slices, int64_t k, int64_t out) const {
+  Tensor read(const Tensor& slices, int64_t k, int64_t out) const {
     return slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride);
   }
 
-  const Value weight;
+  const Tensor weight;
   const int64_t depths = weight.dim(2);
-  const Value kernel;  // of the images
-  const Attrs attrs;   // of their convolution
+  const Tensor kernel;  // of the images
+  const Attrs attrs;    // of their convolution
   const int64_t stride, padding, dilation;
 };
 
 // x[N, C, D, H, W] weight[O, C / groups, KD, KH, KW] -> [N, O, OD, OH, OW]
-Value volume_conv(const Value& x, const Value& weight, const Attrs& attrs) {
+Tensor volume_conv(const Tensor& x, const Tensor& weight, const Attrs& attrs) {
   check_channels(x.dim(1), weight.shape(), attrs.integer("groups"));
   const Volumes of(weight, attrs);
   const int64_t out = out_extent(x.dim(2), of.depths, attrs, 0);
-  const Value slices =
+  const Tensor slices =
       permute(pad(x, {0, 0, of.padding, 0, 0}, {0, 0, of.padding, 0, 0}), {0, 2, 1, 3, 4});
-  std::vector<Value> read;
+  std::vector<Tensor> read;
   read.reserve(static_cast<size_t>(of.depths));
   for (int64_t k = 0; k < of.depths; ++k) read.push_back(of.read(slices, k, out));
-  const Value images =
+  const Tensor images =
       reshape(stack(read, 3), {x.dim(0) * out, x.dim(1) * of.depths, x.dim(3), x.dim(4)});
-  const Value y = convolve(images, of.kernel, of.attrs);
+  const Tensor y = convolve(images, of.kernel, of.attrs);
   return permute(reshape(y, {x.dim(0), out, y.dim(1), y.dim(2), y.dim(3)}), {0, 2, 1, 3, 4});
 }
 
 // Its transpose: dy[N, O, OD, OH, OW] -> x[N, C, D, H, W], each step of it the other way round.
-Value volume_input_gradient(const Value& dy, const Value& weight, const Shape& x,
-                            const Attrs& attrs) {
+Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape& x,
+                             const Attrs& attrs) {
   check_channels(x[1], weight.shape(), attrs.integer("groups"));
   const Volumes of(weight, attrs);
   const int64_t out = dy.dim(2);
-  const Value upstream =
+  const Tensor upstream =
       reshape(permute(dy, {0, 2, 1, 3, 4}), {dy.dim(0) * out, dy.dim(1), dy.dim(3), dy.dim(4)});
-  const Value images =
+  const Tensor images =
       input_gradient(upstream, of.kernel, {x[0] * out, x[1] * of.depths, x[3], x[4]}, of.attrs);
-  const Value parts = reshape(images, {x[0], out, x[1], of.depths, x[3], x[4]});
+  const Tensor parts = reshape(images, {x[0], out, x[1], of.depths, x[3], x[4]});
   // Only its shape matters.
-  const Value slices = input({dy.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
-  Value sum;
+  const Tensor slices = input({dy.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
+  Tensor sum;
   for (int64_t k = 0; k < of.depths; ++k) {
-    const Value read = of.read(slices, k, out);
-    Value part = squeeze(slice(parts, 3, k, k + 1), 3);
+    const Tensor read = of.read(slices, k, out);
+    Tensor part = squeeze(slice(parts, 3, k, k + 1), 3);
     if (read->is("slice")) part = read->op->gradient(read, part)[0];
     sum = sum.defined() ? sum + part : part;
   }
@@ -304,9 +306,9 @@ Value volume_input_gradient(const Value& dy, const Value& weight, const Shape& x
 }
 }  // namespace
 
-Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+Tensor conv(Arg x, Arg weight, const Tensor& bias, const ConvOptions& options) {
   CallSite here(x.where);
-  Value input = to_value(x, {}), kernel = to_value(weight, {});
+  Tensor input = to_value(x, {}), kernel = to_value(weight, {});
   int spatial = input.rank() - first_spatial;
   WEFT_CHECK(
       spatial >= 1 && spatial <= 3 && kernel.rank() == input.rank(),
@@ -327,9 +329,9 @@ Value conv(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
   }
   return finished(make_node(conv_def, {input, kernel}, attrs), bias, spatial);
 }
-Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOptions& options) {
+Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias, const ConvTransposeOptions& options) {
   CallSite here(x.where);
-  Value input = to_value(x, {}), kernel = to_value(weight, {});
+  Tensor input = to_value(x, {}), kernel = to_value(weight, {});
   const int spatial = input.rank() - first_spatial;
   WEFT_CHECK(spatial >= 1 && spatial <= 3 && kernel.rank() == input.rank() &&
                  kernel.dim(0) == input.dim(channel_axis),
@@ -364,19 +366,19 @@ Value conv_transpose(Arg x, Arg weight, const Value& bias, const ConvTransposeOp
   }
   return finished(input_gradient(input, kernel, shape, attrs), bias, spatial);
 }
-Value conv1d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+Tensor conv1d(Arg x, Arg weight, const Tensor& bias, const ConvOptions& options) {
   CallSite here(x.where);
   WEFT_CHECK(to_value(x, {}).rank() == 3, "[conv1d] needs x[N, C, L]. Got {}.",
              to_string(to_value(x, {}).shape()));
   return conv(x, weight, bias, options);
 }
-Value conv2d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+Tensor conv2d(Arg x, Arg weight, const Tensor& bias, const ConvOptions& options) {
   CallSite here(x.where);
   WEFT_CHECK(to_value(x, {}).rank() == 4, "[conv2d] needs x[N, C, H, W]. Got {}.",
              to_string(to_value(x, {}).shape()));
   return conv(x, weight, bias, options);
 }
-Value conv3d(Arg x, Arg weight, const Value& bias, const ConvOptions& options) {
+Tensor conv3d(Arg x, Arg weight, const Tensor& bias, const ConvOptions& options) {
   CallSite here(x.where);
   WEFT_CHECK(to_value(x, {}).rank() == 5, "[conv3d] needs x[N, C, D, H, W]. Got {}.",
              to_string(to_value(x, {}).shape()));

@@ -7,9 +7,9 @@
 namespace weft {
 namespace {
 // Calls the user's rule and checks the gradients that it gives for the inputs after y.
-Gradients user_gradient(const Value& y, const Value& dy) {
+Gradients user_gradient(const Tensor& y, const Tensor& dy) {
   if (y->gradient_rule == nullptr) return {dy};  // nodes of the op tester have one input
-  std::vector<Value> given = (*y->gradient_rule)(dy);
+  std::vector<Tensor> given = (*y->gradient_rule)(dy);
   WEFT_CHECK(given.size() + 1 == y->inputs.size(),
              "[custom_gradient] the rule must give one gradient per input ({}). Got {}.",
              y->inputs.size() - 1, given.size());
@@ -19,7 +19,7 @@ Gradients user_gradient(const Value& y, const Value& dy) {
                "[custom_gradient] gradient {} must be {}, as its input is. Got {}.", i,
                to_string(type), to_string(given[i].type()));
   }
-  given.insert(given.begin(), Value());  // no gradient flows into what computed y
+  given.insert(given.begin(), Tensor());  // no gradient flows into what computed y
   return given;
 }
 
@@ -27,7 +27,7 @@ const OpDef& custom_gradient_def = define({
     .name = "custom_gradient",
     .arity = -1,
     .doc = "the first operand; a rule of the user computes the gradients of the others",
-    .infer = [](std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); },
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); },
     .gradient = user_gradient,
     .decompose = [](const Node& node) { return make_node(op("identity"), {node.inputs[0]}); },
     .flops = [](const Node&) { return 0.0; },
@@ -35,15 +35,15 @@ const OpDef& custom_gradient_def = define({
 });
 }  // namespace
 
-Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule) {
+Tensor custom_gradient(Arg y, std::span<const Tensor> inputs, GradientRule rule) {
   CallSite here(y.where);
-  std::vector<Value> all{to_value(y, {})};
-  for (const Value& input : inputs) {
+  std::vector<Tensor> all{to_value(y, {})};
+  for (const Tensor& input : inputs) {
     WEFT_CHECK(input.defined(), "[custom_gradient] an input is empty.");
     all.push_back(input);
   }
   WEFT_CHECK(rule != nullptr, "[custom_gradient] no gradient rule is given.");
-  Value result = make_node(custom_gradient_def, std::move(all));
+  Tensor result = make_node(custom_gradient_def, std::move(all));
   result->gradient_rule = std::make_shared<const GradientRule>(std::move(rule));
   return result;
 }

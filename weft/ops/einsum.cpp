@@ -16,7 +16,7 @@ namespace {
 // before it, and so on.
 using Labels = std::string;
 struct Term {
-  Value value;
+  Tensor value;
   Labels labels;  // of its axes
 };
 
@@ -29,7 +29,7 @@ Labels kept(const Labels& labels, const std::function<bool(char)>& keep) {
 
 class Einsum {
  public:
-  Einsum(std::string_view equation, std::span<const Value> operands) : equation_(equation) {
+  Einsum(std::string_view equation, std::span<const Tensor> operands) : equation_(equation) {
     Labels text(equation);
     std::erase(text, ' ');
     const size_t arrow = text.find("->");
@@ -50,7 +50,7 @@ class Einsum {
       explicit_result(std::string_view(text).substr(arrow + 2));
   }
 
-  Value run() {
+  Tensor run() {
     Term product = prepared(0);
     for (size_t i = 1; i < terms_.size(); ++i) product = contracted(product, prepared(i), i);
     Dims order;
@@ -79,7 +79,7 @@ class Einsum {
     return labels;
   }
 
-  void read(std::string_view part, const Value& value, size_t i) {
+  void read(std::string_view part, const Tensor& value, size_t i) {
     WEFT_CHECK(value.dtype() == terms_dtype(value),
                "[einsum] operands differ in type. Got {} and {}.", name(terms_dtype(value)),
                name(value.dtype()));
@@ -102,7 +102,7 @@ class Einsum {
     terms_.push_back(std::move(term));
     unnamed_ = std::max(unnamed_, unnamed);
   }
-  DType terms_dtype(const Value& value) const {
+  DType terms_dtype(const Tensor& value) const {
     return terms_.empty() ? value.dtype() : terms_.front().value.dtype();
   }
 
@@ -171,13 +171,13 @@ class Einsum {
     order.push_back(second);
     labels.push_back(term.labels[static_cast<size_t>(first)]);
     const int64_t extent = term.value.dim(first);
-    const Value square = flatten(permute(term.value, order), -2, -1);
+    const Tensor square = flatten(permute(term.value, order), -2, -1);
     return {slice(square, -1, 0, extent * extent, extent + 1), labels};
   }
 
   // Returns `term` with its axes in the order of `groups`, each group as one axis if `one_each`.
   // Axes that it lacks get extent 1, so that they broadcast.
-  Value arranged(const Term& term, const std::vector<Labels>& groups, bool one_each) const {
+  Tensor arranged(const Term& term, const std::vector<Labels>& groups, bool one_each) const {
     Dims order;
     Shape full, shape;
     for (const Labels& group : groups) {
@@ -212,7 +212,7 @@ class Einsum {
       left.insert(left.begin(), batch);
       right.insert(right.begin(), batch);
     }
-    const Value product = matmul(arranged(a, left, true), arranged(b, right, true));
+    const Tensor product = matmul(arranged(a, left, true), arranged(b, right, true));
     Shape shape;
     for (char label : labels) shape.push_back(extents_.at(label));
     return {reshape(product, shape), labels};
@@ -226,8 +226,8 @@ class Einsum {
 };
 }  // namespace
 
-Value einsum(std::string_view equation, std::span<const Value> operands,
-             std::source_location where) {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands,
+              std::source_location where) {
   CallSite here(where);
   return Einsum(equation, operands).run();
 }

@@ -17,13 +17,13 @@ Shape gathered_shape(const Shape& x, const Shape& indices, int axis) {
   return shape;
 }
 
-void check_indices(const Value& indices, std::string_view op) {
+void check_indices(const Tensor& indices, std::string_view op) {
   WEFT_CHECK(is_integer(indices.dtype()), "[{}] indices must be integers. Got {}. Hint: cast them.",
              op, name(indices.dtype()));
 }
 
-Type gather_type(std::span<const Value> inputs, const Attrs& attrs) {
-  const Value &x = inputs[0], &indices = inputs[1];
+Type gather_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  const Tensor &x = inputs[0], &indices = inputs[1];
   check_indices(indices, "gather");
   int axis = static_cast<int>(attrs.integer("axis"));
   return {x.dtype(), gathered_shape(x.shape(), indices.shape(), axis)};
@@ -43,15 +43,15 @@ Dims inverse(const Dims& order) {
   return result;
 }
 
-Gradients gather_gradient(const Value& y, const Value& dy) {
-  const Value &x = y->inputs[0], &indices = y->inputs[1];
+Gradients gather_gradient(const Tensor& y, const Tensor& dy) {
+  const Tensor &x = y->inputs[0], &indices = y->inputs[1];
   int axis = static_cast<int>(y->attrs.integer("axis"));
   if (axis == 0) return {scatter_add(zeros(x.shape(), x.dtype()), indices, dy), {}};
   Dims order = to_front(x.rank(), axis, 1);
   Shape front;
   for (int64_t i : order) front.push_back(x.shape()[static_cast<int>(i)]);
-  Value updates = permute(dy, to_front(dy.rank(), axis, indices.rank()));
-  Value sums = scatter_add(zeros(front, x.dtype()), indices, updates);
+  Tensor updates = permute(dy, to_front(dy.rank(), axis, indices.rank()));
+  Tensor sums = scatter_add(zeros(front, x.dtype()), indices, updates);
   return {permute(sums, inverse(order)), {}};
 }
 
@@ -80,8 +80,8 @@ const OpDef& gather_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-Type scatter_add_type(std::span<const Value> inputs, const Attrs&) {
-  const Value &into = inputs[0], &indices = inputs[1], &updates = inputs[2];
+Type scatter_add_type(std::span<const Tensor> inputs, const Attrs&) {
+  const Tensor &into = inputs[0], &indices = inputs[1], &updates = inputs[2];
   check_indices(indices, "scatter_add");
   check_numeric(into.dtype(), "scatter_add");
   WEFT_CHECK(into.rank() >= 1, "[scatter_add] needs an axis to add along. Got a scalar.");
@@ -99,7 +99,7 @@ const OpDef& scatter_add_def = define({
     .arity = 3,
     .doc = "adds rows of updates to the rows of `into` that the indices name, in row-major order",
     .infer = scatter_add_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {dy, {}, gather(dy, y->inputs[1], 0)};
     },
     .combine = ScalarOp::add,
@@ -120,7 +120,7 @@ const OpDef& scatter_add_def = define({
     .test = {.integers = true},
 });
 
-Type first_position_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type first_position_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_indices(inputs[0], "first_position");
   const int64_t rows = attrs.integer("rows");
   WEFT_CHECK(rows >= 0, "[first_position] rows must be at least 0. Got {}.", rows);
@@ -151,24 +151,24 @@ const OpDef& first_position_def = define({
 
 // Returns the row-major positions in x of the elements that the indices select along `axis`; -1 for
 // indices outside of it.
-Value positions(const Value& x, const Value& indices, int axis, std::string_view op) {
+Tensor positions(const Tensor& x, const Tensor& indices, int axis, std::string_view op) {
   check_indices(indices, op);
   const Shape &shape = x.shape(), &places = indices.shape();
   bool fits = shape.size() == places.size();
   for (int i = 0; fits && i < shape.size(); ++i) fits = i == axis || shape[i] == places[i];
   WEFT_CHECK(fits, "[{}] the indices must have the extents of x, but along axis {}. Got {} and {}.",
              op, axis, to_string(places), to_string(shape));
-  const Value index = cast(indices, DType::i64);
+  const Tensor index = cast(indices, DType::i64);
   const Dims strides = row_major_strides(shape);
-  Value position = index * strides[axis];
+  Tensor position = index * strides[axis];
   for (int i = 0; i < shape.size(); ++i)
     if (i != axis && shape[i] > 1) position = position + iota(places, i) * strides[i];
   return select(logical_and(index >= 0, index < shape[axis]), position, -1);
 }
 
 // Returns one position along an axis, i64 [1].
-Value one_integer(const Arg& arg, std::string_view op) {
-  const Value value = to_value(arg, {});
+Tensor one_integer(const Arg& arg, std::string_view op) {
+  const Tensor value = to_value(arg, {});
   WEFT_CHECK(is_integer(value.dtype()) && value.elements() == 1,
              "[{}] start must be one integer. Got {}.", op, to_string(value.type()));
   return cast(reshape(value, {1}), DType::i64);
@@ -179,8 +179,8 @@ const OpDef& update_at_def = define({
     .name = "update_at",
     .arity = 3,
     .doc = "x, with updates from position start on along attr axis",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
-      const Value &x = inputs[0], &updates = inputs[2];
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      const Tensor &x = inputs[0], &updates = inputs[2];
       const auto axis = static_cast<int>(attrs.integer("axis"));
       Shape fits = x.shape();
       if (updates.rank() == x.rank()) fits[axis] = updates.dim(axis);
@@ -189,20 +189,20 @@ const OpDef& update_at_def = define({
                  to_string(x.type()), axis, to_string(updates.type()));
       return x.type();
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const auto axis = static_cast<int>(y->attrs.integer("axis"));
-      const Value &start = y->inputs[1], &updates = y->inputs[2];
+      const Tensor &start = y->inputs[1], &updates = y->inputs[2];
       return {update_at(dy, axis, start, zeros_like(updates)),
               {},
               slice_at(dy, axis, start, updates.dim(axis))};
     },
-    .decompose = [](const Node& node) -> Value {
-      const Value &x = node.inputs[0], &updates = node.inputs[2];
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor &x = node.inputs[0], &updates = node.inputs[2];
       const auto axis = static_cast<int>(node.attrs.integer("axis"));
-      const Value place = arange(x.dim(axis)) - node.inputs[1];
+      const Tensor place = arange(x.dim(axis)) - node.inputs[1];
       Shape along = x.shape();
       for (int i = 0; i < along.size(); ++i) along[i] = i == axis ? x.dim(axis) : 1;
-      const Value inside = logical_and(place >= 0, place < updates.dim(axis));
+      const Tensor inside = logical_and(place >= 0, place < updates.dim(axis));
       return select(reshape(inside, along), gather(updates, place, axis), x);
     },
     .flops = [](const Node&) { return 0.0; },
@@ -210,78 +210,78 @@ const OpDef& update_at_def = define({
 });
 }  // namespace
 
-Value gather(Arg x, Arg indices, int axis) {
+Tensor gather(Arg x, Arg indices, int axis) {
   CallSite here(x.where);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   int64_t normal_axis = normalize_axis(axis, value.rank(), "gather");
   return make_node(gather_def, {value, to_value(indices, {})}, {{"axis", normal_axis}});
 }
-Value scatter_add(Arg into, Arg indices, Arg updates) {
+Tensor scatter_add(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);
-  Value target = to_value(into, {});
+  Tensor target = to_value(into, {});
   return make_node(scatter_add_def, {target, to_value(indices, {}), to_value(updates, target)});
 }
-Value take_along_axis(Arg x, Arg indices, int axis) {
+Tensor take_along_axis(Arg x, Arg indices, int axis) {
   CallSite here(x.where);
-  const Value value = to_value(x, {});
+  const Tensor value = to_value(x, {});
   const int at = normalize_axis(axis, value.rank(), "take_along_axis");
-  const Value from = positions(value, to_value(indices, {}), at, "take_along_axis");
+  const Tensor from = positions(value, to_value(indices, {}), at, "take_along_axis");
   return gather(flatten(value), from, 0);
 }
-Value put_along_axis(Arg x, Arg indices, Arg values, int axis) {
+Tensor put_along_axis(Arg x, Arg indices, Arg values, int axis) {
   CallSite here(x.where);
-  const Value value = to_value(x, {});
+  const Tensor value = to_value(x, {});
   const int at = normalize_axis(axis, value.rank(), "put_along_axis");
-  const Value to = positions(value, to_value(indices, {}), at, "put_along_axis");
+  const Tensor to = positions(value, to_value(indices, {}), at, "put_along_axis");
   return reshape(index_put(flatten(value), to, values), value.shape());
 }
 // Every row looks up the last of the updates that name it.
-Value index_put(Arg into, Arg indices, Arg updates) {
+Tensor index_put(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);
-  const Value target = to_value(into, {}), places = to_value(indices, {});
+  const Tensor target = to_value(into, {}), places = to_value(indices, {});
   check_indices(places, "index_put");
   WEFT_CHECK(target.rank() >= 1, "[index_put] needs an axis to put along. Got a scalar.");
-  const Value rows = to_value(updates, target);
+  const Tensor rows = to_value(updates, target);
   WEFT_CHECK(rows.dtype() == target.dtype(), "[index_put] types differ. Got {} into {}.",
              name(rows.dtype()), name(target.dtype()));
   const Shape all = gathered_shape(target.shape(), places.shape(), 0);
   Shape one_each = target.shape(), list = target.shape();
   for (int i = 1; i < one_each.size(); ++i) one_each[i] = 1;
   const int64_t count = list[0] = places.elements();
-  const Value from_last = first_position(flip(reshape(places, {count}), {0}), target.dim(0));
-  const Value named = from_last >= 0, last = select(named, count - 1 - from_last, -1);
-  const Value found = gather(reshape(broadcast_to(rows, all), list), last, 0);
+  const Tensor from_last = first_position(flip(reshape(places, {count}), {0}), target.dim(0));
+  const Tensor named = from_last >= 0, last = select(named, count - 1 - from_last, -1);
+  const Tensor found = gather(reshape(broadcast_to(rows, all), list), last, 0);
   return select(reshape(named, one_each), found, target);
 }
-Value slice_at(Arg x, int axis, Arg start, int64_t size) {
+Tensor slice_at(Arg x, int axis, Arg start, int64_t size) {
   CallSite here(x.where);
-  const Value from = one_integer(start, "slice_at");
+  const Tensor from = one_integer(start, "slice_at");
   WEFT_CHECK(size >= 0, "[slice_at] size must be at least 0. Got {}.", size);
   return gather(x, from + arange(size), axis);
 }
-Value update_at(Arg x, int axis, Arg start, Arg updates) {
+Tensor update_at(Arg x, int axis, Arg start, Arg updates) {
   CallSite here(x.where);
-  const Value value = to_value(x, {}), rows = to_value(updates, value);
+  const Tensor value = to_value(x, {}), rows = to_value(updates, value);
   const int64_t at = normalize_axis(axis, value.rank(), "update_at");
   return make_node(update_at_def, {value, one_integer(start, "update_at"), rows}, {{"axis", at}});
 }
-Value first_position(Arg indices, int64_t rows) {
+Tensor first_position(Arg indices, int64_t rows) {
   CallSite here(indices.where);
   return make_node(first_position_def, {to_value(indices, {})}, {{"rows", rows}});
 }
-Value embedding(Arg indices, Arg weight) {
+Tensor embedding(Arg indices, Arg weight) {
   CallSite here(indices.where);
   WEFT_CHECK(weight.value.rank() == 2, "[embedding] the weight is [vocabulary, width]. Got {}.",
              to_string(weight.value.shape()));
   return gather(weight, indices, 0);
 }
-Value one_hot(Arg indices, int64_t classes, DType dtype) {
+Tensor one_hot(Arg indices, int64_t classes, DType dtype) {
   CallSite here(indices.where);
-  Value labels = to_value(indices, {});
+  Tensor labels = to_value(indices, {});
   check_indices(labels, "one_hot");
   Shape shape = labels.shape();
   shape.push_back(classes);
-  Value rows = cast(unsqueeze(labels, -1), DType::i64);
+  Tensor rows = cast(unsqueeze(labels, -1), DType::i64);
   return cast(broadcast_to(rows, shape) == iota(shape, -1), dtype);
 }
 }  // namespace weft

@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 // Slices one axis of the operand after the other, as the indices say; the last reshape drops and
 // adds axes.
-Value indexed(const Value& x, std::span<const Index> indices) {
+Tensor indexed(const Tensor& x, std::span<const Index> indices) {
   using Kind = Index::Kind;
   auto count = [&](Kind kind) { return std::ranges::count(indices, kind, &Index::kind); };
   const int rank = x.rank();
@@ -18,7 +18,7 @@ Value indexed(const Value& x, std::span<const Index> indices) {
              count(Kind::ellipsis));
   WEFT_CHECK(named <= rank, "[index] {} indices are more than the axes of {}.", named,
              to_string(x.shape()));
-  Value y = x;
+  Tensor y = x;
   Shape shape;
   int axis = 0;
   auto keep = [&](int axes) {
@@ -52,8 +52,8 @@ Value indexed(const Value& x, std::span<const Index> indices) {
 }
 }  // namespace
 
-Value Value::operator[](const Index& index) const { return (*this)[{index}]; }
-Value Value::operator[](std::initializer_list<Index> indices) const {
+Tensor Tensor::operator[](const Index& index) const { return (*this)[{index}]; }
+Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
   if (indices.size() == 0) return *this;
   CallSite here(indices.begin()->where, "index");
   return indexed(*this, {indices.begin(), indices.size()});

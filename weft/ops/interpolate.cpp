@@ -8,12 +8,12 @@
 
 namespace weft {
 namespace {
-Value whole_numbers(const std::vector<double>& list) {
+Tensor whole_numbers(const std::vector<double>& list) {
   return constant(list, {static_cast<int64_t>(list.size())}, DType::i64);
 }
 
 // Takes element floor(i * from / to) as element i, by views where one extent divides the other.
-Value nearest(const Value& x, int axis, int64_t to) {
+Tensor nearest(const Tensor& x, int axis, int64_t to) {
   const int64_t from = x.shape()[axis];
   if (to % from == 0) return repeat(x, to / from, axis);
   if (from % to == 0) return slice(x, axis, 0, from, from / to);
@@ -27,7 +27,7 @@ Value nearest(const Value& x, int axis, int64_t to) {
 
 // Interpolates element i between its two neighbours in x, or takes the first or last. Centres of
 // the first and last elements coincide, or without align_corners their outer edges, as in PyTorch.
-Value between(const Value& x, int axis, int64_t to, bool align_corners) {
+Tensor between(const Tensor& x, int axis, int64_t to, bool align_corners) {
   const int64_t from = x.shape()[axis];
   if (from == to) return x;
   std::vector<double> left, right, share;
@@ -42,14 +42,14 @@ Value between(const Value& x, int axis, int64_t to, bool align_corners) {
   }
   Shape along = Dims::filled(x.rank(), 1);
   along[axis] = to;
-  const Value a = widen(gather(x, whole_numbers(left), axis));
-  const Value b = widen(gather(x, whole_numbers(right), axis));
-  const Value w = constant(share, along, a.dtype());
+  const Tensor a = widen(gather(x, whole_numbers(left), axis));
+  const Tensor b = widen(gather(x, whole_numbers(right), axis));
+  const Tensor w = constant(share, along, a.dtype());
   return narrow_to(a * (1 - w) + b * w, x.dtype());
 }
 }  // namespace
 
-Value interpolate(Arg x, const InterpolateOptions& options) {
+Tensor interpolate(Arg x, const InterpolateOptions& options) {
   CallSite here(x.where);
   const int axes = x.value.rank() - 2;
   WEFT_CHECK(axes >= 1 && axes <= 3, "[interpolate] takes [N, C, spatial..]. Got {}.",
@@ -60,7 +60,7 @@ Value interpolate(Arg x, const InterpolateOptions& options) {
   WEFT_CHECK(!linear || is_float(x.value.dtype()),
              "[interpolate] linear needs floating point. Got {}. Hint: cast it first.",
              name(x.value.dtype()));
-  Value y = x.value;
+  Tensor y = x.value;
   for (int axis = 2; axis < y.rank(); ++axis) {
     const int64_t to = options.size[axis - 2];
     WEFT_CHECK(to > 0 && y.shape()[axis] > 0,

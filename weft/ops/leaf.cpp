@@ -36,52 +36,52 @@ const OpDef& variable_def =
     leaf(LeafKind::variable, "variable", "state, read at the start of a step", stored);
 }  // namespace
 
-Value scalar(double value, DType dtype, std::source_location where) {
+Tensor scalar(double value, DType dtype, std::source_location where) {
   return full({}, value, dtype, where);
 }
-Value full(const Shape& shape, double value, DType dtype, std::source_location where) {
+Tensor full(const Shape& shape, double value, DType dtype, std::source_location where) {
   CallSite here(where);
   return make_leaf(scalar_def, {dtype, shape}, {{"value", value}});
 }
-Value zeros(const Shape& shape, DType dtype, std::source_location where) {
+Tensor zeros(const Shape& shape, DType dtype, std::source_location where) {
   CallSite here(where);
   return full(shape, 0, dtype);
 }
-Value ones(const Shape& shape, DType dtype, std::source_location where) {
+Tensor ones(const Shape& shape, DType dtype, std::source_location where) {
   CallSite here(where);
   return full(shape, 1, dtype);
 }
-Value zeros_like(Arg x) {
+Tensor zeros_like(Arg x) {
   CallSite here(x.where);
   return zeros(x.value.shape(), x.value.dtype());
 }
-Value ones_like(Arg x) {
+Tensor ones_like(Arg x) {
   CallSite here(x.where);
   return ones(x.value.shape(), x.value.dtype());
 }
-Value arange(int64_t count, DType dtype, std::source_location where) {
+Tensor arange(int64_t count, DType dtype, std::source_location where) {
   CallSite here(where);
   return iota({count}, 0, dtype);
 }
-Value iota(const Shape& shape, int axis, DType dtype, std::source_location where) {
+Tensor iota(const Shape& shape, int axis, DType dtype, std::source_location where) {
   CallSite here(where);
   return make_leaf(iota_def, {dtype, shape},
                    {{"axis", int64_t{normalize_axis(axis, shape.size(), "iota")}}});
 }
 
-Value from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
+Tensor from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
   WEFT_CHECK(buffer->bytes >= type.bytes(), "[from_buffer] {} needs {} bytes. Got {}.",
              to_string(type), type.bytes(), buffer->bytes);
-  Value value = make_leaf(data_def, type);
+  Tensor value = make_leaf(data_def, type);
   value->data = std::move(buffer);
   return value;
 }
-Value constant(std::span<const float> elements, const Shape& shape, std::source_location where) {
+Tensor constant(std::span<const float> elements, const Shape& shape, std::source_location where) {
   std::vector<double> wide(elements.begin(), elements.end());
   return constant(wide, shape, DType::f32, where);
 }
-Value constant(std::span<const double> elements, const Shape& shape, DType dtype,
-               std::source_location where) {
+Tensor constant(std::span<const double> elements, const Shape& shape, DType dtype,
+                std::source_location where) {
   CallSite here(where);
   Type type{dtype, shape};
   WEFT_CHECK(static_cast<int64_t>(elements.size()) == type.elements(),
@@ -92,11 +92,11 @@ Value constant(std::span<const double> elements, const Shape& shape, DType dtype
     store(buffer->data, dtype, static_cast<int64_t>(i), elements[i]);
   return from_buffer(std::move(buffer), type);
 }
-Value input(Type type, int index) {
+Tensor input(Type type, int index) {
   return make_leaf(input_def, type, {{"index", int64_t{index}}});
 }
-Value variable_leaf(std::shared_ptr<VariableState> state) {
-  Value value = make_leaf(variable_def, state->type);
+Tensor variable_leaf(std::shared_ptr<VariableState> state) {
+  Tensor value = make_leaf(variable_def, state->type);
   value->variable = std::move(state);
   return value;
 }

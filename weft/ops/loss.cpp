@@ -15,39 +15,39 @@ constexpr ReduceOptions no_options{};
 // a small loss: where the label's logit is the largest, log p is exactly -log(total). Loss and
 // gradient of rows whose label is no class are NaN.
 struct Rows {
-  Value shifted, label_hit, powers, total, has_class;
+  Tensor shifted, label_hit, powers, total, has_class;
   double smoothing;
   ReduceOptions row;
   explicit Rows(const Node& node)
       : smoothing(node.attrs.number("label_smoothing")),
         row{.axes = {node.inputs[0].rank() - 1}, .keepdim = true} {
-    Value logits = widen(node.inputs[0]);
-    const Value& label = node.inputs[1];
+    Tensor logits = widen(node.inputs[0]);
+    const Tensor& label = node.inputs[1];
     label_hit = label == iota(logits.shape(), -1, DType::i32);
     has_class = logical_and(label >= 0, label < logits.dim(-1));
     shifted = logits - max(logits, row);
     powers = exp(shifted);
     total = sum(powers, row);
   }
-  Value or_nan(const Value& per_row) const {
+  Tensor or_nan(const Tensor& per_row) const {
     return select(has_class, per_row, std::numeric_limits<double>::quiet_NaN());
   }
   double per_class() const { return smoothing / static_cast<double>(shifted.dim(-1)); }
 };
 
 // Computes -(1 - s) log p[label] - s / C sum log p per row. It reads the logits once, stores no p.
-Value row_loss(const Node& node) {
+Tensor row_loss(const Node& node) {
   Rows rows(node);
-  Value at_label = sum(select(rows.label_hit, rows.shifted, 0), rows.row);
-  Value loss = log(rows.total) - (1 - rows.smoothing) * at_label;
+  Tensor at_label = sum(select(rows.label_hit, rows.shifted, 0), rows.row);
+  Tensor loss = log(rows.total) - (1 - rows.smoothing) * at_label;
   if (rows.smoothing != 0) loss = loss - rows.per_class() * sum(rows.shifted, rows.row);
   return rows.or_nan(loss);
 }
 
-Gradients row_loss_gradient(const Value& y, const Value& dy) {
+Gradients row_loss_gradient(const Tensor& y, const Tensor& dy) {
   Rows rows(*y.node());
-  Value p = rows.powers * (1.0 / rows.total);
-  Value target = select(rows.label_hit, scalar(1 - rows.smoothing, p.dtype()), 0);
+  Tensor p = rows.powers * (1.0 / rows.total);
+  Tensor target = select(rows.label_hit, scalar(1 - rows.smoothing, p.dtype()), 0);
   if (rows.smoothing != 0) target = target + rows.per_class();
   return {narrow_to(rows.or_nan(dy) * (p - target), y->inputs[0].dtype()), {}};
 }
@@ -58,8 +58,8 @@ const OpDef& cross_entropy_rows_def = define({
     .doc =
         "cross entropy of each row of logits [.., C] at an i32 label [.., 1], in float32 at least; "
         "NaN for a label that is no class",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
-      const Value& logits = inputs[0];
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
+      const Tensor& logits = inputs[0];
       WEFT_CHECK(is_float(logits.dtype()) && logits.rank() > 0,
                  "[cross_entropy] logits must be floating point, with an axis of classes. Got {}.",
                  to_string(logits.type()));
@@ -75,32 +75,32 @@ const OpDef& cross_entropy_rows_def = define({
     .test = {.low = -3, .high = 3},
 });
 
-Value reduced(const Value& losses, Reduction reduction) {
+Tensor reduced(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? sum(losses, no_options) : mean(losses, no_options);
 }
 
 // Returns prediction and target, broadcast, in float32 at least.
-std::pair<Value, Value> wide_pair(const Arg& prediction, const Arg& target, std::string_view op) {
+std::pair<Tensor, Tensor> wide_pair(const Arg& prediction, const Arg& target, std::string_view op) {
   auto [y, t] = match(prediction, target, op);
   return {widen(y), widen(t)};
 }
 
 // Returns the logarithm of p (or of 1 - p) clamped to at least -100, where its gradient is 0.
-Value bounded_log(const Value& p) {
-  const Value is_zero = p == 0;
+Tensor bounded_log(const Tensor& p) {
+  const Tensor is_zero = p == 0;
   return select(is_zero, -100, maximum(log(select(is_zero, 1, p)), -100));
 }
-Value bounded_log_of_rest(const Value& p) {
-  const Value is_one = p == 1;
+Tensor bounded_log_of_rest(const Tensor& p) {
+  const Tensor is_one = p == 1;
   return select(is_one, -100, log1p(-select(is_one, 0, p)));
 }
 
 // Labels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that do
 // not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
 struct Labels {
-  Value counts, classes;
-  Labels(const Value& scores, const Value& labels, int64_t ignore_index, std::string_view op,
+  Tensor counts, classes;
+  Labels(const Tensor& scores, const Tensor& labels, int64_t ignore_index, std::string_view op,
          std::string_view name_of_scores) {
     WEFT_CHECK(scores.defined() && is_float(scores.dtype()) && scores.rank() >= 1,
                "[{}] {} must be floating point [.., C]. Got {}.", op, name_of_scores,
@@ -112,93 +112,93 @@ struct Labels {
     for (int i = 0; i + 1 < scores.rank(); ++i) expected.push_back(scores.shape()[i]);
     WEFT_CHECK(labels.shape() == expected, "[{}] {} {} need labels {}. Got {}.", op, name_of_scores,
                to_string(scores.shape()), to_string(expected), to_string(labels.shape()));
-    const Value label = unsqueeze(cast(labels, DType::i64), -1);
+    const Tensor label = unsqueeze(cast(labels, DType::i64), -1);
     counts = label != ignore_index;
     classes = cast(minimum(maximum(select(counts, label, 0), -1), scores.dim(-1)), DType::i32);
   }
-  Value reduced(const Value& losses, Reduction reduction) const {
-    const Value counted = select(counts, losses, 0.0);
+  Tensor reduced(const Tensor& losses, Reduction reduction) const {
+    const Tensor counted = select(counts, losses, 0.0);
     if (reduction == Reduction::none) return squeeze(counted, -1);
-    Value total = sum(counted, no_options);
+    Tensor total = sum(counted, no_options);
     if (reduction == Reduction::sum) return total;
     return total / sum(cast(counts, losses.dtype()), no_options);
   }
 };
 }  // namespace
 
-Value cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
+Tensor cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
   CallSite here(logits.where);
-  const Value& scores = logits.value;
+  const Tensor& scores = logits.value;
   const Labels known(scores, labels.value, options.ignore_index, "cross_entropy", "logits");
   WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "[cross_entropy] label smoothing must be in [0, 1]. Got {}.", options.label_smoothing);
-  Value loss = make_node(cross_entropy_rows_def, {scores, known.classes},
-                         {{"label_smoothing", options.label_smoothing}});
+  Tensor loss = make_node(cross_entropy_rows_def, {scores, known.classes},
+                          {{"label_smoothing", options.label_smoothing}});
   return known.reduced(loss, options.reduction);
 }
 
-Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index, Reduction reduction) {
+Tensor nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index, Reduction reduction) {
   CallSite here(log_probabilities.where);
-  const Value& scores = log_probabilities.value;
+  const Tensor& scores = log_probabilities.value;
   const Labels known(scores, labels.value, ignore_index, "nll_loss", "log probabilities");
-  const Value& label = known.classes;
-  const Value hit = label == iota(scores.shape(), -1, DType::i32);
-  const Value loss =
+  const Tensor& label = known.classes;
+  const Tensor hit = label == iota(scores.shape(), -1, DType::i32);
+  const Tensor loss =
       -sum(select(hit, widen(scores), 0), {.axes = {scores.rank() - 1}, .keepdim = true});
-  const Value has_class = logical_and(label >= 0, label < scores.dim(-1));
+  const Tensor has_class = logical_and(label >= 0, label < scores.dim(-1));
   return known.reduced(select(has_class, loss, std::numeric_limits<double>::quiet_NaN()),
                        reduction);
 }
 
-Value mse_loss(Arg prediction, Arg target, Reduction reduction) {
+Tensor mse_loss(Arg prediction, Arg target, Reduction reduction) {
   CallSite here(prediction.where);
   auto [y, t] = wide_pair(prediction, target, "mse_loss");
   return reduced(square(y - t), reduction);
 }
 
-Value l1_loss(Arg prediction, Arg target, Reduction reduction) {
+Tensor l1_loss(Arg prediction, Arg target, Reduction reduction) {
   CallSite here(prediction.where);
   auto [y, t] = wide_pair(prediction, target, "l1_loss");
   return reduced(abs(y - t), reduction);
 }
 
 // Computes the loss of Huber 1964.
-Value huber_loss(Arg prediction, Arg target, double delta, Reduction reduction) {
+Tensor huber_loss(Arg prediction, Arg target, double delta, Reduction reduction) {
   CallSite here(prediction.where);
   WEFT_CHECK(delta > 0, "[huber_loss] delta must be positive. Got {}.", delta);
   auto [y, t] = wide_pair(prediction, target, "huber_loss");
-  const Value size = abs(y - t);
+  const Tensor size = abs(y - t);
   return reduced(select(size < delta, size * size * 0.5, delta * (size - delta / 2)), reduction);
 }
 
-Value smooth_l1_loss(Arg prediction, Arg target, double beta, Reduction reduction) {
+Tensor smooth_l1_loss(Arg prediction, Arg target, double beta, Reduction reduction) {
   CallSite here(prediction.where);
   WEFT_CHECK(beta >= 0, "[smooth_l1_loss] beta must not be negative. Got {}.", beta);
   if (beta == 0) return l1_loss(prediction, target, reduction);
   return huber_loss(prediction, target, beta, reduction) * (1 / beta);
 }
 
-Value kl_div(Arg log_probabilities, Arg target, Reduction reduction) {
+Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction) {
   CallSite here(log_probabilities.where);
   auto [log_q, p] = wide_pair(log_probabilities, target, "kl_div");
-  const Value is_zero = p == 0;
+  const Tensor is_zero = p == 0;
   return reduced(select(is_zero, 0, p * (log(select(is_zero, 1, p)) - log_q)), reduction);
 }
 
-Value bce_loss(Arg probability, Arg target, Reduction reduction) {
+Tensor bce_loss(Arg probability, Arg target, Reduction reduction) {
   CallSite here(probability.where);
   auto [p, t] = wide_pair(probability, target, "bce_loss");
   return reduced(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), reduction);
 }
 
 // Computes max(x, 0) - x t + log(1 + exp(-|x|)), which is finite for every logit.
-Value bce_with_logits(Arg logits, Arg target, Reduction reduction) {
+Tensor bce_with_logits(Arg logits, Arg target, Reduction reduction) {
   CallSite here(logits.where);
   auto [x, t] = wide_pair(logits, target, "bce_with_logits");
   return reduced(softplus(x) - x * t, reduction);
 }
 
-Value hinge_loss(Arg prediction, Arg target, Reduction reduction) {
+Tensor hinge_loss(Arg prediction, Arg target, Reduction reduction) {
   CallSite here(prediction.where);
   auto [y, t] = wide_pair(prediction, target, "hinge_loss");
   return reduced(relu(1 - t * y), reduction);

@@ -5,12 +5,12 @@
 
 namespace weft {
 namespace {
-Value last_two_swapped(const Value& x) { return transpose(x, -2, -1); }
+Tensor last_two_swapped(const Tensor& x) { return transpose(x, -2, -1); }
 
-bool is_transposed(const Value& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
+bool is_transposed(const Tensor& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
 
 // Infers [B.., M, K] x [B.., K, N] -> [B.., M, N]; batch extents are equal or 1.
-Type matmul_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type matmul_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   check_numeric(inputs[0].dtype(), "matmul");
   const Shape &a = inputs[0].shape(), &b = inputs[1].shape();
   Shape shape = a;
@@ -45,28 +45,28 @@ const OpDef& matmul_def = define({
     .arity = 2,
     .doc = "[.., M, K] x [.., K, N] -> [.., M, N]",
     .infer = matmul_type,
-    .gradient = [](const Value& y, const Value& upstream) -> Gradients {
-      const Value &a = y->inputs[0], &b = y->inputs[1], dy = narrow_to(upstream, a.dtype());
+    .gradient = [](const Tensor& y, const Tensor& upstream) -> Gradients {
+      const Tensor &a = y->inputs[0], &b = y->inputs[1], dy = narrow_to(upstream, a.dtype());
       int rank = a.rank();
       bool shared_b = true;  // one matrix for the whole batch: a weight
       for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
-      Value da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
+      Tensor da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
       if (!shared_b) return {da, sum_to(matmul(last_two_swapped(a), dy), b.shape())};
       // One product over all rows replaces one per batch element and their sum.
       bool batches_differ = false;
       for (int i = 0; i < rank - 2; ++i) batches_differ |= a.shape()[i] != dy.shape()[i];
-      Value whole = batches_differ ? broadcast_to(a,
-                                                  [&] {
-                                                    Shape shape = dy.shape();
-                                                    shape[rank - 1] = a.shape()[rank - 1];
-                                                    return shape;
-                                                  }())
-                                   : a;
-      Value rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
+      Tensor whole = batches_differ ? broadcast_to(a,
+                                                   [&] {
+                                                     Shape shape = dy.shape();
+                                                     shape[rank - 1] = a.shape()[rank - 1];
+                                                     return shape;
+                                                   }())
+                                    : a;
+      Tensor rows = reshape(whole, {-1, a.dim(-1)}), grads = reshape(dy, {-1, dy.dim(-1)});
       // The gradient of a transposed weight gets the weight's layout, so that the update reads it
       // contiguously.
-      Value db = is_transposed(b) ? last_two_swapped(matmul(last_two_swapped(grads), rows))
-                                  : matmul(last_two_swapped(rows), grads);
+      Tensor db = is_transposed(b) ? last_two_swapped(matmul(last_two_swapped(grads), rows))
+                                   : matmul(last_two_swapped(rows), grads);
       return {da, reshape(db, b.shape())};
     },
     .family = OpFamily::product,
@@ -85,14 +85,14 @@ const OpDef& matmul_add_def = define({
     .name = "matmul_add",
     .arity = 3,
     .doc = "so_far [.., M, N] + [.., M, K] x [.., K, N], in the type that products are summed in",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       Type sums = matmul_type(inputs.subspan(1), {});
       if (is_float(sums.dtype)) sums.dtype = accumulator(sums.dtype);
       WEFT_CHECK(inputs[0].type() == sums, "[matmul_add] sums must be {}. Got {}.", to_string(sums),
                  to_string(inputs[0].type()));
       return sums;
     },
-    .decompose = [](const Node& node) -> Value {
+    .decompose = [](const Node& node) -> Tensor {
       return node.inputs[0] + wide_matmul(node.inputs[1], node.inputs[2]);
     },
     .family = OpFamily::product,
@@ -106,12 +106,12 @@ const OpDef& matmul_mixed_def = define({
     .name = "matmul_mixed",
     .arity = 2,
     .doc = "[.., M, K] x [.., K, N] -> [.., M, N] of two types, in the wider one",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       return {mixed_product_dtype(inputs[0].dtype(), inputs[1].dtype()),
               matmul_type(inputs, {}).shape};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value &a = y->inputs[0], &b = y->inputs[1];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor &a = y->inputs[0], &b = y->inputs[1];
       // Integers have no gradient; the other factor's reads them as they are stored.
       Gradients gradients(2);
       if (is_float(a.dtype()))
@@ -120,7 +120,7 @@ const OpDef& matmul_mixed_def = define({
         gradients[1] = narrow_to(sum_to(matmul(last_two_swapped(a), dy), b.shape()), b.dtype());
       return gradients;
     },
-    .decompose = [](const Node& node) -> Value {
+    .decompose = [](const Node& node) -> Tensor {
       const DType dtype = node.type.dtype;
       return matmul(narrow_to(node.inputs[0], dtype), narrow_to(node.inputs[1], dtype));
     },
@@ -129,16 +129,16 @@ const OpDef& matmul_mixed_def = define({
     .test = {.integers = true, .stored = true},
 });
 
-Value with_rank(const Value& x, int rank) {
+Tensor with_rank(const Tensor& x, int rank) {
   Shape shape = Dims::filled(rank - x.rank(), 1);
   for (int64_t extent : x.shape()) shape.push_back(extent);
   return reshape(x, shape);
 }
 }  // namespace
 
-Value matmul(Arg left, Arg right) {
+Tensor matmul(Arg left, Arg right) {
   CallSite here(left.where);
-  Value a = left.value, b = right.value;
+  Tensor a = left.value, b = right.value;
   WEFT_CHECK(a.rank() > 0 && b.rank() > 0,
              "[matmul] operands must have at least one axis. Got {} and {}.", to_string(a.type()),
              to_string(b.type()));
@@ -157,7 +157,7 @@ Value matmul(Arg left, Arg right) {
   }
   broadcast_shapes(batch_a, batch_b, "matmul");
   const bool mixed = a.dtype() != b.dtype() || info(a.dtype()).stored_only;
-  Value y = make_node(mixed ? matmul_mixed_def : matmul_def, {a, b});
+  Tensor y = make_node(mixed ? matmul_mixed_def : matmul_def, {a, b});
   if (vector_a) y = squeeze(y, -2);
   if (vector_b) y = squeeze(y, -1);
   return y;
@@ -185,19 +185,19 @@ DType mixed_product_dtype(DType a, DType b) {
   return size_of(a) == size_of(b) && a != b ? DType::f32 : size_of(a) > size_of(b) ? a : b;
 }
 
-Value wide_matmul(const Value& a, const Value& b) {
-  Value y = matmul(a, b);
+Tensor wide_matmul(const Tensor& a, const Tensor& b) {
+  Tensor y = matmul(a, b);
   bool narrow = y->op == &matmul_def && computes_wider(y.dtype());
   return narrow ? make_node(matmul_def, y->inputs, {{"wide", int64_t{1}}}) : y;
 }
 
-Value linear(Arg x, Arg weight, const Value& bias) {
+Tensor linear(Arg x, Arg weight, const Tensor& bias) {
   CallSite here(x.where);
   WEFT_CHECK(
       weight.value.rank() == 2 && x.value.rank() > 0 && x.value.dim(-1) == weight.value.dim(1),
       "[linear] x{} and weight{} do not match. Hint: x is [.., in], weight [out, in].",
       to_string(x.value.shape()), to_string(weight.value.shape()));
-  Value y = matmul(x, transpose(weight));
+  Tensor y = matmul(x, transpose(weight));
   return bias.defined() ? y + bias : y;
 }
 }  // namespace weft

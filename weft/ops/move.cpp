@@ -80,10 +80,10 @@ std::optional<Dims> reshaped_strides(const Shape& from, const Dims& strides, con
 const OpDef& reshape_def = define({
     .name = "reshape",
     .kind = OpKind::movement,
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       return {inputs[0].dtype(), attrs.dims("shape")};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {reshape(dy, y->inputs[0].shape())};
     },
     .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
@@ -118,13 +118,13 @@ Window shifted(int64_t offset) { return {.low = offset, .high = offset}; }
 const OpDef& permute_def = define({
     .name = "permute",
     .kind = OpKind::movement,
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape shape;
       for (int64_t axis : attrs.dims("order"))
         shape.push_back(inputs[0].shape()[static_cast<int>(axis)]);
       return {inputs[0].dtype(), shape};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Dims& order = y->attrs.dims("order");
       Dims inverse = Dims::filled(order.size(), 0);
       for (int i = 0; i < order.size(); ++i) inverse[static_cast<int>(order[i])] = i;
@@ -153,10 +153,10 @@ const OpDef& broadcast_def = define({
     .name = "broadcast",
     .kind = OpKind::movement,
     .doc = "axes of extent 1 repeated; equal rank",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       return {inputs[0].dtype(), attrs.dims("shape")};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {sum_to(dy, y->inputs[0].shape())};
     },
     .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
@@ -181,17 +181,17 @@ const OpDef& slice_def = define({
     .name = "slice",
     .kind = OpKind::movement,
     .doc = "elements start, start + step, ... below stop of attr axis",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
       int64_t length = attrs.integer("stop") - attrs.integer("start"), step = attrs.integer("step");
       shape[static_cast<int>(attrs.integer("axis"))] = ceil_div(length, step);
       return {inputs[0].dtype(), shape};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       int axis = static_cast<int>(y->attrs.integer("axis"));
       const Shape& whole = y->inputs[0].shape();
       int64_t start = y->attrs.integer("start"), step = y->attrs.integer("step");
-      Value spread = dy;
+      Tensor spread = dy;
       if (step > 1) {  // inserts step - 1 zeros after each element:
                        // [.., n, ..] -> [.., n, step, ..] -> [.., n * step, ..]
         Shape split = Dims(), low = Dims(), high = Dims(), merged = dy.shape();
@@ -235,8 +235,8 @@ const OpDef& slice_def = define({
 const OpDef& flip_def = define({
     .name = "flip",
     .kind = OpKind::movement,
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type { return inputs[0].type(); },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {flip(dy, y->attrs.dims("axes"))};
     },
     .view = [](const Node& node, const Placement& input) -> std::optional<Placement> {
@@ -263,14 +263,14 @@ const OpDef& flip_def = define({
 const OpDef& pad_def = define({
     .name = "pad",
     .kind = OpKind::movement,
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape shape = inputs[0].shape();
       for (int i = 0; i < shape.size(); ++i)
         shape[i] += attrs.dims("low")[i] + attrs.dims("high")[i];
       return {inputs[0].dtype(), shape};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      Value dx = dy;
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      Tensor dx = dy;
       const Dims& low = y->attrs.dims("low");
       for (int i = 0; i < dy.rank(); ++i)
         dx = slice(dx, i, low[i], low[i] + y->inputs[0].shape()[i]);
@@ -290,17 +290,17 @@ const OpDef& concat_def = define({
     .name = "concat",
     .kind = OpKind::movement,
     .arity = -1,
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Type type = inputs[0].type();
       int axis = static_cast<int>(attrs.integer("axis"));
       for (size_t i = 1; i < inputs.size(); ++i) type.shape[axis] += inputs[i].shape()[axis];
       return type;
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       int axis = static_cast<int>(y->attrs.integer("axis"));
       Gradients parts;
       int64_t start = 0;
-      for (const Value& input : y->inputs) {
+      for (const Tensor& input : y->inputs) {
         parts.push_back(slice(dy, axis, start, start + input.shape()[axis]));
         start += input.shape()[axis];
       }
@@ -310,7 +310,7 @@ const OpDef& concat_def = define({
         [](const Node& node) {
           const int joined = static_cast<int>(node.attrs.integer("axis"));
           std::vector<int64_t> starts{0};
-          for (const Value& input : node.inputs)
+          for (const Tensor& input : node.inputs)
             starts.push_back(starts.back() + input.shape()[joined]);
           return with_window(
               node, [&](int i, int) { return shifted(-starts[static_cast<size_t>(i)]); },
@@ -320,13 +320,13 @@ const OpDef& concat_def = define({
 });
 
 // Applies a movement operation; moving a constant gives a constant.
-Value move(const OpDef& def, const Value& x, const Attrs& attrs) {
+Tensor move(const OpDef& def, const Tensor& x, const Attrs& attrs) {
   if (!x->is("scalar")) return make_node(def, {x}, attrs);
   return full(def.infer(std::span(&x, 1), attrs).shape, x->attrs.number("value"), x.dtype());
 }
 }  // namespace
 
-Value reshape(Arg x, Shape shape) {
+Tensor reshape(Arg x, Shape shape) {
   CallSite here(x.where);
   const Shape& from = x.value.shape();
   int unknown = -1;
@@ -350,7 +350,7 @@ Value reshape(Arg x, Shape shape) {
   return shape == from ? x.value : move(reshape_def, x.value, {{"shape", shape}});
 }
 
-Value permute(Arg x, const Dims& order) {
+Tensor permute(Arg x, const Dims& order) {
   CallSite here(x.where);
   Dims axes;
   for (int64_t axis : order) axes.push_back(normalize_axis(axis, x.value.rank(), "permute"));
@@ -362,7 +362,7 @@ Value permute(Arg x, const Dims& order) {
   return axes == Dims::iota(axes.size()) ? x.value : move(permute_def, x.value, {{"order", axes}});
 }
 
-Value transpose(Arg x, int a, int b) {
+Tensor transpose(Arg x, int a, int b) {
   CallSite here(x.where);
   Dims order = Dims::iota(x.value.rank());
   std::swap(order[normalize_axis(a, order.size(), "transpose")],
@@ -370,7 +370,7 @@ Value transpose(Arg x, int a, int b) {
   return permute(x, order);
 }
 
-Value broadcast_to(Arg x, const Shape& shape) {
+Tensor broadcast_to(Arg x, const Shape& shape) {
   CallSite here(x.where);
   const Shape& from = x.value.shape();
   if (from == shape) return x.value;
@@ -384,11 +384,11 @@ Value broadcast_to(Arg x, const Shape& shape) {
                to_string(shape), extra + i);
     padded.push_back(from[i]);
   }
-  Value aligned = reshape(x, padded);
+  Tensor aligned = reshape(x, padded);
   return padded == shape ? aligned : move(broadcast_def, aligned, {{"shape", shape}});
 }
 
-Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step) {
+Tensor slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step) {
   CallSite here(x.where);
   int at = normalize_axis(axis, x.value.rank(), "slice");
   int64_t extent = x.value.shape()[at];
@@ -401,13 +401,13 @@ Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step) {
               {{"axis", int64_t{at}}, {"start", first}, {"stop", last}, {"step", step}});
 }
 
-Value flip(Arg x, const Dims& axes) {
+Tensor flip(Arg x, const Dims& axes) {
   CallSite here(x.where);
   Dims sorted = axes.empty() ? Dims() : reduce_axes(axes, x.value.rank(), "flip");
   return sorted.empty() ? x.value : move(flip_def, x.value, {{"axes", sorted}});
 }
 
-Value pad(Arg x, const Dims& low, const Dims& high, double value) {
+Tensor pad(Arg x, const Dims& low, const Dims& high, double value) {
   CallSite here(x.where);
   WEFT_CHECK(low.size() == x.value.rank() && high.size() == x.value.rank(),
              "[pad] one pair per axis. Got {} and {} for rank {}.", low.size(), high.size(),
@@ -422,11 +422,11 @@ Value pad(Arg x, const Dims& low, const Dims& high, double value) {
               : make_node(pad_def, {x.value}, {{"low", low}, {"high", high}, {"value", value}});
 }
 
-Value concat(std::span<const Value> parts, int axis, std::source_location where) {
+Tensor concat(std::span<const Tensor> parts, int axis, std::source_location where) {
   CallSite here(where);
   WEFT_CHECK(!parts.empty(), "[concat] needs at least one tensor.");
   int at = normalize_axis(axis, parts[0].rank(), "concat");
-  for (const Value& part : parts) {
+  for (const Tensor& part : parts) {
     bool fits = part.dtype() == parts[0].dtype() && part.rank() == parts[0].rank();
     for (int i = 0; fits && i < part.rank(); ++i)
       fits = i == at || part.shape()[i] == parts[0].shape()[i];
@@ -437,12 +437,12 @@ Value concat(std::span<const Value> parts, int axis, std::source_location where)
   return make_node(concat_def, {parts.begin(), parts.end()}, {{"axis", int64_t{at}}});
 }
 
-Value stack(std::span<const Value> parts, int axis, std::source_location where) {
+Tensor stack(std::span<const Tensor> parts, int axis, std::source_location where) {
   CallSite here(where);
   WEFT_CHECK(!parts.empty(), "[stack] needs at least one tensor.");
   int at = normalize_axis(axis, parts[0].rank() + 1, "stack");
-  std::vector<Value> raised;
-  for (const Value& part : parts) {
+  std::vector<Tensor> raised;
+  for (const Tensor& part : parts) {
     WEFT_CHECK(part.type() == parts[0].type(), "[stack] tensors differ. Got {} and {}.",
                to_string(parts[0].type()), to_string(part.type()));
     raised.push_back(unsqueeze(part, at));
@@ -450,24 +450,24 @@ Value stack(std::span<const Value> parts, int axis, std::source_location where) 
   return concat(raised, at);
 }
 
-std::vector<Value> split(Arg x, int64_t size, int axis) {
+std::vector<Tensor> split(Arg x, int64_t size, int axis) {
   CallSite here(x.where);
   WEFT_CHECK(size > 0, "[split] size must be positive. Got {}.", size);
-  std::vector<Value> parts;
+  std::vector<Tensor> parts;
   int64_t extent = x.value.dim(axis);
   for (int64_t start = 0; start < extent; start += size)
     parts.push_back(slice(x, axis, start, std::min(extent, start + size)));
   return parts;
 }
 
-std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis) {
+std::vector<Tensor> split(Arg x, std::span<const int64_t> sizes, int axis) {
   CallSite here(x.where);
   int64_t extent = x.value.dim(axis), start = 0;
   bool positive = std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size >= 0; });
   WEFT_CHECK(positive && std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == extent,
              "[split] sizes must be at least 0 and sum to {}, the extent of axis {}. Got [{}].",
              extent, axis, fmt::join(sizes, ", "));
-  std::vector<Value> parts;
+  std::vector<Tensor> parts;
   for (int64_t size : sizes) {
     parts.push_back(slice(x, axis, start, start + size));
     start += size;
@@ -475,7 +475,7 @@ std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis) {
   return parts;
 }
 
-Value squeeze(Arg x, int axis) {
+Tensor squeeze(Arg x, int axis) {
   CallSite here(x.where);
   int at = normalize_axis(axis, x.value.rank(), "squeeze");
   WEFT_CHECK(x.value.shape()[at] == 1, "[squeeze] axis {} has extent {}, not 1.", at,
@@ -486,7 +486,7 @@ Value squeeze(Arg x, int axis) {
   return reshape(x, shape);
 }
 
-Value unsqueeze(Arg x, int axis) {
+Tensor unsqueeze(Arg x, int axis) {
   CallSite here(x.where);
   int at = normalize_axis(axis, x.value.rank() + 1, "unsqueeze");
   Shape shape;
@@ -497,7 +497,7 @@ Value unsqueeze(Arg x, int axis) {
   return reshape(x, shape);
 }
 
-Value flatten(Arg x, int first, int last) {
+Tensor flatten(Arg x, int first, int last) {
   CallSite here(x.where);
   int rank = x.value.rank();
   if (rank == 0) return reshape(x, {1});

@@ -5,13 +5,13 @@
 
 namespace weft {
 namespace {
-Type same_type(std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); }
+Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
 
 ReduceOptions over(const Dims& axes) { return {.axes = axes, .keepdim = true}; }
 ReduceOptions over_axis(const Node& node) { return over({node.attrs.integer("axis")}); }
 
-Value float_input(const Arg& x, std::string_view op) {
-  Value value = to_value(x, {});
+Tensor float_input(const Arg& x, std::string_view op) {
+  Tensor value = to_value(x, {});
   WEFT_CHECK(is_float(value.dtype()),
              "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
              name(value.dtype()));
@@ -23,17 +23,17 @@ const OpDef& softmax_def = define({
     .name = "softmax",
     .doc = "exp(x - max) / sum of it, along attr axis",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      Value p = widen(y), dp = widen(dy);
-      Value dx = p * (dp - sum(dp * p, over_axis(*y.node())));
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      Tensor p = widen(y), dp = widen(dy);
+      Tensor dx = p * (dp - sum(dp * p, over_axis(*y.node())));
       return {narrow_to(dx, y.dtype())};
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
-          Value e = exp(x - max(x, row));
+          Tensor e = exp(x - max(x, row));
           return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // one division per row
         },
     .test = {.low = -4, .high = 4},
@@ -43,25 +43,25 @@ const OpDef& log_softmax_def = define({
     .name = "log_softmax",
     .doc = "x - log(sum(exp(x))), along attr axis",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      Value upstream = widen(dy);
-      Value dx = upstream - exp(widen(y)) * sum(upstream, over_axis(*y.node()));
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      Tensor upstream = widen(dy);
+      Tensor dx = upstream - exp(widen(y)) * sum(upstream, over_axis(*y.node()));
       return {narrow_to(dx, y.dtype())};
     },
     .decompose =
         [](const Node& node) {
-          Value x = widen(node.inputs[0]);
+          Tensor x = widen(node.inputs[0]);
           if (x.elements() == 0) return narrow_to(x, node.type.dtype);
           ReduceOptions row = over_axis(node);
-          Value shifted = x - max(x, row);
+          Tensor shifted = x - max(x, row);
           return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
         },
     .test = {.low = -4, .high = 4},
 });
 
-Value along_axis(const OpDef& def, const Arg& x, int axis) {
+Tensor along_axis(const OpDef& def, const Arg& x, int axis) {
   CallSite here(x.where, def.name);
-  Value value = float_input(x, def.name);
+  Tensor value = float_input(x, def.name);
   int64_t at = normalize_axis(axis, value.rank(), std::string(def.name).c_str());
   return make_node(def, {value}, {{"axis", at}});
 }
@@ -71,18 +71,18 @@ const OpDef& normalize_def = define({
     .name = "normalize",
     .doc = "(x - mean) / sqrt(variance + eps) over attr axes",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       ReduceOptions row = over(y->attrs.dims("axes"));
-      Value centred = x - mean(x, row);
-      Value inverse_deviation = rsqrt(mean(square(centred), row) + y->attrs.number("eps"));
+      Tensor centred = x - mean(x, row);
+      Tensor inverse_deviation = rsqrt(mean(square(centred), row) + y->attrs.number("eps"));
       return {inverse_deviation * (dy - mean(dy, row) - y * mean(dy * y, row))};
     },
     .decompose =
         [](const Node& node) {
-          const Value& x = node.inputs[0];
+          const Tensor& x = node.inputs[0];
           ReduceOptions row = over(node.attrs.dims("axes"));
-          Value centred = x - mean(x, row);
+          Tensor centred = x - mean(x, row);
           return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
         },
 });
@@ -91,15 +91,15 @@ const OpDef& rms_normalize_def = define({
     .name = "rms_normalize",
     .doc = "x / sqrt(mean(x^2) + eps) over attr axes",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       ReduceOptions row = over(y->attrs.dims("axes"));
-      Value inverse_rms = rsqrt(mean(square(x), row) + y->attrs.number("eps"));
+      Tensor inverse_rms = rsqrt(mean(square(x), row) + y->attrs.number("eps"));
       return {inverse_rms * (dy - y * mean(dy * y, row))};
     },
     .decompose =
         [](const Node& node) {
-          const Value& x = node.inputs[0];
+          const Tensor& x = node.inputs[0];
           ReduceOptions row = over(node.attrs.dims("axes"));
           return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
         },
@@ -108,10 +108,10 @@ const OpDef& rms_normalize_def = define({
 // Where weight and bias have one element per normalised set, their gradients are the sums that the
 // gradient of x needs: dy and x are read once for the sums and once for dx.
 struct BatchStatistics {
-  Value centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
+  Tensor centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
   ReduceOptions batch;
   explicit BatchStatistics(const Node& node) : batch(over(node.attrs.dims("axes"))) {
-    const Value& x = node.inputs[0];
+    const Tensor& x = node.inputs[0];
     centred = x - mean(x, batch);
     inverse_deviation = rsqrt(mean(square(centred), batch) + node.attrs.number("eps"));
   }
@@ -123,14 +123,14 @@ const OpDef& batch_normalize_def = define({
     .doc = "(x - mean) / sqrt(variance + eps) * weight + bias over attr axes, in which the latter "
            "have extent 1",
     .infer = same_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       BatchStatistics at(*y.node());
       const int64_t count = y.elements() / y->inputs[1].elements();  // elements per statistic
       double share = 1 / static_cast<double>(count);
-      Value dbias = sum(dy, at.batch);
-      Value dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
-      Value slope = dweight * at.inverse_deviation * share;
-      Value dx = (y->inputs[1] * at.inverse_deviation) * (dy - dbias * share - at.centred * slope);
+      Tensor dbias = sum(dy, at.batch);
+      Tensor dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
+      Tensor slope = dweight * at.inverse_deviation * share;
+      Tensor dx = (y->inputs[1] * at.inverse_deviation) * (dy - dbias * share - at.centred * slope);
       return {dx, dweight, dbias};
     },
     .decompose =
@@ -140,18 +140,19 @@ const OpDef& batch_normalize_def = define({
         },
 });
 
-Value normalized(const OpDef& def, const Value& x, const Dims& axes, double eps) {
+Tensor normalized(const OpDef& def, const Tensor& x, const Dims& axes, double eps) {
   return make_node(def, {x}, {{"axes", axes}, {"eps", eps}});
 }
 
 // Computes x * weight + bias, either of which may be missing, both reshaped to broadcast.
-Value affine(Value x, const Value& weight, const Value& bias, const Shape& shape) {
+Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias, const Shape& shape) {
   if (weight.defined()) x = x * reshape(widen(weight), shape);
   if (bias.defined()) x = x + reshape(widen(bias), shape);
   return x;
 }
 
-void check_vector(const Value& vector, int64_t extent, std::string_view op, std::string_view what) {
+void check_vector(const Tensor& vector, int64_t extent, std::string_view op,
+                  std::string_view what) {
   WEFT_CHECK(!vector.defined() || vector.shape() == Shape{extent},
              "[{}] the {} must have shape [{}]. Got {}.", op, what, extent,
              to_string(vector.shape()));
@@ -162,7 +163,7 @@ struct Channels {
   Dims axes;
   Shape shape;
   int64_t count;
-  Channels(const Value& x, std::string_view op) {
+  Channels(const Tensor& x, std::string_view op) {
     WEFT_CHECK(x.rank() >= 2, "[{}] needs x[N, C, ...]. Got {}.", op, to_string(x.shape()));
     count = x.dim(1);
     for (int i = 0; i < x.rank(); ++i) {
@@ -173,31 +174,31 @@ struct Channels {
 };
 }  // namespace
 
-Value softmax(Arg x, int axis) { return along_axis(softmax_def, x, axis); }
-Value log_softmax(Arg x, int axis) { return along_axis(log_softmax_def, x, axis); }
+Tensor softmax(Arg x, int axis) { return along_axis(softmax_def, x, axis); }
+Tensor log_softmax(Arg x, int axis) { return along_axis(log_softmax_def, x, axis); }
 
-Value layer_norm(Arg x, const Value& weight, const Value& bias, double eps) {  // Ba et al. 2016
+Tensor layer_norm(Arg x, const Tensor& weight, const Tensor& bias, double eps) {  // Ba et al. 2016
   CallSite here(x.where);
-  Value value = float_input(x, "layer_norm");
+  Tensor value = float_input(x, "layer_norm");
   int64_t extent = value.dim(-1);
   check_vector(weight, extent, "layer_norm", "weight");
   check_vector(bias, extent, "layer_norm", "bias");
-  Value y = normalized(normalize_def, widen(value), {value.rank() - 1}, eps);
+  Tensor y = normalized(normalize_def, widen(value), {value.rank() - 1}, eps);
   return narrow_to(affine(y, weight, bias, {extent}), value.dtype());
 }
 
-Value rms_norm(Arg x, const Value& weight, double eps) {  // Zhang and Sennrich 2019
+Tensor rms_norm(Arg x, const Tensor& weight, double eps) {  // Zhang and Sennrich 2019
   CallSite here(x.where);
-  Value value = float_input(x, "rms_norm");
+  Tensor value = float_input(x, "rms_norm");
   int64_t extent = value.dim(-1);
   check_vector(weight, extent, "rms_norm", "weight");
-  Value y = normalized(rms_normalize_def, widen(value), {value.rank() - 1}, eps);
+  Tensor y = normalized(rms_normalize_def, widen(value), {value.rank() - 1}, eps);
   return narrow_to(affine(y, weight, {}, {extent}), value.dtype());
 }
 
-Value group_norm(Arg x, int64_t groups, const Value& weight, const Value& bias, double eps) {
+Tensor group_norm(Arg x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
   CallSite here(x.where);  // Wu and He 2018
-  Value value = float_input(x, "group_norm");
+  Tensor value = float_input(x, "group_norm");
   Channels channels(value, "group_norm");
   WEFT_CHECK(groups > 0 && channels.count % groups == 0,
              "[group_norm] groups must divide the channels. Got {} groups, {} channels.", groups,
@@ -207,46 +208,46 @@ Value group_norm(Arg x, int64_t groups, const Value& weight, const Value& bias, 
   int64_t each = channels.count / groups;
   int64_t pixels = 1;
   for (int i = 2; i < value.rank(); ++i) pixels *= value.shape()[i];
-  Value grouped = reshape(value, {value.dim(0), groups, each, pixels});
-  Value y = normalized(normalize_def, widen(grouped), {2, 3}, eps);
+  Tensor grouped = reshape(value, {value.dim(0), groups, each, pixels});
+  Tensor y = normalized(normalize_def, widen(grouped), {2, 3}, eps);
   y = narrow_to(affine(y, weight, bias, {groups, each, 1}), value.dtype());
   return reshape(y, value.shape());
 }
 
-BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double eps) {
+BatchNorm batch_norm_train(Arg x, const Tensor& weight, const Tensor& bias, double eps) {
   CallSite here(x.where);  // Ioffe and Szegedy 2015
-  Value value = float_input(x, "batch_norm");
+  Tensor value = float_input(x, "batch_norm");
   Channels channels(value, "batch_norm");
   check_vector(weight, channels.count, "batch_norm", "weight");
   check_vector(bias, channels.count, "batch_norm", "bias");
-  Value wide = widen(value);
+  Tensor wide = widen(value);
   ReduceOptions batch = over(channels.axes);
   // These are the nodes that the op decomposes into, so that they are computed once.
-  Value batch_mean = mean(wide, batch);
-  Value batch_variance = mean(square(wide - batch_mean), batch);
-  auto per_channel = [&](const Value& given, double otherwise) {
+  Tensor batch_mean = mean(wide, batch);
+  Tensor batch_variance = mean(square(wide - batch_mean), batch);
+  auto per_channel = [&](const Tensor& given, double otherwise) {
     return given.defined() ? reshape(widen(given), channels.shape)
                            : full(channels.shape, otherwise, wide.dtype());
   };
-  Value y = make_node(batch_normalize_def, {wide, per_channel(weight, 1), per_channel(bias, 0)},
-                      {{"axes", channels.axes}, {"eps", eps}});
+  Tensor y = make_node(batch_normalize_def, {wide, per_channel(weight, 1), per_channel(bias, 0)},
+                       {{"axes", channels.axes}, {"eps", eps}});
   Shape vector{channels.count};
   return {narrow_to(y, value.dtype()), reshape(batch_mean, vector),
           reshape(batch_variance, vector)};
 }
 
-Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Value& weight,
-                      const Value& bias, double eps) {
+Tensor batch_norm_eval(Arg x, const Tensor& mean, const Tensor& variance, const Tensor& weight,
+                       const Tensor& bias, double eps) {
   CallSite here(x.where);
-  Value value = float_input(x, "batch_norm");
+  Tensor value = float_input(x, "batch_norm");
   Channels channels(value, "batch_norm");
   check_vector(mean, channels.count, "batch_norm", "mean");
   check_vector(variance, channels.count, "batch_norm", "variance");
   check_vector(weight, channels.count, "batch_norm", "weight");
   check_vector(bias, channels.count, "batch_norm", "bias");
-  Value scale = rsqrt(widen(variance) + eps);
+  Tensor scale = rsqrt(widen(variance) + eps);
   if (weight.defined()) scale = scale * widen(weight);
-  Value centred = widen(value) - reshape(widen(mean), channels.shape);
+  Tensor centred = widen(value) - reshape(widen(mean), channels.shape);
   return narrow_to(affine(centred, scale, bias, channels.shape), value.dtype());
 }
 }  // namespace weft

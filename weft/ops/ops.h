@@ -19,99 +19,99 @@
 namespace weft {
 
 // ---- leaves (leaf.cpp); their nodes and errors name the line `where`
-Value scalar(double value, DType dtype = DType::f32,
-             std::source_location where = std::source_location::current());  // shape []
-Value full(const Shape& shape, double value, DType dtype = DType::f32,
-           std::source_location where = std::source_location::current());
-Value zeros(const Shape& shape, DType dtype = DType::f32,
+Tensor scalar(double value, DType dtype = DType::f32,
+              std::source_location where = std::source_location::current());  // shape []
+Tensor full(const Shape& shape, double value, DType dtype = DType::f32,
             std::source_location where = std::source_location::current());
-Value ones(const Shape& shape, DType dtype = DType::f32,
-           std::source_location where = std::source_location::current());
-Value zeros_like(Arg x);
-Value ones_like(Arg x);
-// Returns 0 .. count - 1, shape [count].
-Value arange(int64_t count, DType dtype = DType::i64,
+Tensor zeros(const Shape& shape, DType dtype = DType::f32,
              std::source_location where = std::source_location::current());
+Tensor ones(const Shape& shape, DType dtype = DType::f32,
+            std::source_location where = std::source_location::current());
+Tensor zeros_like(Arg x);
+Tensor ones_like(Arg x);
+// Returns 0 .. count - 1, shape [count].
+Tensor arange(int64_t count, DType dtype = DType::i64,
+              std::source_location where = std::source_location::current());
 // Returns at each element its index along `axis`.
-Value iota(const Shape& shape, int axis, DType dtype = DType::i64,
-           std::source_location where = std::source_location::current());
-Value constant(std::span<const float> elements, const Shape& shape,
-               std::source_location where = std::source_location::current());
+Tensor iota(const Shape& shape, int axis, DType dtype = DType::i64,
+            std::source_location where = std::source_location::current());
+Tensor constant(std::span<const float> elements, const Shape& shape,
+                std::source_location where = std::source_location::current());
 // Rounds the elements to dtype.
-Value constant(std::span<const double> elements, const Shape& shape, DType dtype,
-               std::source_location where = std::source_location::current());
-Value from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
-Value input(Type type, int index);                             // bound when the graph runs
-Value variable_leaf(std::shared_ptr<VariableState> state);
+Tensor constant(std::span<const double> elements, const Shape& shape, DType dtype,
+                std::source_location where = std::source_location::current());
+Tensor from_buffer(std::shared_ptr<Buffer> buffer, Type type);  // row-major elements, shared
+Tensor input(Type type, int index);                             // bound when the graph runs
+Tensor variable_leaf(std::shared_ptr<VariableState> state);
 
 // ---- elementwise maths (unary.cpp)
-Value neg(Arg x);
-Value abs(Arg x);
-Value sign(Arg x);
-Value exp(Arg x);
-Value exp2(Arg x);
-Value expm1(Arg x);
-Value log(Arg x);
-Value log2(Arg x);
-Value log10(Arg x);
-Value log1p(Arg x);
-Value sqrt(Arg x);
-Value rsqrt(Arg x);
-Value cbrt(Arg x);
-Value sin(Arg x);
-Value cos(Arg x);
-Value tan(Arg x);
-Value asin(Arg x);
-Value acos(Arg x);
-Value atan(Arg x);
-Value sinh(Arg x);
-Value cosh(Arg x);
-Value tanh(Arg x);
-Value asinh(Arg x);
-Value acosh(Arg x);
-Value atanh(Arg x);
-Value erf(Arg x);
-Value erfc(Arg x);
-Value floor(Arg x);
-Value ceil(Arg x);
-Value round(Arg x);
-Value trunc(Arg x);
-Value reciprocal(Arg x);
-Value square(Arg x);
-Value logical_not(Arg x);
-Value is_nan(Arg x);
-Value is_finite(Arg x);
-Value cast(Arg x, DType dtype);
-Value stop_gradient(Arg x);
+Tensor neg(Arg x);
+Tensor abs(Arg x);
+Tensor sign(Arg x);
+Tensor exp(Arg x);
+Tensor exp2(Arg x);
+Tensor expm1(Arg x);
+Tensor log(Arg x);
+Tensor log2(Arg x);
+Tensor log10(Arg x);
+Tensor log1p(Arg x);
+Tensor sqrt(Arg x);
+Tensor rsqrt(Arg x);
+Tensor cbrt(Arg x);
+Tensor sin(Arg x);
+Tensor cos(Arg x);
+Tensor tan(Arg x);
+Tensor asin(Arg x);
+Tensor acos(Arg x);
+Tensor atan(Arg x);
+Tensor sinh(Arg x);
+Tensor cosh(Arg x);
+Tensor tanh(Arg x);
+Tensor asinh(Arg x);
+Tensor acosh(Arg x);
+Tensor atanh(Arg x);
+Tensor erf(Arg x);
+Tensor erfc(Arg x);
+Tensor floor(Arg x);
+Tensor ceil(Arg x);
+Tensor round(Arg x);
+Tensor trunc(Arg x);
+Tensor reciprocal(Arg x);
+Tensor square(Arg x);
+Tensor logical_not(Arg x);
+Tensor is_nan(Arg x);
+Tensor is_finite(Arg x);
+Tensor cast(Arg x, DType dtype);
+Tensor stop_gradient(Arg x);
 
 // ---- binary and ternary (binary.cpp)
-Value add(Arg a, Arg b);
-Value sub(Arg a, Arg b);
-Value mul(Arg a, Arg b);
-Value div(Arg a, Arg b);  // integers divide in float32
+Tensor add(Arg a, Arg b);
+Tensor sub(Arg a, Arg b);
+Tensor mul(Arg a, Arg b);
+Tensor div(Arg a, Arg b);  // integers divide in float32
 // The power of two integers is an integer, exact where it fits; a negative exponent gives 0 except
 // for the bases 1 and -1. If either argument is a float, so is the result.
-Value pow(Arg a, Arg b);
-Value maximum(Arg a, Arg b);
-Value minimum(Arg a, Arg b);
-Value remainder(Arg a, Arg b);  // sign of the divisor, as Python's %
-Value floor_divide(Arg a, Arg b);
-Value atan2(Arg y, Arg x);
-Value logaddexp(Arg a, Arg b);  // log(exp(a) + exp(b)), without overflow
-Value equal(Arg a, Arg b);
-Value not_equal(Arg a, Arg b);
-Value less(Arg a, Arg b);
-Value less_equal(Arg a, Arg b);
-Value greater(Arg a, Arg b);
-Value greater_equal(Arg a, Arg b);
-Value logical_and(Arg a, Arg b);
-Value logical_or(Arg a, Arg b);
-Value logical_xor(Arg a, Arg b);
-Value select(Arg condition, Arg a, Arg b);  // condition ? a : b
-inline Value where(Arg condition, Arg a, Arg b) { return select(condition, a, b); }
-Value clamp(Arg x, double low, double high);
+Tensor pow(Arg a, Arg b);
+Tensor maximum(Arg a, Arg b);
+Tensor minimum(Arg a, Arg b);
+Tensor remainder(Arg a, Arg b);  // sign of the divisor, as Python's %
+Tensor floor_divide(Arg a, Arg b);
+Tensor atan2(Arg y, Arg x);
+Tensor logaddexp(Arg a, Arg b);  // log(exp(a) + exp(b)), without overflow
+Tensor equal(Arg a, Arg b);
+Tensor not_equal(Arg a, Arg b);
+Tensor less(Arg a, Arg b);
+Tensor less_equal(Arg a, Arg b);
+Tensor greater(Arg a, Arg b);
+Tensor greater_equal(Arg a, Arg b);
+Tensor logical_and(Arg a, Arg b);
+Tensor logical_or(Arg a, Arg b);
+Tensor logical_xor(Arg a, Arg b);
+Tensor select(Arg condition, Arg a, Arg b);  // condition ? a : b
+inline Tensor where(Arg condition, Arg a, Arg b) { return select(condition, a, b); }
+Tensor clamp(Arg x, double low, double high);
 // Rounds f32 to a neighbouring bf16 value; over noise uniform in [0, 1) the mean is x.
-Value round_stochastic(Arg x, Arg noise);
+Tensor round_stochastic(Arg x, Arg noise);
 // Number is a scalar operand, weak as in Arg.
 template <class T>
 concept Number = (std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>;
@@ -120,57 +120,57 @@ Arg beside(T number, const Arg& other) {
   using Wide = std::conditional_t<std::integral<T>, int64_t, double>;
   return {static_cast<Wide>(number), other.where};
 }
-inline Value operator-(Arg x) { return neg(x); }
-inline Value operator+(const Value& a, Arg b) { return add({a, b.where}, b); }
-inline Value operator-(const Value& a, Arg b) { return sub({a, b.where}, b); }
-inline Value operator*(const Value& a, Arg b) { return mul({a, b.where}, b); }
-inline Value operator/(const Value& a, Arg b) { return div({a, b.where}, b); }
-Value operator+(Number auto a, Arg b) { return add(beside(a, b), b); }
-Value operator-(Number auto a, Arg b) { return sub(beside(a, b), b); }
-Value operator*(Number auto a, Arg b) { return mul(beside(a, b), b); }
-Value operator/(Number auto a, Arg b) { return div(beside(a, b), b); }
-inline Value operator%(const Value& a, Arg b) { return remainder({a, b.where}, b); }
-Value operator%(Number auto a, Arg b) { return remainder(beside(a, b), b); }
+inline Tensor operator-(Arg x) { return neg(x); }
+inline Tensor operator+(const Tensor& a, Arg b) { return add({a, b.where}, b); }
+inline Tensor operator-(const Tensor& a, Arg b) { return sub({a, b.where}, b); }
+inline Tensor operator*(const Tensor& a, Arg b) { return mul({a, b.where}, b); }
+inline Tensor operator/(const Tensor& a, Arg b) { return div({a, b.where}, b); }
+Tensor operator+(Number auto a, Arg b) { return add(beside(a, b), b); }
+Tensor operator-(Number auto a, Arg b) { return sub(beside(a, b), b); }
+Tensor operator*(Number auto a, Arg b) { return mul(beside(a, b), b); }
+Tensor operator/(Number auto a, Arg b) { return div(beside(a, b), b); }
+inline Tensor operator%(const Tensor& a, Arg b) { return remainder({a, b.where}, b); }
+Tensor operator%(Number auto a, Arg b) { return remainder(beside(a, b), b); }
 // Compound assignment rebinds the handle `a` to a new value, a = a + b. The old value, and results
 // that were computed from it, do not change.
-inline Value& operator+=(Value& a, Arg b) { return a = a + b; }
-inline Value& operator-=(Value& a, Arg b) { return a = a - b; }
-inline Value& operator*=(Value& a, Arg b) { return a = a * b; }
-inline Value& operator/=(Value& a, Arg b) { return a = a / b; }
-inline Value& operator%=(Value& a, Arg b) { return a = a % b; }
-inline Value operator==(const Value& a, Arg b) { return equal({a, b.where}, b); }
-inline Value operator!=(const Value& a, Arg b) { return not_equal({a, b.where}, b); }
-inline Value operator<(const Value& a, Arg b) { return less({a, b.where}, b); }
-inline Value operator<=(const Value& a, Arg b) { return less_equal({a, b.where}, b); }
-inline Value operator>(const Value& a, Arg b) { return greater({a, b.where}, b); }
-inline Value operator>=(const Value& a, Arg b) { return greater_equal({a, b.where}, b); }
+inline Tensor& operator+=(Tensor& a, Arg b) { return a = a + b; }
+inline Tensor& operator-=(Tensor& a, Arg b) { return a = a - b; }
+inline Tensor& operator*=(Tensor& a, Arg b) { return a = a * b; }
+inline Tensor& operator/=(Tensor& a, Arg b) { return a = a / b; }
+inline Tensor& operator%=(Tensor& a, Arg b) { return a = a % b; }
+inline Tensor operator==(const Tensor& a, Arg b) { return equal({a, b.where}, b); }
+inline Tensor operator!=(const Tensor& a, Arg b) { return not_equal({a, b.where}, b); }
+inline Tensor operator<(const Tensor& a, Arg b) { return less({a, b.where}, b); }
+inline Tensor operator<=(const Tensor& a, Arg b) { return less_equal({a, b.where}, b); }
+inline Tensor operator>(const Tensor& a, Arg b) { return greater({a, b.where}, b); }
+inline Tensor operator>=(const Tensor& a, Arg b) { return greater_equal({a, b.where}, b); }
 // These take bool tensors, else throw Error(usage): PyTorch's are bitwise on other types.
-Value operator&(const Value& a, Arg b);
-Value operator|(const Value& a, Arg b);
-inline Value operator!(Arg x) { return logical_not(x); }
+Tensor operator&(const Tensor& a, Arg b);
+Tensor operator|(const Tensor& a, Arg b);
+inline Tensor operator!(Arg x) { return logical_not(x); }
 // Short-circuiting would need the elements of `a` before `b` is evaluated: write a & b and a | b.
-Value operator&&(const Value& a, const Value& b) = delete;
-Value operator||(const Value& a, const Value& b) = delete;
+Tensor operator&&(const Tensor& a, const Tensor& b) = delete;
+Tensor operator||(const Tensor& a, const Tensor& b) = delete;
 
 // ---- activations (activation.cpp): composites of the above
-Value relu(Arg x);
-Value relu6(Arg x);
-Value leaky_relu(Arg x, double slope = 0.01);
-Value elu(Arg x, double alpha = 1);
-Value selu(Arg x);
-Value celu(Arg x, double alpha = 1);
-Value sigmoid(Arg x);
-Value log_sigmoid(Arg x);
-Value softplus(Arg x);
-Value silu(Arg x);
-Value mish(Arg x);
-Value hardswish(Arg x);
-Value hardsigmoid(Arg x);
-Value hardtanh(Arg x, double low = -1, double high = 1);
-Value softsign(Arg x);
-Value gelu(Arg x);                // x * Phi(x), with erf
-Value gelu_tanh(Arg x);           // the tanh form of GPT-2
-Value glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoid of the second
+Tensor relu(Arg x);
+Tensor relu6(Arg x);
+Tensor leaky_relu(Arg x, double slope = 0.01);
+Tensor elu(Arg x, double alpha = 1);
+Tensor selu(Arg x);
+Tensor celu(Arg x, double alpha = 1);
+Tensor sigmoid(Arg x);
+Tensor log_sigmoid(Arg x);
+Tensor softplus(Arg x);
+Tensor silu(Arg x);
+Tensor mish(Arg x);
+Tensor hardswish(Arg x);
+Tensor hardsigmoid(Arg x);
+Tensor hardtanh(Arg x, double low = -1, double high = 1);
+Tensor softsign(Arg x);
+Tensor gelu(Arg x);                // x * Phi(x), with erf
+Tensor gelu_tanh(Arg x);           // the tanh form of GPT-2
+Tensor glu(Arg x, int axis = -1);  // the first half along axis, times the sigmoid of the second
 
 // ---- reductions (reduce.cpp). Without axes they reduce all of them; keepdim keeps reduced axes
 // with extent 1. sum and prod of integers and bool are i64, which wraps; mean, variance and
@@ -180,153 +180,153 @@ struct ReduceOptions {
   Dims axes = {};
   bool keepdim = false;
 };
-Value sum(Arg x, ReduceOptions options = {});
-Value mean(Arg x, ReduceOptions options = {});
-Value prod(Arg x, ReduceOptions options = {});
-Value max(Arg x, ReduceOptions options = {});
-Value min(Arg x, ReduceOptions options = {});
-Value variance(Arg x, ReduceOptions options = {}, double correction = 1);  // / (n - correction)
-Value stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // sqrt(variance)
+Tensor sum(Arg x, ReduceOptions options = {});
+Tensor mean(Arg x, ReduceOptions options = {});
+Tensor prod(Arg x, ReduceOptions options = {});
+Tensor max(Arg x, ReduceOptions options = {});
+Tensor min(Arg x, ReduceOptions options = {});
+Tensor variance(Arg x, ReduceOptions options = {}, double correction = 1);  // / (n - correction)
+Tensor stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // sqrt(variance)
 // Returns (sum |x|^order)^(1 / order). Order infinity gives the greatest |x|, -infinity the least,
 // 0 the count of non-zeros. The gradient at a norm of 0 is 0. Norms of integers and bool are f32.
-Value norm(Arg x, ReduceOptions options = {}, double order = 2);
-Value logsumexp(Arg x, ReduceOptions options = {});
-Value argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equal elements
-Value argmin(Arg x, int axis = -1, bool keepdim = false);
-Value any(Arg x, ReduceOptions options = {});
-Value all(Arg x, ReduceOptions options = {});
+Tensor norm(Arg x, ReduceOptions options = {}, double order = 2);
+Tensor logsumexp(Arg x, ReduceOptions options = {});
+Tensor argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equal elements
+Tensor argmin(Arg x, int axis = -1, bool keepdim = false);
+Tensor any(Arg x, ReduceOptions options = {});
+Tensor all(Arg x, ReduceOptions options = {});
 // AxisNumber is the number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
 template <class T>
 concept AxisNumber = std::integral<T> && !std::same_as<T, bool>;
 inline ReduceOptions over_axis(int64_t axis, bool keepdim) {
   return {.axes = {axis}, .keepdim = keepdim};
 }
-Value sum(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor sum(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return sum(x, over_axis(axis, keepdim));
 }
-Value mean(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor mean(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return mean(x, over_axis(axis, keepdim));
 }
-Value prod(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor prod(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return prod(x, over_axis(axis, keepdim));
 }
-Value max(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor max(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return max(x, over_axis(axis, keepdim));
 }
-Value min(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor min(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return min(x, over_axis(axis, keepdim));
 }
-Value variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return variance(x, over_axis(axis, keepdim));
 }
-Value stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return stddev(x, over_axis(axis, keepdim));
 }
-Value norm(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor norm(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return norm(x, over_axis(axis, keepdim));
 }
-Value logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return logsumexp(x, over_axis(axis, keepdim));
 }
-Value any(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor any(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return any(x, over_axis(axis, keepdim));
 }
-Value all(Arg x, AxisNumber auto axis, bool keepdim = false) {
+Tensor all(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return all(x, over_axis(axis, keepdim));
 }
 // max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. A number as second
 // argument is an axis: max(x, 0) reduces axis 0; write maximum(x, 0) for the other.
-Value max(Arg a, const std::convertible_to<Value> auto& b) { return maximum(a, {b, a.where}); }
-Value min(Arg a, const std::convertible_to<Value> auto& b) { return minimum(a, {b, a.where}); }
+Tensor max(Arg a, const std::convertible_to<Tensor> auto& b) { return maximum(a, {b, a.where}); }
+Tensor min(Arg a, const std::convertible_to<Tensor> auto& b) { return minimum(a, {b, a.where}); }
 
 // Returns the inclusive prefix sums along `axis`; those of integers and bool are i64.
-Value cumsum(Arg x, int axis);
+Tensor cumsum(Arg x, int axis);
 
 // ---- movement (move.cpp)
-Value reshape(Arg x, Shape shape);        // one extent may be -1
-Value permute(Arg x, const Dims& order);  // result axis i is axis order[i] of x
-Value transpose(Arg x, int a = -2, int b = -1);
-Value broadcast_to(Arg x, const Shape& shape);
-Value slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // step > 0
-Value flip(Arg x, const Dims& axes);
-Value pad(Arg x, const Dims& low, const Dims& high, double value = 0);  // per axis, >= 0
-Value concat(std::span<const Value> parts, int axis,
+Tensor reshape(Arg x, Shape shape);        // one extent may be -1
+Tensor permute(Arg x, const Dims& order);  // result axis i is axis order[i] of x
+Tensor transpose(Arg x, int a = -2, int b = -1);
+Tensor broadcast_to(Arg x, const Shape& shape);
+Tensor slice(Arg x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // step > 0
+Tensor flip(Arg x, const Dims& axes);
+Tensor pad(Arg x, const Dims& low, const Dims& high, double value = 0);  // per axis, >= 0
+Tensor concat(std::span<const Tensor> parts, int axis,
+              std::source_location where = std::source_location::current());
+Tensor stack(std::span<const Tensor> parts, int axis,
              std::source_location where = std::source_location::current());
-Value stack(std::span<const Value> parts, int axis,
-            std::source_location where = std::source_location::current());
-inline Value concat(std::initializer_list<Value> parts, int axis,
-                    std::source_location where = std::source_location::current()) {
+inline Tensor concat(std::initializer_list<Tensor> parts, int axis,
+                     std::source_location where = std::source_location::current()) {
   return concat(std::span(parts.begin(), parts.size()), axis, where);
 }
-inline Value stack(std::initializer_list<Value> parts, int axis,
-                   std::source_location where = std::source_location::current()) {
+inline Tensor stack(std::initializer_list<Tensor> parts, int axis,
+                    std::source_location where = std::source_location::current()) {
   return stack(std::span(parts.begin(), parts.size()), axis, where);
 }
 // Returns x[.., start .. start + size, ..]. Unlike in slice(), `start` is a value, one integer that
 // is known only when the graph runs. Elements outside of the axis read as 0.
-Value slice_at(Arg x, int axis, Arg start, int64_t size);
+Tensor slice_at(Arg x, int axis, Arg start, int64_t size);
 // Returns x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; updates outside of
 // the axis are dropped. A step that assigns this to the variable that x was read from updates it in
 // place.
-Value update_at(Arg x, int axis, Arg start, Arg updates);
-std::vector<Value> split(Arg x, int64_t size, int axis);  // the last part may be smaller
-std::vector<Value> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
-inline std::vector<Value> split(Arg x, std::initializer_list<int64_t> sizes, int axis) {
+Tensor update_at(Arg x, int axis, Arg start, Arg updates);
+std::vector<Tensor> split(Arg x, int64_t size, int axis);  // the last part may be smaller
+std::vector<Tensor> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
+inline std::vector<Tensor> split(Arg x, std::initializer_list<int64_t> sizes, int axis) {
   return split(x, std::span(sizes.begin(), sizes.size()), axis);
 }
-Value squeeze(Arg x, int axis);
-Value unsqueeze(Arg x, int axis);
-Value flatten(Arg x, int first = 0, int last = -1);
+Tensor squeeze(Arg x, int axis);
+Tensor unsqueeze(Arg x, int axis);
+Tensor flatten(Arg x, int first = 0, int last = -1);
 
 // ---- arrangements (arrange.cpp)
 // Pads with mirrored elements, the first and last not repeated; each amount is below the extent.
-Value reflect_pad(Arg x, const Dims& low, const Dims& high);
+Tensor reflect_pad(Arg x, const Dims& low, const Dims& high);
 // Repeats x counts[i] times along axis i (NumPy's tile, PyTorch's repeat). Shapes and counts align
 // at their last axes, as in broadcasting.
-Value tile(Arg x, const Dims& counts);
+Tensor tile(Arg x, const Dims& counts);
 // Repeats each element `count` times (NumPy's repeat, PyTorch's repeat_interleave).
-Value repeat(Arg x, int64_t count, int axis);
+Tensor repeat(Arg x, int64_t count, int axis);
 // Zero x[..., M, N] above (tril) or below (triu) a diagonal: 0 is the main one, 1 the one above it.
-Value tril(Arg x, int64_t diagonal = 0);
-Value triu(Arg x, int64_t diagonal = 0);
+Tensor tril(Arg x, int64_t diagonal = 0);
+Tensor triu(Arg x, int64_t diagonal = 0);
 
 // ---- gather and scatter (gather.cpp). Indices are integers of any dtype, else Error(usage) is
 // thrown. An index outside [0, N) is no error, as values are known only when the graph runs:
 // gathers read zeros there (one_hot gives zeros), scatters skip it, and it passes no gradient back.
-Value gather(Arg x, Arg indices,
-             int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
-Value scatter_add(Arg into, Arg indices,
-                  Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
+Tensor gather(Arg x, Arg indices,
+              int axis = 0);  // x[..., indices[...], ...]: indices' shape replaces the axis
+Tensor scatter_add(Arg into, Arg indices,
+                   Arg updates);  // into[N, ...] += updates[indices.shape, ...] along axis 0
 // Returns y[.., j, ..] = x[.., indices[.., j, ..], ..] for x[.., N, ..] and indices[.., M, ..],
 // whose extents are equal except along `axis` (NumPy's take_along_axis, PyTorch's gather).
-Value take_along_axis(Arg x, Arg indices, int axis = -1);
+Tensor take_along_axis(Arg x, Arg indices, int axis = -1);
 // Returns x with x[.., indices[.., j, ..], ..] replaced by values[.., j, ..], which broadcasts to
 // the indices; the last of equal indices wins (NumPy's put_along_axis, PyTorch's scatter).
-Value put_along_axis(Arg x, Arg indices, Arg values, int axis = -1);
+Tensor put_along_axis(Arg x, Arg indices, Arg values, int axis = -1);
 // Returns into[N, ..] with row indices[i] replaced by updates[i, ..]. Shapes are those of
 // scatter_add(), to which updates broadcast. Of equal indices the last one wins.
-Value index_put(Arg into, Arg indices, Arg updates);
+Tensor index_put(Arg into, Arg indices, Arg updates);
 // Returns the row-major position in the indices where each of `rows` rows first occurs, or -1.
-Value first_position(Arg indices, int64_t rows);
-Value embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
-Value one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
+Tensor first_position(Arg indices, int64_t rows);
+Tensor embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
+Tensor one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 
 // ---- contractions (matmul.cpp, conv.cpp)
 // [..., M, K] x [..., K, N]; batch axes broadcast; vectors as NumPy. Factors of two types are read
 // as they are stored, and give the wider float, the float beside an integer of 8 bits (a quantized
 // weight), float32 of two 8-bit floats, and int32 or int64 of two integers.
-Value matmul(Arg a, Arg b);
-Value linear(Arg x, Arg weight, const Value& bias = {});  // x[..., I] weight[O, I] bias[O]
+Tensor matmul(Arg a, Arg b);
+Tensor linear(Arg x, Arg weight, const Tensor& bias = {});  // x[..., I] weight[O, I] bias[O]
 struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;
 };
 // Convolves x[N, C, spatial...] with weight[O, C / groups, kernel...] and adds bias[O]; there are
 // one to three spatial axes. conv1d, conv2d and conv3d require their number of axes.
-Value conv(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
-Value conv1d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
-Value conv2d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
-Value conv3d(Arg x, Arg weight, const Value& bias = {}, const ConvOptions& options = {});
+Tensor conv(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
+Tensor conv1d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
+Tensor conv2d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
+Tensor conv3d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
 struct ConvTransposeOptions {
   Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
   Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
@@ -335,22 +335,22 @@ struct ConvTransposeOptions {
 // Computes the transpose of a convolution, which is its input gradient: x[N, C, spatial...]
 // weight[C, O / groups, kernel...] bias[O] -> [N, O, (extent - 1) stride - 2 padding + dilation
 // (kernel - 1) + output_padding + 1...]; one to three spatial axes.
-Value conv_transpose(Arg x, Arg weight, const Value& bias = {},
-                     const ConvTransposeOptions& options = {});
+Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias = {},
+                      const ConvTransposeOptions& options = {});
 
 // ---- quantization (quantize.cpp)
 // x[..., M] of i4x2 -> [..., 2 M] of i8, in [-8, 7]; and back, where larger numbers saturate.
-Value unpack(Arg x);
-Value pack(Arg x);
+Tensor unpack(Arg x);
+Tensor pack(Arg x);
 // (x - zero) scale, of numbers in i8, u8, an 8-bit float or i4x2, in the type of the scale. Scale
 // and zero have the shape of the (unpacked) numbers, but along each axis an extent that divides
 // theirs: one number for a block of neighbours. Without a zero it is 0.
-Value dequantize(Arg x, Arg scale, const Value& zero = {});
+Tensor dequantize(Arg x, Arg scale, const Tensor& zero = {});
 // x[..., K] as numbers of i8, an 8-bit float or i4x2 (packed: K even), symmetric about 0, and the
 // scale of each `block` neighbours along the last axis (a divisor of K; 0: all of it), of x's type:
 // the greatest magnitude of a block becomes the greatest of the type (127, 7, 448, 57344).
 struct Quantized {
-  Value numbers, scale;
+  Tensor numbers, scale;
 };
 Quantized quantize(Arg x, DType dtype, int64_t block = 0);
 
@@ -359,10 +359,10 @@ Quantized quantize(Arg x, DType dtype, int64_t block = 0);
 // the result has the letters that occur once, in alphabetical order. A letter that one operand
 // repeats takes its diagonal; "..." stands for axes that broadcast. Operands are contracted from
 // left to right. Throws Error(usage) for a malformed equation and for extents that differ.
-Value einsum(std::string_view equation, std::span<const Value> operands,
-             std::source_location where = std::source_location::current());
-inline Value einsum(std::string_view equation, std::initializer_list<Value> operands,
-                    std::source_location where = std::source_location::current()) {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands,
+              std::source_location where = std::source_location::current());
+inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands,
+                     std::source_location where = std::source_location::current()) {
   return einsum(equation, std::span(operands.begin(), operands.size()), where);
 }
 
@@ -371,16 +371,16 @@ struct PoolOptions {
   Dims kernel, stride = {}, padding = {};  // empty stride: the kernel
   bool count_include_pad = true;
 };
-Value max_pool(Arg x, const PoolOptions& options);
-Value avg_pool(Arg x, const PoolOptions& options);
-inline Value max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
-inline Value avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
-inline Value max_pool3d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
-inline Value avg_pool3d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
-Value global_avg_pool(Arg x);  // [N, C, H, W] -> [N, C, 1, 1]
+Tensor max_pool(Arg x, const PoolOptions& options);
+Tensor avg_pool(Arg x, const PoolOptions& options);
+inline Tensor max_pool2d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
+inline Tensor avg_pool2d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
+inline Tensor max_pool3d(Arg x, const PoolOptions& options) { return max_pool(x, options); }
+inline Tensor avg_pool3d(Arg x, const PoolOptions& options) { return avg_pool(x, options); }
+Tensor global_avg_pool(Arg x);  // [N, C, H, W] -> [N, C, 1, 1]
 // Computes means of size[i] cells along each spatial axis, which overlap where they do not divide
 // it; there may be more cells than pixels.
-Value adaptive_avg_pool(Arg x, const Dims& size);
+Tensor adaptive_avg_pool(Arg x, const Dims& size);
 
 // ---- resizing (interpolate.cpp)
 enum class Interpolation { nearest, linear };
@@ -391,31 +391,31 @@ struct InterpolateOptions {
 };
 // Resizes x[N, C, spatial...] to [N, C, size...]; there are one to three spatial axes. Linear takes
 // only floating point and is PyTorch's linear, bilinear and trilinear.
-Value interpolate(Arg x, const InterpolateOptions& options);
+Tensor interpolate(Arg x, const InterpolateOptions& options);
 
 // ---- sorting (sort.cpp). Sorts are stable; NaN comes last, as in NumPy (descending: first).
-Value argsort(Arg x, int axis = -1, bool descending = false);  // i64
-Value sort(Arg x, int axis = -1, bool descending = false);
+Tensor argsort(Arg x, int axis = -1, bool descending = false);  // i64
+Tensor sort(Arg x, int axis = -1, bool descending = false);
 struct TopK {
-  Value values, indices;  // i64
+  Tensor values, indices;  // i64
 };
 // Returns the k greatest (least) elements along axis, sorted.
 TopK topk(Arg x, int64_t k, int axis = -1, bool largest = true);
 
 // ---- normalisation and softmax (norm.cpp)
-Value softmax(Arg x, int axis = -1);
-Value log_softmax(Arg x, int axis = -1);
-Value layer_norm(Arg x, const Value& weight = {}, const Value& bias = {},
-                 double eps = 1e-5);  // last axis
-Value rms_norm(Arg x, const Value& weight = {}, double eps = 1e-6);
-Value group_norm(Arg x, int64_t groups, const Value& weight = {}, const Value& bias = {},
-                 double eps = 1e-5);
+Tensor softmax(Arg x, int axis = -1);
+Tensor log_softmax(Arg x, int axis = -1);
+Tensor layer_norm(Arg x, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);  // last axis
+Tensor rms_norm(Arg x, const Tensor& weight = {}, double eps = 1e-6);
+Tensor group_norm(Arg x, int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
 struct BatchNorm {
-  Value y, mean, variance;
+  Tensor y, mean, variance;
 };  // batch statistics: mean and biased variance, [C]
-BatchNorm batch_norm_train(Arg x, const Value& weight, const Value& bias, double eps = 1e-5);
-Value batch_norm_eval(Arg x, const Value& mean, const Value& variance, const Value& weight,
-                      const Value& bias, double eps = 1e-5);
+BatchNorm batch_norm_train(Arg x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+Tensor batch_norm_eval(Arg x, const Tensor& mean, const Tensor& variance, const Tensor& weight,
+                       const Tensor& bias, double eps = 1e-5);
 
 // ---- losses (loss.cpp), under PyTorch's names and with its formulae. Prediction and target
 // broadcast.
@@ -431,30 +431,30 @@ struct CrossEntropyOptions {
 };
 // A label outside [0, C) other than ignore_index makes the loss and the gradient of its row NaN, so
 // that training stops instead of learning from it.
-Value cross_entropy(Arg logits, Arg labels,
-                    const CrossEntropyOptions& options = {});  // [..., C], integer [...]
+Tensor cross_entropy(Arg logits, Arg labels,
+                     const CrossEntropyOptions& options = {});  // [..., C], integer [...]
 // Computes -log_probabilities[.., label], which is cross_entropy() for the result of log_softmax().
-Value nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index = -100,
-               Reduction reduction = Reduction::mean);
-Value mse_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
-Value l1_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
+Tensor nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index = -100,
+                Reduction reduction = Reduction::mean);
+Tensor mse_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
+Tensor l1_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 // Computes d^2 / 2 of the difference d where |d| < delta, else delta (|d| - delta / 2); delta > 0.
-Value huber_loss(Arg prediction, Arg target, double delta = 1,
-                 Reduction reduction = Reduction::mean);
+Tensor huber_loss(Arg prediction, Arg target, double delta = 1,
+                  Reduction reduction = Reduction::mean);
 // Computes huber_loss / beta; beta 0 gives l1_loss.
-Value smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
-                     Reduction reduction = Reduction::mean);
+Tensor smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
+                      Reduction reduction = Reduction::mean);
 // Computes target (log target - log_probabilities), or 0 where the target is 0. The divergence is
 // not the mean over elements, but the sum over a row's (PyTorch's "batchmean": sum / rows).
-Value kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
+Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
 // Takes probabilities in [0, 1], whose logarithms are clamped to at least -100.
-Value bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
-Value bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
+Tensor bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
+Tensor bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
 // Computes max(0, 1 - target prediction) for targets -1 and 1.
-Value hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
+Tensor hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 
 struct RandomKey {
-  Value step;  // i64 scalar that changes from step to step
+  Tensor step;  // i64 scalar that changes from step to step
   int64_t seed = 0;
   int64_t stream = 0;  // one per call site
 };
@@ -462,25 +462,25 @@ struct RandomKey {
 // ---- attention (attention.cpp)
 struct AttentionOptions {
   bool causal = false;
-  Value mask = {};              // bool (true: attend) or float (added), broadcast to [B, H, T, S]
+  Tensor mask = {};             // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
   double dropout = 0;           // of the attention weights, drawn by `key`
   RandomKey key = {};
 };
 // Maps q[B, H, T, D], k[B, G, S, D] and v[B, G, S, E] to [B, H, T, E]; G divides H (grouped heads).
-Value attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
+Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options = {});
 
 // ---- recurrence (recurrent.cpp): one layer over T time steps, in one direction, unrolled; states
 // have H elements. `gates` are the projected inputs, the rows of `weight` in their order.
 struct LstmStates {
-  Value h, c;  // after each time step, [T, B, H]
+  Tensor h, c;  // after each time step, [T, B, H]
 };
 // Takes gates[T, B, 4 H] (input, forget, cell, output; biases included), weight[4 H, H], and h and
 // c[B, H] before the first time step.
 LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
 // Takes gates[T, B, 3 H] (reset, update, new), weight[3 H, H] and bias[3 H] of the states, and h[B,
 // H]; returns [T, B, H]. The states' bias is separate, as the reset gate scales it in the new gate.
-Value gru(Arg gates, Arg weight, Arg bias, Arg h);
+Tensor gru(Arg gates, Arg weight, Arg bias, Arg h);
 
 // ---- gradients (custom_gradient.cpp)
 // Returns y with a gradient that the user defines: `rule` maps the gradient of the result to those
@@ -489,21 +489,21 @@ Value gru(Arg gates, Arg weight, Arg bias, Arg h);
 //     return std::vector{dy};
 //   });
 // Gradients of another number or type than the inputs' throw Error(usage) when they are taken.
-Value custom_gradient(Arg y, std::span<const Value> inputs, GradientRule rule);
-inline Value custom_gradient(Arg y, std::initializer_list<Value> inputs, GradientRule rule) {
+Tensor custom_gradient(Arg y, std::span<const Tensor> inputs, GradientRule rule);
+inline Tensor custom_gradient(Arg y, std::initializer_list<Tensor> inputs, GradientRule rule) {
   return custom_gradient(y, std::span(inputs.begin(), inputs.size()), std::move(rule));
 }
 
 // ---- random (random.cpp): Philox 4x32-10 of (seed, stream, step, element index). They throw
 // Error(usage) for low > high, deviation < 0 and probabilities outside [0, 1].
-Value uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
-              std::source_location where = std::source_location::current());  // f32, [low, high)
-Value normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,
-             std::source_location where = std::source_location::current());  // f32
-Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
-                std::source_location where = std::source_location::current());  // bool
-Value permutation(int64_t count, const RandomKey& key,
-                  std::source_location where = std::source_location::current());  // i64
-Value dropout(Arg x, double probability, const RandomKey& key);
+Tensor uniform(const Shape& shape, const RandomKey& key, double low = 0, double high = 1,
+               std::source_location where = std::source_location::current());  // f32, [low, high)
+Tensor normal(const Shape& shape, const RandomKey& key, double mean = 0, double deviation = 1,
+              std::source_location where = std::source_location::current());  // f32
+Tensor bernoulli(const Shape& shape, const RandomKey& key, double probability,
+                 std::source_location where = std::source_location::current());  // bool
+Tensor permutation(int64_t count, const RandomKey& key,
+                   std::source_location where = std::source_location::current());  // i64
+Tensor dropout(Arg x, double probability, const RandomKey& key);
 
 }  // namespace weft

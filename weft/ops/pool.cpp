@@ -22,7 +22,7 @@ Shape pooled_shape(const Type& type, const Attrs& attrs) {
   WEFT_CHECK(x.size() == 4, "[pool] needs x[N, C, H, W]. Got {}.", to_string(x));
   return {x[0], x[1], out_extent(x[2], attrs, 0), out_extent(x[3], attrs, 1)};
 }
-Type pool_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type pool_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {inputs[0].dtype(), pooled_shape(inputs[0].type(), attrs)};
 }
 
@@ -63,22 +63,22 @@ double window_flops(const Shape& pooled, const Node& node) {
 }
 
 // Returns `z` at the first maximum of each window of x: the transpose of max_pool_gradient.
-Value at_maxima(const Value& x, const Value& z, const Attrs& attrs) {
+Tensor at_maxima(const Tensor& x, const Tensor& z, const Attrs& attrs) {
   const Dims &kernel = attrs.dims("kernel"), &stride = attrs.dims("stride");
   const Dims& padding = attrs.dims("padding");
   Shape pooled = pooled_shape(x.type(), attrs);
   Dims margin{0, 0, padding[0], padding[1]};
-  Value padded_x = pad(x, margin, margin, -std::numeric_limits<double>::infinity());
-  Value padded_z = pad(z, margin, margin);
-  auto tap = [&](const Value& image, int64_t row, int64_t column) {
-    Value rows = slice(image, 2, row, row + (pooled[2] - 1) * stride[0] + 1, stride[0]);
+  Tensor padded_x = pad(x, margin, margin, -std::numeric_limits<double>::infinity());
+  Tensor padded_z = pad(z, margin, margin);
+  auto tap = [&](const Tensor& image, int64_t row, int64_t column) {
+    Tensor rows = slice(image, 2, row, row + (pooled[2] - 1) * stride[0] + 1, stride[0]);
     return slice(rows, 3, column, column + (pooled[3] - 1) * stride[1] + 1, stride[1]);
   };
-  Value maximum = make_node(op("max_pool"), {x}, attrs);
-  Value total = zeros(pooled, x.dtype()), searching = full(pooled, 1, DType::boolean);
+  Tensor maximum = make_node(op("max_pool"), {x}, attrs);
+  Tensor total = zeros(pooled, x.dtype()), searching = full(pooled, 1, DType::boolean);
   for (int64_t row = 0; row < kernel[0]; ++row)
     for (int64_t column = 0; column < kernel[1]; ++column) {
-      Value hit = logical_and(searching, tap(padded_x, row, column) == maximum);
+      Tensor hit = logical_and(searching, tap(padded_x, row, column) == maximum);
       total = select(hit, tap(padded_z, row, column), total);
       searching = logical_and(searching, logical_not(hit));
     }
@@ -90,14 +90,14 @@ const OpDef& max_pool_gradient_def = define({
     .kind = OpKind::window,
     .arity = 2,
     .doc = "adds each gradient to the first maximum of its window in x, row by row",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape pooled = pooled_shape(inputs[0].type(), attrs);
       WEFT_CHECK(inputs[1].type() == (Type{inputs[0].dtype(), pooled}),
                  "[max_pool] the gradient must have shape {}. Got {}.", to_string(pooled),
                  to_string(inputs[1].type()));
       return inputs[0].type();
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {{}, at_maxima(y->inputs[0], dy, y->attrs)};
     },
     .family = OpFamily::pooling,
@@ -121,7 +121,7 @@ const OpDef& max_pool_def = define({
     .doc =
         "the greatest element of each window (attrs kernel, stride, padding); padding never wins",
     .infer = pool_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {make_node(max_pool_gradient_def, {y->inputs[0], dy}, y->attrs)};
     },
     .family = OpFamily::pooling,
@@ -131,15 +131,15 @@ const OpDef& max_pool_def = define({
     .narrows = true,
 });
 
-Value average(const Value& x, const Attrs& like);
-Value average_gradient(const Value& dy, const Shape& input, const Attrs& like);
+Tensor average(const Tensor& x, const Attrs& like);
+Tensor average_gradient(const Tensor& dy, const Shape& input, const Attrs& like);
 
 const OpDef& avg_pool_def = define({
     .name = "avg_pool",
     .kind = OpKind::window,
     .doc = "the mean of each window; padding counts as zeros where attr count_include_pad is 1",
     .infer = pool_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {average_gradient(dy, y->inputs[0].shape(), y->attrs)};
     },
     .family = OpFamily::pooling,
@@ -153,13 +153,13 @@ const OpDef& avg_pool_gradient_def = define({
     .name = "avg_pool_gradient",
     .kind = OpKind::window,
     .doc = "spreads each gradient evenly over its window",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       Shape pooled = pooled_shape({inputs[0].dtype(), attrs.dims("input_shape")}, attrs);
       WEFT_CHECK(inputs[0].shape() == pooled, "[avg_pool] the gradient must have shape {}. Got {}.",
                  to_string(pooled), to_string(inputs[0].shape()));
       return {inputs[0].dtype(), attrs.dims("input_shape")};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {average(dy, y->attrs)};
     },
     .family = OpFamily::pooling,
@@ -170,14 +170,14 @@ const OpDef& avg_pool_gradient_def = define({
     .narrows = true,
 });
 
-Value average(const Value& x, const Attrs& like) {
+Tensor average(const Tensor& x, const Attrs& like) {
   return make_node(avg_pool_def, {x},
                    {{"kernel", like.dims("kernel")},
                     {"stride", like.dims("stride")},
                     {"padding", like.dims("padding")},
                     {"count_include_pad", like.integer("count_include_pad")}});
 }
-Value average_gradient(const Value& dy, const Shape& input, const Attrs& like) {
+Tensor average_gradient(const Tensor& dy, const Shape& input, const Attrs& like) {
   return make_node(avg_pool_gradient_def, {dy},
                    {{"kernel", like.dims("kernel")},
                     {"stride", like.dims("stride")},
@@ -208,7 +208,7 @@ struct Windows {
   }
 };
 
-Value float_input(const Arg& x, std::string_view op) {
+Tensor float_input(const Arg& x, std::string_view op) {
   WEFT_CHECK(x.value.defined() && is_float(x.value.dtype()),
              "[{}] needs a floating point tensor. Got {}.", op, to_string(x.value.type()));
   return x.value;
@@ -218,21 +218,21 @@ Value float_input(const Arg& x, std::string_view op) {
 // D: the greatest element and the mean of a box are those of its slices, and the first maximum is
 // in the first slice that has one.
 template <class Pool>
-Value pool_volumes(const Value& x, const Windows& windows, Pool pool) {
+Tensor pool_volumes(const Tensor& x, const Windows& windows, Pool pool) {
   const auto last = [](const Dims& of) { return Dims{of[1], of[2]}; };
-  const Value slices = reshape(x, {x.dim(0), x.dim(1) * x.dim(2), x.dim(3), x.dim(4)});
-  const Value flat = pool(slices, Attrs{{"kernel", last(windows.kernel)},
-                                        {"stride", last(windows.stride)},
-                                        {"padding", last(windows.padding)}});
-  const Value columns = reshape(flat, {x.dim(0), x.dim(1), x.dim(2), flat.dim(2) * flat.dim(3)});
-  const Value y = pool(columns, Attrs{{"kernel", Dims{windows.kernel[0], 1}},
-                                      {"stride", Dims{windows.stride[0], 1}},
-                                      {"padding", Dims{windows.padding[0], 0}}});
+  const Tensor slices = reshape(x, {x.dim(0), x.dim(1) * x.dim(2), x.dim(3), x.dim(4)});
+  const Tensor flat = pool(slices, Attrs{{"kernel", last(windows.kernel)},
+                                         {"stride", last(windows.stride)},
+                                         {"padding", last(windows.padding)}});
+  const Tensor columns = reshape(flat, {x.dim(0), x.dim(1), x.dim(2), flat.dim(2) * flat.dim(3)});
+  const Tensor y = pool(columns, Attrs{{"kernel", Dims{windows.kernel[0], 1}},
+                                       {"stride", Dims{windows.stride[0], 1}},
+                                       {"padding", Dims{windows.padding[0], 0}}});
   return reshape(y, {x.dim(0), x.dim(1), y.dim(2), flat.dim(2), flat.dim(3)});
 }
 
 template <class Pool>
-Value pool_windows(const Value& x, const PoolOptions& options, Pool pool) {
+Tensor pool_windows(const Tensor& x, const PoolOptions& options, Pool pool) {
   WEFT_CHECK(x.rank() == 4 || x.rank() == 5,
              "[pool] needs x[N, C, H, W] or x[N, C, D, H, W]. Got {}.", to_string(x.shape()));
   const Windows windows(options, x.rank() - 2);
@@ -243,41 +243,41 @@ Value pool_windows(const Value& x, const PoolOptions& options, Pool pool) {
 }
 }  // namespace
 
-Value max_pool(Arg x, const PoolOptions& options) {
+Tensor max_pool(Arg x, const PoolOptions& options) {
   CallSite here(x.where);
   return pool_windows(float_input(x, "max_pool"), options,
-                      [](const Value& images, const Attrs& attrs) {
+                      [](const Tensor& images, const Attrs& attrs) {
                         return make_node(max_pool_def, {images}, attrs);
                       });
 }
-Value avg_pool(Arg x, const PoolOptions& options) {
+Tensor avg_pool(Arg x, const PoolOptions& options) {
   CallSite here(x.where);
-  const Value input = float_input(x, "avg_pool");
-  auto pool = [&](const Value& images, const Attrs& attrs) {
+  const Tensor input = float_input(x, "avg_pool");
+  auto pool = [&](const Tensor& images, const Attrs& attrs) {
     return make_node(avg_pool_def, {images},
                      attrs.with({"count_include_pad", int64_t{options.count_include_pad}}));
   };
   if (input.rank() != 5) return pool_windows(input, options, pool);
   return narrow_to(pool_windows(widen(input), options, pool), input.dtype());
 }
-Value global_avg_pool(Arg x) {
+Tensor global_avg_pool(Arg x) {
   CallSite here(x.where);
   WEFT_CHECK(x.value.rank() == 4, "[global_avg_pool] needs x[N, C, H, W]. Got {}.",
              to_string(x.value.shape()));
-  Value value = float_input(x, "global_avg_pool");
+  Tensor value = float_input(x, "global_avg_pool");
   return narrow_to(mean(widen(value), {.axes = {2, 3}, .keepdim = true}), value.dtype());
 }
 
-Value adaptive_avg_pool(Arg x, const Dims& size) {
+Tensor adaptive_avg_pool(Arg x, const Dims& size) {
   CallSite here(x.where);
   WEFT_CHECK(x.value.rank() == 4 && size.size() == 2 && size[0] > 0 && size[1] > 0,
              "[adaptive_avg_pool] needs x[N, C, H, W] and two sizes above 0. Got {} and {}.",
              to_string(x.value.shape()), to_string(size));
-  Value value = float_input(x, "adaptive_avg_pool"), y = widen(value);
+  Tensor value = float_input(x, "adaptive_avg_pool"), y = widen(value);
   for (int axis = 2; axis < 4; ++axis) {
     int64_t extent = y.dim(axis), cells = size[axis - 2];
     if (extent == cells) continue;
-    std::vector<Value> means;
+    std::vector<Tensor> means;
     for (int64_t i = 0; i < cells; ++i) {
       int64_t first = i * extent / cells, last = ceil_div((i + 1) * extent, cells);
       means.push_back(mean(slice(y, axis, first, last), {.axes = {axis}, .keepdim = true}));

@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 constexpr int64_t nibble_values = 16;
 
-Type unpacked_type(std::span<const Value> inputs, const Attrs&) {
+Type unpacked_type(std::span<const Tensor> inputs, const Attrs&) {
   const Type& packed = inputs[0].type();
   WEFT_CHECK(info(packed.dtype).numbers == 2 && !packed.shape.empty(),
              "[unpack] x must be i4x2, with an axis. Got {}.", to_string(packed));
@@ -18,7 +18,7 @@ Type unpacked_type(std::span<const Value> inputs, const Attrs&) {
 }
 
 // Interprets four bits as two's complement.
-Value with_sign(const Value& nibble) {
+Tensor with_sign(const Tensor& nibble) {
   return remainder(nibble + nibble_values / 2, nibble_values) - nibble_values / 2;
 }
 
@@ -26,13 +26,13 @@ const OpDef& unpack_def = define({
     .name = "unpack",
     .doc = "x[.., M] of i4x2 -> [.., 2 M] of i8, the low half of each byte first",
     .infer = unpacked_type,
-    .decompose = [](const Node& node) -> Value {
-      const Value& x = node.inputs[0];
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor& x = node.inputs[0];
       Shape pairs = x.shape();
       pairs.push_back(2);
-      const Value bytes = cast(broadcast_to(unsqueeze(cast(x, DType::u8), -1), pairs), DType::i32);
-      const Value is_high = iota(pairs, pairs.size() - 1, DType::i32) > 0;
-      const Value nibbles =
+      const Tensor bytes = cast(broadcast_to(unsqueeze(cast(x, DType::u8), -1), pairs), DType::i32);
+      const Tensor is_high = iota(pairs, pairs.size() - 1, DType::i32) > 0;
+      const Tensor nibbles =
           select(is_high, floor_divide(bytes, nibble_values), remainder(bytes, nibble_values));
       return reshape(cast(with_sign(nibbles), DType::i8), node.type.shape);
     },
@@ -42,27 +42,27 @@ const OpDef& unpack_def = define({
 const OpDef& pack_def = define({
     .name = "pack",
     .doc = "x[.., 2 M] of i8 -> [.., M] of i4x2, saturating",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       Type type = inputs[0].type();
       WEFT_CHECK(type.dtype == DType::i8 && !type.shape.empty() && inputs[0].dim(-1) % 2 == 0,
                  "[pack] x must be i8, with a last axis of even extent. Got {}.", to_string(type));
       type.shape[type.shape.size() - 1] /= 2;
       return {DType::i4x2, type.shape};
     },
-    .decompose = [](const Node& node) -> Value {
-      const Value x =
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor x =
           cast(clamp(node.inputs[0], -nibble_values / 2, nibble_values / 2 - 1), DType::i32);
       const auto every_other = [&](int64_t from) {
         return remainder(slice(x, -1, from, x.dim(-1), 2), nibble_values);
       };
-      const Value bytes = every_other(0) + every_other(1) * nibble_values;
+      const Tensor bytes = every_other(0) + every_other(1) * nibble_values;
       return cast(cast(bytes, DType::u8), DType::i4x2);
     },
     .test = {.low = -12, .high = 12, .floats = false, .no_gradient = "yields integers"},
 });
 
 // Returns the numbers of a value, one per element.
-Value numbers_of(const Value& x) { return info(x.dtype()).numbers > 1 ? unpack(x) : x; }
+Tensor numbers_of(const Tensor& x) { return info(x.dtype()).numbers > 1 ? unpack(x) : x; }
 Shape shape_of_numbers(const Type& type) {
   Shape shape = type.shape;
   if (!shape.empty()) shape[shape.size() - 1] *= info(type.dtype).numbers;
@@ -70,12 +70,12 @@ Shape shape_of_numbers(const Type& type) {
 }
 
 // Repeats the numbers of blocks for each element of `shape`.
-Value for_blocks(Value x, const Shape& shape) {
+Tensor for_blocks(Tensor x, const Shape& shape) {
   for (int axis = 0; axis < shape.size(); ++axis)
     if (x.dim(axis) != shape[axis]) x = repeat(x, shape[axis] / x.dim(axis), axis);
   return x;
 }
-void check_blocks(const Value& blocks, const Shape& shape, std::string_view what) {
+void check_blocks(const Tensor& blocks, const Shape& shape, std::string_view what) {
   bool divides = blocks.rank() == shape.size();
   for (int axis = 0; divides && axis < shape.size(); ++axis) {
     const int64_t extent = blocks.dim(axis);
@@ -90,8 +90,8 @@ const OpDef& dequantize_def = define({
     .name = "dequantize",
     .arity = -1,
     .doc = "(x - zero) scale, by blocks, in the type of the scale",
-    .infer = [](std::span<const Value> inputs, const Attrs&) -> Type {
-      const Value &x = inputs[0], &scale = inputs[1];
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
+      const Tensor &x = inputs[0], &scale = inputs[1];
       const bool known = info(x.dtype()).bits == 8 && x.dtype() != DType::boolean;
       WEFT_CHECK(known, "[dequantize] x must be i8, u8, an 8-bit float or i4x2. Got {}.",
                  name(x.dtype()));
@@ -103,10 +103,10 @@ const OpDef& dequantize_def = define({
       if (inputs.size() > 2) check_blocks(inputs[2], shape, "the zero");
       return {scale.dtype(), shape};
     },
-    .decompose = [](const Node& node) -> Value {
+    .decompose = [](const Node& node) -> Tensor {
       const Shape& shape = node.type.shape;
-      const Value scale = for_blocks(widen(node.inputs[1]), shape);
-      Value x = cast(numbers_of(node.inputs[0]), scale.dtype());
+      const Tensor scale = for_blocks(widen(node.inputs[1]), shape);
+      Tensor x = cast(numbers_of(node.inputs[0]), scale.dtype());
       if (node.inputs.size() > 2) x = x - for_blocks(cast(node.inputs[2], scale.dtype()), shape);
       return narrow_to(x * scale, node.type.dtype);
     },
@@ -121,25 +121,25 @@ double greatest(DType dtype) {
 }
 }  // namespace
 
-Value unpack(Arg x) {
+Tensor unpack(Arg x) {
   CallSite here(x.where);
   return make_node(unpack_def, {to_value(x, {})});
 }
-Value pack(Arg x) {
+Tensor pack(Arg x) {
   CallSite here(x.where);
   return make_node(pack_def, {to_value(x, {})});
 }
 
-Value dequantize(Arg x, Arg scale, const Value& zero) {
+Tensor dequantize(Arg x, Arg scale, const Tensor& zero) {
   CallSite here(x.where);
-  std::vector<Value> inputs{to_value(x, {}), to_value(scale, {})};
+  std::vector<Tensor> inputs{to_value(x, {}), to_value(scale, {})};
   if (zero.defined()) inputs.push_back(zero);
   return make_node(dequantize_def, std::move(inputs));
 }
 
 Quantized quantize(Arg x, DType dtype, int64_t block) {
   CallSite here(x.where);
-  const Value value = to_value(x, {});
+  const Tensor value = to_value(x, {});
   const bool known = dtype == DType::i8 || info(dtype).stored_only;
   WEFT_CHECK(known, "[quantize] numbers are of i8, i4x2, f8_e4m3 or f8_e5m2. Got {}.", name(dtype));
   WEFT_CHECK(is_float(value.dtype()) && !info(value.dtype()).stored_only && value.rank() > 0,
@@ -154,13 +154,13 @@ Quantized quantize(Arg x, DType dtype, int64_t block) {
   blocks[blocks.size() - 1] = extent / block;
   scales[scales.size() - 1] = extent / block;
   blocks.push_back(block);
-  const Value wide = widen(value);
-  const Value largest = reshape(max(abs(reshape(wide, blocks)), {.axes = {-1}}), scales);
-  const Value scale = narrow_to(select(largest > 0, largest / greatest(dtype), 1), value.dtype());
-  const Value numbers = wide / for_blocks(widen(scale), value.shape());
+  const Tensor wide = widen(value);
+  const Tensor largest = reshape(max(abs(reshape(wide, blocks)), {.axes = {-1}}), scales);
+  const Tensor scale = narrow_to(select(largest > 0, largest / greatest(dtype), 1), value.dtype());
+  const Tensor numbers = wide / for_blocks(widen(scale), value.shape());
   if (is_float(dtype)) return {cast(numbers, dtype), scale};
   const double limit = greatest(dtype);
-  const Value whole = cast(clamp(round(numbers), -limit, limit), DType::i8);
+  const Tensor whole = cast(clamp(round(numbers), -limit, limit), DType::i8);
   return {info(dtype).numbers > 1 ? pack(whole) : whole, scale};
 }
 }  // namespace weft

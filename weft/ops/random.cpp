@@ -13,7 +13,7 @@ const OpDef& random_uniform_def = define({
     .name = "random_uniform",
     .kind = OpKind::random,
     .doc = "f32 in [0, 1) of attrs shape, seed, stream and the i64 scalar step",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       WEFT_CHECK(inputs[0].type() == (Type{DType::i64, {}}),
                  "[random] the step must be i64[]. Got {}.", to_string(inputs[0].type()));
       return {DType::f32, attrs.dims("shape")};
@@ -32,7 +32,7 @@ const OpDef& random_uniform_def = define({
 });
 
 // Returns uniform f32 numbers in [0, 1).
-Value unit(const Shape& shape, const RandomKey& key, int64_t stream) {
+Tensor unit(const Shape& shape, const RandomKey& key, int64_t stream) {
   return make_node(random_uniform_def, {key.step},
                    {{"shape", shape}, {"seed", key.seed}, {"stream", stream}});
 }
@@ -43,26 +43,26 @@ void check_probability(double probability, std::string_view op) {
 }
 }  // namespace
 
-Value uniform(const Shape& shape, const RandomKey& key, double low, double high,
-              std::source_location where) {
+Tensor uniform(const Shape& shape, const RandomKey& key, double low, double high,
+               std::source_location where) {
   CallSite here(where);
   WEFT_CHECK(low <= high, "[uniform] low must not exceed high. Got {} and {}.", low, high);
-  Value u = unit(shape, key, key.stream);
+  Tensor u = unit(shape, key, key.stream);
   return low == 0 && high == 1 ? u : low + (high - low) * u;
 }
 
-Value normal(const Shape& shape, const RandomKey& key, double mean, double deviation,
-             std::source_location where) {
+Tensor normal(const Shape& shape, const RandomKey& key, double mean, double deviation,
+              std::source_location where) {
   CallSite here(where);
   WEFT_CHECK(deviation >= 0, "[normal] the deviation must not be negative. Got {}.", deviation);
-  Value u = 1.0 - unit(shape, key, key.stream);  // (0, 1], whose logarithm is finite
-  Value v = unit(shape, key, second_stream(key.stream));
-  Value standard = sqrt(-2.0 * log(u)) * cos(2 * std::numbers::pi * v);  // Box and Muller 1958
+  Tensor u = 1.0 - unit(shape, key, key.stream);  // (0, 1], whose logarithm is finite
+  Tensor v = unit(shape, key, second_stream(key.stream));
+  Tensor standard = sqrt(-2.0 * log(u)) * cos(2 * std::numbers::pi * v);  // Box and Muller 1958
   return mean + deviation * standard;
 }
 
-Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
-                std::source_location where) {
+Tensor bernoulli(const Shape& shape, const RandomKey& key, double probability,
+                 std::source_location where) {
   CallSite here(where);
   check_probability(probability, "bernoulli");
   return unit(shape, key, key.stream) < probability;
@@ -70,22 +70,22 @@ Value bernoulli(const Shape& shape, const RandomKey& key, double probability,
 
 // Returns the rank of each of `count` random keys; equal keys are ranked by their index. It
 // compares all pairs.
-Value permutation(int64_t count, const RandomKey& key, std::source_location where) {
+Tensor permutation(int64_t count, const RandomKey& key, std::source_location where) {
   CallSite here(where);
-  Value keys = unit({count}, key, key.stream);
+  Tensor keys = unit({count}, key, key.stream);
   Shape square{count, count};
-  Value mine = broadcast_to(unsqueeze(keys, 1), square), other = broadcast_to(keys, square);
-  Value earlier = iota(square, 1, DType::i32) < iota(square, 0, DType::i32);
-  Value before = logical_or(other < mine, logical_and(other == mine, earlier));
+  Tensor mine = broadcast_to(unsqueeze(keys, 1), square), other = broadcast_to(keys, square);
+  Tensor earlier = iota(square, 1, DType::i32) < iota(square, 0, DType::i32);
+  Tensor before = logical_or(other < mine, logical_and(other == mine, earlier));
   return sum(cast(before, DType::i64), {.axes = {1}});
 }
 
-Value dropout(Arg x, double probability, const RandomKey& key) {  // Srivastava et al. 2014
+Tensor dropout(Arg x, double probability, const RandomKey& key) {  // Srivastava et al. 2014
   CallSite here(x.where);
   check_probability(probability, "dropout");
   if (probability == 0) return x.value;
   if (probability == 1) return zeros_like(x);
-  Value kept = unit(x.value.shape(), key, key.stream) >= probability;
+  Tensor kept = unit(x.value.shape(), key, key.stream) >= probability;
   return select(kept, x.value * (1 / (1 - probability)), 0.0);
 }
 }  // namespace weft

@@ -9,12 +9,12 @@
 
 namespace weft {
 namespace {
-Type reduced_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type reduced_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   Type type = inputs[0].type();
   for (int64_t axis : attrs.dims("axes")) type.shape[static_cast<int>(axis)] = 1;
   return type;
 }
-Type index_type(std::span<const Value> inputs, const Attrs& attrs) {
+Type index_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   Type type = reduced_type(inputs, attrs);
   type.dtype = DType::i64;
   return type;
@@ -32,10 +32,10 @@ AxisMap reduced_axes(const Node& node, const Factor& over) {
   return map;
 }
 // Shares the gradient among equal extremes, so that it sums to dy.
-Gradients extreme_gradient(const Value& y, const Value& dy) {
-  const Value& x = y->inputs[0];
-  Value hit = cast(x == broadcast_to(y, x.shape()), x.dtype());
-  Value share = dy / sum(hit, {.axes = y->attrs.dims("axes"), .keepdim = true});
+Gradients extreme_gradient(const Tensor& y, const Tensor& dy) {
+  const Tensor& x = y->inputs[0];
+  Tensor hit = cast(x == broadcast_to(y, x.shape()), x.dtype());
+  Tensor share = dy / sum(hit, {.axes = y->attrs.dims("axes"), .keepdim = true});
   return {hit * share};
 }
 
@@ -43,7 +43,7 @@ const OpDef& sum_def = define({
     .name = "sum",
     .kind = OpKind::reduce,
     .infer = reduced_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {broadcast_to(dy, y->inputs[0].shape())};
     },
     .combine = ScalarOp::add,
@@ -57,14 +57,14 @@ const OpDef& prod_def = define({
     .name = "prod",
     .kind = OpKind::reduce,
     .infer = reduced_type,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       const Dims& axes = y->attrs.dims("axes");
       ReduceOptions kept{.axes = axes, .keepdim = true};
-      Value is_zero = x == 0.0;
-      Value zero_count = sum(cast(is_zero, x.dtype()), kept);
-      Value others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
-      Value at_zero = select(zero_count == 1.0, others, 0.0);
+      Tensor is_zero = x == 0.0;
+      Tensor zero_count = sum(cast(is_zero, x.dtype()), kept);
+      Tensor others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
+      Tensor at_zero = select(zero_count == 1.0, others, 0.0);
       return {dy * select(is_zero, at_zero,
                           select(zero_count == 0.0, y, 0.0) / select(is_zero, 1.0, x))};
     },
@@ -120,7 +120,7 @@ const OpDef& argmin_def = define({
     .test = {.integers = true, .no_gradient = "yields indices"},
 });
 
-Value drop(const Value& kept, const Dims& axes, bool keepdim) {
+Tensor drop(const Tensor& kept, const Dims& axes, bool keepdim) {
   if (keepdim || axes.empty()) return kept;
   Shape shape;
   for (int i = 0; i < kept.rank(); ++i)
@@ -129,12 +129,12 @@ Value drop(const Value& kept, const Dims& axes, bool keepdim) {
 }
 
 // Returns whether a reduced axis has extent 0.
-bool is_empty(const Value& x, const Dims& axes) {
+bool is_empty(const Tensor& x, const Dims& axes) {
   return std::any_of(axes.begin(), axes.end(),
                      [&](int64_t axis) { return x.shape()[static_cast<int>(axis)] == 0; });
 }
 
-Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
+Tensor reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
   CallSite here(x.where, def.name);
   Dims axes = reduce_axes(options.axes, x.value.rank(), def.name);
   if (axes.empty()) return x.value;
@@ -145,7 +145,7 @@ Value reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
   return drop(make_node(def, {x.value}, {{"axes", axes}}), axes, options.keepdim);
 }
 
-Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
+Tensor index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
   CallSite here(x.where, def.name);
   const int at = normalize_axis(axis, x.value.rank(), std::string(def.name).c_str());
   return reduce(def, x, {.axes = {at}, .keepdim = keepdim});
@@ -153,22 +153,22 @@ Value index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
 
 // Casts integers and bool to i64, in which they are summed and multiplied: narrow types would soon
 // wrap.
-Value counted(const Arg& x) {
+Tensor counted(const Arg& x) {
   bool narrow = x.value.defined() && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
   return narrow ? cast(x, DType::i64) : x.value;
 }
 // Returns whether any or all elements hold, as an extreme of bool; over no elements it is
 // `of_none`.
-Value truth(const OpDef& extreme, const Arg& x, const ReduceOptions& options, bool of_none) {
-  Value holds = cast(x, DType::boolean);
+Tensor truth(const OpDef& extreme, const Arg& x, const ReduceOptions& options, bool of_none) {
+  Tensor holds = cast(x, DType::boolean);
   Dims axes = reduce_axes(options.axes, holds.rank(), extreme.name);
   if (!is_empty(holds, axes)) return reduce(extreme, {holds, x.where}, options);
   Type kept = reduced_type({&holds, 1}, {{"axes", axes}});
   return drop(full(kept.shape, of_none ? 1 : 0, kept.dtype), axes, options.keepdim);
 }
-Value real(const Arg& x) { return is_float(x.value.dtype()) ? x.value : cast(x, DType::f32); }
+Tensor real(const Arg& x) { return is_float(x.value.dtype()) ? x.value : cast(x, DType::f32); }
 
-double reduced_count(const Value& x, const Dims& axes) {
+double reduced_count(const Tensor& x, const Dims& axes) {
   double count = 1;
   for (int64_t axis : axes) count *= static_cast<double>(x.shape()[static_cast<int>(axis)]);
   return count;
@@ -176,54 +176,54 @@ double reduced_count(const Value& x, const Dims& axes) {
 
 // Computes x^exponent for x >= 0. At 0, where the derivative may be infinite, value and gradient
 // are 0.
-Value power(const Value& x, double exponent) {
-  Value is_zero = x == 0.0;
-  Value positive = select(is_zero, 1.0, x);
+Tensor power(const Tensor& x, double exponent) {
+  Tensor is_zero = x == 0.0;
+  Tensor positive = select(is_zero, 1.0, x);
   return select(is_zero, 0.0, exponent == 0.5 ? sqrt(positive) : pow(positive, exponent));
 }
 
 // Shifts x by `by` elements along the axis, with zeros in front.
-Value shifted(const Value& x, int axis, int64_t by) {
+Tensor shifted(const Tensor& x, int axis, int64_t by) {
   Dims low = Dims::filled(x.rank(), 0), high = low;
   low[axis] = by;
   return pad(slice(x, axis, 0, x.shape()[axis] - by), low, high);
 }
 }  // namespace
 
-Value sum(Arg x, ReduceOptions options) {
+Tensor sum(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return reduce(sum_def, counted(x), options);
 }
-Value prod(Arg x, ReduceOptions options) {
+Tensor prod(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return reduce(prod_def, counted(x), options);
 }
-Value max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
-Value min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
-Value any(Arg x, ReduceOptions options) {
+Tensor max(Arg x, ReduceOptions options) { return reduce(max_def, x, options); }
+Tensor min(Arg x, ReduceOptions options) { return reduce(min_def, x, options); }
+Tensor any(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return truth(max_def, x, options, false);
 }
-Value all(Arg x, ReduceOptions options) {
+Tensor all(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return truth(min_def, x, options, true);
 }
-Value argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
-Value argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
+Tensor argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
+Tensor argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
 
 // Mean, variance and logsumexp of integers and bool compute in float32.
-Value mean(Arg x, ReduceOptions options) {
+Tensor mean(Arg x, ReduceOptions options) {
   CallSite here(x.where);
-  Value value = real(x);
+  Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "mean");
   return sum(value, options) * (1 / reduced_count(value, axes));
 }
 
-Value variance(Arg x, ReduceOptions options, double correction) {
+Tensor variance(Arg x, ReduceOptions options, double correction) {
   CallSite here(x.where);
-  Value value = real(x);
+  Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "variance");
-  Value centred = value - mean(value, {.axes = axes, .keepdim = true});
+  Tensor centred = value - mean(value, {.axes = axes, .keepdim = true});
   double count = reduced_count(value, axes);
   WEFT_CHECK(count > correction,
              "[variance] needs more elements than its correction, {}. Got shape {}.", correction,
@@ -231,17 +231,17 @@ Value variance(Arg x, ReduceOptions options, double correction) {
   return sum(centred * centred, options) * (1 / (count - correction));
 }
 
-Value stddev(Arg x, ReduceOptions options, double correction) {
+Tensor stddev(Arg x, ReduceOptions options, double correction) {
   CallSite here(x.where);
   return power(variance(x, options, correction), 0.5);
 }
 
-Value norm(Arg x, ReduceOptions options, double order) {
+Tensor norm(Arg x, ReduceOptions options, double order) {
   CallSite here(x.where);
   WEFT_CHECK(order >= 0 || order == -INFINITY,
              "[norm] the order must be at least 0, or -infinity. Got {}.", order);
-  const Value value = real(x), size = abs(widen(value));
-  Value result;
+  const Tensor value = real(x), size = abs(widen(value));
+  Tensor result;
   if (order == 0)
     result = sum(cast(size != 0, size.dtype()), options);
   else if (order == 1)
@@ -259,14 +259,14 @@ Value norm(Arg x, ReduceOptions options, double order) {
 
 // Each pass adds three earlier elements and quadruples the reach, after Hillis and Steele 1986, so
 // log4(extent) kernels read x.
-Value cumsum(Arg x, int axis) {
+Tensor cumsum(Arg x, int axis) {
   CallSite here(x.where);
-  const Value value = counted(x);
+  const Tensor value = counted(x);
   const int at = normalize_axis(axis, value.rank(), "cumsum");
   const int64_t extent = value.shape()[at];
-  Value sums = widen(value);
+  Tensor sums = widen(value);
   for (int64_t reach = 1; reach < extent; reach *= 4) {
-    Value total = sums;
+    Tensor total = sums;
     for (int64_t by = reach; by < std::min(extent, 4 * reach); by += reach)
       total = total + shifted(sums, at, by);
     sums = total;
@@ -274,15 +274,15 @@ Value cumsum(Arg x, int axis) {
   return narrow_to(sums, value.dtype());
 }
 
-Value logsumexp(Arg x, ReduceOptions options) {
+Tensor logsumexp(Arg x, ReduceOptions options) {
   CallSite here(x.where);
-  Value value = real(x);
+  Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "logsumexp");
   ReduceOptions kept{.axes = axes, .keepdim = true};
   if (value.elements() == 0) return drop(log(sum(value, kept)), axes, options.keepdim);  // -inf
-  Value peak = stop_gradient(max(value, kept));
+  Tensor peak = stop_gradient(max(value, kept));
   // A row of -inf has no finite peak to subtract.
-  Value shift = select(is_finite(peak), peak, 0.0);
+  Tensor shift = select(is_finite(peak), peak, 0.0);
   return drop(log(sum(exp(value - shift), kept)) + shift, axes, options.keepdim);
 }
 }  // namespace weft

@@ -15,7 +15,7 @@ constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 const OpDef& neg_def = define({
     .name = "neg",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value&, const Value& dy) -> Gradients { return {-dy}; },
+    .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {-dy}; },
     .scalar = ScalarOp::neg,
     .oracle = [](double x, double, double) { return -x; },
     .test = {.integers = true},
@@ -24,8 +24,8 @@ const OpDef& neg_def = define({
 const OpDef& abs_def = define({
     .name = "abs",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * sign(x)};
     },
     .scalar = ScalarOp::abs,
@@ -44,7 +44,7 @@ const OpDef& sign_def = define({
 const OpDef& exp_def = define({
     .name = "exp",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * y}; },
     .scalar = ScalarOp::exp,
     .function = std::exp,
 });
@@ -52,22 +52,22 @@ const OpDef& exp_def = define({
 const OpDef& exp2_def = define({
     .name = "exp2",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * y * ln2}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * y * ln2}; },
     .function = std::exp2,
 });
 
 const OpDef& expm1_def = define({
     .name = "expm1",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y + 1)}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * (y + 1)}; },
     .function = std::expm1,
 });
 
 const OpDef& log_def = define({
     .name = "log",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy / x};
     },
     .function = std::log,
@@ -77,8 +77,8 @@ const OpDef& log_def = define({
 const OpDef& log2_def = define({
     .name = "log2",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * log2_e / x};
     },
     .function = std::log2,
@@ -88,8 +88,8 @@ const OpDef& log2_def = define({
 const OpDef& log10_def = define({
     .name = "log10",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * log10_e / x};
     },
     .function = std::log10,
@@ -99,8 +99,8 @@ const OpDef& log10_def = define({
 const OpDef& log1p_def = define({
     .name = "log1p",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy / (x + 1)};
     },
     .function = std::log1p,
@@ -110,7 +110,7 @@ const OpDef& log1p_def = define({
 const OpDef& sqrt_def = define({
     .name = "sqrt",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * 0.5 / y}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * 0.5 / y}; },
     .scalar = ScalarOp::sqrt,
     .oracle = [](double x, double, double) { return std::sqrt(x); },
     .test = {.low = 0.1, .high = 4},
@@ -119,8 +119,8 @@ const OpDef& sqrt_def = define({
 const OpDef& rsqrt_def = define({
     .name = "rsqrt",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * -0.5 * y / x};
     },
     .scalar = ScalarOp::rsqrt,
@@ -132,7 +132,7 @@ const OpDef& cbrt_def = define({
     .name = "cbrt",
     .kind = OpKind::elementwise,
     .doc = "the cube root, of negative numbers too",
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy / (3 * y * y)}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy / (3 * y * y)}; },
     .function = std::cbrt,
     .test = {.low = 0.1, .high = 4},
 });
@@ -140,8 +140,8 @@ const OpDef& cbrt_def = define({
 const OpDef& sin_def = define({
     .name = "sin",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * cos(x)};
     },
     .function = std::sin,
@@ -150,8 +150,8 @@ const OpDef& sin_def = define({
 const OpDef& cos_def = define({
     .name = "cos",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {-(dy * sin(x))};
     },
     .function = std::cos,
@@ -160,7 +160,7 @@ const OpDef& cos_def = define({
 const OpDef& tan_def = define({
     .name = "tan",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (y * y + 1)}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * (y * y + 1)}; },
     .function = std::tan,
     .test = {.low = -1, .high = 1},
 });
@@ -168,8 +168,8 @@ const OpDef& tan_def = define({
 const OpDef& asin_def = define({
     .name = "asin",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * rsqrt(1 - x * x)};
     },
     .function = std::asin,
@@ -179,8 +179,8 @@ const OpDef& asin_def = define({
 const OpDef& acos_def = define({
     .name = "acos",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {-(dy * rsqrt(1 - x * x))};
     },
     .function = std::acos,
@@ -190,8 +190,8 @@ const OpDef& acos_def = define({
 const OpDef& atan_def = define({
     .name = "atan",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy / (x * x + 1)};
     },
     .function = std::atan,
@@ -200,8 +200,8 @@ const OpDef& atan_def = define({
 const OpDef& sinh_def = define({
     .name = "sinh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * cosh(x)};
     },
     .function = std::sinh,
@@ -210,8 +210,8 @@ const OpDef& sinh_def = define({
 const OpDef& cosh_def = define({
     .name = "cosh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * sinh(x)};
     },
     .function = std::cosh,
@@ -220,7 +220,7 @@ const OpDef& cosh_def = define({
 const OpDef& tanh_def = define({
     .name = "tanh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {dy * (1 - y * y)}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * (1 - y * y)}; },
     .scalar = ScalarOp::tanh,
     .function = std::tanh,
 });
@@ -228,8 +228,8 @@ const OpDef& tanh_def = define({
 const OpDef& asinh_def = define({
     .name = "asinh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * rsqrt(x * x + 1)};
     },
     .function = std::asinh,
@@ -238,8 +238,8 @@ const OpDef& asinh_def = define({
 const OpDef& acosh_def = define({
     .name = "acosh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * rsqrt((x - 1) * (x + 1))};
     },
     .function = std::acosh,
@@ -249,8 +249,8 @@ const OpDef& acosh_def = define({
 const OpDef& atanh_def = define({
     .name = "atanh",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy / ((1 - x) * (1 + x))};
     },
     .function = std::atanh,
@@ -260,8 +260,8 @@ const OpDef& atanh_def = define({
 const OpDef& erf_def = define({
     .name = "erf",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * exp(-(x * x)) * two_over_sqrt_pi};
     },
     .function = std::erf,
@@ -270,8 +270,8 @@ const OpDef& erf_def = define({
 const OpDef& erfc_def = define({
     .name = "erfc",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
       return {dy * exp(-(x * x)) * -two_over_sqrt_pi};
     },
     .function = std::erfc,
@@ -312,7 +312,7 @@ const OpDef& trunc_def = define({
 const OpDef& reciprocal_def = define({
     .name = "reciprocal",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value& y, const Value& dy) -> Gradients { return {-(dy * y * y)}; },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {-(dy * y * y)}; },
     .scalar = ScalarOp::reciprocal,
     .oracle = [](double x, double, double) { return 1 / x; },
     .test = {.low = 0.3, .high = 3},
@@ -351,7 +351,7 @@ const OpDef& cast_def = define({
     .name = "cast",
     .kind = OpKind::elementwise,
     .doc = "conversion to attr dtype",
-    .infer = [](std::span<const Value> inputs, const Attrs& attrs) -> Type {
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       const DType from = inputs[0].dtype(), to = static_cast<DType>(attrs.integer("dtype"));
       for (const auto& [packed, other] : {std::pair(from, to), std::pair(to, from)})
         WEFT_CHECK(info(packed).numbers == 1 || other == packed || other == DType::u8,
@@ -360,9 +360,9 @@ const OpDef& cast_def = define({
                    name(packed), info(packed).numbers, name(from), name(to));
       return {to, inputs[0].shape()};
     },
-    .gradient = [](const Value& y, const Value& dy) -> Gradients {
-      const Value& x = y->inputs[0];
-      return {is_float(x.dtype()) && is_float(dy.dtype()) ? cast(dy, x.dtype()) : Value()};
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor& x = y->inputs[0];
+      return {is_float(x.dtype()) && is_float(dy.dtype()) ? cast(dy, x.dtype()) : Tensor()};
     },
     .scalar = ScalarOp::cast,
     .oracle = [](double x, double, double) { return x; },
@@ -373,7 +373,7 @@ const OpDef& cast_def = define({
 const OpDef& identity_def = define({
     .name = "identity",
     .kind = OpKind::elementwise,
-    .gradient = [](const Value&, const Value& dy) -> Gradients { return {dy}; },
+    .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy}; },
     .scalar = ScalarOp::identity,
     .oracle = [](double x, double, double) { return x; },
     .test = {.integers = true, .booleans = true},
@@ -388,50 +388,50 @@ const OpDef& stop_gradient_def = define({
 });
 }  // namespace
 
-Value neg(Arg x) { return apply_unary(neg_def, x); }
-Value abs(Arg x) { return apply_unary(abs_def, x); }
-Value sign(Arg x) { return apply_unary(sign_def, x); }
-Value exp(Arg x) { return apply_unary(exp_def, x); }
-Value exp2(Arg x) { return apply_unary(exp2_def, x); }
-Value expm1(Arg x) { return apply_unary(expm1_def, x); }
-Value log(Arg x) { return apply_unary(log_def, x); }
-Value log2(Arg x) { return apply_unary(log2_def, x); }
-Value log10(Arg x) { return apply_unary(log10_def, x); }
-Value log1p(Arg x) { return apply_unary(log1p_def, x); }
-Value sqrt(Arg x) { return apply_unary(sqrt_def, x); }
-Value rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
-Value cbrt(Arg x) { return apply_unary(cbrt_def, x); }
-Value sin(Arg x) { return apply_unary(sin_def, x); }
-Value cos(Arg x) { return apply_unary(cos_def, x); }
-Value tan(Arg x) { return apply_unary(tan_def, x); }
-Value asin(Arg x) { return apply_unary(asin_def, x); }
-Value acos(Arg x) { return apply_unary(acos_def, x); }
-Value atan(Arg x) { return apply_unary(atan_def, x); }
-Value sinh(Arg x) { return apply_unary(sinh_def, x); }
-Value cosh(Arg x) { return apply_unary(cosh_def, x); }
-Value tanh(Arg x) { return apply_unary(tanh_def, x); }
-Value asinh(Arg x) { return apply_unary(asinh_def, x); }
-Value acosh(Arg x) { return apply_unary(acosh_def, x); }
-Value atanh(Arg x) { return apply_unary(atanh_def, x); }
-Value erf(Arg x) { return apply_unary(erf_def, x); }
-Value erfc(Arg x) { return apply_unary(erfc_def, x); }
-Value floor(Arg x) { return apply_unary(floor_def, x); }
-Value ceil(Arg x) { return apply_unary(ceil_def, x); }
-Value round(Arg x) { return apply_unary(round_def, x); }
-Value trunc(Arg x) { return apply_unary(trunc_def, x); }
-Value reciprocal(Arg x) { return apply_unary(reciprocal_def, x); }
-Value logical_not(Arg x) { return apply_unary(logical_not_def, x); }
-Value is_nan(Arg x) { return apply_unary(is_nan_def, x); }
-Value is_finite(Arg x) { return apply_unary(is_finite_def, x); }
-Value stop_gradient(Arg x) { return apply_unary(stop_gradient_def, x); }
+Tensor neg(Arg x) { return apply_unary(neg_def, x); }
+Tensor abs(Arg x) { return apply_unary(abs_def, x); }
+Tensor sign(Arg x) { return apply_unary(sign_def, x); }
+Tensor exp(Arg x) { return apply_unary(exp_def, x); }
+Tensor exp2(Arg x) { return apply_unary(exp2_def, x); }
+Tensor expm1(Arg x) { return apply_unary(expm1_def, x); }
+Tensor log(Arg x) { return apply_unary(log_def, x); }
+Tensor log2(Arg x) { return apply_unary(log2_def, x); }
+Tensor log10(Arg x) { return apply_unary(log10_def, x); }
+Tensor log1p(Arg x) { return apply_unary(log1p_def, x); }
+Tensor sqrt(Arg x) { return apply_unary(sqrt_def, x); }
+Tensor rsqrt(Arg x) { return apply_unary(rsqrt_def, x); }
+Tensor cbrt(Arg x) { return apply_unary(cbrt_def, x); }
+Tensor sin(Arg x) { return apply_unary(sin_def, x); }
+Tensor cos(Arg x) { return apply_unary(cos_def, x); }
+Tensor tan(Arg x) { return apply_unary(tan_def, x); }
+Tensor asin(Arg x) { return apply_unary(asin_def, x); }
+Tensor acos(Arg x) { return apply_unary(acos_def, x); }
+Tensor atan(Arg x) { return apply_unary(atan_def, x); }
+Tensor sinh(Arg x) { return apply_unary(sinh_def, x); }
+Tensor cosh(Arg x) { return apply_unary(cosh_def, x); }
+Tensor tanh(Arg x) { return apply_unary(tanh_def, x); }
+Tensor asinh(Arg x) { return apply_unary(asinh_def, x); }
+Tensor acosh(Arg x) { return apply_unary(acosh_def, x); }
+Tensor atanh(Arg x) { return apply_unary(atanh_def, x); }
+Tensor erf(Arg x) { return apply_unary(erf_def, x); }
+Tensor erfc(Arg x) { return apply_unary(erfc_def, x); }
+Tensor floor(Arg x) { return apply_unary(floor_def, x); }
+Tensor ceil(Arg x) { return apply_unary(ceil_def, x); }
+Tensor round(Arg x) { return apply_unary(round_def, x); }
+Tensor trunc(Arg x) { return apply_unary(trunc_def, x); }
+Tensor reciprocal(Arg x) { return apply_unary(reciprocal_def, x); }
+Tensor logical_not(Arg x) { return apply_unary(logical_not_def, x); }
+Tensor is_nan(Arg x) { return apply_unary(is_nan_def, x); }
+Tensor is_finite(Arg x) { return apply_unary(is_finite_def, x); }
+Tensor stop_gradient(Arg x) { return apply_unary(stop_gradient_def, x); }
 
-Value square(Arg x) {
+Tensor square(Arg x) {
   CallSite here(x.where);
   return x.value * x.value;
 }
-Value cast(Arg x, DType dtype) {
+Tensor cast(Arg x, DType dtype) {
   CallSite here(x.where);
-  Value value = to_value(x, {});
+  Tensor value = to_value(x, {});
   if (value.dtype() == dtype) return value;
   return make_node(cast_def, {value}, {{"dtype", static_cast<int64_t>(dtype)}});
 }

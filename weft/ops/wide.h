@@ -7,19 +7,19 @@
 namespace weft {
 
 // Returns `x` in float32 if it is f16 or bf16, else unchanged.
-inline Value widen(const Value& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
+inline Tensor widen(const Tensor& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
 // Returns the type of a product of two types: the wider float; float32 for two that have no common
 // one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 or
 // int64 of two integers. Error(usage) for a float and a wider integer, and for types of several
 // numbers.
 DType mixed_product_dtype(DType a, DType b);
 // Back to `dtype` (`x` itself where it has it already).
-inline Value narrow_to(const Value& x, DType dtype) {
+inline Tensor narrow_to(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }
 
 // Computes widen(matmul(a, b)) for operands of equal rank, without rounding in between.
-Value wide_matmul(const Value& a, const Value& b);
+Tensor wide_matmul(const Tensor& a, const Tensor& b);
 // Returns the result type of a contraction: that of its operands, or f32 for its unrounded sums
 // (attr "wide").
 inline DType product_dtype(DType operands, const Attrs& attrs) {

@@ -33,10 +33,10 @@ thread_local const KernelLibrary* scope_device = nullptr;
 
 // What a graph reads, elements and variables, in the order of first use: the same for graphs of
 // equal structure, whichever tensor was made first.
-std::vector<Value> leaves_of(const Graph& graph) {
-  std::vector<Value> leaves;
+std::vector<Tensor> leaves_of(const Graph& graph) {
+  std::vector<Tensor> leaves;
   std::unordered_set<const Node*> seen;
-  auto look_at = [&](const Value& value) {
+  auto look_at = [&](const Tensor& value) {
     const LeafKind kind = value->op->leaf;
     WEFT_CHECK(kind != LeafKind::input,
                "[eval] this tensor depends on an input of a compiled step, which has no elements "
@@ -44,21 +44,21 @@ std::vector<Value> leaves_of(const Graph& graph) {
     if ((kind == LeafKind::data || kind == LeafKind::variable) && seen.insert(value.node()).second)
       leaves.push_back(value);
   };
-  for (const Value& value : graph.nodes()) std::ranges::for_each(value->inputs, look_at);
+  for (const Tensor& value : graph.nodes()) std::ranges::for_each(value->inputs, look_at);
   std::ranges::for_each(graph.outputs, look_at);
   return leaves;
 }
 
 // The same graph in nodes of its own, which hold no elements and no variables: each of these leaves
 // is an input.
-Graph form_of(const Graph& graph, std::span<const Value> leaves) {
-  std::vector<Value> inputs;
-  std::unordered_map<const Node*, Value> input_of;
-  for (const Value& leaf : leaves) {
+Graph form_of(const Graph& graph, std::span<const Tensor> leaves) {
+  std::vector<Tensor> inputs;
+  std::unordered_map<const Node*, Tensor> input_of;
+  for (const Tensor& leaf : leaves) {
     inputs.push_back(input(leaf.type(), static_cast<int>(inputs.size())));
     input_of.emplace(leaf.node(), inputs.back());
   }
-  Graph form = rewrite(graph, [&](const Value& value) -> Value {
+  Graph form = rewrite(graph, [&](const Tensor& value) -> Tensor {
     if (const auto found = input_of.find(value.node()); found != input_of.end())
       return found->second;
     if (value->op->kind == OpKind::leaf) return make_leaf(*value->op, value.type(), value->attrs);
@@ -69,14 +69,14 @@ Graph form_of(const Graph& graph, std::span<const Value> leaves) {
   return form;
 }
 
-size_t bytes_of(std::span<const Value> values) {
+size_t bytes_of(std::span<const Tensor> values) {
   size_t bytes = 0;
-  for (const Value& value : values) bytes += value.type().bytes();
+  for (const Tensor& value : values) bytes += value.type().bytes();
   return bytes;
 }
 
 // As a "data" leaf with the host; what lies on a device stays there.
-Value elements_of(const Value& leaf) {
+Tensor elements_of(const Tensor& leaf) {
   if (leaf->variable == nullptr) {
     if (leaf->data == nullptr) fetch(*leaf.node());
     return leaf;
@@ -91,9 +91,9 @@ Value elements_of(const Value& leaf) {
   return from_buffer(std::move(copy), leaf.type());
 }
 
-std::vector<Value> results_of(Executable& executable, std::span<const Value> inputs) {
-  std::vector<Value> results;
-  for (const Value& result : executable.run(inputs)) results.push_back(result.eval());
+std::vector<Tensor> results_of(Executable& executable, std::span<const Tensor> inputs) {
+  std::vector<Tensor> results;
+  for (const Tensor& result : executable.run(inputs)) results.push_back(result.eval());
   executable.release();
   return results;
 }
@@ -102,18 +102,18 @@ std::vector<Value> results_of(Executable& executable, std::span<const Value> inp
 // whoever holds a result has it.
 class Plans {
  public:
-  std::vector<Value> run(std::span<const Value> values, const KernelLibrary& device) {
+  std::vector<Tensor> run(std::span<const Tensor> values, const KernelLibrary& device) {
     const std::lock_guard lock(mutex_);
     Graph graph;
     graph.outputs.assign(values.begin(), values.end());
-    const std::vector<Value> leaves = leaves_of(graph);
+    const std::vector<Tensor> leaves = leaves_of(graph);
     if (bytes_of(leaves) > most_input_bytes) {
       ++made_;
       return results_of(*compile_graph(graph, device, std::make_shared<Workspace>()), {});
     }
-    std::vector<Value> inputs;
+    std::vector<Tensor> inputs;
     inputs.reserve(leaves.size());
-    for (const Value& leaf : leaves) inputs.push_back(elements_of(leaf));
+    for (const Tensor& leaf : leaves) inputs.push_back(elements_of(leaf));
     const Plans::Iterator plan = find_or_make(form_of(graph, leaves), device);
     try {
       return results_of(*plan->executable, inputs);
@@ -177,7 +177,7 @@ Plans& plans() {
 }
 }  // namespace
 
-std::vector<Value> detail::run_eagerly(std::span<const Value> values) {
+std::vector<Tensor> detail::run_eagerly(std::span<const Tensor> values) {
   return plans().run(values, scope_device != nullptr ? *scope_device : library("cpu"));
 }
 detail::EagerPlans detail::eager_plans() { return plans().counts(); }

@@ -12,7 +12,7 @@ namespace weft::detail {
 
 // The elements of pending values, with the host, computed on the device of the innermost
 // DeviceScope.
-std::vector<Value> run_eagerly(std::span<const Value> values);
+std::vector<Tensor> run_eagerly(std::span<const Tensor> values);
 
 struct EagerPlans {
   int64_t made = 0;  // since the process began, kept or not

@@ -20,13 +20,13 @@
 
 namespace weft {
 namespace {
-bool is_ready(const Value& value) {
+bool is_ready(const Tensor& value) {
   (void)value.type();  // throws for an empty handle
   return value->data != nullptr;
 }
 
 // Turns a computed node into a leaf that holds its elements. Keeps its expression for gradients.
-void settle(const Value& value, const Value& result) {
+void settle(const Tensor& value, const Tensor& result) {
   if (is_float(value.dtype()) && !value->inputs.empty())
     value->expression = rebuild(*value.node(), value->inputs);
   value->data = result->data;
@@ -36,11 +36,11 @@ void settle(const Value& value, const Value& result) {
 }
 
 // Gives a variable's handle the variable's present elements, through which gradients still flow.
-void read_variable(const Value& leaf) {
+void read_variable(const Tensor& leaf) {
   const std::shared_ptr<VariableState> state = leaf->variable;
   detail::detach_readers(*state);
   if (!is_float(leaf.dtype())) return;
-  Value now = variable_leaf(state);
+  Tensor now = variable_leaf(state);
   state->leaf = now.shared();
   leaf->expression = make_node(op("identity"), {now});
 }
@@ -50,22 +50,22 @@ void read_variable(const Value& leaf) {
 // a cut. Nobody can ask for other gradients, so the other expressions are dropped.
 class Expressions {
  public:
-  explicit Expressions(std::span<const Value> read) {
-    for (const Value& value : read) reach(value);
+  explicit Expressions(std::span<const Tensor> read) {
+    for (const Tensor& value : read) reach(value);
     for (size_t i = 0; i < order_.size(); ++i) {
       Node& node = *order_[i];
-      for (const Value& input : node.inputs) ++reach(input).references;
+      for (const Tensor& input : node.inputs) ++reach(input).references;
       if (node.expression.defined()) ++reach(node.expression).references;
     }
     std::ranges::sort(order_, computed_before, [](Node* node) -> Node& { return *node; });
     for (const Node* node : order_) found_.at(node).leads = leads(*node);
-    for (const Value& value : read) found_.at(value.node()).needed = true;
+    for (const Tensor& value : read) found_.at(value.node()).needed = true;
     for (const Node* node : std::views::reverse(order_)) need_inputs(*node);
   }
 
   // Returns the dropped values, for the caller to free.
-  std::vector<Value> drop(std::span<const Value> read) {
-    std::vector<Value> dropped;
+  std::vector<Tensor> drop(std::span<const Tensor> read) {
+    std::vector<Tensor> dropped;
     size_t kept = 0;
     for (Node* node : order_) {
       if (!node->expression.defined()) continue;
@@ -76,7 +76,7 @@ class Expressions {
         dropped.push_back(std::move(node->expression));
     }
     if (kept <= longest_chain) return dropped;
-    for (const Value& value : read)
+    for (const Tensor& value : read)
       if (value->expression.defined()) {
         value->cut = true;
         dropped.push_back(std::move(value->expression));
@@ -93,7 +93,7 @@ class Expressions {
     bool is_held() const { return handles > references; }
   };
 
-  Found& reach(const Value& value) {
+  Found& reach(const Tensor& value) {
     auto [found, is_new] = found_.try_emplace(value.node());
     if (is_new) {
       found->second.handles = value.shared().use_count();
@@ -108,7 +108,7 @@ class Expressions {
     const Node& expression = expression_of(node);
     if (!is_float(node.type.dtype)) return false;
     if (expression.op->gradient == nullptr && expression.op->decompose == nullptr) return false;
-    return std::ranges::any_of(expression.inputs, [&](const Value& input) {
+    return std::ranges::any_of(expression.inputs, [&](const Tensor& input) {
       const Found& found = found_.at(input.node());
       return is_float(input.dtype()) &&
              (input->variable != nullptr || input->cut || found.is_held() || found.leads);
@@ -118,7 +118,7 @@ class Expressions {
     Found& found = found_.at(&node);
     found.needed |= found.is_held();
     if (!found.needed || !found.leads) return;
-    for (const Value& input : expression_of(node).inputs) found_.at(input.node()).needed = true;
+    for (const Tensor& input : expression_of(node).inputs) found_.at(input.node()).needed = true;
   }
 
   std::vector<Node*> order_;
@@ -126,14 +126,14 @@ class Expressions {
 };
 
 const bool can_evaluate =
-    (detail::set_evaluate([](std::span<const Value> values) { eval(values); }), true);
+    (detail::set_evaluate([](std::span<const Tensor> values) { eval(values); }), true);
 }  // namespace
 
 void eval(std::span<const Tensor> values) {
   WEFT_CHECK(
       detail::active_trace() == nullptr,
       "[eval] values are not known while a step is captured. Hint: return them from the step.");
-  std::vector<Value> wanted;
+  std::vector<Tensor> wanted;
   for (const Tensor& value : values) {
     if (is_ready(value)) continue;
     if (value->storage != nullptr)
@@ -144,7 +144,7 @@ void eval(std::span<const Tensor> values) {
       wanted.push_back(value);
   }
   if (wanted.empty()) return;
-  const std::vector<Value> results = detail::run_eagerly(wanted);
+  const std::vector<Tensor> results = detail::run_eagerly(wanted);
   for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
   Expressions(wanted).drop(wanted);
 }
@@ -192,11 +192,11 @@ std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
 
 // Returns whether every run of a step sees the same elements of a value that was computed outside
 // of it, because it derives from elements in memory or from no variable.
-bool is_constant(const Value& value) {
+bool is_constant(const Tensor& value) {
   Graph made_of;
   made_of.outputs = {value};
   bool has_data = false, has_variable = false;
-  for (const Value& part : made_of.nodes()) {
+  for (const Tensor& part : made_of.nodes()) {
     has_data |= part->op->name == "data";
     has_variable |= part->variable != nullptr;
   }
@@ -208,11 +208,11 @@ std::string_view file_name(std::string_view path) { return path.substr(path.rfin
 // Warns of tensors that the function captures, since a capture by reference suggests that the step
 // sees later assignments. Nodes with an id below `first` were built before the function ran.
 void warn_of_constants(const Graph& graph, uint64_t first) {
-  std::vector<Value> read = graph.roots();
-  for (const Value& value : graph.nodes())
+  std::vector<Tensor> read = graph.roots();
+  for (const Tensor& value : graph.nodes())
     if (value->id >= first) read.insert(read.end(), value->inputs.begin(), value->inputs.end());
   std::set<const Node*> seen;
-  for (const Value& value : read) {
+  for (const Tensor& value : read) {
     if (value->id >= first || !seen.insert(value.node()).second || !is_constant(value)) continue;
     const UserLocation& where = value->origin.where;
     logging::warn(
@@ -239,7 +239,7 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   if (state_->cache.empty()) warn_of_constants(graph, first);
   const KernelLibrary& device = library(options.device);
   const bool draws = std::ranges::any_of(
-      graph.nodes(), [](const Value& value) { return value->op->kind == OpKind::random; });
+      graph.nodes(), [](const Tensor& value) { return value->op->kind == OpKind::random; });
   state_->cache.push_back(
       {{types.begin(), types.end()},
        draws ? std::optional(current_seed()) : std::nullopt,
@@ -268,7 +268,7 @@ PlanSummary CompiledStep::plan(std::span<const Type> types, const std::string& o
 
 std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
   for (State::Cached& cached : state_->cache)
-    if (cached.is_for(inputs, &Value::type)) return cached.executable->run(inputs);
+    if (cached.is_for(inputs, &Tensor::type)) return cached.executable->run(inputs);
   std::vector<Type> types;
   for (const Tensor& input : inputs) types.push_back(input.type());
   return prepare(types).run(inputs);

@@ -33,7 +33,7 @@ Trace* active_trace() { return active; }
 Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
   auto [known, is_new] = place.try_emplace(state.get(), touched.size());
   if (!is_new) return touched[known->second];
-  Value leaf = variable_leaf(state);
+  Tensor leaf = variable_leaf(state);
   return touched.emplace_back(Touched{state, leaf, leaf});
 }
 
@@ -88,8 +88,8 @@ VariableState& Variable::known() const {
 Tensor Variable::value() const {
   (void)known();
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
-  if (std::shared_ptr<Node> known = state_->leaf.lock()) return Value(std::move(known));
-  Value leaf = variable_leaf(state_);
+  if (std::shared_ptr<Node> known = state_->leaf.lock()) return Tensor(std::move(known));
+  Tensor leaf = variable_leaf(state_);
   state_->leaf = leaf.shared();
   return leaf;
 }
@@ -185,7 +185,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, std::source_locati
   // A float32 in [0, 1) has 24 bits.
   WEFT_CHECK(low < high && high - low <= 1 << 24,
              "[randint] high must be above low, by at most 16777216. Got {} and {}.", low, high);
-  const Value unit = uniform(shape, next_random_key());
+  const Tensor unit = uniform(shape, next_random_key());
   return low + cast(floor(unit * (high - low)), DType::i64);
 }
 

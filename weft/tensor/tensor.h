@@ -19,8 +19,6 @@ namespace weft {
 
 class KernelLibrary;
 
-using Tensor = Value;
-
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
 // a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
 // start of the step, or the value last assigned within the step; an assignment takes effect at the

@@ -16,7 +16,7 @@ namespace weft::detail {
 struct Trace {
   struct Touched {
     std::shared_ptr<VariableState> state;
-    Value leaf, current;
+    Tensor leaf, current;
   };
   std::vector<Touched> touched;                            // in order of first use
   std::unordered_map<const VariableState*, size_t> place;  // index in `touched`
