@@ -138,6 +138,9 @@ int main() try {
   PlanSummary plan = train_step.plan(inputs, labels);
   PlanSummary there = train_step.plan_on("h100", inputs, labels);
   print("{} bytes of arena; {} kernels on {}", plan.arena_bytes, there.launches, there.device);
+  // torch.cuda.device_count(); torch.cuda.is_available(); get_device_properties(0).total_memory
+  print("{} devices that compute; a CUDA GPU: {}; an H100 has {} GiB", devices().size(),
+        Device("cuda").is_present(), Device("h100").memory_bytes() >> 30);
   {
     // with torch.device("cuda"): (x @ x.T).sum().item()
     DeviceScope on("cpu");

@@ -12,8 +12,8 @@ namespace weft {
 bool register_backends() {
   static const bool once = [] {
     register_library("cpu", cpu_library);
-    register_family("cuda", {cuda_library, cuda_same_as});
-    register_family("opencl", {opencl_library, opencl_same_as});
+    register_family("cuda", {cuda_library, cuda_same_as, cuda::device_count});
+    register_family("opencl", {opencl_library, opencl_same_as, opencl_device_count});
     register_library("reference", reference_library);
     register_family("null", {[](const std::string& of) {
                       return null_library(library(of.empty() ? "cpu" : of));

@@ -38,12 +38,19 @@ Entry* entry_of(const std::string& name) {
   const size_t colon = std::min(name.find(':'), name.size());
   const auto family = families().find(name.substr(0, colon));
   if (family == families().end()) return nullptr;
-  const auto& [make, same_as] = family->second;
   std::string which = name.substr(std::min(colon + 1, name.size()));
-  if (same_as) which = same_as(which);
+  if (family->second.same_as) which = family->second.same_as(which);
   Entry& entry = entries()[family->first + ":" + which];
-  if (!entry.make) entry.make = [make, which] { return make(which); };
+  if (!entry.make) entry.make = [make = family->second.make, which] { return make(which); };
   return &entry;
+}
+
+Entry& known_entry(const std::string& name) {
+  Entry* entry = entry_of(name);
+  if (entry == nullptr)
+    throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
+                fmt::join(library_names(), ", "));
+  return *entry;
 }
 }  // namespace
 
@@ -66,19 +73,29 @@ void register_family(std::string name, LibraryFamily family) {
 }
 
 const KernelLibrary& library(const std::string& name) {
-  Entry* entry = entry_of(name);
-  if (entry == nullptr)
-    throw Error(ErrorKind::usage, "unknown device '{}'. Known: auto, {}.", name,
-                fmt::join(library_names(), ", "));
-  if (entry->made == nullptr) entry->made = entry->make();
-  return *entry->made;
+  Entry& entry = known_entry(name);
+  if (entry.made == nullptr) entry.made = entry.make();
+  return *entry.made;
 }
+
+void check_library_name(const std::string& name) { (void)known_entry(name); }
 
 std::vector<std::string> library_names() {
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries())
     if (name.find(':') == std::string::npos) names.push_back(name);
   for (const auto& [name, family] : families()) names.push_back(name);
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> present_libraries() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries())
+    if (name.find(':') == std::string::npos) names.push_back(name);
+  for (const auto& [name, family] : families())
+    for (int i = 0, count = family.count ? family.count() : 0; i < count; ++i)
+      names.push_back(fmt::format("{}:{}", name, i));
   std::ranges::sort(names);
   return names;
 }

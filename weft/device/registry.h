@@ -17,6 +17,8 @@ struct LibraryFamily {
   std::function<std::unique_ptr<KernelLibrary>(const std::string& which)> make;
   // Maps every WHICH of one device to one word, so that it is opened once; null: all differ.
   std::function<std::string(const std::string& which)> same_as = nullptr;
+  // Returns the number of devices here, which "0", "1", ... name; null: none can be listed.
+  std::function<int()> count = nullptr;
 };
 void register_family(std::string name, LibraryFamily family);
 // `choose` returns the name behind "auto"; it is called once.
@@ -26,10 +28,14 @@ void register_automatic(std::function<std::string()> choose);
 // not; "opencl:1" is that device; "cuda" is "cuda:0". Libraries live as long as the process. Throws
 // Error(usage), which lists the known names, for an unknown one.
 const KernelLibrary& library(const std::string& name);
+// Throws the Error that library() throws for an unknown name, without making the library.
+void check_library_name(const std::string& name);
 // What a device can do at best, by such a name, as far as that is known without measuring: peaks of
 // a processor are those that were measured before and kept.
 MachineSpec known_spec(const std::string& name);
 void register_known_specs(std::function<MachineSpec(const std::string& name)> find);
 std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", "opencl:1", ...
+// Returns the names of the libraries whose device is here: "cpu", "opencl:0", "reference".
+std::vector<std::string> present_libraries();
 
 }  // namespace weft

@@ -43,9 +43,10 @@ class CompiledStep {
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
   // Returns the memory and time of a run for inputs of these types, planned without running it or
-  // allocating its memory. `on` is a device that StepOptions::device may name, or a GPU of the
-  // catalogue ("h100"); "" is the device of the step. Throws Error(does_not_fit) as a run would.
-  PlanSummary plan(std::span<const Type> types, const std::string& on = "");
+  // allocating its memory, on the step's device or on another one. Throws Error(does_not_fit) as a
+  // run would.
+  PlanSummary plan(std::span<const Type> types);
+  PlanSummary plan_on(const Device& device, std::span<const Type> types);
   // Results stay valid as handles; see Executable::run.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
 
@@ -141,12 +142,11 @@ class Compiled {
   // it, on the step's device or on another one, here or not: plan_on("h100", images, labels).
   template <TypedInput... Inputs>
   PlanSummary plan(const Inputs&... inputs) {
-    return plan_on("", inputs...);
+    return step_.plan(std::array<Type, sizeof...(Inputs)>{detail::type_of(inputs)...});
   }
   template <TypedInput... Inputs>
-  PlanSummary plan_on(const std::string& device, const Inputs&... inputs) {
-    const std::array<Type, sizeof...(Inputs)> types{detail::type_of(inputs)...};
-    return step_.plan(types, device);
+  PlanSummary plan_on(const Device& device, const Inputs&... inputs) {
+    return step_.plan_on(device, std::array<Type, sizeof...(Inputs)>{detail::type_of(inputs)...});
   }
   CompiledStep& step() { return step_; }
 

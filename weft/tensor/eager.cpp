@@ -17,6 +17,7 @@
 #include "weft/ops/ops.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/residency.h"
+#include "weft/tensor/device.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
@@ -182,10 +183,10 @@ std::vector<Tensor> detail::run_eagerly(std::span<const Tensor> values) {
 }
 detail::EagerPlans detail::eager_plans() { return plans().counts(); }
 
-DeviceScope::DeviceScope(const std::string& device) : saved_(scope_device) {
+DeviceScope::DeviceScope(const Device& device) : saved_(scope_device) {
   const KernelLibrary& found = library(device);
   WEFT_CHECK(found.name() != "null", "[device] {} only plans: it computes nothing. Hint: cpu.",
-             device);
+             device.name());
   (void)found.memory();  // throws where there is no such device
   scope_device = &found;
 }

@@ -7,7 +7,6 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/logging.h"
-#include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
@@ -247,12 +246,13 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   return *state_->cache.back().executable;
 }
 
-PlanSummary CompiledStep::plan(std::span<const Type> types, const std::string& on) {
+PlanSummary CompiledStep::plan(std::span<const Type> types) {
+  return plan_on(state_->options.device, types);
+}
+
+PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types) {
   const StepOptions& options = state_->options;
-  const GpuModel* gpu = find_gpu(on);
-  const std::string device = gpu != nullptr ? fmt::format("cuda:{}", gpu->id)
-                             : on.empty()   ? options.device
-                                            : on;
+  const std::string& device = on.name();
   const KernelLibrary& planner = library(device.starts_with("null") ? device : "null:" + device);
   const MachineSpec machine = known_spec(device);
   PlanSummary summary;

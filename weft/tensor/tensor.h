@@ -14,10 +14,9 @@
 
 #include "weft/ir/graph.h"
 #include "weft/ops/ops.h"
+#include "weft/tensor/device.h"
 
 namespace weft {
-
-class KernelLibrary;
 
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
 // a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
@@ -72,20 +71,6 @@ std::ostream& operator<<(std::ostream& out, const Tensor& values);
 // Runs all pending work for these values in one plan. Values that were read can still be
 // differentiated.
 void eval(std::span<const Tensor> values);
-
-// While it lives, eval() and all that reads values compute on that device, by its name as in
-// StepOptions::device; else on the processor. Results come to the host. Scopes nest; each is of its
-// thread. Throws Error(device) where there is no such device.
-class DeviceScope {
- public:
-  explicit DeviceScope(const std::string& device);
-  ~DeviceScope();
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  const KernelLibrary* saved_;
-};
 
 // A tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,

@@ -17,6 +17,8 @@ std::string cuda_same_as(const std::string& which);  // "0" for "", "h200" for "
 namespace cuda {
 // Returns whether there is a usable GPU. Warns if there is one that is not usable.
 bool has_device();
+// Returns how many GPUs the driver shows; 0 without a driver.
+int device_count();
 }  // namespace cuda
 
 }  // namespace weft

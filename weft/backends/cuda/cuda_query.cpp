@@ -130,4 +130,6 @@ std::vector<std::string> uuids() {
   return all;
 }
 
+int device_count() { return static_cast<int>(uuids().size()); }
+
 }  // namespace weft::cuda

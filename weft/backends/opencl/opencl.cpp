@@ -23,4 +23,6 @@ std::string opencl_same_as(const std::string& which) {
   return number ? std::to_string(*number) : which;
 }
 
+int opencl_device_count() { return static_cast<int>(opencl::devices().size()); }
+
 }  // namespace weft

@@ -12,5 +12,6 @@ namespace weft {
 std::unique_ptr<KernelLibrary> opencl_library(const std::string& which = "");
 // Returns the number of that device as text; `which` where there is none.
 std::string opencl_same_as(const std::string& which);
+int opencl_device_count();
 
 }  // namespace weft

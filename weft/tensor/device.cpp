@@ -1,0 +1,43 @@
+#include "weft/tensor/device.h"
+
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "weft/device/catalogue.h"
+#include "weft/device/registry.h"
+
+namespace weft {
+Device::Device(std::string name) : name_(std::move(name)) {
+  if (const GpuModel* gpu = find_gpu(name_)) name_ = fmt::format("cuda:{}", gpu->id);
+  check_library_name(name_);
+}
+
+std::string Device::model() const {
+  const MachineSpec spec = known_spec(name_);
+  return spec.name.empty() ? library(name_).name() : spec.name;
+}
+
+bool Device::is_present() const {
+  const KernelLibrary& device = library(name_);
+  if (device.name() == "null") return false;  // plans, and runs nothing
+  try {
+    (void)device.memory();
+    return true;
+  } catch (const Error& absent) {
+    if (absent.kind() != ErrorKind::device) throw;
+    return false;
+  }
+}
+
+size_t Device::memory_bytes() const {
+  return is_present() ? library(name_).memory().use().total : known_spec(name_).memory_bytes;
+}
+
+std::vector<Device> devices() {
+  std::vector<Device> all;
+  for (const std::string& name : present_libraries()) all.emplace_back(name);
+  return all;
+}
+
+}  // namespace weft

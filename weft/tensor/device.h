@@ -1,0 +1,55 @@
+// Devices: what runs the kernels of a step, or what a step can be planned for.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+class KernelLibrary;
+
+// A Device is a processor or GPU of this machine ("cpu", "cuda:1", "opencl:0"; "cuda" is the first
+// GPU, "auto" the best device that is present), or a GPU of the catalogue that is somewhere else
+// ("h100"), for which steps can be planned. StepOptions::device takes a Device or its name.
+class Device {
+ public:
+  // Throws Error(usage), which lists the known names, for an unknown one.
+  Device(std::string name);  // NOLINT(google-explicit-constructor): a name stands for its device
+  Device(const char* name) : Device(std::string(name)) {}
+
+  const std::string& name() const { return name_; }  // as StepOptions::device takes it
+  operator const std::string&() const { return name_; }
+  // Returns the model: "NVIDIA H100 80GB HBM3"; "cpu" for the processor.
+  std::string model() const;
+  // Returns whether steps can run there now; opens the device.
+  bool is_present() const;
+  // Returns the bytes of the memory that plans may use there: all of it, that of the data sheet
+  // where the device is absent. 0: not known.
+  size_t memory_bytes() const;
+  friend bool operator==(const Device&, const Device&) = default;
+
+ private:
+  std::string name_;
+};
+
+// Returns the devices that can run steps here: "cpu", then each GPU and OpenCL device, and
+// "reference", which computes in plain loops and is slow.
+std::vector<Device> devices();
+
+// While it lives, eval() and all that reads values compute on that device; else on the processor.
+// Results come to the host. Scopes nest; each is of its thread. Throws Error(device) where the
+// device is absent.
+class DeviceScope {
+ public:
+  explicit DeviceScope(const Device& device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const KernelLibrary* saved_;
+};
+
+}  // namespace weft
