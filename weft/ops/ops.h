@@ -238,6 +238,8 @@ Tensor all(Arg x, AxisNumber auto axis, bool keepdim = false) {
 // argument is an axis: max(x, 0) reduces axis 0; write maximum(x, 0) for the other.
 Tensor max(Arg a, const std::convertible_to<Tensor> auto& b) { return maximum(a, {b, a.where}); }
 Tensor min(Arg a, const std::convertible_to<Tensor> auto& b) { return minimum(a, {b, a.where}); }
+Tensor max(Arg x, std::floating_point auto) = delete;  // not an axis: write maximum(x, 0.5)
+Tensor min(Arg x, std::floating_point auto) = delete;  // not an axis: write minimum(x, 0.5)
 
 // Returns the inclusive prefix sums along `axis`; those of integers and bool are i64.
 Tensor cumsum(Arg x, int axis);
