@@ -25,7 +25,7 @@ class LossScale {
   // Returns whether the factor is above its floor, so that an overflow can still halve it.
   Tensor may_shrink() const;
 
-  // Returns "loss_scale" (f64) and "loss_scale.good_steps" (i64), which are part of a checkpoint.
+  // Returns "loss_scale" (f32) and "loss_scale.good_steps" (i64), which are part of a checkpoint.
   std::vector<Variable> state() const { return {scale_, good_steps_}; }
 
  private:
