@@ -37,14 +37,15 @@ Family family_of(const Launch& launch, const std::unordered_set<const Node*>& up
   auto is_kind = [&](OpKind kind) {
     return any([kind](const Value& value) { return value->op->kind == kind; });
   };
-  auto named = [&](std::string_view part) {
-    return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
+  auto is_of = [&](OpFamily family) {
+    return any([family](const Value& value) { return value->op->family == family; });
   };
   if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await)
     return Family::files;
-  if (named("attention")) return Family::attention;
-  if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
-  if (is_kind(OpKind::window)) return Family::pooling;
+  if (is_of(OpFamily::attention)) return Family::attention;
+  if (is_of(OpFamily::convolution)) return Family::conv;
+  if (is_of(OpFamily::product)) return Family::matmul;
+  if (is_of(OpFamily::pooling)) return Family::pooling;
   auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
   if (std::any_of(launch.results.begin(), launch.results.end(), is_updated)) return Family::update;
   if (is_kind(OpKind::reduce)) return Family::reduce;

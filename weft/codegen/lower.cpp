@@ -355,12 +355,20 @@ class Lowering {
   }
 
   static Reduction reduction_of(const Node& node) {
-    static const std::map<std::string_view, Reduction> kinds{
-        {"sum", Reduction::sum}, {"prod", Reduction::prod},     {"max", Reduction::max},
-        {"min", Reduction::min}, {"argmax", Reduction::argmax}, {"argmin", Reduction::argmin}};
-    auto kind = kinds.find(node.op->name);
-    WEFT_ASSERT(kind != kinds.end(), "unknown reduction {}", node.op->name);
-    return kind->second;
+    if (node.op->index_of != ScalarOp::none)
+      return node.op->index_of == ScalarOp::maximum ? Reduction::argmax : Reduction::argmin;
+    switch (node.op->combine) {
+      case ScalarOp::add:
+        return Reduction::sum;
+      case ScalarOp::mul:
+        return Reduction::prod;
+      case ScalarOp::maximum:
+        return Reduction::max;
+      case ScalarOp::minimum:
+        return Reduction::min;
+      default:
+        WEFT_ASSERT(false, "nothing combines the elements of {}", node.op->name);
+    }
   }
 
   Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {

@@ -27,8 +27,8 @@ struct Gemm {
 // Returns nullopt where strides do not fit BLAS, or there is more than one batch axis.
 std::optional<Gemm> gemm_of(const Contraction& task);
 
-// A GemmChoice is the choice of a BLAS-like library for a floating-point `matmul` or `matmul_add`,
-// whose operands are used in place or copied to row-major order.
+// A GemmChoice is the choice of a BLAS-like library for a product whose factors have one floating
+// point type, with or without sums so far. Operands are used in place or copied to row-major order.
 struct GemmChoice {
   KernelChoice choice;  // without kernel and workspace
   Contraction task;

@@ -5,7 +5,6 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/storage.h"
-#include "weft/ir/op_def.h"
 #include "weft/runtime/executable.h"
 
 namespace weft {
@@ -118,7 +117,8 @@ NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
       std::make_shared<NonFiniteOrigin>(NonFiniteOrigin{.op = std::string(value->op->name),
                                                         .module = name,
                                                         .type = value.type(),
-                                                        .range = known.range});
+                                                        .range = known.range,
+                                                        .leaf = kind});
   return known;
 }
 

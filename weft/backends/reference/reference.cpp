@@ -13,8 +13,15 @@ Function find_function(const OpDef& def) {
     Function function;
   };
   static constexpr Named named[] = {
-      {"scalar", leaf},
-      {"iota", leaf},
+      {"scalar", constant},
+      {"iota", iota},
+      {"reshape", reshape},
+      {"permute", permute},
+      {"broadcast", broadcast},
+      {"slice", slice},
+      {"flip", flip},
+      {"pad", pad},
+      {"concat", concat},
       {"gather", gather},
       {"scatter_add", scatter_add},
       {"first_position", first_position},
@@ -30,7 +37,6 @@ Function find_function(const OpDef& def) {
   };
   if (def.kind == OpKind::elementwise) return elementwise;
   if (def.kind == OpKind::reduce) return reduce;
-  if (def.kind == OpKind::movement) return movement;
   for (const Named& candidate : named)
     if (candidate.op == def.name) return candidate.function;
   return nullptr;
