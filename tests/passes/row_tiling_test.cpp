@@ -153,6 +153,18 @@ TEST_CASE("what every row needs of all rows is no part of a region") {
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
 
+TEST_CASE("tiles of random numbers hold those of the whole") {
+  Random random(1);
+  Value x = random_variable("x", {DType::f32, {2, 512, 64}}, random);
+  Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
+  const RandomKey key{.step = scalar(5, DType::i64), .seed = 7, .stream = 3};
+  Value y = dropout(matmul(x, weight), 0.25, key);
+  Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {2}})}, .assignments = {}};
+  CHECK(widest(tile_rows(simplified(graph), on_cpu(2))) == 512 * 2000);
+  const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
+  CHECK(difference(parts[0], whole[0], 0) == "");
+}
+
 TEST_CASE("a limit below what the whole takes is met by parts, to the same bits") {
   const Graph graph = gpt_step(2, 64, 8, 256, 2000);
   PassOptions options = on_cpu();

@@ -13,6 +13,7 @@
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
 #include "weft/codegen/vector_math.h"
+#include "weft/ir/axis_map.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::loop {
@@ -222,7 +223,8 @@ class Lowering {
   Expr random(const Node& node, const View& view) {
     Expr step = lower(node.inputs[0], {}, -1);
     Instruction in{.op = Op::philox, .type = DType::i32, .args = {step.id, -1, -1}};
-    in.at = at(view, row_major_strides(node.type.shape), 0);
+    const Placement place = place_in_whole(node);
+    in.at = at(view, place.strides, place.offset);
     in.integer = node.attrs.integer("seed");
     in.low = node.attrs.integer("stream");
     return convert(code_.add(in), DType::f32) * 0x1p-24;
