@@ -80,8 +80,9 @@ std::optional<std::vector<int64_t>> reads_by_row(const Node& node, int64_t befor
   const std::vector<int> factors = factors_of(map.result, axes->first, axes->last);
   for (int factor : factors) {
     const Factor& about = map.factors[static_cast<size_t>(factor)];
-    if (about.relation != Relation::plain || !about.count.empty()) return std::nullopt;
+    if (about.relation != Relation::plain) return std::nullopt;
     if (about.positional && !(map.has_place && is_one_axis(node, *axes))) return std::nullopt;
+    if (!about.count.empty() && factors.size() > 1) return std::nullopt;
   }
   std::vector<int64_t> reads;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -133,14 +134,16 @@ Value rows_of(const Value& x, int64_t before, int64_t rows, int64_t from, int64_
 Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int64_t rows,
                int64_t from, int64_t count) {
   const RowAxes axes = row_axes(node.type.shape, before, rows).value();
-  const Part part{.shape = with_rows(node.type.shape, axes, count),
-                  .axis = axes.last,
-                  .from = from,
-                  .count = count};
+  Part part{.shape = with_rows(node.type.shape, axes, count),
+            .axis = axes.last,
+            .from = from,
+            .count = count};
   if (node.op->kind == OpKind::leaf)
     return make_leaf(*node.op, {node.type.dtype, part.shape}, node.attrs);
-  return make_node(*node.op, std::move(inputs), attrs_for(node, axis_map(node), part),
-                   node.annotations);
+  const AxisMap map = axis_map(node);
+  const std::vector<int> factors = factors_of(map.result, axes.first, axes.last);
+  if (factors.size() == 1) part.factor = factors.front();
+  return make_node(*node.op, std::move(inputs), attrs_for(node, map, part), node.annotations);
 }
 
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,
