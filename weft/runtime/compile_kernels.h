@@ -37,6 +37,6 @@ void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChoos
 
 // Returns the error with the step's kernel named, before the hint if there is one. Unless `waited`
 // (the host waited for each kernel), a kernel before step `i` may have failed.
-Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited);
+Error error_of_launch(const Plan& plan, size_t i, const Error& error, bool waited);
 
 }  // namespace weft

@@ -67,9 +67,9 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   executable.settle_variables();
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
-  executable.set_observer([&](size_t step) {
-    if (plan.launches[step].kind == Launch::Kind::transfer) return;  // checked when computed
-    for (const Access& result : plan.launches[step].results)
+  executable.set_observer([&](size_t launch) {
+    if (plan.launches[launch].kind == Launch::Kind::transfer) return;  // checked when computed
+    for (const Access& result : plan.launches[launch].results)
       stored_[result.value.node()] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);
   });

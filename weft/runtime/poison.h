@@ -14,8 +14,8 @@ class Poison {
   explicit Poison(const Plan& plan);
 
   void begin_run(std::byte* arena);  // only the inputs are live
-  void begin_step(size_t step) const;
-  void end_step(size_t step) const;
+  void begin_launch(size_t launch) const;
+  void end_launch(size_t launch) const;
   void end_run() const;  // keeps the contents, but allows reading them again
 
  private:
