@@ -75,7 +75,7 @@ struct GemmLaunch {
   std::optional<Bound> at;
   std::optional<Bound> a_sums;  // stored, too
   const OpDef* function = nullptr;
-  Contraction task;      // as computed: extents are rounded up where the step is padded
+  Contraction task;      // as computed: extents are rounded up where the launch is padded
   int64_t n = 0, k = 0;  // extents without padding
   Gemm gemm;
 };

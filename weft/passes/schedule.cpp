@@ -14,7 +14,7 @@ namespace {
 using Order = std::vector<int>;
 using Rule = ListScheduler::Rule;
 
-constexpr size_t beam_launches = 16'000;  // width of a beam search times steps of the plan
+constexpr size_t beam_launches = 16'000;  // width of a beam search times launches of the plan
 constexpr size_t widest_beam = 64, narrowest_beam = 8;
 
 class OrderSearch {

@@ -40,12 +40,12 @@ std::string signature_of(const Launch& launch) {
   return text;
 }
 
-// Refusals collects the kernels that libraries refused, by step.
+// Refusals collects the kernels that libraries refused, by launch.
 class Refusals {
  public:
   Refusals(const Plan& plan, const KernelChooser& chooser) : plan_(plan), chooser_(chooser) {}
 
-  // Returns whether an equal step was refused, and then records this step as refused, too.
+  // Returns whether an equal launch was refused, and then records this one as refused, too.
   bool covers(size_t launch) {
     if (alike_.empty()) return false;
     const auto known = alike_.find(signature_of(plan_.launches[launch]));

@@ -128,7 +128,7 @@ void Executable::detach_results() {
 }
 
 void Executable::run_launches() {
-  struct Settled {  // also settles when a step throws
+  struct Settled {  // also settles when a launch throws
     Residency& residency;
     ~Settled() { residency.settle(); }
   } settled{*residency_};
@@ -138,7 +138,7 @@ void Executable::run_launches() {
   const double begin = now();
   if (timeline != nullptr) timeline->mark();
   for (size_t i = 0; i < bound_.size(); ++i) {
-    logging::debug(6, "step {} {}", i, plan_.launches[i].kernel);
+    logging::debug(6, "launch {} {}", i, plan_.launches[i].kernel);
     if (poison_ != nullptr) poison_->begin_launch(i);
     run_launch(i, waits);
     if (timeline != nullptr) timeline->mark();
@@ -175,7 +175,8 @@ void Executable::copy_assigned() {
   }
 }
 
-// The first run executes the steps directly, as libraries load code in it; the second is recorded.
+// The first run executes the launches directly, as libraries load code in it; the second is
+// recorded.
 void Executable::run_recorded() {
   if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_launches(); });
   if (recorded_ != nullptr)

@@ -20,9 +20,9 @@ namespace weft {
 
 class Poison;
 
-// Called for each step of the plan after its work has completed and before the next step begins.
+// Called for each launch of the plan after its work has completed and before the next one begins.
 using LaunchObserver = std::function<void(size_t launch)>;
-// Called for every step after a run, with its begin (steady clock) and its duration in seconds.
+// Called for every launch after a run, with its begin (steady clock) and its duration in seconds.
 using LaunchTimer = std::function<void(size_t launch, double begin, double seconds)>;
 
 class Executable {
@@ -38,7 +38,7 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order.
+  // Copies inputs (evaluated, of the plan's types) into their slots and runs the launches in order.
   // Results are views of the arena; those whose handles are still held when any executable of the
   // workspace runs next are copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
@@ -89,8 +89,8 @@ class Executable {
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<CopyStream> input_copy_;
   std::vector<BoundLaunch> bound_;    // empty before the first run
-  std::unique_ptr<Kernel> recorded_;  // all steps as they are bound; null: not recorded yet
-  bool warm_ = false;                 // whether the steps ran once since they were bound
+  std::unique_ptr<Kernel> recorded_;  // all launches as they are bound; null: not recorded yet
+  bool warm_ = false;                 // whether the launches ran once since they were bound
   std::vector<Value> results_;
   LaunchObserver observer_;
   LaunchTimer timer_;

@@ -50,7 +50,7 @@ class ReferenceKernel : public Kernel {
         function_(find_function(*value_->op)),
         result_(launch.results.front()) {
     WEFT_ASSERT(launch.body.size() == 1 && launch.results.size() == 1 && function_ != nullptr,
-                "the reference runs one primitive per step, not {}", launch.kernel);
+                "the reference runs one primitive per launch, not {}", launch.kernel);
     for (const Access& operand : launch.operands) layouts_.emplace_back(operand);
     for (const Value& input : value_->inputs) {
       auto found =
