@@ -64,7 +64,7 @@ TEST_CASE("each level of WEFT_DEBUG adds what the registry says") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   const std::string added[] = {"pass schedule",    "debug: plan:", "debug: after simplify:",
-                               "debug: kernel 0 ", "extent",       "debug: step 0 "};
+                               "debug: kernel 0 ", "extent",       "debug: launch 0 "};
   for (size_t level = 0; level <= 6; ++level) {
     CAPTURE(level);
     Outcome outcome = place.weft({"train", "tiny.yaml", "--json", "--overwrite"},

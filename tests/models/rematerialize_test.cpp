@@ -96,7 +96,7 @@ TEST_CASE("masks of dropout and statistics of batches are those of the first tim
     const Tensor x = rand({256, 32});
     for (int i = 0; i < 5; ++i) step(x);
     const PlanSummary plan = step.plan(x);
-    CHECK((plan.again > 0) == !modules.empty());
+    CHECK((plan.rematerialized > 0) == !modules.empty());
     std::vector<std::vector<double>> all;
     for (const Variable& variable : net.variables()) all.push_back(variable.value().to_doubles());
     if (kept.empty()) kept = all;
@@ -127,7 +127,7 @@ TEST_CASE("a step without a backward pass keeps nothing, and so runs nothing aga
   Net net;
   auto step =
       compile([&](Tensor x) { return net(x); }, {.device = "cpu", .rematerialize = {"blocks.*"}});
-  CHECK(step.plan(Type{DType::f32, {8, 32}}).again == 0);
+  CHECK(step.plan(Type{DType::f32, {8, 32}}).rematerialized == 0);
 }
 
 TEST_CASE("a pattern that no module of the step is like is refused by its name") {

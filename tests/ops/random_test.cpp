@@ -10,6 +10,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
 #include "weft/base/philox.h"
+#include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
@@ -65,6 +66,37 @@ TEST_CASE("every backend draws the same bits") {
     INFO(library->name());
     std::vector<Value> want = interpret(graph), got = run_planned(graph, {}, *library);
     for (size_t i = 0; i < want.size(); ++i) CHECK(difference(got[i], want[i], 0) == "");
+  }
+}
+
+TEST_CASE("a part of a uniform tensor is drawn alone, to the same bits, on every backend") {
+  const int64_t far = int64_t{3} << 40;
+  auto drawn = [&](const Shape& shape, int64_t offset, const Dims& strides) {
+    return make_node(op("random_uniform"), {key(3).step},
+                     {{"shape", shape},
+                      {"seed", int64_t{7}},
+                      {"stream", int64_t{3}},
+                      {"offset", offset},
+                      {"strides", strides}});
+  };
+  const Value whole = uniform({6, 40}, key(3));
+  Graph graph;
+  graph.outputs = {drawn({2, 40}, 3 * 40, {40, 1}),   // a multiple of four: blocks of Philox
+                   drawn({6, 33}, 5, {40, 1}),        // inside of blocks
+                   drawn({4, 70}, far + 1, {80, 1}),  // beyond what 32 bits hold
+                   drawn({40, 6}, 0, {1, 40})};       // transposed
+  const std::vector<Value> want{slice(whole, 0, 3, 5), slice(whole, 1, 5, 38), Value(),
+                                permute(whole, {1, 0})};
+  for (const KernelLibrary* library : backends()) {
+    INFO(library->name());
+    const std::vector<Value> got = run_planned(graph, {}, *library);
+    for (size_t i = 0; i < want.size(); ++i)
+      if (want[i].defined()) CHECK(difference(got[i], interpret(want[i]), 0) == "");
+    const std::vector<double> numbers = elements(got[2]);
+    for (int64_t i = 0; i < 4 * 70; ++i)
+      CHECK(numbers[static_cast<size_t>(i)] ==
+            static_cast<double>(philox_uniform({.seed = 7, .stream = 3, .step = 3},
+                                               far + 1 + i / 70 * 80 + i % 70)));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/rows.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -150,6 +151,35 @@ TEST_CASE("what every row needs of all rows is no part of a region") {
   CHECK(widest(tile_rows(simplified(each), on_cpu(2))) == 512 * 2000);
   CHECK(widest(tile_rows(simplified(all), on_cpu(2))) == 1024 * 2000);
   const std::vector<Value> whole = run(each, into(1)), parts = run(each, into(2));
+  CHECK(difference(parts[0], whole[0], 0) == "");
+}
+
+TEST_CASE("rows that are groups are counted by the attribute of a tile") {
+  Random random(1);
+  const Value x = random_variable("x", {DType::f32, {2, 6, 5, 5}}, random);
+  const Value each = random_variable("each", {DType::f32, {6, 1, 3, 3}}, random);
+  const Value pairs = random_variable("pairs", {DType::f32, {6, 2, 3, 3}}, random);
+  const Value y = conv(x, each, {}, {.groups = 6});
+  CHECK(reads_by_row(*y.node(), 2, 6) == std::vector<int64_t>{2, 1});
+  const Value tile =
+      for_rows(*y.node(), {rows_of(x, 2, 6, 2, 3), rows_of(each, 1, 6, 2, 3)}, 2, 6, 2, 3);
+  CHECK(tile->attrs.integer("groups") == 3);
+  Graph graph{.inputs = {}, .outputs = {slice(y, 1, 2, 5), tile}, .assignments = {}};
+  const std::vector<Value> values = interpret(graph);
+  CHECK(difference(values[1], values[0], 0) == "");
+  // An axis of three groups with two channels each is no row axis, as tiles could cut a group.
+  CHECK(!reads_by_row(*conv(x, pairs, {}, {.groups = 3}).node(), 2, 6).has_value());
+}
+
+TEST_CASE("tiles of random numbers hold those of the whole") {
+  Random random(1);
+  Value x = random_variable("x", {DType::f32, {2, 512, 64}}, random);
+  Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
+  const RandomKey key{.step = scalar(5, DType::i64), .seed = 7, .stream = 3};
+  Value y = dropout(matmul(x, weight), 0.25, key);
+  Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {2}})}, .assignments = {}};
+  CHECK(widest(tile_rows(simplified(graph), on_cpu(2))) == 512 * 2000);
+  const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
 

@@ -54,7 +54,7 @@ TEST_CASE("a step says before it runs what its run then takes") {
     // gradient of x is not wanted.
     CHECK(before.flops > 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
     CHECK(before.flops < 1.5 * 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
-    CHECK(before.again == 0);
+    CHECK(before.rematerialized == 0);
     const PlanSummary after = step.plan(x, labels);
     CHECK(after.arena_bytes == before.arena_bytes);
     CHECK(after.flops == before.flops);

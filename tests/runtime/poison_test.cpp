@@ -92,15 +92,15 @@ TEST_CASE("poison fills every byte of the arena before a run, and a dead value's
   poison.begin_run(arena.data());
   CHECK(std::ranges::count(arena, std::byte{0xFF}) == std::ssize(arena));
 
-  for (size_t step = 0; step < plan.launches.size(); ++step) {
+  for (size_t launch = 0; launch < plan.launches.size(); ++launch) {
     std::vector<std::byte> expected(plan.arena_bytes);
     for (const Slot& slot : plan.slots)
-      if (slot.space == Space::arena && slot.last == static_cast<int>(step))
+      if (slot.space == Space::arena && slot.last == static_cast<int>(launch))
         std::fill_n(expected.begin() + static_cast<int64_t>(slot.offset), slot.bytes,
                     std::byte{0xFF});
     std::ranges::fill(arena, std::byte{});
-    poison.begin_step(step);
-    poison.end_step(step);
+    poison.begin_launch(launch);
+    poison.end_launch(launch);
     CHECK(arena == expected);
   }
 }

@@ -137,10 +137,16 @@ Value iota_case(const Draw& draw) {
   return iota(shape, draw.axis(shape), draw.dtype == DType::boolean ? DType::i64 : draw.dtype);
 }
 Value random_uniform_case(const Draw& draw) {
-  return draw.make({draw.source.operand({DType::i64, {}}, 0, 100)},
-                   {{"shape", draw.shape()},
-                    {"seed", draw.random.between(-5, 5)},
-                    {"stream", draw.random.below(9)}});
+  const Shape shape = draw.shape();
+  Attrs attrs{
+      {"shape", shape}, {"seed", draw.random.between(-5, 5)}, {"stream", draw.random.below(9)}};
+  if (draw.random.below(2) == 0) {  // a part of a larger tensor
+    Shape whole = shape;
+    for (int axis = 0; axis < whole.size(); ++axis) whole[axis] += draw.random.below(3);
+    attrs =
+        attrs.with({"offset", draw.random.below(50)}).with({"strides", row_major_strides(whole)});
+  }
+  return draw.make({draw.source.operand({DType::i64, {}}, 0, 100)}, attrs);
 }
 
 const std::map<std::string_view, Builder>& builders() {

@@ -161,7 +161,7 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.1);
   CHECK(static_cast<double>(report.unlimited_bytes) / gibibyte > 14.1);
-  CHECK(report.again > 0);
+  CHECK(report.rematerialized > 0);
   const std::string table = to_table(report);
   CHECK(table.starts_with("fits Tesla T4: "));
   CHECK(table.find(" of its 14.1 GiB.\n") != std::string::npos);

@@ -124,7 +124,7 @@ struct Dot {
 std::vector<Dot> dots_of(const Profile& profile, const MachineSpec& machine) {
   std::map<std::string, const KernelEvent*> first;
   auto key = [&](const KernelEvent& event) {
-    std::string name = fmt::format("{} {}", event.plan, event.step);
+    std::string name = fmt::format("{} {}", event.plan, event.launch);
     first.try_emplace(name, &event);
     return name;
   };
@@ -132,7 +132,7 @@ std::vector<Dot> dots_of(const Profile& profile, const MachineSpec& machine) {
   for (KernelTime& row : sum_by(profile, machine, key)) {
     if (row.flops <= 0 || row.bytes <= 0 || row.seconds <= 0) continue;
     const KernelEvent& event = *first.at(row.name);
-    row.name = profile.step(event).kernel;
+    row.name = profile.launch(event).kernel;
     dots.push_back({std::move(row), profile.family(event)});
   }
   return dots;
@@ -262,7 +262,7 @@ std::string roofline_svg(const Profile& profile, const MachineSpec& machine,
   std::map<DType, double> roofs = {{DType::f32, peak}};
   for (const KernelEvent& event : profile.events)
     if (Family family = profile.family(event); family <= Family::attention) {  // products
-      DType dtype = computed_in(profile.step(event));
+      DType dtype = computed_in(profile.launch(event));
       roofs[dtype] = machine.flops_per_s_in(dtype);
     }
   double least_x = ridge / 10, most_x = ridge * 10, least_y = peak / 100, most_y = peak;

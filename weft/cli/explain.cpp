@@ -164,7 +164,7 @@ class Storage {
           Unfused one{.value = fmt::format("{} {}", node.op->name, to_string(node.type)),
                       .module = node.module(),
                       .maker = maker.kernel,
-                      .reader = plan_.launches[reader.step].kernel,
+                      .reader = plan_.launches[reader.launch].kernel,
                       .reason = text_of(reason(at, reader))};
           auto [row, is_new] = alike.try_emplace({one.value, one.maker, one.reader, one.reason});
           if (is_new) row->second = std::move(one);
@@ -177,7 +177,7 @@ class Storage {
 
  private:
   struct Reader {
-    size_t step;
+    size_t launch;
     const Node* operand;  // the value, or a view of it
     double bytes;
   };
@@ -214,8 +214,8 @@ class Storage {
 
   Reason reason(size_t maker, const Reader& reader) const {
     if (plan_.launches[maker].kind == Launch::Kind::library) return {Shown::of_library};
-    if (plan_.launches[reader.step].kind == Launch::Kind::library) return {Shown::by_library};
-    const std::vector<UnfusedOperand>& refused = plan_.launches[reader.step].unfused;
+    if (plan_.launches[reader.launch].kind == Launch::Kind::library) return {Shown::by_library};
+    const std::vector<UnfusedOperand>& refused = plan_.launches[reader.launch].unfused;
     const auto found = std::ranges::find(refused, reader.operand, &UnfusedOperand::operand);
     return {Shown::refused, found == refused.end() ? FusionRefusal::none : found->reason};
   }

@@ -54,13 +54,13 @@ MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int st
   const Executable& executable = workload->executable();
   const Plan& plan = executable.plan();
   const size_t outside = bytes_outside_arena(plan);
-  auto again = std::ranges::count_if(plan.launches,
-                                     [](const Launch& launch) { return launch.rematerialized; });
+  auto rematerialized = std::ranges::count_if(
+      plan.launches, [](const Launch& launch) { return launch.rematerialized; });
   return {.budget = options.compile.memory,
           .planned = outside + plan.arena_bytes,
           .used = outside + executable.used_arena_bytes(),
           .kernels = plan.launches.size(),
-          .again = static_cast<size_t>(again),
+          .rematerialized = static_cast<size_t>(rematerialized),
           .seconds = median(std::move(seconds))};
 }
 }  // namespace
@@ -89,7 +89,7 @@ std::string to_table(const std::vector<MemoryPoint>& points) {
   for (const MemoryPoint& point : points)
     table.row({size(point.budget), size(point.planned),
                point.used == point.planned ? "as planned" : size(point.used),
-               fmt::format("{}", point.kernels), fmt::format("{}", point.again),
+               fmt::format("{}", point.kernels), fmt::format("{}", point.rematerialized),
                fmt::format("{:.1f}", 1e3 * point.seconds),
                fmt::format("{:.2f}", point.seconds / points.front().seconds),
                point.same_losses ? "bit-identical" : "DIFFERENT"});

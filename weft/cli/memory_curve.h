@@ -13,9 +13,9 @@ namespace weft::cli {
 // counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;
-  size_t kernels = 0, again = 0;  // all, and the rematerialized ones
-  double seconds = 0;             // of a step, median
-  bool same_losses = false;       // bitwise equal to those without a budget, at every step
+  size_t kernels = 0, rematerialized = 0;  // of all kernels
+  double seconds = 0;                      // of a step, median
+  bool same_losses = false;                // bitwise equal to those without a budget, at every step
 };
 
 // Plans and runs `points` budgets (at least two), evenly spaced, each on its own model with equal

@@ -91,14 +91,14 @@ std::string table_of(const std::vector<Planned>& all) {
       continue;
     }
     const train::RunReport& report = *planned.report;
-    table.row({planned.on,
-               size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
-               size_text(report.memory_there()),
-               report.again > 0 ? fmt::format("+{:.0f} %", 100 * report.recompute_price()) : "-",
-               fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
-                           report.unit),
-               train::time_text(report.expected_total_seconds()),
-               train::time_text(report.total_seconds())});
+    table.row(
+        {planned.on, size_text(report.on_host ? report.process_bytes() : report.total_bytes()),
+         size_text(report.memory_there()),
+         report.rematerialized > 0 ? fmt::format("+{:.0f} %", 100 * report.recompute_price()) : "-",
+         fmt::format("{} {}/s", train::count_text(report.units / report.expected_seconds()),
+                     report.unit),
+         train::time_text(report.expected_total_seconds()),
+         train::time_text(report.total_seconds())});
     if (const std::string measured = train::measured_text(report); !measured.empty())
       reasons += fmt::format("\n{}: {}.\n", planned.on, measured);
     if (!report.quicker.empty()) reasons += fmt::format("\n{}: {}\n", planned.on, report.quicker);

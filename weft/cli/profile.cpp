@@ -37,14 +37,15 @@ Family family_of(const Launch& launch, const std::unordered_set<const Node*>& up
   auto is_kind = [&](OpKind kind) {
     return any([kind](const Value& value) { return value->op->kind == kind; });
   };
-  auto named = [&](std::string_view part) {
-    return any([part](const Value& v) { return v->op->name.find(part) != std::string_view::npos; });
+  auto is_of = [&](OpFamily family) {
+    return any([family](const Value& value) { return value->op->family == family; });
   };
   if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await)
     return Family::files;
-  if (named("attention")) return Family::attention;
-  if (is_kind(OpKind::contraction)) return named("conv") ? Family::conv : Family::matmul;
-  if (is_kind(OpKind::window)) return Family::pooling;
+  if (is_of(OpFamily::attention)) return Family::attention;
+  if (is_of(OpFamily::convolution)) return Family::conv;
+  if (is_of(OpFamily::product)) return Family::matmul;
+  if (is_of(OpFamily::pooling)) return Family::pooling;
   auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
   if (std::any_of(launch.results.begin(), launch.results.end(), is_updated)) return Family::update;
   if (is_kind(OpKind::reduce)) return Family::reduce;
@@ -134,9 +135,9 @@ Profile record(const NamedExecutables& executables, int updates,
   profile.events.reserve(kernels * static_cast<size_t>(updates));
   const double start = now();
   for (size_t i = 0; i < executables.size(); ++i)
-    executables[i].second->set_timer([&, i](size_t step, double begin, double seconds) {
+    executables[i].second->set_timer([&, i](size_t launch, double begin, double seconds) {
       int number = static_cast<int>(profile.updates.size());
-      profile.events.push_back({i, step, number, begin - start, seconds});
+      profile.events.push_back({i, launch, number, begin - start, seconds});
     });
   for (int i = 0; i < updates; ++i) {
     const double begin = now();
@@ -163,7 +164,7 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
   std::map<std::string, KernelTime> by_name;
   const double each = 1.0 / static_cast<double>(std::max<size_t>(1, profile.updates.size()));
   for (const KernelEvent& event : profile.events) {
-    const Launch& launch = profile.step(event);
+    const Launch& launch = profile.launch(event);
     Roofline best = roofline(launch, machine);
     by_name[name(event)] += {.count = each,
                              .seconds = event.seconds * each,
@@ -185,16 +186,16 @@ std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machin
 
 std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& machine) {
   return sum_by(profile, machine,
-                [&](const KernelEvent& event) { return profile.step(event).kernel; });
+                [&](const KernelEvent& event) { return profile.launch(event).kernel; });
 }
 std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine) {
   return sum_by(profile, machine,
                 [&](const KernelEvent& event) { return std::string(name(profile.family(event))); });
 }
-std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine) {
+std::vector<KernelTime> by_launch(const Profile& profile, const MachineSpec& machine) {
   std::vector<KernelTime> rows = sum_by(profile, machine, [&](const KernelEvent& event) {
-    const Launch& launch = profile.step(event);
-    return fmt::format("{} {:5} {} {}", profile.plans[event.plan].name, event.step, launch.kernel,
+    const Launch& launch = profile.launch(event);
+    return fmt::format("{} {:5} {} {}", profile.plans[event.plan].name, event.launch, launch.kernel,
                        launch.module);
   });
   std::ranges::sort(rows, {}, &KernelTime::name);
@@ -202,7 +203,7 @@ std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machi
 }
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth) {
   return sum_by(profile, machine, [&](const KernelEvent& event) {
-    std::string module = train::module_prefix(profile.step(event).module, depth);
+    std::string module = train::module_prefix(profile.launch(event).module, depth);
     return module.empty() ? "(model)" : module;
   });
 }

@@ -29,7 +29,7 @@ enum class Family : uint8_t {
 std::string_view name(Family family);  // "matmul"
 
 struct KernelEvent {
-  size_t plan = 0, step = 0;  // indexes Profile::plans and the launches of that plan
+  size_t plan = 0, launch = 0;  // indexes Profile::plans and the launches of that plan
   int update = 0;
   double begin = 0, seconds = 0;  // relative to the start of the first update
 };
@@ -48,10 +48,10 @@ struct Profile {
   std::vector<KernelEvent> events;  // in execution order
   std::vector<Update> updates;
 
-  const Launch& step(const KernelEvent& event) const {
-    return plans[event.plan].plan->launches[event.step];
+  const Launch& launch(const KernelEvent& event) const {
+    return plans[event.plan].plan->launches[event.launch];
   }
-  Family family(const KernelEvent& event) const { return plans[event.plan].families[event.step]; }
+  Family family(const KernelEvent& event) const { return plans[event.plan].families[event.launch]; }
   double median_seconds() const;  // of an update
   double mean_seconds() const;
 };
@@ -77,7 +77,7 @@ std::vector<KernelTime> by_kernel(const Profile& profile, const MachineSpec& mac
 std::vector<KernelTime> by_family(const Profile& profile, const MachineSpec& machine);
 // Returns one row per launch, in the order of the plans: "train 12 cublaslt:matmul
 // h.0.attn.c_attn".
-std::vector<KernelTime> by_step(const Profile& profile, const MachineSpec& machine);
+std::vector<KernelTime> by_launch(const Profile& profile, const MachineSpec& machine);
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth);
 KernelTime total(const std::vector<KernelTime>& rows, std::string name);
 

@@ -31,14 +31,14 @@ json metadata(const char* what, const std::string& name) {
 }
 
 json kernel_event(const Profile& profile, const KernelEvent& event) {
-  const Launch& launch = profile.step(event);
+  const Launch& launch = profile.launch(event);
   return complete_event(launch.kernel, name(profile.family(event)), event.begin, event.seconds,
                         {{"module", launch.module},
                          {"source", source_of(launch)},
                          {"flops", launch.flops},
                          {"bytes", launch.bytes},
                          {"plan", profile.plans[event.plan].name},
-                         {"step", event.step}});
+                         {"step", event.launch}});
 }
 }  // namespace
 

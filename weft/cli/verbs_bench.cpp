@@ -233,7 +233,7 @@ int draw_memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                     {"planned", point.planned},
                     {"used", point.used},
                     {"kernels", point.kernels},
-                    {"again", point.again},
+                    {"again", point.rematerialized},
                     {"median_ms", 1e3 * point.seconds},
                     {"same_losses", point.same_losses}});
   }

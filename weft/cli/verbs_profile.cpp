@@ -190,7 +190,7 @@ json to_json(const Profile& profile, const MachineSpec& machine, const Subject& 
           {"modules", rows_json(by_module(profile, machine, depth), "module", seconds)},
           {"operations", rows_json(by_family(profile, machine), "operation", seconds)},
           {"kernels", rows_json(kernels, "kernel", seconds)},
-          {"plan", rows_json(by_step(profile, machine), "step", seconds)},
+          {"plan", rows_json(by_launch(profile, machine), "step", seconds)},
           {"bottleneck", bottleneck(profile, machine)}};
 }
 

@@ -34,7 +34,7 @@ struct CompiledKernel {
   std::shared_ptr<void> code;     // owns the machine code
 };
 
-// Returns whether codegen can compile `step` to one kernel: one iteration space, reductions over
+// Returns whether codegen can compile `launch` to one kernel: one iteration space, reductions over
 // the same axes, gathers from operands in memory. Otherwise `why`, if given, gets the reason.
 bool can_fuse(const Launch& launch, std::string* why = nullptr);
 
@@ -50,8 +50,8 @@ struct CpuTarget {
 // `threads` threads. Compiles nothing.
 size_t workspace_bytes(const Launch& launch, int threads, const CpuTarget& target = {});
 
-// Compiles `step`. Thread safe and concurrent: identical kernels compile once per process and are
-// cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(step) is false.
+// Compiles `launch`. Thread safe and concurrent: identical kernels compile once per process and are
+// cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(launch) is false.
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 
 // Runs all stages on up to thread_count() threads. The pointers are those of the slots, in the
@@ -60,7 +60,7 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,
                 void* workspace);
 
-// Returns the loop IR and the CPU schedule of `step` as text, for debugging and snapshots.
+// Returns the loop IR and the CPU schedule of `launch` as text, for debugging and snapshots.
 std::string kernel_text(const Launch& launch, const CpuTarget& target = {});
 
 }  // namespace weft

@@ -13,6 +13,7 @@
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
 #include "weft/codegen/vector_math.h"
+#include "weft/ir/axis_map.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::loop {
@@ -30,7 +31,7 @@ using View = std::vector<Coordinate>;  // one per axis of the value
 class Lowering {
  public:
   Lowering(const Launch& launch, Maths maths, bool online)
-      : step_(launch), online_(online), code_(kernel_) {
+      : launch_(launch), online_(online), code_(kernel_) {
     kernel_.maths = maths;
     for (size_t i = 0; i < launch.operands.size(); ++i)
       operands_[launch.operands[i].value.node()] = static_cast<int>(i);
@@ -41,7 +42,7 @@ class Lowering {
 
   Kernel run() {
     find_space();
-    for (size_t i = 0; i < step_.results.size(); ++i) store(static_cast<int>(i));
+    for (size_t i = 0; i < launch_.results.size(); ++i) store(static_cast<int>(i));
     delay_stores_in_place();
     merge_axes(kernel_);
     return std::move(kernel_);
@@ -61,9 +62,9 @@ class Lowering {
       for (int i = 0; i < shape.size(); ++i)
         if (shape[i] != 1) space[i] = shape[i];
     };
-    for (const Access& result : step_.results) grow(result.value.shape());
+    for (const Access& result : launch_.results) grow(result.value.shape());
     std::vector<const Node*> reductions;
-    for (const Value& value : step_.body) {
+    for (const Value& value : launch_.body) {
       if (value->op->kind != OpKind::reduce) continue;
       grow(value->inputs[0].shape());
       reductions.push_back(value.node());
@@ -104,7 +105,7 @@ class Lowering {
   }
 
   void store(int index) {
-    const Access& result = step_.results[static_cast<size_t>(index)];
+    const Access& result = launch_.results[static_cast<size_t>(index)];
     const Value& value = result.value;
     bool across = across_.contains(value.node());
     const Value& from = across ? value->inputs[0] : value;
@@ -136,7 +137,7 @@ class Lowering {
   // A result that aliases an operand must not be written before the last loop that reads the
   // operand.
   void delay_stores_in_place() {
-    for (auto [result, operand] : step_.in_place) {
+    for (auto [result, operand] : launch_.in_place) {
       // reads[i] says whether computing instruction i in a loop loads from `operand`.
       std::vector<bool> reads;
       int last = 0;
@@ -173,7 +174,7 @@ class Lowering {
   Expr load(const Value& value, const View& view, int guard, int indirect, int64_t scale) {
     auto it = operands_.find(value.node());
     WEFT_ASSERT(it != operands_.end(), "{} is neither an operand nor in the body", value->op->name);
-    const Placement& place = step_.operands[static_cast<size_t>(it->second)].at;
+    const Placement& place = launch_.operands[static_cast<size_t>(it->second)].at;
     Instruction in{
         .op = Op::load, .type = loaded_type(value.dtype()), .args = {indirect, guard, -1}};
     in.at = at(view, place.strides, place.offset);
@@ -222,7 +223,8 @@ class Lowering {
   Expr random(const Node& node, const View& view) {
     Expr step = lower(node.inputs[0], {}, -1);
     Instruction in{.op = Op::philox, .type = DType::i32, .args = {step.id, -1, -1}};
-    in.at = at(view, row_major_strides(node.type.shape), 0);
+    const Placement place = place_in_whole(node);
+    in.at = at(view, place.strides, place.offset);
     in.integer = node.attrs.integer("seed");
     in.low = node.attrs.integer("stream");
     return convert(code_.add(in), DType::f32) * 0x1p-24;
@@ -299,7 +301,7 @@ class Lowering {
     inner.insert(inner.end(), first + indices.rank(), view.end());
     auto it = operands_.find(x.node());
     WEFT_ASSERT(it != operands_.end(), "gather from a value that is not in memory");
-    int64_t scale = step_.operands[static_cast<size_t>(it->second)].at.strides[axis];
+    int64_t scale = launch_.operands[static_cast<size_t>(it->second)].at.strides[axis];
     return load(x, inner, valid.id, index.id, scale);
   }
 
@@ -355,12 +357,20 @@ class Lowering {
   }
 
   static Reduction reduction_of(const Node& node) {
-    static const std::map<std::string_view, Reduction> kinds{
-        {"sum", Reduction::sum}, {"prod", Reduction::prod},     {"max", Reduction::max},
-        {"min", Reduction::min}, {"argmax", Reduction::argmax}, {"argmin", Reduction::argmin}};
-    auto kind = kinds.find(node.op->name);
-    WEFT_ASSERT(kind != kinds.end(), "unknown reduction {}", node.op->name);
-    return kind->second;
+    if (node.op->index_of != ScalarOp::none)
+      return node.op->index_of == ScalarOp::maximum ? Reduction::argmax : Reduction::argmin;
+    switch (node.op->combine) {
+      case ScalarOp::add:
+        return Reduction::sum;
+      case ScalarOp::mul:
+        return Reduction::prod;
+      case ScalarOp::maximum:
+        return Reduction::max;
+      case ScalarOp::minimum:
+        return Reduction::min;
+      default:
+        WEFT_ASSERT(false, "nothing combines the elements of {}", node.op->name);
+    }
   }
 
   Expr finish_reduce(const Node& node, Expr argument, const Dims& axes) {
@@ -379,7 +389,7 @@ class Lowering {
     return exact ? result : round_to(result, node.type.dtype);
   }
 
-  const Launch& step_;
+  const Launch& launch_;
   bool online_;
   Kernel kernel_;
   Code code_;

@@ -52,11 +52,11 @@ struct KernelChoice {
   int64_t depth = 0;
 };
 
-// A KernelChooser assigns kernels to nodes. A resumed run keeps the kernels with which it began,
-// and refused kernels are not chosen again: choosing remembers both, despite being const.
-class KernelChooser {
+// A KernelSource has kernels for nodes: a backend's library as a whole, or one of the libraries that
+// it consists of.
+class KernelSource {
  public:
-  virtual ~KernelChooser() = default;
+  virtual ~KernelSource() = default;
 
   // Returns the kernel that runs `node` as a launch of its own; nullopt: fuse or decompose the
   // node. `operands[i]` places input i if it is not copied (its slot has no meaning).
@@ -78,7 +78,12 @@ class KernelChooser {
     (void)composite;
     return false;
   }
+};
 
+// A KernelChooser assigns kernels to nodes. A resumed run keeps the kernels with which it began,
+// and refused kernels are not chosen again: choosing remembers both, despite being const.
+class KernelChooser : public KernelSource {
+ public:
   // Returns whether the kernel is a vendor's, which the present device may fail to compile or run.
   virtual bool may_refuse(const Launch& launch) const {
     (void)launch;

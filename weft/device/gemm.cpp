@@ -24,8 +24,8 @@ bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
-// Returns the index of the product's operand a: `matmul_add` has the addend as its first input.
-size_t first_factor(std::string_view op) { return op == "matmul_add" ? 1 : 0; }
+// Returns the index of the product's operand a: the sums so far may precede the two factors.
+size_t first_factor(const Node& product) { return product.inputs.size() - 2; }
 
 Contraction task_of(const Bound& a, const Bound& b, const Bound& result) {
   return simplest(result.type, a.type, a.strides, b.type, b.strides, result.strides);
@@ -50,11 +50,11 @@ std::optional<Gemm> gemm_of(const Contraction& task) {
 }
 
 std::optional<GemmChoice> choose_gemm(const Node& node, std::span<const Placement> operands) {
-  const std::string_view op = node.op->name;
-  if (op != "matmul" && op != "matmul_add") return std::nullopt;
-  const size_t first = first_factor(op);
+  if (node.op->family != OpFamily::product) return std::nullopt;
+  const size_t first = first_factor(node);
   const Value &a = node.inputs[first], &b = node.inputs[first + 1];
-  if (!is_float(a.dtype())) return std::nullopt;
+  if (!is_float(a.dtype()) || info(a.dtype()).stored_only || a.dtype() != b.dtype())
+    return std::nullopt;
   // The operands are tried in place first, then with row-major copies of one or both.
   for (int copies = 0; copies < 4; ++copies) {
     const bool copy_a = (copies & 1) != 0, copy_b = (copies & 2) != 0;
@@ -94,7 +94,7 @@ int64_t reach(int64_t rows, int64_t columns, const MatrixStrides& strides) {
 
 std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> operands,
                                   const KernelChoice& choice) {
-  const size_t first = first_factor(node.op->name);
+  const size_t first = first_factor(node);
   const Value &a = node.inputs[first], &b = node.inputs[first + 1];
   auto strides_of = [&](const Value& value, size_t i) {
     const Dims& order = choice.operand_order[i];
@@ -268,7 +268,7 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
 
 GemmLaunch::GemmLaunch(const Launch& launch) {
   const std::vector<Bound> inputs = bind_inputs(launch);
-  const size_t first = first_factor(launch.body.front()->op->name);
+  const size_t first = first_factor(*launch.body.front().node());
   a = inputs[first];
   b = inputs[first + 1];
   if (first == 1) so_far = inputs[0];

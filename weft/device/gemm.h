@@ -27,8 +27,8 @@ struct Gemm {
 // Returns nullopt where strides do not fit BLAS, or there is more than one batch axis.
 std::optional<Gemm> gemm_of(const Contraction& task);
 
-// A GemmChoice is the choice of a BLAS-like library for a floating-point `matmul` or `matmul_add`,
-// whose operands are used in place or copied to row-major order.
+// A GemmChoice is the choice of a BLAS-like library for a product whose factors have one floating
+// point type, with or without sums so far. Operands are used in place or copied to row-major order.
 struct GemmChoice {
   KernelChoice choice;  // without kernel and workspace
   Contraction task;
@@ -75,7 +75,7 @@ struct GemmLaunch {
   std::optional<Bound> at;
   std::optional<Bound> a_sums;  // stored, too
   const OpDef* function = nullptr;
-  Contraction task;      // as computed: extents are rounded up where the step is padded
+  Contraction task;      // as computed: extents are rounded up where the launch is padded
   int64_t n = 0, k = 0;  // extents without padding
   Gemm gemm;
 };

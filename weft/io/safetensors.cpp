@@ -47,9 +47,9 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
 
 // Writes in pieces and releases each, so that saving mapped tensors takes no more memory.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
-  if (tensor.away != nullptr) {
+  if (tensor.storage != nullptr) {
     const auto copy = Buffer::allocate(tensor.type.bytes());
-    tensor.away->copy_to(copy->data);
+    tensor.storage->copy_to(copy->data);
     file.write(copy->data, copy->bytes);
     return;
   }
@@ -82,7 +82,7 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   }
   size_t offset = 0;
   for (size_t i : order) {
-    const auto& [name, type, bytes, buffer, away] = tensors[i];
+    const auto& [name, type, bytes, buffer, storage] = tensors[i];
     WEFT_CHECK(!info(type.dtype).safetensors.empty(),
                "[safetensors] the format has no type for '{}'. Got {}. Hint: cast it to u8, which "
                "keeps its bits.",
@@ -161,7 +161,7 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   });
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
-    WEFT_ASSERT(tensor.away != nullptr || tensor.bytes.size() == tensor.type.bytes(),
+    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == tensor.type.bytes(),
                 "'{}' is {} but has {} bytes", tensor.name, to_string(tensor.type),
                 tensor.bytes.size());
     names.push_back(tensor.name);
@@ -198,7 +198,7 @@ FileSummary save_safetensors(const std::string& path, const NamedVariables& vari
   for (const auto& [name, variable] : variables) {
     Storage& storage = *variable.state()->storage;
     if (storage.is_on_device())
-      tensors.push_back({.name = name, .type = variable.type(), .away = &storage});
+      tensors.push_back({.name = name, .type = variable.type(), .storage = &storage});
     else
       tensors.push_back({name,
                          variable.type(),

@@ -55,7 +55,7 @@ struct NamedBytes {
   Type type;
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
   const Buffer* buffer = nullptr;    // owner of `bytes`; written pages are released
-  Storage* away = nullptr;           // owner of the bytes on a device, instead of `bytes`
+  Storage* storage = nullptr;        // owner of the bytes on a device, instead of `bytes`
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are

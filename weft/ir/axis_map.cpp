@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
 #include "weft/ir/op_def.h"
+#include "weft/ir/plan.h"
 
 namespace weft {
 namespace {
@@ -243,6 +245,30 @@ AxisMap axis_map(const Node& node) {
   if (node.op->decompose != nullptr) return Composition(node).map();
   return axis_by_axis(
       node, [](const Node& each, int axis) { return Factor{.size = each.type.shape[axis]}; });
+}
+
+Placement place_in_whole(const Node& node) {
+  if (!node.attrs.has("strides")) return {-1, 0, row_major_strides(node.type.shape)};
+  const Dims& strides = node.attrs.dims("strides");
+  WEFT_ASSERT(strides.size() == node.type.shape.size(), "strides {} of a part of shape {}",
+              to_string(strides), to_string(node.type.shape));
+  return {-1, node.attrs.integer("offset"), strides};
+}
+
+Attrs attrs_for(const Node& node, const AxisMap& map, const Part& part) {
+  std::string_view count;
+  if (part.factor >= 0) count = map.factors[static_cast<size_t>(part.factor)].count;
+  Attrs attrs;
+  for (const Attrs::Entry& entry : node.attrs.entries()) {
+    if (map.has_place && (entry.key == "offset" || entry.key == "strides")) continue;
+    attrs = attrs.with(entry.key == map.shape ? Attrs::Entry{entry.key, part.shape}
+                       : entry.key == count   ? Attrs::Entry{entry.key, part.count}
+                                              : entry);
+  }
+  if (!map.has_place) return attrs;
+  const Placement whole = place_in_whole(node);
+  return attrs.with({"offset", whole.offset + part.from * whole.strides[part.axis]})
+      .with({"strides", whole.strides});
 }
 
 std::string to_string(const AxisMap& map) {

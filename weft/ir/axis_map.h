@@ -19,6 +19,8 @@
 
 namespace weft {
 
+struct Placement;
+
 enum class Relation : uint8_t {
   plain,    // a range of the result depends on the same range of each operand that has the factor
   reduced,  // results of ranges of the operands are combined by Factor::combine
@@ -52,6 +54,9 @@ struct AxisMap {
   std::vector<std::vector<FactoredAxis>> operands;  // [operand][axis]
   std::vector<FactoredAxis> result;
   std::string_view shape = {};  // the attribute that holds the result's shape
+  // The result is at place_in_whole() of a larger one, so that parts of positional factors can be
+  // computed.
+  bool has_place = false;
 
   explicit AxisMap(const Node& node);  // makes a map in which no axis has a factor
 
@@ -71,6 +76,22 @@ AxisMap axis_map(const Node& node);
 // Returns the map of an operation whose operands have the result's rank and whose axes are one
 // factor each: `factor_of` returns the factor of axis i of the result.
 AxisMap axis_by_axis(const Node& node, Factor (*factor_of)(const Node& node, int axis));
+
+// Returns the place of a result (AxisMap::has_place) in the whole that it is a part of: attributes
+// "offset" and "strides" give the index of an element among all of the whole in row-major order. A
+// node without them is the whole.
+Placement place_in_whole(const Node& node);
+
+// A Part is the part of a result in a range of a factor.
+struct Part {
+  Shape shape;
+  int axis = 0;      // of the result, where the part begins at index `from`
+  int64_t from = 0;  // also of the factor
+  int64_t count = 0;
+  int factor = -1;  // index into AxisMap::factors; -1: several, of which none has `count`
+};
+// Returns the attributes of the operation that computes a part from parts of the operands.
+Attrs attrs_for(const Node& node, const AxisMap& map, const Part& part);
 
 // Returns text such as "([a, b], [b, c]) -> [a, c], b reduced".
 std::string to_string(const AxisMap& map);

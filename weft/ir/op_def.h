@@ -125,6 +125,9 @@ struct OpDef {
   double (*function)(double x) = nullptr;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
+  // Reductions to an index: maximum or minimum, of which they give the position of the first. They
+  // have no `combine`, as indices alone do not say which of two partial results is the extreme.
+  ScalarOp index_of = ScalarOp::none;
   // Returns where a movement's elements are within its input's memory, or nullopt where strides
   // cannot express it. Null means that the movement copies: one operand and attr "value" (pad), or
   // several operands.

@@ -145,14 +145,14 @@ void check_sharing(const Launch& launch, int at) {
       bool granted =
           std::find(launch.in_place.begin(), launch.in_place.end(), pair) != launch.in_place.end();
       WEFT_ASSERT(granted && same_elements(launch.results[r], launch.operands[o]),
-                  "step {} ({}) writes slot {} while it reads it", at, launch.kernel, to.slot);
+                  "launch {} ({}) writes slot {} while it reads it", at, launch.kernel, to.slot);
     }
 }
 
 void check_values(const Plan& plan) {
   Contents memory(plan);
   auto check_read = [&](const Access& access, int launch, std::string_view what) {
-    WEFT_ASSERT(memory.holds(access), "step {}: slot {} does not hold {} {}", launch,
+    WEFT_ASSERT(memory.holds(access), "launch {}: slot {} does not hold {} {}", launch,
                 access.at.slot, access.value->op->name, what);
   };
   int at = 0;
@@ -178,7 +178,7 @@ void check_lifetimes(const Plan& plan) {
   auto check = [&](const Access& access, int at) {
     const Slot& slot = plan.slots[static_cast<size_t>(access.at.slot)];
     WEFT_ASSERT(slot.space != Space::arena || (slot.first <= at && at <= slot.last),
-                "slot {} lives in steps {} to {} and is used at {}", access.at.slot, slot.first,
+                "slot {} lives in launches {} to {} and is used at {}", access.at.slot, slot.first,
                 slot.last, at);
   };
   int at = 0;
@@ -217,7 +217,7 @@ void check_overlaps(const Plan& plan) {
         const Slot* before = std::prev(next)->second;
         free = free && before->offset + before->bytes <= slot->offset;
       }
-      WEFT_ASSERT(free, "{} overlaps a live slot at step {}", describe(*slot),
+      WEFT_ASSERT(free, "{} overlaps a live slot at launch {}", describe(*slot),
                   static_cast<int>(time) - 1);
       live.emplace(slot->offset, slot);
     }
@@ -225,7 +225,7 @@ void check_overlaps(const Plan& plan) {
   }
 }
 
-// Checks that slots under transfer are left alone until the step that awaits the transfer.
+// Checks that slots under transfer are left alone until the launch that awaits the transfer.
 void check_transfers(const Plan& plan) {
   std::multimap<int, bool> under_way;  // slot in memory -> whether the transfer writes it
   auto in_file = [&](const Access& access) {
@@ -314,7 +314,7 @@ std::string to_text(const Plan& plan) {
     if (slot.space == Space::file && slot.value->variable == nullptr)
       text += fmt::format(" at {}", slot.offset);
     if (slot.space == Space::arena)
-      text += fmt::format(" at {}, steps {} to {}", slot.offset, slot.first, slot.last);
+      text += fmt::format(" at {}, launches {} to {}", slot.offset, slot.first, slot.last);
     text += '\n';
   }
   if (!plan.inputs.empty()) text += "inputs " + list(plan.inputs) + "\n";

@@ -18,12 +18,12 @@ struct PlanSummary {
   size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
   // Work and time of one run.
   double flops = 0;
-  double bytes = 0;           // least traffic of the kernels to and from memory
-  int64_t launches = 0;       // of kernels
-  int64_t again = 0;          // launches that rematerialize
-  double seconds = 0;         // at best, by the peaks of the device; 0: they are not known (of a
-                              // processor until `weft devices --measure`)
-  double likely_seconds = 0;  // as such kernels usually run; 0: not known better
+  double bytes = 0;            // least traffic of the kernels to and from memory
+  int64_t launches = 0;        // of kernels
+  int64_t rematerialized = 0;  // of these launches
+  double seconds = 0;          // at best, by the peaks of the device; 0: they are not known (of a
+                               // processor until `weft devices --measure`)
+  double likely_seconds = 0;   // as such kernels usually run; 0: not known better
 
   size_t memory_bytes() const { return state_bytes + constant_bytes + arena_bytes + staging_bytes; }
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }

@@ -12,7 +12,8 @@ namespace {
 const OpDef& random_uniform_def = define({
     .name = "random_uniform",
     .kind = OpKind::random,
-    .doc = "f32 in [0, 1) of attrs shape, seed, stream and the i64 scalar step",
+    .doc = "f32 in [0, 1) of attrs shape, seed, stream and the i64 scalar step; attrs offset and "
+           "strides make it a part of a larger one",
     .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
       WEFT_CHECK(inputs[0].type() == (Type{DType::i64, {}}),
                  "[random] the step must be i64[]. Got {}.", to_string(inputs[0].type()));
@@ -23,6 +24,7 @@ const OpDef& random_uniform_def = define({
         [](const Node& node) {
           AxisMap map(node);
           map.shape = "shape";
+          map.has_place = true;
           for (int axis = 0; axis < node.type.shape.size(); ++axis)
             map.relate(node, {.size = node.type.shape[axis], .positional = true},
                        {{AxisMap::of_result, axis}});

@@ -107,6 +107,7 @@ const OpDef& argmax_def = define({
     .kind = OpKind::reduce,
     .doc = "index of the first of the greatest elements",
     .infer = index_type,
+    .index_of = ScalarOp::maximum,
     .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::whole}); },
     .test = {.integers = true, .no_gradient = "yields indices"},
 });
@@ -116,6 +117,7 @@ const OpDef& argmin_def = define({
     .kind = OpKind::reduce,
     .doc = "index of the first of the least elements",
     .infer = index_type,
+    .index_of = ScalarOp::minimum,
     .axes = [](const Node& node) { return reduced_axes(node, {.relation = Relation::whole}); },
     .test = {.integers = true, .no_gradient = "yields indices"},
 });

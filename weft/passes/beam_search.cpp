@@ -62,7 +62,7 @@ class BeamSearch {
     return first;
   }
 
-  // Returns the live bytes while and after `step` runs next.
+  // Returns the live bytes while and after `launch` runs next.
   std::pair<size_t, size_t> live(const Beginning& now, int launch) const {
     const LaunchUse& use = use_.launches[index(launch)];
     size_t during = now.live, dead = 0, taken_over = 0;

@@ -55,7 +55,7 @@ std::vector<int> stable_order(const Dependencies& edges) {
     for (int next : edges.after[index(order.back())])
       if (--waiting[index(next)] == 0) ready.push(next);
   }
-  WEFT_ASSERT(order.size() == edges.before.size(), "steps depend on each other in a circle");
+  WEFT_ASSERT(order.size() == edges.before.size(), "launches depend on each other in a circle");
   return order;
 }
 

@@ -1,4 +1,4 @@
-// Converts the int numbers of steps and slots (-1 for none) to indices of vectors.
+// Converts the int numbers of launches and slots (-1 for none) to indices of vectors.
 #pragma once
 
 #include <cstddef>

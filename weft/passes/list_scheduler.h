@@ -33,7 +33,7 @@ class ListScheduler {
   };
   void reset(const std::vector<int>& base);
   void offer(int launch);   // queues a ready launch at its present cost
-  void finish(int launch);  // updates liveness and ready launches after `step` ran
+  void finish(int launch);  // updates liveness and ready launches after `launch` ran
   int64_t growth(int launch) const;
 
   const std::vector<std::vector<int>>&before_, &after_;
@@ -43,8 +43,8 @@ class ListScheduler {
   std::vector<std::vector<int>> users_;  // launches that touch each slot
 
   Rule rule_ = Rule::eager;
-  std::vector<size_t> waiting_;  // predecessors that have not run, per step
-  std::vector<int> place_;       // in the base order, per step
+  std::vector<size_t> waiting_;  // predecessors that have not run, per launch
+  std::vector<int> place_;       // in the base order, per launch
   std::vector<int> version_;  // of the newest candidate of each launch; older candidates are stale
   std::vector<size_t> users_left_;
   std::vector<bool> alive_, done_;

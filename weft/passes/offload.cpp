@@ -91,7 +91,7 @@ class Offloading {
 
   Plan plan_;
   const PassOptions& options_;
-  std::vector<std::pair<int, Launch>> made_;  // the index of the step that each goes before
+  std::vector<std::pair<int, Launch>> made_;  // the index of the launch that each goes before
 };
 }  // namespace
 

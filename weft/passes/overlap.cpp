@@ -48,7 +48,7 @@ class Overlap {
   }
 
  private:
-  // The steps that go before a launch, in this order.
+  // The launches that go before another, in this order.
   struct Before {
     std::vector<Launch> stored, begun, fetched;
   };
@@ -164,7 +164,7 @@ class Overlap {
   Liveness live_;
   std::vector<size_t> live_bytes_;
   size_t room_;
-  std::vector<int> first_reader_, last_store_;  // steps, per slot
+  std::vector<int> first_reader_, last_store_;  // launches, per slot
   int last_begin_ = 0;
   std::vector<Before> before_;  // per launch, and for the end
 };

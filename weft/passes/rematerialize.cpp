@@ -208,10 +208,10 @@ class Rematerialization {
   Plan plan_;
   const PassOptions& options_;
   ArenaUse use_;
-  std::vector<std::vector<int>> writers_, readers_;              // steps, ascending, of each slot
-  std::vector<bool> is_backward_;                                // of each step
+  std::vector<std::vector<int>> writers_, readers_;  // launches, ascending, of each slot
+  std::vector<bool> is_backward_;                    // of each launch
   std::unordered_map<const std::string*, std::string> modules_;  // the marked part of each path
-  std::vector<std::pair<int, Launch>> made_;  // and the step before which each of them stands
+  std::vector<std::pair<int, Launch>> made_;  // and the launch before which each of them stands
 };
 
 // The user's own code between the layers of a block has no module. What it computes of values of

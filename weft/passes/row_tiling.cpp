@@ -224,7 +224,8 @@ class Cut {
       OriginOverride origin(node.origin);
       const int64_t before = region_.before.at(&node);
       const auto reads = reads_by_row(node, before, region_.rows).value();
-      Value part = for_rows(node, operands(node, reads, from, count), before, region_.rows, count);
+      Value part =
+          for_rows(node, operands(node, reads, from, count), before, region_.rows, from, count);
       carry_composite(node, part, [&](const Value& operand) {
         const auto found = parts_.find(operand.node());
         return found == parts_.end() ? Value() : found->second.back();

@@ -1,10 +1,10 @@
 #include "weft/passes/rows.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "weft/ir/axis_map.h"
 #include "weft/ir/op_def.h"
+#include "weft/ir/plan.h"
 #include "weft/ops/ops.h"
 
 namespace weft {
@@ -23,6 +23,18 @@ std::vector<int> factors_of(const std::vector<FactoredAxis>& axes, int first, in
     found.insert(found.end(), more.begin(), more.end());
   }
   return found;
+}
+
+// Returns whether the index of a row in the whole is a multiple of the last row axis's stride.
+bool is_one_axis(const Node& node, const RowAxes& rows) {
+  const Dims strides = place_in_whole(node).strides;
+  const Shape& shape = node.type.shape;
+  int64_t expected = strides[rows.last];
+  for (int axis = rows.last; axis >= rows.first; --axis) {
+    if (shape[axis] > 1 && strides[axis] != expected) return false;
+    expected *= shape[axis];
+  }
+  return true;
 }
 
 // Returns the number of elements in front of `rows`, if the value has just these factors on
@@ -68,8 +80,9 @@ std::optional<std::vector<int64_t>> reads_by_row(const Node& node, int64_t befor
   const std::vector<int> factors = factors_of(map.result, axes->first, axes->last);
   for (int factor : factors) {
     const Factor& about = map.factors[static_cast<size_t>(factor)];
-    if (about.relation != Relation::plain || about.positional || !about.count.empty())
-      return std::nullopt;
+    if (about.relation != Relation::plain) return std::nullopt;
+    if (about.positional && !(map.has_place && is_one_axis(node, *axes))) return std::nullopt;
+    if (!about.count.empty() && factors.size() > 1) return std::nullopt;
   }
   std::vector<int64_t> reads;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -119,16 +132,18 @@ Value rows_of(const Value& x, int64_t before, int64_t rows, int64_t from, int64_
 }
 
 Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int64_t rows,
-               int64_t count) {
-  const Shape shape =
-      with_rows(node.type.shape, row_axes(node.type.shape, before, rows).value(), count);
+               int64_t from, int64_t count) {
+  const RowAxes axes = row_axes(node.type.shape, before, rows).value();
+  Part part{.shape = with_rows(node.type.shape, axes, count),
+            .axis = axes.last,
+            .from = from,
+            .count = count};
   if (node.op->kind == OpKind::leaf)
-    return make_leaf(*node.op, {node.type.dtype, shape}, node.attrs);
-  const std::string_view stated = axis_map(node).shape;
-  Attrs attrs;
-  for (const Attrs::Entry& entry : node.attrs.entries())
-    attrs = attrs.with(entry.key == stated ? Attrs::Entry{entry.key, shape} : entry);
-  return make_node(*node.op, std::move(inputs), std::move(attrs), node.annotations);
+    return make_leaf(*node.op, {node.type.dtype, part.shape}, node.attrs);
+  const AxisMap map = axis_map(node);
+  const std::vector<int> factors = factors_of(map.result, axes.first, axes.last);
+  if (factors.size() == 1) part.factor = factors.front();
+  return make_node(*node.op, std::move(inputs), attrs_for(node, map, part), node.annotations);
 }
 
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,

@@ -32,9 +32,10 @@ std::optional<std::vector<int64_t>> sums_over_rows(const Node& node, int64_t row
 
 // Returns rows [from, from + count) of a value, in the shape given by with_rows().
 Value rows_of(const Value& x, int64_t before, int64_t rows, int64_t from, int64_t count);
-// Returns `node` for `count` rows, computed from `inputs`, the matching tiles of its operands.
+// Returns rows [from, from + count) of `node`, computed from `inputs`, the matching tiles of its
+// operands.
 Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int64_t rows,
-               int64_t count);
+               int64_t from, int64_t count);
 // Concatenates tiles of rows, in order, to a value of this shape.
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,
                   int64_t rows);

@@ -14,7 +14,7 @@ namespace {
 using Order = std::vector<int>;
 using Rule = ListScheduler::Rule;
 
-constexpr size_t beam_steps = 16'000;  // width of a beam search times steps of the plan
+constexpr size_t beam_launches = 16'000;  // width of a beam search times launches of the plan
 constexpr size_t widest_beam = 64, narrowest_beam = 8;
 
 class OrderSearch {
@@ -58,7 +58,7 @@ class OrderSearch {
   }
 
   void search_below() {
-    size_t width = std::min(beam_steps / best_.size(), widest_beam);
+    size_t width = std::min(beam_launches / best_.size(), widest_beam);
     if (width < narrowest_beam) return;
     for (int round = 0; round < 8; ++round) {
       Order lower = order_below(best_cost_.first, plan_, edges_, use_, width);

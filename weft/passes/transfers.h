@@ -5,10 +5,10 @@
 
 namespace weft {
 
-// Makes a step that copies all bytes of a slot: "store" to a file, "fetch" from one. `from` and
+// Makes a launch that copies all bytes of a slot: "store" to a file, "fetch" from one. `from` and
 // `to` are of one value and have the same strides.
 Launch make_transfer(const Plan& plan, const Access& from, const Access& to);
-// Makes the step that waits until the transfer has ended.
+// Makes the launch that waits until the transfer has ended.
 Launch make_await(const Plan& plan, const Launch& transfer);
 
 // These return whether a transfer comes from a file, its slot in memory and its slot in a file.

@@ -18,7 +18,7 @@
 
 namespace weft {
 
-Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited) {
+Error error_of_launch(const Plan& plan, size_t i, const Error& error, bool waited) {
   const Launch& failed = plan.launches[i];
   std::string text = error.what();
   text.insert(std::min(text.find(" Hint: "), text.size()),
@@ -40,40 +40,40 @@ std::string signature_of(const Launch& launch) {
   return text;
 }
 
-// Refusals collects the kernels that libraries refused, by step.
+// Refusals collects the kernels that libraries refused, by launch.
 class Refusals {
  public:
   Refusals(const Plan& plan, const KernelChooser& chooser) : plan_(plan), chooser_(chooser) {}
 
-  // Returns whether an equal step was refused, and then records this step as refused, too.
-  bool covers(size_t step) {
+  // Returns whether an equal launch was refused, and then records this one as refused, too.
+  bool covers(size_t launch) {
     if (alike_.empty()) return false;
-    const auto known = alike_.find(signature_of(plan_.launches[step]));
+    const auto known = alike_.find(signature_of(plan_.launches[launch]));
     if (known == alike_.end()) return false;
-    add(step, Error(known->second));
+    add(launch, Error(known->second));
     return true;
   }
-  void add(size_t step, const Error& error) {
-    const Launch& refused = plan_.launches[step];
+  void add(size_t launch, const Error& error) {
+    const Launch& refused = plan_.launches[launch];
     alike_.try_emplace(signature_of(refused), error);
-    std::string& said = by_step_[step];
+    std::string& said = by_launch_[launch];
     said = fmt::format("{} Refused: {}{}{}", error.what(), refused.kernel,
                        refused.module.empty() ? "" : " of ", refused.module);
     logging::debug(1, "refused: {}", said);
     chooser_.avoid(refused);
   }
   void check() const {
-    if (by_step_.empty()) return;
+    if (by_launch_.empty()) return;
     std::vector<std::string> all;
-    all.reserve(by_step_.size());
-    for (const auto& [step, said] : by_step_) all.push_back(said);
+    all.reserve(by_launch_.size());
+    for (const auto& [launch, said] : by_launch_) all.push_back(said);
     throw KernelsRefused(std::move(all));
   }
 
  private:
   const Plan& plan_;
   const KernelChooser& chooser_;
-  std::map<size_t, std::string> by_step_;
+  std::map<size_t, std::string> by_launch_;
   std::map<std::string, Error> alike_;  // by signature
 };
 }  // namespace
@@ -108,7 +108,7 @@ PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
       kernels[i] = compiler.compile(plan, plan.launches[i]);
     } catch (const LostWhileMeasured& lost) {
       std::lock_guard lock(mutex);
-      if (!measured) measured = error_of_step(plan, i, lost, true);
+      if (!measured) measured = error_of_launch(plan, i, lost, true);
       throw;
     } catch (const Error& error) {
       memory.finish();  // throws for a lost device, which is no refusal
@@ -152,7 +152,7 @@ size_t outside_bytes(const Plan& plan, const Access& access) {
   return slot.space == Space::arena ? 0 : aligned(std::max<size_t>(slot.bytes, 1));
 }
 
-void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Residency& residency,
+void try_kernel(const Plan& plan, const Kernel& kernel, size_t launch, const Residency& residency,
                 std::byte* outside) {
   auto addresses_of = [&](const std::vector<Access>& accesses) {
     std::vector<void*> addresses;
@@ -163,7 +163,7 @@ void try_kernel(const Plan& plan, const Kernel& kernel, size_t step, const Resid
     }
     return addresses;
   };
-  const Launch& tried = plan.launches[step];
+  const Launch& tried = plan.launches[launch];
   const std::vector<void*> operands = addresses_of(tried.operands),
                            results = addresses_of(tried.results);
   kernel.run(operands.data(), results.data(),
@@ -199,7 +199,7 @@ void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChoos
       try {
         memory.finish();
       } catch (const Error& lost) {  // the device is lost, so no other kernel would help
-        throw error_of_step(plan, i, lost, memory.is_synchronous());
+        throw error_of_launch(plan, i, lost, memory.is_synchronous());
       }
       refusals.add(i, error);
     }

@@ -25,7 +25,7 @@ struct KernelsRefused : Error {
 };
 
 using PlanKernels =
-    std::vector<std::unique_ptr<Kernel>>;  // by step; null: the step has no compiled kernel
+    std::vector<std::unique_ptr<Kernel>>;  // by launch; null: it has no compiled kernel
 
 // Compiles several kernels in parallel. Throws KernelsRefused.
 PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
@@ -35,8 +35,8 @@ PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
 void try_kernels(const Plan& plan, const PlanKernels& kernels, const KernelChooser& chooser,
                  DeviceMemory& memory, const Residency& residency);
 
-// Returns the error with the step's kernel named, before the hint if there is one. Unless `waited`
-// (the host waited for each kernel), a kernel before step `i` may have failed.
-Error error_of_step(const Plan& plan, size_t i, const Error& error, bool waited);
+// Returns the error with the launch's kernel named, before the hint if there is one. Unless
+// `waited` (the host waited for each kernel), a kernel before launch `i` may have failed.
+Error error_of_launch(const Plan& plan, size_t i, const Error& error, bool waited);
 
 }  // namespace weft

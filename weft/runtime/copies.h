@@ -15,7 +15,7 @@ class Copies {
   // Refreshes in place the copies that the plan reads and that are stale. They are rounded on the
   // host, to the same bits as by the kernels.
   void refresh() const;
-  // Marks all assigned state as written, before the run, because a run may fail at any step.
+  // Marks all assigned state as written, before the run, because a run may fail at any launch.
   void note_writes() const;
   // Marks the assigned copies as up to date, after the run.
   void note_copies() const;

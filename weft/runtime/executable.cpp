@@ -82,7 +82,7 @@ size_t Executable::used_arena_bytes() const {
 
 void Executable::bind() {
   residency_->place();
-  for (auto& [step, kernel] : residency_->copies()) kernels_[step] = std::move(kernel);
+  for (auto& [launch, kernel] : residency_->copies()) kernels_[launch] = std::move(kernel);
   bound_.resize(plan_.launches.size());
   for (size_t i = 0; i < bound_.size(); ++i) {
     const Launch& launch = plan_.launches[i];
@@ -127,8 +127,8 @@ void Executable::detach_results() {
   }
 }
 
-void Executable::run_steps() {
-  struct Settled {  // also settles when a step throws
+void Executable::run_launches() {
+  struct Settled {  // also settles when a launch throws
     Residency& residency;
     ~Settled() { residency.settle(); }
   } settled{*residency_};
@@ -138,12 +138,12 @@ void Executable::run_steps() {
   const double begin = now();
   if (timeline != nullptr) timeline->mark();
   for (size_t i = 0; i < bound_.size(); ++i) {
-    logging::debug(6, "step {} {}", i, plan_.launches[i].kernel);
-    if (poison_ != nullptr) poison_->begin_step(i);
-    run_step(i, waits);
+    logging::debug(6, "launch {} {}", i, plan_.launches[i].kernel);
+    if (poison_ != nullptr) poison_->begin_launch(i);
+    run_launch(i, waits);
     if (timeline != nullptr) timeline->mark();
     if (observer_) observer_(i);
-    if (poison_ != nullptr) poison_->end_step(i);
+    if (poison_ != nullptr) poison_->end_launch(i);
   }
   copy_assigned();
   if (timeline != nullptr) tell_times(*timeline, begin);
@@ -154,14 +154,14 @@ void Executable::tell_times(Timeline& timeline, double begin) const {
   for (size_t i = 0; i < bound_.size(); ++i) timer_(i, begin + marks[i], marks[i + 1] - marks[i]);
 }
 
-void Executable::run_step(size_t i, bool waits) const {
+void Executable::run_launch(size_t i, bool waits) const {
   const BoundLaunch& launch = bound_[i];
   try {
     kernels_[i]->run(launch.operands.data(), launch.results.data(), launch.workspace);
     if (waits) memory_->finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;
-    throw error_of_step(plan_, i, error, waits);
+    throw error_of_launch(plan_, i, error, waits);
   }
 }
 
@@ -175,13 +175,14 @@ void Executable::copy_assigned() {
   }
 }
 
-// The first run executes the steps directly, as libraries load code in it; the second is recorded.
+// The first run executes the launches directly, as libraries load code in it; the second is
+// recorded.
 void Executable::run_recorded() {
-  if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_steps(); });
+  if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_launches(); });
   if (recorded_ != nullptr)
     recorded_->run(nullptr, nullptr, nullptr);
   else
-    run_steps();
+    run_launches();
   warm_ = true;
 }
 
@@ -276,7 +277,7 @@ std::span<const Value> Executable::run(std::span<const Value> inputs) {
   if (!observer_ && !timer_)
     run_recorded();
   else
-    run_steps();
+    run_launches();
   if (poison_ != nullptr) poison_->end_run();
   copies_.note_copies();
   show_results();

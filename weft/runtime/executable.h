@@ -20,10 +20,10 @@ namespace weft {
 
 class Poison;
 
-// Called for each step of the plan after its work has completed and before the next step begins.
-using StepObserver = std::function<void(size_t step)>;
-// Called for every step after a run, with its begin (steady clock) and its duration in seconds.
-using StepTimer = std::function<void(size_t step, double begin, double seconds)>;
+// Called for each launch of the plan after its work has completed and before the next one begins.
+using LaunchObserver = std::function<void(size_t launch)>;
+// Called for every launch after a run, with its begin (steady clock) and its duration in seconds.
+using LaunchTimer = std::function<void(size_t launch, double begin, double seconds)>;
 
 class Executable {
  public:
@@ -38,7 +38,7 @@ class Executable {
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
-  // Copies inputs (evaluated, of the plan's types) into their slots and runs the steps in order.
+  // Copies inputs (evaluated, of the plan's types) into their slots and runs the launches in order.
   // Results are views of the arena; those whose handles are still held when any executable of the
   // workspace runs next are copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
@@ -55,8 +55,8 @@ class Executable {
   // workspace that no other executable has.
   void release();
   // An empty one is told nothing more.
-  void set_observer(StepObserver observer) { observer_ = std::move(observer); }
-  void set_timer(StepTimer timer) { timer_ = std::move(timer); }
+  void set_observer(LaunchObserver observer) { observer_ = std::move(observer); }
+  void set_timer(LaunchTimer timer) { timer_ = std::move(timer); }
   // Turns filling dead bytes with NaN during runs on or off; debug builds have it on for the host.
   void set_poisoning(bool on);
 
@@ -70,8 +70,8 @@ class Executable {
   void bind();
   void detach_results();
   void show_results();
-  void run_steps();
-  void run_step(size_t i, bool waits) const;
+  void run_launches();
+  void run_launch(size_t i, bool waits) const;
   void tell_times(Timeline& timeline, double begin) const;
   void run_recorded();
   void copy_assigned();
@@ -89,11 +89,11 @@ class Executable {
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<CopyStream> input_copy_;
   std::vector<BoundLaunch> bound_;    // empty before the first run
-  std::unique_ptr<Kernel> recorded_;  // all steps as they are bound; null: not recorded yet
-  bool warm_ = false;                 // whether the steps ran once since they were bound
+  std::unique_ptr<Kernel> recorded_;  // all launches as they are bound; null: not recorded yet
+  bool warm_ = false;                 // whether the launches ran once since they were bound
   std::vector<Value> results_;
-  StepObserver observer_;
-  StepTimer timer_;
+  LaunchObserver observer_;
+  LaunchTimer timer_;
   std::unique_ptr<Poison> poison_;  // null: off
 };
 

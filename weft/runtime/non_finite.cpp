@@ -5,7 +5,6 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/storage.h"
-#include "weft/ir/op_def.h"
 #include "weft/runtime/executable.h"
 
 namespace weft {
@@ -68,9 +67,9 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   executable.settle_variables();
   read_leaves(executable, inputs);
   const Plan& plan = executable.plan();
-  executable.set_observer([&](size_t step) {
-    if (plan.launches[step].kind == Launch::Kind::transfer) return;  // checked when computed
-    for (const Access& result : plan.launches[step].results)
+  executable.set_observer([&](size_t launch) {
+    if (plan.launches[launch].kind == Launch::Kind::transfer) return;  // checked when computed
+    for (const Access& result : plan.launches[launch].results)
       stored_[result.value.node()] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);
   });
@@ -118,7 +117,8 @@ NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
       std::make_shared<NonFiniteOrigin>(NonFiniteOrigin{.op = std::string(value->op->name),
                                                         .module = name,
                                                         .type = value.type(),
-                                                        .range = known.range});
+                                                        .range = known.range,
+                                                        .leaf = kind});
   return known;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "weft/ir/graph.h"
+#include "weft/ir/op_def.h"
 
 namespace weft {
 
@@ -42,7 +43,7 @@ struct NonFiniteOrigin {
   Type type;
   ValueRange range;
   std::vector<Operand> operands;
-  bool is_leaf() const { return op == "input" || op == "variable"; }
+  LeafKind leaf = LeafKind::none;
 };
 
 class NonFiniteSearch {

@@ -45,12 +45,12 @@ void Poison::begin_run(std::byte* arena) {
   for (const Range& range : inputs_) allow(range);
 }
 
-void Poison::begin_step(size_t step) const {
-  for (const Range& range : born_[step]) allow(range);
+void Poison::begin_launch(size_t launch) const {
+  for (const Range& range : born_[launch]) allow(range);
 }
 
-void Poison::end_step(size_t step) const {
-  for (const Range& range : dead_[step]) forbid(range);
+void Poison::end_launch(size_t launch) const {
+  for (const Range& range : dead_[launch]) forbid(range);
 }
 
 void Poison::end_run() const { allow(all_); }

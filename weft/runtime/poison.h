@@ -14,8 +14,8 @@ class Poison {
   explicit Poison(const Plan& plan);
 
   void begin_run(std::byte* arena);  // only the inputs are live
-  void begin_step(size_t step) const;
-  void end_step(size_t step) const;
+  void begin_launch(size_t launch) const;
+  void end_launch(size_t launch) const;
   void end_run() const;  // keeps the contents, but allows reading them again
 
  private:
@@ -26,7 +26,7 @@ class Poison {
   void forbid(const Range& range) const;
 
   std::vector<Range> inputs_;
-  std::vector<std::vector<Range>> born_, dead_;  // at the begin and at the end of each step
+  std::vector<std::vector<Range>> born_, dead_;  // at the begin and at the end of each launch
   Range all_;
   std::byte* arena_ = nullptr;
 };

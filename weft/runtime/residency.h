@@ -53,11 +53,11 @@ class Residency {
   bool has_moved() const;
   // Returns the address of a slot, from the first place() on; null if kernels cannot access it.
   std::byte* address(int slot) const;
-  // Kernels that begin and await the plan's transfers, by step. Where copies() returns none, the
+  // Kernels that begin and await the plan's transfers, by launch. Where copies() returns none, the
   // kernels of the last call stay valid.
   using CopyKernels = std::vector<std::pair<size_t, std::unique_ptr<Kernel>>>;
   virtual CopyKernels copies() = 0;
-  // Waits for all copies that began, even after a step threw.
+  // Waits for all copies that began, even after a launch threw.
   virtual void settle() {}
   // Gives copies of offloaded variables to the plan's device, or back to the host.
   void lend() const;

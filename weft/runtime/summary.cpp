@@ -58,7 +58,7 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
     summary.bytes += launch.bytes;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;
-    if (launch.rematerialized) ++summary.again;
+    if (launch.rematerialized) ++summary.rematerialized;
   }
   return summary;
 }

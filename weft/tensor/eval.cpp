@@ -196,7 +196,7 @@ bool is_constant(const Tensor& value) {
   made_of.outputs = {value};
   bool has_data = false, has_variable = false;
   for (const Tensor& part : made_of.nodes()) {
-    has_data |= part->op->name == "data";
+    has_data |= part->op->leaf == LeafKind::data;
     has_variable |= part->variable != nullptr;
   }
   return has_data || !has_variable;

@@ -50,7 +50,7 @@ Json to_json(const NonFiniteOrigin& origin) {
 
 // Returns "exp in blocks.0 (gpt.cpp:12)".
 std::string described(const NonFiniteOrigin& origin) {
-  if (origin.is_leaf()) return fmt::format("{} {}", origin.op, origin.module);
+  if (origin.leaf != LeafKind::none) return fmt::format("{} {}", origin.op, origin.module);
   std::string text = origin.op;
   if (!origin.module.empty()) text += " in " + origin.module;
   if (!origin.file.empty())
@@ -191,7 +191,7 @@ Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals&
   int64_t step = failure.step;
   std::string shows_in = replay.shows_in();
   // A non-finite variable was spoiled before this step, by the last update.
-  if (found.origin && found.origin->op == "variable" && step > 1 && !failure.evaluation)
+  if (found.origin && found.origin->leaf == LeafKind::variable && step > 1 && !failure.evaluation)
     if (auto earlier = replay.look_into(step - 1, products)) {
       --step;
       found.origin = earlier;

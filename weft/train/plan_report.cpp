@@ -169,8 +169,8 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       const Roofline best = roofline(kernel, machine);
       if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
       if (!kernel.rematerialized) continue;
-      report.again += step.per_update;
-      report.again_seconds += times * best.seconds();
+      report.rematerialized += step.per_update;
+      report.rematerialized_seconds += times * best.seconds();
     }
   }
   count_shared(report);
@@ -181,9 +181,10 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
 size_t RunReport::memory_there() const { return on_host ? machine_memory() : device_bytes; }
 
 double RunReport::recompute_price() const {
-  if (again == 0 || seconds <= 0) return 0;
-  return unlimited_seconds > 0 ? expected_seconds() / unlimited_seconds - 1
-                               : again_seconds / std::max(seconds - again_seconds, 1e-12);
+  if (rematerialized == 0 || seconds <= 0) return 0;
+  return unlimited_seconds > 0
+             ? expected_seconds() / unlimited_seconds - 1
+             : rematerialized_seconds / std::max(seconds - rematerialized_seconds, 1e-12);
 }
 
 namespace {
@@ -283,13 +284,13 @@ std::string to_table(const RunReport& report) {
                                 : "an unknown step time";
   const size_t saved =
       std::max(report.unlimited_bytes, report.total_bytes()) - report.total_bytes();
-  if (saved > 0 && report.again == 0)
+  if (saved > 0 && report.rematerialized == 0)
     row("chunks", "-" + bytes(saved), "of memory: the logits are computed in row tiles");
   else if (saved > 0)
     row("recompute", "-" + bytes(saved),
-        fmt::format("for {}: {} kernels per update are recomputed", price, report.again));
-  else if (report.again > 0)
-    row("recompute", fmt::format("{}", report.again),
+        fmt::format("for {}: {} kernels per update are recomputed", price, report.rematerialized));
+  else if (report.rematerialized > 0)
+    row("recompute", fmt::format("{}", report.rematerialized),
         fmt::format("kernels per update are recomputed: {}", price));
   if (report.file_bytes > 0)  // for a device, host memory takes the place of files
     row(report.on_host ? "files" : "host", bytes(report.file_bytes),
@@ -374,8 +375,8 @@ std::string to_json(const RunReport& report) {
               {"file_traffic", report.file_traffic},
               {"arena_bytes", report.arena_bytes},
               {"total_bytes", report.total_bytes()},
-              {"again", report.again},
-              {"again_seconds", report.again_seconds},
+              {"again", report.rematerialized},
+              {"again_seconds", report.rematerialized_seconds},
               {"constant_bytes", report.constant_bytes},
               {"staging_bytes", report.staging_bytes},
               {"data_bytes", report.data_bytes},

@@ -47,7 +47,7 @@ void compare(PlannedRun& planned, const PlannedRun& whole) {
 void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
   Recipe unlimited = planned.experiment.recipe;
   const bool is_compared = planned.report.unlimited_bytes > 0;
-  if (is_compared || (planned.report.again == 0 && !unlimited.has("train.memory"))) return;
+  if (is_compared || (planned.report.rematerialized == 0 && !unlimited.has("train.memory"))) return;
   unlimited.set("train.memory", "null", limit_origin);
   unlimited.set("train.recompute", "none", limit_origin);
   compare(planned, PlannedRun(unlimited, machine));

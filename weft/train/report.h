@@ -70,13 +70,13 @@ struct RunReport {
   // this plan is that one, or it was not planned.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
-  std::string quicker = {};      // a sentence: changes that fit as well, in less time
-  int64_t again = 0;             // rematerialized kernels of an update
-  double again_seconds = 0;      // their part of `seconds`
-  bool on_host = true;           // the operands of kernels are in host memory
-  std::string basis = {};        // MachineSpec::basis
-  std::string device_name = {};  // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;       // available to a run there; 0: unknown, or the host
+  std::string quicker = {};           // a sentence: changes that fit as well, in less time
+  int64_t rematerialized = 0;         // kernels of an update
+  double rematerialized_seconds = 0;  // their part of `seconds`
+  bool on_host = true;                // the operands of kernels are in host memory
+  std::string basis = {};             // MachineSpec::basis
+  std::string device_name = {};       // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;            // available to a run there; 0: unknown, or the host
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelChooser::machine()
   // KernelChooser::selection(): a resumed run uses these kernels again.

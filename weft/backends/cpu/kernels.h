@@ -22,7 +22,7 @@ struct Family {
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
   // Returns all kernels that could be chosen, by different names; null where there is only one.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
-  // Compiles the kernel that `step` names.
+  // Compiles the kernel that `launch` names.
   std::unique_ptr<Kernel> (*compile)(const Launch& launch);
 };
 const Family* find_family(std::string_view op);
@@ -61,7 +61,7 @@ KernelChoice choose_product(const Contraction& task);
 std::vector<KernelChoice> product_alternatives(const Contraction& task);
 bool is_product(std::string_view kernel);  // one of their names
 
-// Compiles the kernel that `step` names; `inputs` are a and b of the product, in that order.
+// Compiles the kernel that `launch` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch);
 

@@ -205,11 +205,11 @@ std::optional<Algorithm> algorithm_of(const std::string& text) {
 class Product : public Kernel {
  public:
   Product(gpu::Device& device, const Launch& launch)
-      : stream_(stream_of(device)), step_(launch), wide_(step_.task.dtype == DType::f64) {
+      : stream_(stream_of(device)), launch_(launch), wide_(launch_.task.dtype == DType::f64) {
     const bool tf32 = launch.body.front()->annotations.tf32;
     size_t workspace = launch.workspace - workspace_slack;
-    const Contraction& task = step_.task;
-    const Gemm& gemm = step_.gemm;
+    const Contraction& task = launch_.task;
+    const Gemm& gemm = launch_.gemm;
     const DType sums = task.dtype;
     const int compute = wide_ ? compute_64f : tf32 ? compute_tf32 : compute_32f;
     Handle matmul = nullptr;
@@ -221,39 +221,40 @@ class Product : public Kernel {
     layouts_[0] = layout(gemm.b, task.b_dtype, gemm.batches);
     layouts_[1] = layout(gemm.a, task.a_dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
-    if (const uint32_t bits = epilogue_bits(step_); bits != 0) set_matmul(epilogue, bits);
+    if (const uint32_t bits = epilogue_bits(launch_); bits != 0) set_matmul(epilogue, bits);
     // Not yet real addresses: heuristics derive the operands' alignment from these attributes.
-    if (step_.bias) {
+    if (launch_.bias) {
       const size_t bytes =
-          converted_bytes(step_.bias->type.dtype, step_.bias->byte_offset(), task, step_.n);
+          converted_bytes(launch_.bias->type.dtype, launch_.bias->byte_offset(), task, launch_.n);
       workspace -= bytes;
-      set_matmul(bias_pointer, uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*step_.bias)});
+      set_matmul(bias_pointer,
+                 uint64_t{bytes > 0 ? buffer_alignment : alignment_of(*launch_.bias)});
       converted_at_ = launch.workspace - bytes;
       if (bytes > 0)
-        convert_ = gpu::make_conversion(device, {step_.bias->type.dtype, step_.bias->offset},
-                                        {sums}, step_.n);
+        convert_ = gpu::make_conversion(device, {launch_.bias->type.dtype, launch_.bias->offset},
+                                        {sums}, launch_.n);
     }
-    clear_a_ = cleared(device, step_.a, task.a, {task.m, task.k}, 1, step_.k);
-    clear_b_ = cleared(device, step_.b, task.b, {task.k, task.n}, 0, step_.k);
-    for (const auto* beside : {&step_.a_sums, &step_.sum, &step_.at})
+    clear_a_ = cleared(device, launch_.a, task.a, {task.m, task.k}, 1, launch_.k);
+    clear_b_ = cleared(device, launch_.b, task.b, {task.k, task.n}, 0, launch_.k);
+    for (const auto* beside : {&launch_.a_sums, &launch_.sum, &launch_.at})
       check_alignment(*beside, launch);
-    if (step_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*step_.a_sums)});
-    if (const std::optional<Bound>& aux = step_.sum ? step_.sum : step_.at) {
+    if (launch_.a_sums) set_matmul(bias_pointer, uint64_t{alignment_of(*launch_.a_sums)});
+    if (const std::optional<Bound>& aux = launch_.sum ? launch_.sum : launch_.at) {
       set_matmul(aux_pointer, uint64_t{alignment_of(*aux)});
       set_matmul(aux_stride, gemm.result.stride);
     }
 
-    const uint32_t result = alignment_of(step_.result);
-    const Alignments alignments{.a = alignment_of(step_.b),
-                                .b = alignment_of(step_.a),
-                                .c = step_.so_far ? alignment_of(*step_.so_far) : result,
+    const uint32_t result = alignment_of(launch_.result);
+    const Alignments alignments{.a = alignment_of(launch_.b),
+                                .b = alignment_of(launch_.a),
+                                .c = launch_.so_far ? alignment_of(*launch_.so_far) : result,
                                 .d = result};
     const std::vector<Found> all = candidates(
         handle_, matmul_.get(), {layouts_[0].get(), layouts_[1].get(), layouts_[2].get()},
         alignments, workspace);
     std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
-        api_.version(), name_of(step_), name(task.a_dtype), name(sums), gemm.batches, task.m,
+        api_.version(), name_of(launch_), name(task.a_dtype), name(sums), gemm.batches, task.m,
         task.n, task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride,
         gemm.a.transposed ? ", a^T" : "", gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     // An algorithm's vector width depends on the alignment that the heuristics were given.
@@ -276,22 +277,22 @@ class Product : public Kernel {
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    if (clear_a_) clear_a_->run(nullptr, operands + step_.a.index, nullptr);
-    if (clear_b_) clear_b_->run(nullptr, operands + step_.b.index, nullptr);
-    if (step_.bias) {
-      const void* bias = step_.bias->in(operands);
+    if (clear_a_) clear_a_->run(nullptr, operands + launch_.a.index, nullptr);
+    if (clear_b_) clear_b_->run(nullptr, operands + launch_.b.index, nullptr);
+    if (launch_.bias) {
+      const void* bias = launch_.bias->in(operands);
       if (convert_ != nullptr) {
         void* to = static_cast<std::byte*>(workspace) + converted_at_;
-        convert_->run(operands + step_.bias->index, &to, nullptr);
+        convert_->run(operands + launch_.bias->index, &to, nullptr);
         bias = to;
       }
       set_matmul(bias_pointer, bias);
     }
-    if (step_.a_sums) set_matmul(bias_pointer, step_.a_sums->out(results));
-    if (step_.sum) set_matmul(aux_pointer, step_.sum->out(results));
-    if (step_.at) set_matmul(aux_pointer, step_.at->in(operands));
-    multiply(found_, step_.a.in(operands), step_.b.in(operands),
-             step_.so_far ? step_.so_far->in(operands) : nullptr, step_.result.out(results),
+    if (launch_.a_sums) set_matmul(bias_pointer, launch_.a_sums->out(results));
+    if (launch_.sum) set_matmul(aux_pointer, launch_.sum->out(results));
+    if (launch_.at) set_matmul(aux_pointer, launch_.at->in(operands));
+    multiply(found_, launch_.a.in(operands), launch_.b.in(operands),
+             launch_.so_far ? launch_.so_far->in(operands) : nullptr, launch_.result.out(results),
              reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
                  aligned(reinterpret_cast<uintptr_t>(workspace), workspace_alignment)));
   }
@@ -347,22 +348,22 @@ class Product : public Kernel {
 
   // Times a few runs of each algorithm on temporary memory.
   Algorithm fastest(gpu::Device& device, const std::vector<Found>& all, size_t workspace) const {
-    const Gemm& gemm = step_.gemm;
+    const Gemm& gemm = launch_.gemm;
     auto room = [&](const Bound& bound, const GemmMatrix& matrix) {
       const int64_t last = bound.offset + (gemm.batches - 1) * matrix.batch_stride +
                            (matrix.columns - 1) * matrix.stride + matrix.rows;
       return device.allocate(static_cast<size_t>(last) * size_of(bound.type.dtype));
     };
-    const auto a = room(step_.a, gemm.a), b = room(step_.b, gemm.b),
-               to = room(step_.result, gemm.result), scratch = device.allocate(workspace);
+    const auto a = room(launch_.a, gemm.a), b = room(launch_.b, gemm.b),
+               to = room(launch_.result, gemm.result), scratch = device.allocate(workspace);
     std::shared_ptr<Buffer> row, aux;
-    if (step_.bias || step_.a_sums) {
-      const int64_t count = step_.bias ? step_.task.n : step_.task.m;
+    if (launch_.bias || launch_.a_sums) {
+      const int64_t count = launch_.bias ? launch_.task.n : launch_.task.m;
       row = device.allocate(static_cast<size_t>(count) * sizeof(float));
       set_matmul(bias_pointer, row->data);
     }
-    if (step_.sum || step_.at) {
-      aux = room(step_.result, gemm.result);
+    if (launch_.sum || launch_.at) {
+      aux = room(launch_.result, gemm.result);
       set_matmul(aux_pointer, aux->data);
     }
     return all[gpu::fastest(device, all.size(),
@@ -375,7 +376,7 @@ class Product : public Kernel {
   const Library& api_ = library();
   Stream stream_;
   Handle handle_ = handle();
-  GemmLaunch step_;
+  GemmLaunch launch_;
   bool wide_;
   Owned matmul_;
   std::array<Owned, 3> layouts_;  // of b, a, result

@@ -321,7 +321,7 @@ class Text {
   string attended();
   string stored_logsumexp(size_t result);
 
-  const Launch& step_;
+  const Launch& launch_;
   Heads heads_;
   KernelText text_;
   Matrix q_, k_, v_;
@@ -340,7 +340,7 @@ std::vector<int64_t> counts_of(const std::vector<Access>& accesses, size_t matri
 }
 
 Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefix)
-    : step_(launch),
+    : launch_(launch),
       heads_(*launch.body.front().node()),
       text_(launch, language, prefix),
       q_{"q", heads_.queries},
@@ -399,7 +399,7 @@ string Text::begun(const Matrix& kept, bool last_first) {
 }
 
 string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_t part) {
-  Access access = kind == string("in") ? step_.operands[index] : step_.results[index];
+  Access access = kind == string("in") ? launch_.operands[index] : launch_.results[index];
   const Dims& strides = access.at.strides;
   const int batch = strides.size() - 4;
   if (batch > 0) access.at.offset += part * strides[0];
@@ -454,7 +454,7 @@ loop::GpuKernel Text::attention() {
   string body = begun(q_, heads_.causal) + placed(q_, "in", 0) + placed(k_, "in", 1) +
                 placed(v_, "in", 2) + placed(y, "out", 0) + attended() +
                 stored(y, "sums", " * total[r]");
-  if (step_.results.size() > 1) body += stored_logsumexp(1);
+  if (launch_.results.size() > 1) body += stored_logsumexp(1);
   text_.launch(heads_.groups(heads_.queries), threads, body);
   return text_.finish(0);
 }
@@ -484,7 +484,7 @@ loop::GpuKernel Text::gradient() {
     return text_.filled(make_dots, {{"result", result}, {"combined", combined("dot")}});
   };
   string dots_of_rows;
-  if (step_.operands[4].value.dtype() == DType::f32) {
+  if (launch_.operands[4].value.dtype() == DType::f32) {
     dots_of_rows = placed(y, "in", 4) + dots("y[query * y_stride + column]");
   } else {
     text_.launch(

@@ -80,7 +80,7 @@ size_t fastest(Device& device, size_t count, const std::function<void(size_t ind
 using Print = std::function<loop::GpuKernel(const std::string& prefix)>;
 // Prints a kernel under a name for profilers: the launch's kernel and a hash of the text.
 loop::GpuKernel print_named(const Print& print, const Launch& launch);
-// Makes the kernel of `step` from the launches that `print` returns.
+// Makes the kernel of `launch` from the GPU launches that `print` returns.
 std::unique_ptr<Kernel> make_kernel(Device& device, const Print& print, const Launch& launch);
 
 }  // namespace weft::gpu

@@ -16,24 +16,11 @@
 
 namespace weft::gpu {
 
-class Provider {
+// A Provider has kernels that were not generated for one launch, and compiles them.
+class Provider : public KernelSource {
  public:
-  virtual ~Provider() = default;
   // Returns the prefix of its kernels' names, up to a colon: "clblast".
   virtual std::string name() const = 0;
-  virtual std::optional<KernelChoice> choose(const Node& node,
-                                             std::span<const Placement> operands) const = 0;
-  // KernelChooser documents choose_with() and is_epilogue().
-  virtual std::optional<KernelChoice> choose_with(std::span<const Value> body,
-                                                  std::span<const Value> results,
-                                                  std::span<const Placement> operands) const {
-    (void)body, (void)results, (void)operands;
-    return std::nullopt;
-  }
-  virtual bool is_epilogue(const Node& composite) const {
-    (void)composite;
-    return false;
-  }
   // Compiles a launch that this provider chose. Thread-safe.
   virtual std::unique_ptr<Kernel> compile(Device& device, const Launch& launch) const = 0;
 };

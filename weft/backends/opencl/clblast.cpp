@@ -90,32 +90,32 @@ class Product : public Kernel {
   Product(gpu::Device& device, const GemmLaunch& launch, size_t workspace)
       : device_(device),
         queue_(queue_of(device)),
-        step_(launch),
-        gemm_(step_.gemm),
-        part_(largest_part(step_.task)) {
+        launch_(launch),
+        gemm_(launch_.gemm),
+        part_(largest_part(launch_.task)) {
     const size_t needed = scratch_bytes();
     WEFT_CHECK(needed == 0 || needed + most_base_alignment <= workspace,
                "[opencl] CLBlast needs {} bytes of scratch for a product of {} x {} x {} on {}. "
                "The plan has {}.",
-               needed, step_.task.m, step_.task.n, step_.task.k, device.name(), workspace);
+               needed, launch_.task.m, launch_.task.n, launch_.task.k, device.name(), workspace);
     scratch_bytes_ = needed;
-    WEFT_ASSERT(
-        !step_.so_far || (step_.so_far->strides == row_major_strides(step_.result.type.shape) &&
-                          step_.result.strides == step_.so_far->strides),
-        "sums that lie unlike the result");
+    WEFT_ASSERT(!launch_.so_far ||
+                    (launch_.so_far->strides == row_major_strides(launch_.result.type.shape) &&
+                     launch_.result.strides == launch_.so_far->strides),
+                "sums that lie unlike the result");
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    std::byte* to = step_.result.out(results);
-    if (step_.so_far && step_.so_far->in(operands) != to)
-      device_.copy(to, step_.so_far->in(operands), step_.result.type.bytes());
-    const Place a = queue_.ranges->place_of(step_.a.in(operands));
-    const Place b = queue_.ranges->place_of(step_.b.in(operands));
+    std::byte* to = launch_.result.out(results);
+    if (launch_.so_far && launch_.so_far->in(operands) != to)
+      device_.copy(to, launch_.so_far->in(operands), launch_.result.type.bytes());
+    const Place a = queue_.ranges->place_of(launch_.a.in(operands));
+    const Place b = queue_.ranges->place_of(launch_.b.in(operands));
     const Place result = queue_.ranges->place_of(to);
     place_scratch(workspace);
     // Small products need no scratch, and one call computes the whole batch.
     if (scratch_bytes_ == 0 && gemm_.batches > 1) return multiply_batch(a, b, result);
-    const Contraction& task = step_.task;
+    const Contraction& task = launch_.task;
     for (int64_t batch = 0; batch < gemm_.batches; ++batch)
       for (int64_t row = 0; row < task.n; row += part_.rows)
         for (int64_t column = 0; column < task.m; column += part_.columns)
@@ -163,12 +163,12 @@ class Product : public Kernel {
   }
 
   void multiply_batch(const Place& a, const Place& b, const Place& result) const {
-    const Contraction& task = step_.task;
+    const Contraction& task = launch_.task;
     check(clblast_.multiply_batch(
               column_major, transpose(gemm_.b), transpose(gemm_.a), size(task.n), size(task.m),
               size(task.k), 1.0f, memory_of(b), first_of(b), size(gemm_.b.stride),
               size(gemm_.b.batch_stride), memory_of(a), first_of(a), size(gemm_.a.stride),
-              size(gemm_.a.batch_stride), step_.so_far ? 1.0f : 0.0f, memory_of(result),
+              size(gemm_.a.batch_stride), launch_.so_far ? 1.0f : 0.0f, memory_of(result),
               first_of(result), size(gemm_.result.stride), size(gemm_.result.batch_stride),
               size(gemm_.batches), queue(), nullptr),
           "CLBlast's GemmStridedBatched");
@@ -176,8 +176,8 @@ class Product : public Kernel {
 
   void multiply_part(const Place& a, const Place& b, const Place& result, int64_t batch,
                      int64_t row, int64_t column, int64_t term) const {
-    const Contraction& task = step_.task;
-    const bool adds = step_.so_far || term > 0;
+    const Contraction& task = launch_.task;
+    const bool adds = launch_.so_far || term > 0;
     check(clblast_.multiply(column_major, transpose(gemm_.b), transpose(gemm_.a),
                             size(std::min(part_.rows, task.n - row)),
                             size(std::min(part_.columns, task.m - column)),
@@ -195,7 +195,7 @@ class Product : public Kernel {
   gpu::Device& device_;
   Queue queue_;
   mutable cl_command_queue cl_queue_ = static_cast<cl_command_queue>(queue_.queue);
-  GemmLaunch step_;
+  GemmLaunch launch_;
   const Gemm& gemm_;
   Part part_;
   size_t scratch_bytes_ = 0;

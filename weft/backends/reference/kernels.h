@@ -9,10 +9,17 @@ namespace weft::reference {
 
 using Function = void (*)(const Node& node, const Operands& in, const View& out);
 
-void leaf(const Node& node, const Operands& in, const View& out);  // scalar, iota
+void constant(const Node& node, const Operands& in, const View& out);
+void iota(const Node& node, const Operands& in, const View& out);
 void elementwise(const Node& node, const Operands& in, const View& out);
 void reduce(const Node& node, const Operands& in, const View& out);  // sum, prod, max, min, arg...
-void movement(const Node& node, const Operands& in, const View& out);
+void reshape(const Node& node, const Operands& in, const View& out);
+void permute(const Node& node, const Operands& in, const View& out);
+void broadcast(const Node& node, const Operands& in, const View& out);
+void slice(const Node& node, const Operands& in, const View& out);
+void flip(const Node& node, const Operands& in, const View& out);
+void pad(const Node& node, const Operands& in, const View& out);
+void concat(const Node& node, const Operands& in, const View& out);
 void gather(const Node& node, const Operands& in, const View& out);
 void scatter_add(const Node& node, const Operands& in, const View& out);
 void first_position(const Node& node, const Operands& in, const View& out);

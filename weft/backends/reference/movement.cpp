@@ -19,51 +19,10 @@ Dims unravel(int64_t at, const Shape& shape) {
 
 int axis_of(const Node& node) { return static_cast<int>(node.attrs.integer("axis")); }
 
-// Returns the index into the only input that result index `i` shows; for `pad` it may be out of
-// range.
-Dims source(const Node& node, const Shape& from, const Dims& i) {
-  std::string_view op = node.op->name;
-  Dims index = i;
-  if (op == "reshape") return unravel(linear(i, node.type.shape), from);
-  if (op == "permute") {
-    const Dims& order = node.attrs.dims("order");
-    for (int k = 0; k < i.size(); ++k) index[static_cast<int>(order[k])] = i[k];
-  } else if (op == "broadcast") {
-    for (int k = 0; k < i.size(); ++k) index[k] = from[k] == 1 ? 0 : i[k];
-  } else if (op == "slice") {
-    int axis = axis_of(node);
-    index[axis] = node.attrs.integer("start") + i[axis] * node.attrs.integer("step");
-  } else if (op == "flip") {
-    for (int64_t axis : node.attrs.dims("axes")) {
-      int k = static_cast<int>(axis);
-      index[k] = from[k] - 1 - i[k];
-    }
-  } else if (op == "pad") {
-    for (int k = 0; k < i.size(); ++k) index[k] = i[k] - node.attrs.dims("low")[k];
-  } else {
-    WEFT_ASSERT(false, "the reference does not know the movement {}", op);
-  }
-  return index;
-}
-
 bool inside(const Dims& index, const Shape& shape) {
   for (int i = 0; i < index.size(); ++i)
     if (index[i] < 0 || index[i] >= shape[i]) return false;
   return true;
-}
-
-void concat(const Node& node, const Operands& in, const View& out) {
-  int axis = axis_of(node);
-  int64_t start = 0;
-  for (size_t part = 0; part < in.size(); ++part) {
-    View from = in[part];
-    for_each_index(from.shape(), [&](const Dims& i) {
-      Dims index = i;
-      index[axis] += start;
-      out.copy(index, from, i);
-    });
-    start += from.shape()[axis];
-  }
 }
 
 // Sets an element to the value of an attribute.
@@ -73,26 +32,96 @@ void set_constant(const View& out, const Dims& index, double value) {
   else
     out.set(index, static_cast<int64_t>(value));
 }
-}  // namespace
 
-void movement(const Node& node, const Operands& in, const View& out) {
-  if (node.op->name == "concat") return concat(node, in, out);
-  View x = in[0];
+// Sets each element to the one of the only input at source(its index), or to attribute "value"
+// where the input has none there.
+template <class Source>
+void move(const Node& node, const View& x, const View& out, Source&& source) {
   for_each_index(out.shape(), [&](const Dims& i) {
-    Dims from = source(node, x.shape(), i);
+    const Dims from = source(i);
     if (inside(from, x.shape()))
       out.copy(i, x, from);
     else
       set_constant(out, i, node.attrs.number("value"));
   });
 }
+}  // namespace
 
-void leaf(const Node& node, const Operands&, const View& out) {
-  for_each_index(out.shape(), [&](const Dims& i) {
-    if (node.op->name == "iota")
-      out.set(i, i[axis_of(node)]);
-    else
-      set_constant(out, i, node.attrs.number("value"));
+void reshape(const Node& node, const Operands& in, const View& out) {
+  const View x = in[0];
+  move(node, x, out, [&](const Dims& i) { return unravel(linear(i, out.shape()), x.shape()); });
+}
+
+void permute(const Node& node, const Operands& in, const View& out) {
+  const Dims& order = node.attrs.dims("order");
+  move(node, in[0], out, [&](const Dims& i) {
+    Dims from = i;
+    for (int k = 0; k < i.size(); ++k) from[static_cast<int>(order[k])] = i[k];
+    return from;
   });
+}
+
+void broadcast(const Node& node, const Operands& in, const View& out) {
+  const View x = in[0];
+  move(node, x, out, [&](const Dims& i) {
+    Dims from = i;
+    for (int k = 0; k < i.size(); ++k)
+      if (x.shape()[k] == 1) from[k] = 0;
+    return from;
+  });
+}
+
+void slice(const Node& node, const Operands& in, const View& out) {
+  const int axis = axis_of(node);
+  const int64_t start = node.attrs.integer("start"), step = node.attrs.integer("step");
+  move(node, in[0], out, [&](const Dims& i) {
+    Dims from = i;
+    from[axis] = start + i[axis] * step;
+    return from;
+  });
+}
+
+void flip(const Node& node, const Operands& in, const View& out) {
+  move(node, in[0], out, [&](const Dims& i) {
+    Dims from = i;
+    for (int64_t axis : node.attrs.dims("axes")) {
+      const int k = static_cast<int>(axis);
+      from[k] = out.shape()[k] - 1 - i[k];
+    }
+    return from;
+  });
+}
+
+void pad(const Node& node, const Operands& in, const View& out) {
+  const Dims& low = node.attrs.dims("low");
+  move(node, in[0], out, [&](const Dims& i) {
+    Dims from = i;
+    for (int k = 0; k < i.size(); ++k) from[k] -= low[k];
+    return from;
+  });
+}
+
+void concat(const Node& node, const Operands& in, const View& out) {
+  const int axis = axis_of(node);
+  int64_t start = 0;
+  for (size_t part = 0; part < in.size(); ++part) {
+    const View from = in[part];
+    for_each_index(from.shape(), [&](const Dims& i) {
+      Dims index = i;
+      index[axis] += start;
+      out.copy(index, from, i);
+    });
+    start += from.shape()[axis];
+  }
+}
+
+void constant(const Node& node, const Operands&, const View& out) {
+  const double value = node.attrs.number("value");
+  for_each_index(out.shape(), [&](const Dims& i) { set_constant(out, i, value); });
+}
+
+void iota(const Node& node, const Operands&, const View& out) {
+  const int axis = axis_of(node);
+  for_each_index(out.shape(), [&](const Dims& i) { out.set(i, i[axis]); });
 }
 }  // namespace weft::reference

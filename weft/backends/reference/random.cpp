@@ -1,5 +1,6 @@
 #include "weft/backends/reference/kernels.h"
 #include "weft/base/philox.h"
+#include "weft/ir/axis_map.h"
 
 namespace weft::reference {
 
@@ -7,9 +8,11 @@ void random_uniform(const Node& node, const Operands& in, const View& out) {
   PhiloxKey key{.seed = node.attrs.integer("seed"),
                 .stream = node.attrs.integer("stream"),
                 .step = in[0].get<int64_t>({})};
-  int64_t element = 0;
+  const Placement place = place_in_whole(node);
   for_each_index(out.shape(), [&](const Dims& i) {
-    out.set(i, static_cast<double>(philox_uniform(key, element++)));
+    int64_t element = place.offset;
+    for (int axis = 0; axis < i.size(); ++axis) element += i[axis] * place.strides[axis];
+    out.set(i, static_cast<double>(philox_uniform(key, element)));
   });
 }
 }  // namespace weft::reference

@@ -23,21 +23,21 @@ void for_each_reduced(const View& x, const Dims& axes, const Dims& kept, F&& f) 
 }
 
 template <class T>
-T folded(std::string_view op, const View& x, const Dims& axes, const Dims& kept) {
-  T total = op == "prod" ? 1 : 0;
+T folded(ScalarOp combine, const View& x, const Dims& axes, const Dims& kept) {
+  T total = combine == ScalarOp::mul ? 1 : 0;
   bool first = true;
   for_each_reduced(x, axes, kept, [&](const Dims& index) {
     T value = x.get<T>(index);
-    if (op == "sum")
+    if (combine == ScalarOp::add)
       total = plus(total, value);
-    else if (op == "prod")
+    else if (combine == ScalarOp::mul)
       total = times(total, value);
-    else if (op == "max")
+    else if (combine == ScalarOp::maximum)
       total = !first && (is_nan(total) || total > value) ? total : value;
-    else if (op == "min")
+    else if (combine == ScalarOp::minimum)
       total = !first && (is_nan(total) || total < value) ? total : value;
     else
-      WEFT_ASSERT(false, "the reference does not know the reduction {}", op);
+      WEFT_ASSERT(false, "the reference does not know what combines the elements");
     first = false;
   });
   return total;
@@ -63,18 +63,19 @@ int64_t extreme_place(bool greatest, const View& x, const Dims& axes, const Dims
 
 void reduce(const Node& node, const Operands& in, const View& out) {
   View x = in[0];
-  std::string_view op = node.op->name;
+  const ScalarOp combine = node.op->combine;
   const Dims& axes = node.attrs.dims("axes");
-  bool places = op == "argmax" || op == "argmin", floats = is_float(x.dtype());
+  const bool places = node.op->index_of != ScalarOp::none, floats = is_float(x.dtype());
+  const bool greatest = node.op->index_of == ScalarOp::maximum;
   for_each_index(out.shape(), [&](const Dims& i) {
     if (places && floats)
-      out.set(i, extreme_place<double>(op == "argmax", x, axes, i));
+      out.set(i, extreme_place<double>(greatest, x, axes, i));
     else if (places)
-      out.set(i, extreme_place<int64_t>(op == "argmax", x, axes, i));
+      out.set(i, extreme_place<int64_t>(greatest, x, axes, i));
     else if (floats)
-      out.set(i, folded<double>(op, x, axes, i));
+      out.set(i, folded<double>(combine, x, axes, i));
     else
-      out.set(i, folded<int64_t>(op, x, axes, i));
+      out.set(i, folded<int64_t>(combine, x, axes, i));
   });
 }
 }  // namespace weft::reference

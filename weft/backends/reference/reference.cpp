@@ -13,8 +13,15 @@ Function find_function(const OpDef& def) {
     Function function;
   };
   static constexpr Named named[] = {
-      {"scalar", leaf},
-      {"iota", leaf},
+      {"scalar", constant},
+      {"iota", iota},
+      {"reshape", reshape},
+      {"permute", permute},
+      {"broadcast", broadcast},
+      {"slice", slice},
+      {"flip", flip},
+      {"pad", pad},
+      {"concat", concat},
       {"gather", gather},
       {"scatter_add", scatter_add},
       {"first_position", first_position},
@@ -30,7 +37,6 @@ Function find_function(const OpDef& def) {
   };
   if (def.kind == OpKind::elementwise) return elementwise;
   if (def.kind == OpKind::reduce) return reduce;
-  if (def.kind == OpKind::movement) return movement;
   for (const Named& candidate : named)
     if (candidate.op == def.name) return candidate.function;
   return nullptr;
@@ -44,7 +50,7 @@ class ReferenceKernel : public Kernel {
         function_(find_function(*value_->op)),
         result_(launch.results.front()) {
     WEFT_ASSERT(launch.body.size() == 1 && launch.results.size() == 1 && function_ != nullptr,
-                "the reference runs one primitive per step, not {}", launch.kernel);
+                "the reference runs one primitive per launch, not {}", launch.kernel);
     for (const Access& operand : launch.operands) layouts_.emplace_back(operand);
     for (const Value& input : value_->inputs) {
       auto found =
