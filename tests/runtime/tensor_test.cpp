@@ -103,6 +103,46 @@ TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repea
                        Error);
 }
 
+TEST_CASE("bernoulli, randperm and dropout draw numbers of their own, which a seed repeats") {
+  auto draw = [] {
+    return std::vector{bernoulli(0.3, {1000}).cast(DType::f32), dropout(ones({1000}), 0.25),
+                       dropout(ones({1000})), randperm(100).cast(DType::f32)};
+  };
+  manual_seed(5);
+  const std::vector<Tensor> first = draw();
+  manual_seed(5);
+  const std::vector<Tensor> again = draw();
+  manual_seed(6);
+  const std::vector<Tensor> other = draw();
+  manual_seed(0);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CHECK(first[i].to_doubles() == again[i].to_doubles());
+    CHECK(first[i].to_doubles() != other[i].to_doubles());
+  }
+  CHECK(bernoulli(0.3, {2, 3}).dtype() == DType::boolean);
+  CHECK(std::fabs(first[0].mean().item() - 0.3) < 5 * std::sqrt(0.21 / 1000));
+  // A quarter of the elements is zero, and the others are 4 / 3.
+  CHECK(std::fabs((first[1] == 0).sum().item() - 250) < 5 * std::sqrt(1000 * 0.1875));
+  CHECK(std::fabs(first[1].max().item() - 4.0 / 3) < 1e-6);
+  CHECK(std::fabs((first[2] == 0).sum().item() - 500) < 5 * std::sqrt(250.0));
+  CHECK(sort(first[3]).to_doubles() == arange(100).cast(DType::f32).to_doubles());
+  CHECK(randperm(3).dtype() == DType::i64);
+}
+
+TEST_CASE("dropout without a key follows the mode, as nn::Dropout does") {
+  const Tensor x = ones({1000});
+  auto drop = [](Tensor x) { return dropout(x, 0.5); };
+  auto train = compile(drop);
+  CHECK(train(x).min().item() == 0);
+  CHECK(train(x).to_doubles() != train(x).to_doubles());
+  CHECK(compile(drop, {.mode = Mode::eval})(x).to_doubles() == x.to_doubles());
+  CHECK(dropout(x, 0).node() == x.node());
+  const ModeScope mode(Mode::eval);
+  CHECK(dropout(x, 0.5).node() == x.node());
+  CHECK_THROWS_WITH_AS(dropout(x, 1.5), doctest::Contains("[dropout] the probability must be in"),
+                       Error);
+}
+
 TEST_CASE("what rand draws in a step differs from step to step") {
   CompiledStep step([](std::span<const Tensor>) { return std::vector{rand({8}), rand({8})}; }, {});
   auto drawn = [&] {

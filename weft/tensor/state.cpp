@@ -188,6 +188,19 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, std::source_locati
   const Tensor unit = uniform(shape, next_random_key());
   return low + cast(floor(unit * (high - low)), DType::i64);
 }
+Tensor bernoulli(double probability, const Shape& shape, std::source_location where) {
+  return bernoulli(shape, next_random_key(), probability, where);
+}
+Tensor randperm(int64_t count, std::source_location where) {
+  return permutation(count, next_random_key(), where);
+}
+Tensor dropout(Arg x, double probability) {
+  CallSite here(x.where);
+  WEFT_CHECK(probability >= 0 && probability <= 1,
+             "[dropout] the probability must be in [0, 1]. Got {}.", probability);
+  if (probability == 0 || current_mode() == Mode::eval) return x.value;
+  return dropout(std::move(x), probability, next_random_key());
+}
 
 Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {
   return constant(elements, shape, where);

@@ -115,11 +115,17 @@ int64_t current_seed();
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
 // These draw with the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low,
-// high).
+// high), bool that is true with `probability`, i64 that holds each of 0 .. count - 1 once.
 Tensor rand(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randn(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randint(int64_t low, int64_t high, const Shape& shape,
                std::source_location where = std::source_location::current());
+Tensor bernoulli(double probability, const Shape& shape,
+                 std::source_location where = std::source_location::current());
+Tensor randperm(int64_t count, std::source_location where = std::source_location::current());
+// Zeros elements of x with `probability` by the next random key, and scales the others so that the
+// mean stays. In Mode::eval, and at probability 0, it is x and draws nothing.
+Tensor dropout(Arg x, double probability = 0.5);
 
 }  // namespace weft
 
