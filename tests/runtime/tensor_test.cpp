@@ -160,3 +160,50 @@ TEST_CASE("a variable is indexed as the tensor that it holds") {
   CHECK(w[1].to_doubles() == std::vector<double>{3, 4, 5});
   CHECK(w[{range(), -1}].to_doubles() == std::vector<double>{2, 5});
 }
+
+TEST_CASE("a variable has the methods of the tensor that it holds") {
+  const Variable w("w", {DType::f32, {2, 3}});
+  for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
+  CHECK(w.dtype() == DType::f32);
+  CHECK(w.rank() == 2);
+  CHECK((w.dim(0) == 2 && w.dim(-1) == 3));
+  CHECK(w.elements() == 6);
+  CHECK(w.to_doubles() == std::vector<double>{0, 1, 2, 3, 4, 5});
+  CHECK(w.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5});
+  CHECK(w.sum().item() == 15);
+  CHECK(w.sum({0, -1}, true).shape() == Shape{1, 1});
+  CHECK(w.mean(1).to_doubles() == std::vector<double>{1, 4});
+  CHECK(w.prod(0).to_doubles() == std::vector<double>{0, 4, 10});
+  CHECK((w.max().item() == 5 && w.min(0).to_doubles() == std::vector<double>{0, 1, 2}));
+  CHECK(((w > 4).any().item() == 1 && (w > 4).all().item() == 0));
+  CHECK(w.cast(DType::boolean).any(1).to_doubles() == std::vector<double>{1, 1});
+  CHECK(w.cast(DType::boolean).all(1).to_doubles() == std::vector<double>{0, 1});
+  CHECK(w.argmax(0).to_doubles() == std::vector<double>{1, 1, 1});
+  CHECK(w.argmin().to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.reshape({3, -1}).shape() == Shape{3, 2});
+  CHECK(w.transpose().to_doubles() == std::vector<double>{0, 3, 1, 4, 2, 5});
+  CHECK(w.permute({1, 0}).shape() == Shape{3, 2});
+  CHECK(w.flatten().shape() == Shape{6});
+  CHECK(w.unsqueeze(0).shape() == Shape{1, 2, 3});
+  CHECK(w.broadcast_to({4, 2, 3}).shape() == Shape{4, 2, 3});
+  const Variable one("one", {DType::f32, {1}});
+  CHECK(one.squeeze(0).rank() == 0);
+  CHECK(one.item() == 0);
+  one.floats()[0] = 7;  // read anew
+  CHECK(one.item() == 7);
+  CHECK_THROWS_WITH_AS((void)Variable().sum(), doctest::Contains("[variable] this variable is"),
+                       Error);
+}
+
+TEST_CASE("within a step, a variable's methods read what was assigned last, and differentiate") {
+  const Variable w("w", {DType::f32, {2}});
+  w.assign(tensor({1.0, 3.0}, {2}));
+  auto step = compile([&](Tensor x) {
+    const Tensor slope = grad((w * x).sum() + w.mean(), std::vector<Variable>{w})[0];
+    w.assign(w + 1);
+    return std::vector{slope, w.sum()};
+  });
+  const std::vector<Tensor> results = step(tensor({2.0, 4.0}, {2}));
+  CHECK(results[0].to_doubles() == std::vector<double>{2.5, 4.5});
+  CHECK(results[1].item() == 6);
+}

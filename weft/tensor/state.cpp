@@ -8,6 +8,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
+#include "weft/ops/methods.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
@@ -78,6 +79,8 @@ void detail::detach_readers(VariableState& state) {
   leaf->variable = nullptr;
 }
 
+template class TensorMethods<Variable>;
+
 Variable::Variable(std::string name, Type type, Category category)
     : state_(std::make_shared<VariableState>(std::move(name), type, category)) {}
 
@@ -85,6 +88,7 @@ VariableState& Variable::known() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
   return *state_;
 }
+int64_t Variable::dim(int axis) const { return shape()[normalize_axis(axis, rank(), "dim")]; }
 Tensor Variable::value() const {
   (void)known();
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
