@@ -92,35 +92,42 @@ Tensor focal(const Tensor& scores, const Tensor& labels, const train::Recipe& re
   return sum(of_sample * count) / sum(count);
 }
 
-// ---- a metric: whether the label is among the two highest scores
+// ---- a metric: whether the label is among the highest scores
 
-Tensor among_two(const Tensor& scores, const Tensor& labels) {
+Tensor among_highest(const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
   const Tensor own = sum(scores * one_hot(labels, scores.dim(-1)), {.axes = {1}, .keepdim = true});
   const Tensor higher = sum(cast(scores > own, DType::f32), {.axes = {1}});
-  return sum(cast(higher < 2.0, DType::f32) * counted(labels));
+  return sum(cast(higher < recipe.integer("eval.k"), DType::f32) * counted(labels));
 }
 
-// ---- an optimizer: Bernstein et al. 2018, "signSGD"
+// ---- an optimizer: Bernstein et al. 2018, "signSGD", with momentum
 
 class SignDescent : public optim::Optimizer {
  public:
   SignDescent(std::vector<Variable> parameters, const optim::OptimizerSettings& settings)
       : Optimizer("SignDescent", std::move(parameters), settings.lr, 0, settings.groups,
-                  settings.rounding) {}
+                  settings.rounding),
+        beta_(settings.keys.number("optimizer.beta")),
+        mean_(make_state("mean")) {}
 
  private:
   std::vector<Tensor> scalars(const Tensor&, const Tensor& rate, double) const override {
     return {rate};
   }
-  Tensor update(size_t, const Tensor& value, const Tensor& gradient,
+  Tensor update(size_t i, const Tensor& value, const Tensor& gradient,
                 std::span<const Tensor> scalars, double) const override {
-    return value - scalars[0] * sign(gradient);
+    const Tensor mean = beta_ * mean_[i] + (1 - beta_) * gradient;
+    set(mean_[i], mean);
+    return value - scalars[0] * sign(mean);
   }
+
+  double beta_;
+  std::vector<Variable> mean_;
 };
 }  // namespace
 
 int main(int argc, char** argv) {
-  using enum train::KeyType;
+  using enum KeyType;
   registry::models().add({.name = "small",
                           .doc = "one hidden layer of 16",
                           .make = [](const nn::Options&, const TaskShape& task) {
@@ -147,18 +154,31 @@ int main(int argc, char** argv) {
                                     .low = 0,
                                     .high = 10,
                                     .help = "focal: how much more"}}});
-  registry::metrics().add({.name = "top2",
-                           .doc = "the part of labels among the two highest scores",
-                           .value = [](const train::EvalSums& all,
-                                       std::span<const double> own) { return own[0] / all.count; },
-                           .sums = among_two});
+  registry::metrics().add({.name = "top_k",
+                           .doc = "the part of labels among the k highest scores",
+                           .value = [](const train::EvalSums& all, std::span<const double> own,
+                                       const train::Recipe&) { return own[0] / all.count; },
+                           .sums = among_highest,
+                           .keys = {{.path = "eval.k",
+                                     .type = integer,
+                                     .initial = "5",
+                                     .low = 1,
+                                     .high = 1000,
+                                     .help = "top_k: how many of the highest scores count"}}});
   registry::optimizers().add(
       {.name = "sign",
        .doc = "every weight moves by the learning rate",
        .settings = "lr",
-       .make = [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
-         return std::make_unique<SignDescent>(std::move(parameters), settings);
-       }});
+       .make =
+           [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
+             return std::make_unique<SignDescent>(std::move(parameters), settings);
+           },
+       .keys = {{.path = "optimizer.beta",
+                 .type = number,
+                 .initial = "0.9",
+                 .low = 0,
+                 .high = 1,
+                 .help = "sign: decay rate of the mean gradient"}}});
   registry::schedules().add(  // Vaswani et al. 2017, section 5.3, from its peak on
       {.name = "inverse-sqrt",
        .doc = "falls as one over the square root of the steps",

@@ -68,6 +68,8 @@ int main() try {
   // torch.manual_seed(0); x = torch.rand(4, 6); n = torch.randn(2, 3)
   manual_seed(0);
   Tensor x = rand({4, 6}), n = randn({2, 3});
+  // x[torch.randperm(4)]; F.dropout(x, 0.5, self.training)
+  Tensor shuffled = gather(x, randperm(4)), thinned = dropout(x, 0.5);
   // a = torch.arange(24).reshape(2, 3, 4)
   Tensor a = arange(24).reshape({2, 3, 4});
   // a[0, 1:, ::2]; a[..., -1]; a[:, None]

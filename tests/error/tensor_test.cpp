@@ -203,8 +203,15 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return normal({4}, key, 0, -1); }},
       {__LINE__, [&] { return bernoulli({4}, key, 2); }},
       {__LINE__, [&] { return permutation(-1, key); }},
+      {__LINE__, [&] { return bernoulli(2, {4}); }},
+      {__LINE__, [&] { return randperm(-1); }},
+      {__LINE__, [&] { return dropout(b, 2); }},
       {__LINE__, [&] { return grad(b, std::vector{a}); }},
       {__LINE__, [&] { return weight.assign(a); }},
+      {__LINE__, [&] { return weight.sum(1); }},
+      {__LINE__, [&] { return weight.reshape({2}); }},
+      {__LINE__, [&] { return weight.item(); }},
+      {__LINE__, [&] { return weight.to_vector<double>(); }},
   };
   for (const Mistake& mistake : mistakes)
     has(message_of(mistake.make), "(tensor_test.cpp:" + std::to_string(mistake.line) + ")");

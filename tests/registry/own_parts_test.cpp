@@ -73,32 +73,43 @@ train::TaskData read_points(const std::string& path) {
   return task_of(points, points);
 }
 
-// Implements sign descent: w -= lr * sign(g).
+// Implements sign descent: w -= stride * lr * sign(g).
 class SignDescent : public optim::Optimizer {
  public:
   SignDescent(std::vector<Variable> parameters, const optim::OptimizerSettings& settings)
       : Optimizer("SignDescent", std::move(parameters), settings.lr, 0, settings.groups,
-                  settings.rounding) {}
+                  settings.rounding),
+        stride_(settings.keys.number("optimizer.stride")) {}
 
  private:
   std::vector<Tensor> scalars(const Tensor&, const Tensor& rate, double) const override {
-    return {rate};
+    return {stride_ * rate};
   }
   Tensor update(size_t, const Tensor& value, const Tensor& gradient,
                 std::span<const Tensor> scalars, double) const override {
     return value - scalars[0] * sign(gradient);
   }
+
+  double stride_;
 };
 
-// Counts the labels whose score fewer than two others exceed.
-Tensor top2(const Tensor& scores, const Tensor& labels) {
+// Counts the labels whose score fewer than eval.within others exceed.
+Tensor top2(const Tensor& scores, const Tensor& labels, const train::Recipe& recipe) {
   const Tensor own = sum(scores * one_hot(labels, scores.dim(-1)), {.axes = {1}, .keepdim = true});
   const Tensor higher = sum(cast(scores > own, DType::f32), {.axes = {1}});
-  return sum(select(labels != data::ignored_label, cast(higher < 2.0, DType::f32), 0));
+  return sum(select(labels != data::ignored_label,
+                    cast(higher < recipe.integer("eval.within"), DType::f32), 0));
 }
 
+constexpr RecipeKey stride = {.path = "optimizer.stride",
+                              .type = KeyType::number,
+                              .initial = "1",
+                              .low = 0.5,
+                              .high = 8,
+                              .help = "sign: length of a step, in learning rates"};
+
 const bool registered = [] {
-  using enum train::KeyType;
+  using enum KeyType;
   registry::models().add({.name = "plane",
                           .doc = "a small net",
                           .make = [](const nn::Options&, const TaskShape& task) {
@@ -139,22 +150,46 @@ const bool registered = [] {
                  .help = "multiple: how many times"}}});
   registry::metrics().add({.name = "top2",
                            .doc = "the part of labels among the two highest scores",
-                           .value = [](const train::EvalSums& all,
-                                       std::span<const double> own) { return own[0] / all.count; },
-                           .sums = top2});
+                           .value =
+                               [](const train::EvalSums& all, std::span<const double> own,
+                                  const train::Recipe& recipe) {
+                                 return recipe.number("eval.scale") * own[0] / all.count;
+                               },
+                           .sums = top2,
+                           .keys = {{.path = "eval.within",
+                                     .type = integer,
+                                     .initial = "2",
+                                     .low = 1,
+                                     .high = 4,
+                                     .help = "top2: the highest scores that count"},
+                                    {.path = "eval.scale",
+                                     .type = number,
+                                     .initial = "1",
+                                     .low = 0,
+                                     .high = 100,
+                                     .help = "top2: a factor of the result"}}});
   registry::optimizers().add(
       {.name = "sign",
        .doc = "steps of one length",
        .settings = "lr",
-       .make = [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
-         return std::make_unique<SignDescent>(std::move(parameters), settings);
-       }});
+       .make =
+           [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
+             return std::make_unique<SignDescent>(std::move(parameters), settings);
+           },
+       .keys = {stride}});
   registry::schedules().add(
       {.name = "inverse",
        .doc = "falls as one over the steps",
-       .rate = [](const auto& step, double lr, const optim::ScheduleOptions&) {
-         return lr / (step + 1.0);
-       }});
+       .rate =
+           [](const auto& step, double lr, const optim::ScheduleOptions& options) {
+             return lr / (step * options.keys.number("scheduler.slope") + 1.0);
+           },
+       .keys = {{.path = "scheduler.slope",
+                 .type = number,
+                 .initial = "1",
+                 .low = 0,
+                 .high = 10,
+                 .help = "inverse: how fast the rate falls"}}});
   return true;
 }();
 
@@ -204,6 +239,97 @@ TEST_CASE("a program's own optimizer and schedule move every weight by the rate 
     CHECK(moved > before.size() / 2);
     CHECK(experiment.optimizer->schedule().at(int64_t{step - 1}) == near(0.015625 / step));
   }
+}
+
+TEST_CASE("a program's own optimizer and schedule read keys of their own") {
+  train::Recipe recipe = recipe_of();
+  recipe.set("optimizer.stride", "2", "--optimizer.stride");
+  recipe.set("scheduler.slope", "3", "--scheduler.slope");
+  train::Experiment experiment = train::make_experiment(recipe);
+  train::Steps steps(experiment, "cpu");
+  const data::Batch batch = first_batch(experiment);
+  for (int step = 0; step < 3; ++step) {
+    const double rate = 0.015625 / (3 * step + 1);
+    CHECK(experiment.optimizer->schedule().at(int64_t{step}) == near(rate));
+    const std::vector<double> before = weights_of(experiment);
+    steps.run(batch.inputs, batch.labels);
+    const std::vector<double> after = weights_of(experiment);
+    double longest = 0;
+    for (size_t i = 0; i < before.size(); ++i)
+      longest = std::max(longest, std::abs(after[i] - before[i]));
+    CHECK(longest == near(2 * rate, 1e-4));
+  }
+}
+
+TEST_CASE("a program's own metric reads keys of its own, in the graph and on the host") {
+  auto evaluated = [](const char* within, const char* scale) {
+    train::Recipe recipe = recipe_of();
+    recipe.set("eval.within", within, "--eval.within");
+    recipe.set("eval.scale", scale, "--eval.scale");
+    return train::evaluate(train::make_experiment(recipe));
+  };
+  CHECK(evaluated("1", "1").others[0].second == near(evaluated("1", "1").accuracy));
+  CHECK(evaluated("4", "1").others[0].second == 1);
+  CHECK(evaluated("4", "50").others[0].second == near(50));
+}
+
+TEST_CASE("keys of a program's own optimizer, schedule and metric are keys of recipes") {
+  const train::Recipe recipe = recipe_of();
+  CHECK(recipe.number("optimizer.stride") == 1);
+  CHECK(recipe.number("scheduler.slope") == 1);
+  CHECK(recipe.integer("eval.within") == 2);
+  CHECK(recipe.to_yaml().find("  stride: 1\n") != std::string::npos);
+  CHECK(train::recipe_reference().find("| `optimizer.stride` | number | `1` | 0.5 to 8 | sign: "
+                                       "length of a step, in learning rates |\n") !=
+        std::string::npos);
+  CHECK(train::recipe_schema().find("\"slope\"") != std::string::npos);
+  auto message = [](const std::string& yaml) {
+    return error_of([&] { train::Recipe::parse(yaml, "r"); });
+  };
+  CHECK(message("optimizer: {stride: 9}") ==
+        "usage: r:1: optimizer.stride must be in 0.5 .. 8. Got '9'.");
+  CHECK(message("scheduler: {slope: steep}") ==
+        "usage: r:1: scheduler.slope must be a number. Got 'steep'.");
+  CHECK(message("optimizer: {strid: 2}") ==
+        "usage: r:1: optimizer.strid is no recipe key. Did you mean optimizer.stride?");
+  CHECK(message("eval: {withn: 2}") ==
+        "usage: r:1: eval.withn is no recipe key. Did you mean eval.within?");
+}
+
+TEST_CASE("a key whose optimizer, schedule or metric the recipe does not use is refused") {
+  auto message = [](std::string_view path, const char* value, std::string_view by,
+                    const char* name) {
+    train::Recipe recipe = recipe_of();
+    recipe.set(path, value, "--" + std::string(path));
+    recipe.set(by, name, "test");
+    return error_of([&] { train::make_experiment(recipe); });
+  };
+  CHECK(message("optimizer.stride", "2", "optimizer.name", "sgd") ==
+        "usage: --optimizer.stride: optimizer.stride is a key of sign. Got optimizer.name sgd.");
+  CHECK(message("scheduler.slope", "2", "scheduler.name", "constant") ==
+        "usage: --scheduler.slope: scheduler.slope is a key of inverse. Got scheduler.name "
+        "constant.");
+  CHECK(message("eval.within", "3", "eval.metrics", "[perplexity]") ==
+        "usage: --eval.within: eval.within is a key of top2. Got eval.metrics [perplexity].");
+  CHECK(message("optimizer.momentum", "0.9", "optimizer.name", "sign") ==
+        "usage: [optimizer] sign has no momentum. It has: lr, stride.");
+  // Recipes of runs have all keys.
+  train::Recipe recipe = recipe_of();
+  recipe.set("optimizer.stride", "1.0", "test");
+  recipe.set("optimizer.name", "sgd", "test");
+  CHECK(train::make_experiment(recipe).optimizer != nullptr);
+
+  const std::vector<Variable> w = {Variable("w", {DType::f32, {2}})};
+  auto made = [&](const char* name, const KeyValues& keys) {
+    return error_of([&] { optim::make_optimizer(name, w, {.lr = 0.5, .keys = keys}); });
+  };
+  CHECK(made("sgd", {{"optimizer.stride", 2}}) ==
+        "usage: [optimizer] sgd has no stride. It has: lr, momentum, dampening, nesterov, "
+        "weight_decay.");
+  CHECK(made("sign", {}).starts_with("usage: [recipe] the key optimizer.stride has no value."));
+  const auto own = optim::make_optimizer("sign", w, {.lr = 0.5, .keys = {{"optimizer.stride", 2}}});
+  own->step(std::vector{tensor({1.0, -3.0}, {2})});
+  CHECK(w[0].to_doubles() == std::vector<double>{-1, 1});
 }
 
 TEST_CASE("a program's own loss is trained and evaluated, with its own key") {
@@ -321,15 +447,30 @@ TEST_CASE("refusals name what comes with weft and what the program added") {
 
 TEST_CASE("a recipe that is older than an entry has the defaults of its keys") {
   const train::Recipe older = recipe_of();
-  const train::RecipeKey* lr = train::find_key("optimizer.lr");
+  const RecipeKey* lr = train::find_key("optimizer.lr");
   registry::losses().add({.name = "later",
                           .doc = "added late",
                           .keys = {{.path = "loss.later",
-                                    .type = train::KeyType::integer,
+                                    .type = KeyType::integer,
                                     .initial = "7",
                                     .help = "a key that comes late"}}});
   CHECK(older.integer("loss.later") == 7);
   CHECK(older.to_yaml().find("  later: 7\n") != std::string::npos);
   CHECK(train::find_key("loss.later") != nullptr);
   CHECK(lr->path == "optimizer.lr");
+}
+
+TEST_CASE("entries share a key that they describe alike, and no other") {
+  auto make = [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
+    return std::make_unique<SignDescent>(std::move(parameters), settings);
+  };
+  registry::optimizers().add(
+      {.name = "walk", .doc = "as sign", .settings = "lr", .make = make, .keys = {stride}});
+  train::Recipe recipe = recipe_of();
+  recipe.set("optimizer.name", "walk", "test");
+  recipe.set("optimizer.stride", "4", "test");
+  CHECK(train::make_experiment(recipe).optimizer != nullptr);
+  recipe.set("optimizer.name", "sgd", "test");
+  CHECK(error_of([&] { train::make_experiment(recipe); }) ==
+        "usage: test: optimizer.stride is a key of sign, walk. Got optimizer.name sgd.");
 }

@@ -103,6 +103,46 @@ TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repea
                        Error);
 }
 
+TEST_CASE("bernoulli, randperm and dropout draw numbers of their own, which a seed repeats") {
+  auto draw = [] {
+    return std::vector{bernoulli(0.3, {1000}).cast(DType::f32), dropout(ones({1000}), 0.25),
+                       dropout(ones({1000})), randperm(100).cast(DType::f32)};
+  };
+  manual_seed(5);
+  const std::vector<Tensor> first = draw();
+  manual_seed(5);
+  const std::vector<Tensor> again = draw();
+  manual_seed(6);
+  const std::vector<Tensor> other = draw();
+  manual_seed(0);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CHECK(first[i].to_doubles() == again[i].to_doubles());
+    CHECK(first[i].to_doubles() != other[i].to_doubles());
+  }
+  CHECK(bernoulli(0.3, {2, 3}).dtype() == DType::boolean);
+  CHECK(std::fabs(first[0].mean().item() - 0.3) < 5 * std::sqrt(0.21 / 1000));
+  // A quarter of the elements is zero, and the others are 4 / 3.
+  CHECK(std::fabs((first[1] == 0).sum().item() - 250) < 5 * std::sqrt(1000 * 0.1875));
+  CHECK(std::fabs(first[1].max().item() - 4.0 / 3) < 1e-6);
+  CHECK(std::fabs((first[2] == 0).sum().item() - 500) < 5 * std::sqrt(250.0));
+  CHECK(sort(first[3]).to_doubles() == arange(100).cast(DType::f32).to_doubles());
+  CHECK(randperm(3).dtype() == DType::i64);
+}
+
+TEST_CASE("dropout without a key follows the mode, as nn::Dropout does") {
+  const Tensor x = ones({1000});
+  auto drop = [](Tensor x) { return dropout(x, 0.5); };
+  auto train = compile(drop);
+  CHECK(train(x).min().item() == 0);
+  CHECK(train(x).to_doubles() != train(x).to_doubles());
+  CHECK(compile(drop, {.mode = Mode::eval})(x).to_doubles() == x.to_doubles());
+  CHECK(dropout(x, 0).node() == x.node());
+  const ModeScope mode(Mode::eval);
+  CHECK(dropout(x, 0.5).node() == x.node());
+  CHECK_THROWS_WITH_AS(dropout(x, 1.5), doctest::Contains("[dropout] the probability must be in"),
+                       Error);
+}
+
 TEST_CASE("what rand draws in a step differs from step to step") {
   CompiledStep step([](std::span<const Tensor>) { return std::vector{rand({8}), rand({8})}; }, {});
   auto drawn = [&] {
@@ -119,4 +159,51 @@ TEST_CASE("a variable is indexed as the tensor that it holds") {
   for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
   CHECK(w[1].to_doubles() == std::vector<double>{3, 4, 5});
   CHECK(w[{range(), -1}].to_doubles() == std::vector<double>{2, 5});
+}
+
+TEST_CASE("a variable has the methods of the tensor that it holds") {
+  const Variable w("w", {DType::f32, {2, 3}});
+  for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
+  CHECK(w.dtype() == DType::f32);
+  CHECK(w.rank() == 2);
+  CHECK((w.dim(0) == 2 && w.dim(-1) == 3));
+  CHECK(w.elements() == 6);
+  CHECK(w.to_doubles() == std::vector<double>{0, 1, 2, 3, 4, 5});
+  CHECK(w.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5});
+  CHECK(w.sum().item() == 15);
+  CHECK(w.sum({0, -1}, true).shape() == Shape{1, 1});
+  CHECK(w.mean(1).to_doubles() == std::vector<double>{1, 4});
+  CHECK(w.prod(0).to_doubles() == std::vector<double>{0, 4, 10});
+  CHECK((w.max().item() == 5 && w.min(0).to_doubles() == std::vector<double>{0, 1, 2}));
+  CHECK(((w > 4).any().item() == 1 && (w > 4).all().item() == 0));
+  CHECK(w.cast(DType::boolean).any(1).to_doubles() == std::vector<double>{1, 1});
+  CHECK(w.cast(DType::boolean).all(1).to_doubles() == std::vector<double>{0, 1});
+  CHECK(w.argmax(0).to_doubles() == std::vector<double>{1, 1, 1});
+  CHECK(w.argmin().to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.reshape({3, -1}).shape() == Shape{3, 2});
+  CHECK(w.transpose().to_doubles() == std::vector<double>{0, 3, 1, 4, 2, 5});
+  CHECK(w.permute({1, 0}).shape() == Shape{3, 2});
+  CHECK(w.flatten().shape() == Shape{6});
+  CHECK(w.unsqueeze(0).shape() == Shape{1, 2, 3});
+  CHECK(w.broadcast_to({4, 2, 3}).shape() == Shape{4, 2, 3});
+  const Variable one("one", {DType::f32, {1}});
+  CHECK(one.squeeze(0).rank() == 0);
+  CHECK(one.item() == 0);
+  one.floats()[0] = 7;  // read anew
+  CHECK(one.item() == 7);
+  CHECK_THROWS_WITH_AS((void)Variable().sum(), doctest::Contains("[variable] this variable is"),
+                       Error);
+}
+
+TEST_CASE("within a step, a variable's methods read what was assigned last, and differentiate") {
+  const Variable w("w", {DType::f32, {2}});
+  w.assign(tensor({1.0, 3.0}, {2}));
+  auto step = compile([&](Tensor x) {
+    const Tensor slope = grad((w * x).sum() + w.mean(), std::vector<Variable>{w})[0];
+    w.assign(w + 1);
+    return std::vector{slope, w.sum()};
+  });
+  const std::vector<Tensor> results = step(tensor({2.0, 4.0}, {2}));
+  CHECK(results[0].to_doubles() == std::vector<double>{2.5, 4.5});
+  CHECK(results[1].item() == 6);
 }

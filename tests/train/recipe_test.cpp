@@ -208,7 +208,7 @@ TEST_CASE("schema and reference list every key of the table once") {
   auto schema = nlohmann::json::parse(train::recipe_schema());
   std::string reference = train::recipe_reference();
   std::set<std::string_view> seen;
-  for (const train::RecipeKey& key : train::recipe_keys()) {
+  for (const RecipeKey& key : train::recipe_keys()) {
     CHECK(seen.insert(key.path).second);
     CHECK(reference.find(fmt::format("| `{}` |", key.path)) != std::string::npos);
     CHECK(!key.help.empty());

@@ -86,8 +86,8 @@ RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
     RecipeFlag flag{argument.substr(0, equals), argument.substr(2, equals - 2), ""};
     bool negated = flag.path.starts_with("no-") && train::find_key(flag.path) == nullptr;
     if (negated) flag.path.erase(0, 3);
-    const train::RecipeKey* key = train::find_key(flag.path);
-    bool truth = key != nullptr && key->type == train::KeyType::boolean;
+    const RecipeKey* key = train::find_key(flag.path);
+    bool truth = key != nullptr && key->type == KeyType::boolean;
     bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
     if (negated && key != nullptr && !truth)
       throw Error(ErrorKind::usage, "{}: {} is not true or false.", flag.flag, flag.path);
@@ -153,8 +153,8 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
   RecipeFlags ordered = flags;  // the model is set before its config
   std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
   for (const RecipeFlag& flag : ordered) {
-    const train::RecipeKey* key = train::find_key(flag.path);
-    bool word = key != nullptr && key->type == train::KeyType::text && flag.value != "null";
+    const RecipeKey* key = train::find_key(flag.path);
+    bool word = key != nullptr && key->type == KeyType::text && flag.value != "null";
     recipe.set(flag.path, word ? quoted(flag.value) : flag.value, flag.flag);
   }
 }

@@ -75,8 +75,7 @@ Words flags_of(const Verb& verb) {
   for (const Option& option : verb.options)
     for (const std::string& flag : option.flags()) flags.push_back(flag);
   if (verb.recipe_keys)
-    for (const train::RecipeKey& key : train::recipe_keys())
-      flags.push_back("--" + std::string(key.path));
+    for (const RecipeKey& key : train::recipe_keys()) flags.push_back("--" + std::string(key.path));
   return flags;
 }
 
@@ -92,10 +91,10 @@ struct FlagValues {
 };
 FlagValues values_after(const Verb& verb, const std::string& flag) {
   if (!flag.starts_with("--")) return {};
-  const train::RecipeKey* key = train::find_key(key_of(flag));
+  const RecipeKey* key = train::find_key(key_of(flag));
   if (key != nullptr && verb.recipe_keys)
-    return {true, key->type == train::KeyType::boolean ? Words{"true", "false"}
-                                                       : train::allowed_values(*key)};
+    return {true,
+            key->type == KeyType::boolean ? Words{"true", "false"} : train::allowed_values(*key)};
   const Option* option = verb.find_option(flag);
   if (option == nullptr || option->is_switch()) return {};
   return {true, option->choices};

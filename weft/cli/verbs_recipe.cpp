@@ -168,7 +168,7 @@ Topic layers() {
 Topic optimizers() {
   Topic topic{"optimizers", {"optimizer", "what it is", "settings"}, {}};
   for (const optim::OptimizerEntry& entry : registry::optimizers())
-    topic.rows.push_back({entry.name, entry.doc, entry.settings});
+    topic.rows.push_back({entry.name, entry.doc, entry.all_settings()});
   return topic;
 }
 

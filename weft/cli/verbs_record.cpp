@@ -174,7 +174,7 @@ void add_differences(const std::vector<RunLog>& runs, Table& table) {
   std::vector<std::map<std::string, std::string>> recipes;
   recipes.reserve(runs.size());
   for (const RunLog& run : runs) recipes.push_back(recipe_values(run));
-  for (const train::RecipeKey& key : train::recipe_keys()) {
+  for (const RecipeKey& key : train::recipe_keys()) {
     std::string path(key.path);
     bool same = std::all_of(recipes.begin(), recipes.end(),
                             [&](auto& recipe) { return recipe[path] == recipes.front()[path]; });

@@ -30,6 +30,7 @@
 
 namespace weft {
 
+struct Arg;
 struct Buffer;
 struct Index;
 struct Node;
@@ -81,7 +82,38 @@ struct Axes : Dims {
   Axes(int64_t axis) : Dims{axis} {}
 };
 
-class Tensor {
+// TensorMethods are the functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods,
+// for a Self that converts to Tensor: Tensor itself (weft/ops/methods.cpp) and Variable
+// (weft/tensor/state.cpp).
+template <class Self>
+class TensorMethods {
+ public:
+  using Where = std::source_location;
+  Tensor reshape(const Shape& shape, Where where = Where::current()) const;
+  Tensor permute(const Dims& order, Where where = Where::current()) const;
+  Tensor transpose(int a = -2, int b = -1, Where where = Where::current()) const;
+  Tensor flatten(int first = 0, int last = -1, Where where = Where::current()) const;
+  Tensor squeeze(int axis, Where where = Where::current()) const;
+  Tensor unsqueeze(int axis, Where where = Where::current()) const;
+  Tensor broadcast_to(const Shape& shape, Where where = Where::current()) const;
+  Tensor cast(DType dtype, Where where = Where::current()) const;
+  Tensor sum(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor mean(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor prod(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor max(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+  Tensor argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+
+ private:
+  friend Self;
+  TensorMethods() = default;
+  Arg self(const Where& where) const;  // of the call
+};
+
+class Tensor : public TensorMethods<Tensor> {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
@@ -113,27 +145,6 @@ class Tensor {
   // Indexes as x[0] or x[{0, range(2, 5)}]: see weft/ops/index.h.
   Tensor operator[](const Index& index) const;
   Tensor operator[](std::initializer_list<Index> indices) const;
-
-  // These methods are the functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods
-  // (defined in weft/ops/methods.cpp).
-  using Where = std::source_location;
-  Tensor reshape(const Shape& shape, Where where = Where::current()) const;
-  Tensor permute(const Dims& order, Where where = Where::current()) const;
-  Tensor transpose(int a = -2, int b = -1, Where where = Where::current()) const;
-  Tensor flatten(int first = 0, int last = -1, Where where = Where::current()) const;
-  Tensor squeeze(int axis, Where where = Where::current()) const;
-  Tensor unsqueeze(int axis, Where where = Where::current()) const;
-  Tensor broadcast_to(const Shape& shape, Where where = Where::current()) const;
-  Tensor cast(DType dtype, Where where = Where::current()) const;
-  Tensor sum(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor mean(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor prod(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor max(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
-  Tensor argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
 
  private:
   std::shared_ptr<Node> node_;

@@ -55,10 +55,7 @@ Dropout::Dropout(Module& parent, std::string name, double probability)
   WEFT_CHECK(probability >= 0 && probability <= 1,
              "[dropout] probability must be between 0 and 1. Got {}.", probability);
 }
-Tensor Dropout::forward(const Tensor& x) const {
-  if (probability_ == 0 || current_mode() == Mode::eval) return x;
-  return dropout(x, probability_, next_random_key());
-}
+Tensor Dropout::forward(const Tensor& x) const { return dropout(x, probability_); }
 
 Tensor Flatten::forward(const Tensor& x) const { return flatten(x, 1); }
 

@@ -1,5 +1,6 @@
 #include "weft/optim/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,12 +41,22 @@ std::unique_ptr<Optimizer> sgd(std::vector<Variable> parameters,
 void refuse(bool given, std::string_view setting, const OptimizerEntry& entry) {
   if (given && !entry.has(setting))
     throw Error(ErrorKind::usage, "[optimizer] {} has no {}. It has: {}.", entry.name, setting,
-                entry.settings);
+                entry.all_settings());
 }
+
+// Returns "rho" of "optimizer.rho".
+std::string_view setting_of(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 }  // namespace
 
+std::string OptimizerEntry::all_settings() const {
+  std::string all = settings;
+  for (const RecipeKey& key : keys)
+    all += fmt::format("{}{}", all.empty() ? "" : ", ", setting_of(key.path));
+  return all;
+}
 bool OptimizerEntry::has(std::string_view setting) const {
-  return fmt::format(", {},", settings).find(fmt::format(", {},", setting)) != std::string::npos;
+  return fmt::format(", {},", all_settings()).find(fmt::format(", {},", setting)) !=
+         std::string::npos;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Variable> parameters,
@@ -56,6 +67,9 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Var
   refuse(settings.momentum.has_value(), "momentum", entry);
   refuse(settings.dampening.has_value(), "dampening", entry);
   refuse(settings.nesterov.has_value(), "nesterov", entry);
+  for (const auto& [path, value] : settings.keys.entries())
+    refuse(std::ranges::find(entry.keys, path, &RecipeKey::path) == entry.keys.end(),
+           setting_of(path), entry);
   return entry.make(std::move(parameters), settings);
 }
 }  // namespace optim

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/recipe_key.h"
 #include "weft/base/registry.h"
 #include "weft/optim/optimizer.h"
 
@@ -25,16 +26,20 @@ struct OptimizerSettings {
   std::optional<bool> nesterov = {};                // sgd
   std::vector<Group> groups = {};
   Rounding rounding = Rounding::nearest;
+  KeyValues keys = {};  // the values of OptimizerEntry::keys
 };
 
 struct OptimizerEntry {
   std::string name, doc;
-  std::string settings;  // that it has, besides groups and rounding: "lr, betas, eps, weight_decay"
+  // The settings that it has besides groups, rounding and keys: "lr, betas, eps, weight_decay".
+  std::string settings;
   std::function<std::unique_ptr<Optimizer>(std::vector<Variable> parameters,
                                            const OptimizerSettings& settings)>
       make;
+  std::vector<RecipeKey> keys = {};  // added to the recipe's table: "optimizer.rho"
 
   bool has(std::string_view setting) const;
+  std::string all_settings() const;  // "lr, rho"
 };
 
 // Makes an optimiser; throws Error(usage) for an unknown name, or a setting that it does not have.

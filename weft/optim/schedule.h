@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/recipe_key.h"
 #include "weft/base/registry.h"
 #include "weft/tensor/tensor.h"
 
@@ -24,6 +25,7 @@ struct ScheduleOptions {
   int64_t decay = 0;   // wsd: the last steps, in which the rate falls linearly
   int64_t every = 0;   // step_decay: the rate is multiplied by gamma after so many steps
   double gamma = 0.1;
+  KeyValues keys = {};  // the values of ScheduleEntry::keys
 };
 
 // ScheduleFormula gives the rate of a step from its number, the peak rate and the options. One
@@ -58,6 +60,7 @@ struct ScheduleEntry {
   // Integer keys of recipes that the schedule requires, and what they mean.
   std::vector<std::pair<std::string_view, std::string_view>> needs = {};
   std::function<void(const ScheduleOptions&)> check = {};  // throws Error(usage)
+  std::vector<RecipeKey> keys = {};                        // added to the recipe's table
 
   bool does_need(std::string_view key) const;
 };

@@ -8,6 +8,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
+#include "weft/ops/methods.h"
 #include "weft/tensor/trace.h"
 
 namespace weft {
@@ -78,6 +79,8 @@ void detail::detach_readers(VariableState& state) {
   leaf->variable = nullptr;
 }
 
+template class TensorMethods<Variable>;
+
 Variable::Variable(std::string name, Type type, Category category)
     : state_(std::make_shared<VariableState>(std::move(name), type, category)) {}
 
@@ -85,6 +88,7 @@ VariableState& Variable::known() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
   return *state_;
 }
+int64_t Variable::dim(int axis) const { return shape()[normalize_axis(axis, rank(), "dim")]; }
 Tensor Variable::value() const {
   (void)known();
   if (auto* trace = detail::active_trace()) return trace->touch(state_).current;
@@ -187,6 +191,19 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, std::source_locati
              "[randint] high must be above low, by at most 16777216. Got {} and {}.", low, high);
   const Tensor unit = uniform(shape, next_random_key());
   return low + cast(floor(unit * (high - low)), DType::i64);
+}
+Tensor bernoulli(double probability, const Shape& shape, std::source_location where) {
+  return bernoulli(shape, next_random_key(), probability, where);
+}
+Tensor randperm(int64_t count, std::source_location where) {
+  return permutation(count, next_random_key(), where);
+}
+Tensor dropout(Arg x, double probability) {
+  CallSite here(x.where);
+  WEFT_CHECK(probability >= 0 && probability <= 1,
+             "[dropout] the probability must be in [0, 1]. Got {}.", probability);
+  if (probability == 0 || current_mode() == Mode::eval) return x.value;
+  return dropout(std::move(x), probability, next_random_key());
 }
 
 Tensor tensor(const std::vector<float>& elements, const Shape& shape, std::source_location where) {

@@ -21,8 +21,8 @@ namespace weft {
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
 // a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
 // start of the step, or the value last assigned within the step; an assignment takes effect at the
-// end of the step.
-class Variable {
+// end of the step. It has the methods of the Tensor that it holds, for which they read it.
+class Variable : public TensorMethods<Variable> {
  public:
   Variable() = default;
   // Makes zeros. The owner completes `name` to a path; see nn::Module and optim::Optimizer.
@@ -40,6 +40,23 @@ class Variable {
   void rename(std::string name) const { known().name = std::move(name); }
   const Type& type() const { return known().type; }
   const Shape& shape() const { return known().type.shape; }
+  DType dtype() const { return known().type.dtype; }
+  int rank() const { return shape().size(); }
+  int64_t dim(int axis) const;  // extent; negative axes count from the end
+  int64_t elements() const { return type().elements(); }
+
+  double item(std::source_location where = std::source_location::current()) const {
+    return value().item(where);
+  }
+  std::vector<double> to_doubles(
+      std::source_location where = std::source_location::current()) const {
+    return value().to_doubles(where);
+  }
+  template <class T>
+  std::vector<T> to_vector(std::source_location where = std::source_location::current()) const {
+    return value().to_vector<T>(where);
+  }
+
   Category category() const { return known().category; }
   // Returns whether a parameter does not train: modules leave frozen ones out of parameters().
   bool frozen() const { return known().frozen; }
@@ -100,11 +117,17 @@ int64_t current_seed();
 RandomKey next_random_key();
 Variable random_step();  // i64 scalar, saved with checkpoints
 // These draw with the next random key: f32 in [0, 1), f32 of mean 0 and variance 1, i64 in [low,
-// high).
+// high), bool that is true with `probability`, i64 that holds each of 0 .. count - 1 once.
 Tensor rand(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randn(const Shape& shape, std::source_location where = std::source_location::current());
 Tensor randint(int64_t low, int64_t high, const Shape& shape,
                std::source_location where = std::source_location::current());
+Tensor bernoulli(double probability, const Shape& shape,
+                 std::source_location where = std::source_location::current());
+Tensor randperm(int64_t count, std::source_location where = std::source_location::current());
+// Zeros elements of x with `probability` by the next random key, and scales the others so that the
+// mean stays. In Mode::eval, and at probability 0, it is x and draws nothing.
+Tensor dropout(Arg x, double probability = 0.5);
 
 }  // namespace weft
 

@@ -13,7 +13,9 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
   sums.own.resize(experiment.metrics.size());
-  auto value = [&](size_t i) { return experiment.metrics[i]->value(sums, sums.own[i]); };
+  auto value = [&](size_t i) {
+    return experiment.metrics[i]->value(sums, sums.own[i], experiment.recipe);
+  };
   const bool whole = experiment.metrics[0]->of_samples;
   // Non-finite sums give no number to convert; the loss, which is then not finite, ends the run.
   const double counted = whole ? sums.rows : sums.count;

@@ -87,7 +87,8 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
            .min_lr = recipe.number("scheduler.min_lr"),
            .decay = decay,
            .every = recipe.integer("scheduler.step_size"),
-           .gamma = recipe.number("scheduler.gamma")}};
+           .gamma = recipe.number("scheduler.gamma"),
+           .keys = recipe.values(entry.keys)}};
 }
 
 optim::Rounding rounding_of(const Recipe& recipe) {
@@ -103,7 +104,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
   const optim::OptimizerEntry& entry = registry::optimizers().get(recipe.text("optimizer.name"));
   optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
                                     .weight_decay = recipe.number("optimizer.weight_decay"),
-                                    .rounding = rounding_of(recipe)};
+                                    .rounding = rounding_of(recipe),
+                                    .keys = recipe.values(entry.keys)};
   double momentum = recipe.number("optimizer.momentum");
   bool nesterov = recipe.flag("optimizer.nesterov");
   // Defaults of settings that the optimizer lacks are not errors of the user.

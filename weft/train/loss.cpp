@@ -18,7 +18,7 @@ train::LossEntry cross_entropy_entry() {
               [](const Tensor& scores, const Tensor& labels, const train::Recipe&) {
                 return cross_entropy(scores, labels, {.ignore_index = data::ignored_label});
               },
-          .keys = {{"loss.label_smoothing", train::KeyType::number, "0", "", 0, 1,
+          .keys = {{"loss.label_smoothing", KeyType::number, "0", "", 0, 1,
                     "share of the target spread over all classes"}}};
 }
 }  // namespace

@@ -24,18 +24,19 @@ EvalSums& EvalSums::operator+=(const EvalSums& other) {
 Registry<train::MetricEntry>& registry::metrics() {
   using train::EvalSums;
   using Own = std::span<const double>;
+  using Unread = const train::Recipe&;
   static Registry<train::MetricEntry> metrics(
       "eval", "metric",
       {{.name = "accuracy",
         .doc = "share of labels that have the highest score",
-        .value = [](const EvalSums& all, Own) { return all.correct / all.count; }},
+        .value = [](const EvalSums& all, Own, Unread) { return all.correct / all.count; }},
        {.name = "exact_match",
         .doc = "share of samples whose labels are all predicted right",
-        .value = [](const EvalSums& all, Own) { return all.exact_rows / all.rows; },
+        .value = [](const EvalSums& all, Own, Unread) { return all.exact_rows / all.rows; },
         .of_samples = true},
        {.name = "perplexity",
         .doc = "exp of the loss per label",
-        .value = [](const EvalSums& all, Own) { return std::exp(all.loss / all.count); }}});
+        .value = [](const EvalSums& all, Own, Unread) { return std::exp(all.loss / all.count); }}});
   return metrics;
 }
 

@@ -8,6 +8,7 @@
 
 #include "weft/base/registry.h"
 #include "weft/tensor/tensor.h"
+#include "weft/train/recipe.h"
 
 namespace weft::train {
 
@@ -23,11 +24,12 @@ struct EvalSums {
 struct MetricEntry {
   std::string name, doc;
   // Computes the metric from the sums over all batches.
-  std::function<double(const EvalSums& all, std::span<const double> own)> value;
+  std::function<double(const EvalSums& all, std::span<const double> own, const Recipe&)> value;
   // Computes further sums of a batch in the graph, of any shape, accumulated over batches in f64.
   // `scores` are [.., C], `labels` [..]; data::ignored_label must not count. Empty: none.
-  std::function<Tensor(const Tensor& scores, const Tensor& labels)> sums = {};
-  bool of_samples = false;  // counts whole samples, not labels
+  std::function<Tensor(const Tensor& scores, const Tensor& labels, const Recipe&)> sums = {};
+  bool of_samples = false;           // counts whole samples, not labels
+  std::vector<RecipeKey> keys = {};  // added to the recipe's table: "eval.tau"
 };
 
 }  // namespace weft::train

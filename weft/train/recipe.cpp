@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,9 @@
 #include "weft/base/suggest.h"
 #include "weft/base/utf8.h"
 #include "weft/io/files.h"
-#include "weft/optim/schedule.h"
+#include "weft/optim/registry.h"
+#include "weft/train/dataset.h"
+#include "weft/train/metric.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
 
@@ -55,6 +58,24 @@ const Recipe::Value& default_of(std::string_view path) {
 bool is_section(const std::string& name) {
   return std::any_of(recipe_keys().begin(), recipe_keys().end(),
                      [&](const RecipeKey& key) { return key.path.starts_with(name + "."); });
+}
+
+// Refuses a value for a key of entries that the recipe does not use: nothing would read it.
+// Defaults are no error, as recipes of runs have all keys. `names` are the entries in use, which
+// `by` names.
+template <class Entry>
+void refuse_unread(const Recipe& recipe, const Registry<Entry>& registry, std::string_view by,
+                   const std::vector<std::string>& names) {
+  const Recipe defaults;
+  std::map<std::string_view, std::vector<std::string>> owners;
+  for (const Entry& entry : registry)
+    for (const RecipeKey& key : entry.keys) owners[key.path].push_back(entry.name);
+  for (const auto& [path, entries] : owners) {
+    if (recipe.to_yaml(path) == defaults.to_yaml(path)) continue;
+    if (std::ranges::find_first_of(entries, names) == entries.end())
+      recipe.refuse(path, fmt::format("{} is a key of {}. Got {} {}.", path,
+                                      fmt::join(entries, ", "), by, recipe.to_yaml(by)));
+  }
 }
 }  // namespace
 
@@ -193,6 +214,11 @@ void Recipe::check() const {
     if (integer(key) == 0)
       usage({"scheduler.name"},
             fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
+  refuse_unread(*this, registry::optimizers(), "optimizer.name", {text("optimizer.name")});
+  refuse_unread(*this, registry::schedules(), "scheduler.name", {text("scheduler.name")});
+  std::vector<std::string> metrics = texts("eval.metrics");
+  metrics.push_back(data_entry(*this).metric);
+  refuse_unread(*this, registry::metrics(), "eval.metrics", metrics);
   if (integer("scheduler.warmup_steps") > 0 && number("scheduler.warmup_ratio") > 0)
     usage({"scheduler.warmup_steps"},
           "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
@@ -266,5 +292,21 @@ const std::vector<nn::LayerSpec>& Recipe::layers() const {
 }
 const std::vector<TransformSpec>& Recipe::transforms() const {
   return std::get<std::vector<TransformSpec>>(get("data.transforms"));
+}
+
+KeyValues Recipe::values(std::span<const RecipeKey> keys) const {
+  KeyValues values;
+  for (const RecipeKey& key : keys)
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (std::is_constructible_v<KeyValues::Value, decltype(value)>)
+            values.set(std::string(key.path), value);
+          else
+            throw Error(ErrorKind::usage,
+                        "[recipe] the key {} must hold a word, a number or a list of them.",
+                        key.path);
+        },
+        get(key.path));
+  return values;
 }
 }  // namespace weft::train

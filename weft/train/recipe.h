@@ -16,35 +16,12 @@
 #include <variant>
 #include <vector>
 
+#include "weft/base/recipe_key.h"
 #include "weft/nn/factory.h"
 #include "weft/nn/options.h"
 
 namespace weft::train {
 
-enum class KeyType : uint8_t {
-  text,
-  integer,
-  number,
-  boolean,
-  numbers,
-  texts,
-  map,
-  layers,
-  transforms
-};
-
-constexpr double most_exact = 9e15;  // integers that a double holds exactly; as a limit: none
-
-struct RecipeKey {
-  std::string_view path;  // "optimizer.lr"
-  KeyType type;
-  std::string_view initial;       // the default, as YAML; "null": unset
-  std::string_view choices = {};  // "a, b, c"
-  double low = 0, high = 0;       // range of numbers where low < high
-  std::string_view help = {};
-  std::string_view after =
-      {};  // for keys of registry entries: the key that precedes it; "": last of its section
-};
 // Returns the keys of the table and those that registry entries add. Spans and keys stay valid.
 std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
@@ -90,6 +67,8 @@ class Recipe {
   const nn::Options& options(std::string_view path) const;
   const std::vector<nn::LayerSpec>& layers() const;
   const std::vector<TransformSpec>& transforms() const;
+  // Returns the values of an entry's own keys: words, numbers, and lists of them.
+  KeyValues values(std::span<const RecipeKey> keys) const;
 
   std::string to_yaml() const;                       // all keys, in the order of the table
   std::string to_yaml(std::string_view path) const;  // the value of one key

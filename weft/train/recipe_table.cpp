@@ -141,9 +141,13 @@ constexpr RecipeKey table[] = {
 };
 
 // Inserts a key of a registry entry after the key that it names, else at the end of its section.
+// Entries may share a key that all of them describe alike.
 void insert(std::vector<RecipeKey>& keys, const RecipeKey& key) {
-  if (std::ranges::find(keys, key.path, &RecipeKey::path) != keys.end())
+  if (auto found = std::ranges::find(keys, key.path, &RecipeKey::path); found != keys.end()) {
+    const bool is_row = std::ranges::find(table, key.path, &RecipeKey::path) != std::end(table);
+    if (!is_row && *found == key) return;
     throw Error(ErrorKind::usage, "[recipe] the key {} is taken.", key.path);
+  }
   const std::string_view section = key.path.substr(0, key.path.find('.') + 1);
   auto last = std::find_if(keys.rbegin(), keys.rend(), [&](const RecipeKey& other) {
     return key.after.empty() ? other.path.starts_with(section) : other.path == key.after;
@@ -176,6 +180,9 @@ std::vector<RecipeKey> assembled() {
   add_keys(registry::datasets());
   add_keys(registry::formats());
   add_keys(registry::losses());
+  add_keys(registry::optimizers());
+  add_keys(registry::schedules());
+  add_keys(registry::metrics());
   return keys;
 }
 

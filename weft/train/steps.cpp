@@ -208,7 +208,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   std::vector<Tensor> results{loss, number_of(right), count, number_of(row_counts),
                               number_of(logical_and(row_counts, logical_not(row_wrong)))};
   for (const MetricEntry* metric : experiment_.metrics)
-    if (metric->sums) results.push_back(metric->sums(scores, labels));
+    if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
   return results;
 }
 
