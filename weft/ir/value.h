@@ -58,7 +58,7 @@ class Attrs {
     Attr value;
   };
   Attrs() = default;
-  Attrs(std::initializer_list<Entry> entries) : entries_(entries) {}
+  Attrs(std::initializer_list<Entry> entries);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
   int64_t integer(std::string_view key) const;
@@ -84,6 +84,13 @@ struct Axes : Dims {
 class Tensor {
  public:
   Tensor() = default;
+  // The destructor is not inline, because programs destroy tensors at every turn: each place would
+  // compile the release of a reference count.
+  ~Tensor();
+  Tensor(const Tensor&) = default;
+  Tensor& operator=(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
   explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
   // Returns whether the handle refers to a node. There is no conversion to bool, since
