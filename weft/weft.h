@@ -1,11 +1,7 @@
 // This is the umbrella header of the library; including it registers the backends of this build.
 #pragma once
 
-#include <cstdio>
-#include <utility>
-
-#include <fmt/format.h>
-
+#include "weft/base/print.h"
 #include "weft/base/quantity.h"
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"
@@ -31,17 +27,6 @@ int main(int argc, char** argv);
 // prints one line on standard error and returns the exit code.
 //   int main() try { ... } catch (...) { return weft::report_failure(); }
 int report_failure();
-
-// print(format, args...) writes one line to standard output, in fmt's format. It is an object so
-// that it hides std::print and fmt::print, which argument-dependent lookup would also find for a
-// std::string or a type of fmt.
-struct Print {
-  template <class... Args>
-  void operator()(fmt::format_string<Args...> format, Args&&... args) const {
-    fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
-  }
-};
-inline constexpr Print print;
 
 // Makes the backends of this build known to `library(name)`. Calling it again does nothing.
 bool register_backends();

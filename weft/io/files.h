@@ -13,6 +13,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/io/file_summary.h"
 
 namespace weft::io {
 
@@ -33,12 +34,6 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from);
 
 // Returns XXH3 (64 bits) of the contents, as `xxhsum -H3` prints it.
 uint64_t checksum_file(const std::string& path, ErrorKind kind = ErrorKind::data);
-
-// FileSummary is what a finished file holds, for a manifest.
-struct FileSummary {
-  uint64_t bytes = 0;
-  uint64_t checksum = 0;  // as checksum_file
-};
 
 // Returns whether this process has read that file, under any name.
 bool was_read(const std::string& path);

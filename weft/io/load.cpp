@@ -221,4 +221,14 @@ Loaded load_into(std::span<const std::string> files, const NamedVariables& varia
   return fitting.names();
 }
 
+Loaded load_into(const std::string& file, const NamedVariables& variables,
+                 const LoadOptions& options) {
+  return load_into(std::span(&file, 1), variables, options);
+}
+
+Loaded load_into(const std::string& file, std::span<const Variable> variables,
+                 const LoadOptions& options) {
+  return load_into(file, by_name(variables), options);
+}
+
 }  // namespace weft::io

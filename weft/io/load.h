@@ -43,14 +43,10 @@ struct Loaded {
 // match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never required.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
-inline Loaded load_into(const std::string& file, const NamedVariables& variables,
-                        const LoadOptions& options = {}) {
-  return load_into(std::span(&file, 1), variables, options);
-}
-inline Loaded load_into(const std::string& file, std::span<const Variable> variables,
-                        const LoadOptions& options = {}) {
-  return load_into(file, by_name(variables), options);
-}
+Loaded load_into(const std::string& file, const NamedVariables& variables,
+                 const LoadOptions& options = {});
+Loaded load_into(const std::string& file, std::span<const Variable> variables,
+                 const LoadOptions& options = {});
 
 // Loads the parameters and buffers of a model or of a part of it, by names relative to it.
 template <class Model>

@@ -192,6 +192,20 @@ NamedVariables by_name(std::span<const Variable> variables) {
   return named;
 }
 
+void detail::append(NamedVariables& variables, const std::string& name, const Variable& variable) {
+  variables.emplace_back(name, variable);
+}
+
+const Metadata& pytorch_metadata() {
+  static const Metadata metadata{{"format", "pt"}};
+  return metadata;
+}
+
+FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
+                             const Metadata& metadata) {
+  return save_safetensors(path, by_name(variables), metadata);
+}
+
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata) {
   std::vector<NamedBytes> tensors;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "weft/base/buffer.h"
-#include "weft/io/files.h"
+#include "weft/io/file_summary.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
@@ -67,20 +67,22 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()
 
-// Other tools require `format: pt` before they load a file.
+// Returns {"format": "pt"}, which other tools require before they load a file.
+const Metadata& pytorch_metadata();
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
-                             const Metadata& metadata = {{"format", "pt"}});
+                             const Metadata& metadata = pytorch_metadata());
 
 // These do the same for span<const Variable>, and for a model: parameters and buffers, by names
 // relative to it. weft/io/load.h loads them.
-inline FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
-                                    const Metadata& metadata = {{"format", "pt"}}) {
-  return save_safetensors(path, by_name(variables), metadata);
+FileSummary save_safetensors(const std::string& path, std::span<const Variable> variables,
+                             const Metadata& metadata = pytorch_metadata());
+namespace detail {
+void append(NamedVariables& variables, const std::string& name, const Variable& variable);
 }
 template <class Model>
 NamedVariables state_of(const Model& model) {
   NamedVariables variables;
-  for (auto& [name, variable] : model.state()) variables.emplace_back(name, variable);
+  for (auto& [name, variable] : model.state()) detail::append(variables, name, variable);
   return variables;
 }
 template <class Model>

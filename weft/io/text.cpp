@@ -1,6 +1,7 @@
 #include "weft/io/text.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -44,9 +45,7 @@ void append_utf8(std::string& text, char32_t code) {
   put(0x80 | (code & 0x3f));
 }
 
-Vocabulary::Vocabulary(std::vector<char32_t> characters) : characters_(std::move(characters)) {
-  for (size_t i = 0; i < characters_.size(); ++i) ids_[characters_[i]] = static_cast<int32_t>(i);
-}
+Vocabulary::Vocabulary(std::vector<char32_t> characters) : characters_(std::move(characters)) {}
 
 Vocabulary Vocabulary::bytes() { return Vocabulary({}); }
 
@@ -75,13 +74,15 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
+  std::unordered_map<char32_t, int32_t> ids_of;
+  for (size_t i = 0; i < characters_.size(); ++i) ids_of[characters_[i]] = static_cast<int32_t>(i);
   std::string first_unknown;
   int64_t unknown = 0;
   for (size_t offset = 0; offset < text.size();) {
     size_t start = offset;
     char32_t code = next_code_point(text, offset);
-    auto found = ids_.find(code);
-    if (found != ids_.end())
+    auto found = ids_of.find(code);
+    if (found != ids_of.end())
       ids.push_back(found->second);
     else if (++unknown == 1)
       first_unknown = fmt::format("U+{:04X} '{}' at offset {}", static_cast<uint32_t>(code),

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace weft::io {
@@ -38,7 +37,6 @@ class Vocabulary {
  private:
   explicit Vocabulary(std::vector<char32_t> characters);
   std::vector<char32_t> characters_;  // ascending; empty for bytes
-  std::unordered_map<char32_t, int32_t> ids_;
 };
 
 // Returns the code point at `offset`, which moves past it. Throws Error(data) for anything that is

@@ -1,12 +1,11 @@
 // Offload is what a user lets a plan keep in files instead of memory while no kernel needs it.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "weft/ir/graph.h"
+#include "weft/ir/variable.h"
 
 namespace weft {
 
@@ -18,9 +17,7 @@ struct Offload {
   std::string folder = ".";
   size_t least = size_t{64} << 10;  // bytes; moving smaller ones costs more than it frees
 
-  bool covers(Category category, size_t bytes) const {
-    return bytes >= least && std::ranges::find(categories, category) != categories.end();
-  }
+  bool covers(Category category, size_t bytes) const;
 };
 
 }  // namespace weft

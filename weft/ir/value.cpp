@@ -30,6 +30,8 @@ size_t Type::bytes() const {
   return bytes;
 }
 
+Attrs::Attrs(std::initializer_list<Entry> entries) : entries_(entries) {}
+
 const Attr* Attrs::find(std::string_view key) const {
   for (const Entry& entry : entries_)
     if (entry.key == key) return &entry.value;
@@ -119,6 +121,8 @@ template std::vector<int16_t> Value::to_vector(std::source_location) const;
 template std::vector<int8_t> Value::to_vector(std::source_location) const;
 template std::vector<uint8_t> Value::to_vector(std::source_location) const;
 template std::vector<bool> Value::to_vector(std::source_location) const;
+
+Tensor::~Tensor() = default;
 
 Node::~Node() {
   // The outermost destructor drains a list: deep recursion would overflow the stack.

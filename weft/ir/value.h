@@ -59,7 +59,7 @@ class Attrs {
     Attr value;
   };
   Attrs() = default;
-  Attrs(std::initializer_list<Entry> entries) : entries_(entries) {}
+  Attrs(std::initializer_list<Entry> entries);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
   int64_t integer(std::string_view key) const;
@@ -116,6 +116,13 @@ class TensorMethods {
 class Tensor : public TensorMethods<Tensor> {
  public:
   Tensor() = default;
+  // The destructor is not inline, because programs destroy tensors at every turn: each place would
+  // compile the release of a reference count.
+  ~Tensor();
+  Tensor(const Tensor&) = default;
+  Tensor& operator=(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
   explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
   // Returns whether the handle refers to a node. There is no conversion to bool, since

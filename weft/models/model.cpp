@@ -44,6 +44,10 @@ Type TaskShape::batch(int64_t size) const {
   return type;
 }
 
+Model::Model(InputKind input_kind, nn::Options config)
+    : input_kind_(input_kind), config_(std::move(config)) {}
+Model::~Model() = default;
+
 Registry<ModelEntry>& registry::models() {
   static Registry<ModelEntry> models("model", "model", weft::models::zoo());
   return models;

@@ -36,14 +36,14 @@ struct TaskShape {
 // label.
 class Model : public nn::Layer {
  public:
+  ~Model() override;
   InputKind input_kind() const { return input_kind_; }
   // Returns all options that make_model() needs to rebuild it, under the names of Hugging Face's
   // config.json; "model_type" is the name in the registry.
   const nn::Options& config() const { return config_; }
 
  protected:
-  Model(InputKind input_kind, nn::Options config)
-      : input_kind_(input_kind), config_(std::move(config)) {}
+  Model(InputKind input_kind, nn::Options config);
 
  private:
   InputKind input_kind_;

@@ -2,6 +2,8 @@
 
 namespace weft::nn {
 
+Layer::~Layer() = default;
+
 Tensor Layer::operator()(const Arg& x) const {
   OriginScope scope(path(), x.where);
   WEFT_CHECK(x.value.defined(), "[{}] a layer takes a tensor.", path());

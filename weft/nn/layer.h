@@ -13,6 +13,7 @@ namespace weft::nn {
 class Layer : public Module {
  public:
   using Module::Module;
+  ~Layer() override;
   // Nodes that forward() makes carry this layer's path and the caller's line.
   Tensor operator()(const Arg& x) const;
 

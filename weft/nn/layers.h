@@ -25,6 +25,7 @@ class Linear : public Layer {  // [..., in] -> [..., out]
  public:
   Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
          const LinearOptions& options = {});
+  ~Linear() override;
   Variable weight;  // [out, in]
   Variable bias;    // [out], or empty
 
@@ -320,6 +321,7 @@ struct RecurrentResult {
 // initial values. Layers read both directions of the one below, forward first.
 class Recurrent : public Layer {
  public:
+  ~Recurrent() override;
   RecurrentResult run(const Arg& x, const RecurrentInputs& inputs = {}) const;
 
  protected:

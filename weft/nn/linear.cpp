@@ -16,6 +16,8 @@ Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t ou
                      options.init ? Init::constant(0) : Init::fan_in(in_features));
 }
 
+Linear::~Linear() = default;
+
 Tensor Linear::forward(const Tensor& x) const {
   WEFT_CHECK(x.rank() > 0 && x.dim(-1) == weight.shape()[1],
              "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(),

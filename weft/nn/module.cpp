@@ -80,6 +80,11 @@ void Module::share(const std::string& name, const Variable& variable) {
   variables_.push_back({name, variable});
 }
 
+struct Module::Collected {
+  std::vector<NamedVariable> named;
+  std::unordered_set<const VariableState*> known;  // one that is shared is listed once
+};
+
 void Module::collect(const std::string& prefix, bool parameters, Collected& into) const {
   for (const auto& [name, variable] : variables_)
     if ((variable.category() == Category::parameter) == parameters &&

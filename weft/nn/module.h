@@ -82,10 +82,7 @@ class Module {
 
  private:
   Variable add(const std::string& name, const Shape& shape, const Init& init, Category category);
-  struct Collected {
-    std::vector<NamedVariable> named;
-    std::unordered_set<const VariableState*> known;  // one that is shared is listed once
-  };
+  struct Collected;
   void check_new(const std::string& name);
   void set_frozen(std::string_view pattern, bool frozen) const;
   void collect(const std::string& prefix, bool parameters, Collected& into) const;

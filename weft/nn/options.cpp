@@ -26,6 +26,11 @@ std::string join(std::span<const std::string_view> words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+Options::Options(std::initializer_list<std::pair<const std::string, Option>> entries)
+    : entries_(entries) {}
+
+void Options::set(const std::string& key, Option value) { entries_[key] = std::move(value); }
+
 const Option* Options::find(std::string_view key) const {
   auto it = entries_.find(key);
   return it == entries_.end() ? nullptr : &it->second;
@@ -36,6 +41,9 @@ Options Options::over(const Options& defaults) const {
   merged.entries_.insert(defaults.entries_.begin(), defaults.entries_.end());
   return merged;
 }
+
+OptionReader::OptionReader(const Options& options, std::string owner)
+    : options_(options), owner_(std::move(owner)) {}
 
 const Option* OptionReader::find(std::string_view key) {
   asked_.emplace_back(key);

@@ -20,10 +20,9 @@ std::string to_string(const Option& option);
 class Options {
  public:
   Options() = default;
-  Options(std::initializer_list<std::pair<const std::string, Option>> entries)
-      : entries_(entries) {}
+  Options(std::initializer_list<std::pair<const std::string, Option>> entries);
 
-  void set(const std::string& key, Option value) { entries_[key] = std::move(value); }
+  void set(const std::string& key, Option value);
   const Option* find(std::string_view key) const;
   // Returns these options, with those of `defaults` for keys that they lack.
   Options over(const Options& defaults) const;
@@ -41,8 +40,7 @@ inline constexpr int64_t most_layers = 20'000;
 // owner ("conv2d"), the option and the limit; finish() refuses options that no getter read.
 class OptionReader {
  public:
-  OptionReader(const Options& options, std::string owner)
-      : options_(options), owner_(std::move(owner)) {}
+  OptionReader(const Options& options, std::string owner);
 
   // Returns an integer in [low, high]; the option is required if `otherwise` is empty.
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low = 1,

@@ -36,6 +36,8 @@ class Steps {
 };
 }  // namespace
 
+Recurrent::~Recurrent() = default;
+
 Recurrent::Recurrent(Module& parent, std::string name, int gates, int64_t input_size,
                      int64_t hidden_size, const RecurrentOptions& options)
     : Layer(parent, std::move(name)),

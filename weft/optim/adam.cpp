@@ -26,6 +26,14 @@ Adam::Adam(std::string_view name, std::vector<Variable> parameters, const AdamOp
   exp_avg_sq_ = make_state("exp_avg_sq");
 }
 
+Adam::Adam(std::vector<Variable> parameters, const AdamOptions& options)
+    : Adam("Adam", std::move(parameters), options, false) {}
+Adam::~Adam() = default;
+
+AdamW::AdamW(std::vector<Variable> parameters, const AdamOptions& options)
+    : Adam("AdamW", std::move(parameters), options, true) {}
+AdamW::~AdamW() = default;
+
 std::vector<Tensor> Adam::scalars(const Tensor& step, const Tensor& rate,
                                   double weight_decay) const {
   const Tensor first = bias_correction(options_.betas[0], step);

@@ -22,8 +22,8 @@ struct AdamOptions {
 // * m / (sqrt(v / (1 - b2^t)) + eps).
 class Adam : public Optimizer {
  public:
-  Adam(std::vector<Variable> parameters, const AdamOptions& options)
-      : Adam("Adam", std::move(parameters), options, false) {}
+  Adam(std::vector<Variable> parameters, const AdamOptions& options);
+  ~Adam() override;
 
  protected:
   Adam(std::string_view name, std::vector<Variable> parameters, const AdamOptions& options,
@@ -43,8 +43,8 @@ class Adam : public Optimizer {
 // AdamW is Adam with decoupled weight decay.
 class AdamW : public Adam {
  public:
-  AdamW(std::vector<Variable> parameters, const AdamOptions& options)
-      : Adam("AdamW", std::move(parameters), options, true) {}
+  AdamW(std::vector<Variable> parameters, const AdamOptions& options);
+  ~AdamW() override;
 };
 
 }  // namespace weft::optim

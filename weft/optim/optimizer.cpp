@@ -44,6 +44,8 @@ Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Sc
       lost_[i] = make_state("compensation", parameters_[i], DType::bf16);
 }
 
+Optimizer::~Optimizer() = default;
+
 Variable Optimizer::make_state(std::string_view prefix, const Variable& parameter, DType dtype) {
   return state_.emplace_back(std::string(prefix) + "." + parameter.name(),
                              Type{dtype, parameter.shape()}, Category::optimizer_state);

@@ -35,7 +35,7 @@ enum class Rounding : uint8_t {
 
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
 
   // Assigns the next value of every parameter; gradients are in the order of the parameters. If
   // `only_if` (a bool) is given and false, only the step counter changes.

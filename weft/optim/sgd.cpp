@@ -16,6 +16,8 @@ SGD::SGD(std::vector<Variable> parameters, const SGDOptions& options)
   if (options.momentum > 0) velocity_ = make_state("momentum_buffer");
 }
 
+SGD::~SGD() = default;
+
 std::vector<Tensor> SGD::scalars(const Tensor& step, const Tensor& rate, double) const {
   if (options_.dampening == 0) return {rate};
   return {rate, select(step == 1.0, 1.0, scalar(1 - options_.dampening, rate.dtype()))};

@@ -20,6 +20,7 @@ struct SGDOptions {
 class SGD : public Optimizer {
  public:
   SGD(std::vector<Variable> parameters, const SGDOptions& options);
+  ~SGD() override;
 
  private:
   std::vector<Tensor> scalars(const Tensor& step, const Tensor& rate,

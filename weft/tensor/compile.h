@@ -35,7 +35,7 @@ class ModeScope {  // sets the mode outside of compile
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
-  CompiledStep(Function function, StepOptions options);
+  CompiledStep(Function function, const StepOptions& options);
   ~CompiledStep();
   CompiledStep(CompiledStep&&) noexcept;
   CompiledStep& operator=(CompiledStep&&) noexcept;
@@ -80,6 +80,8 @@ concept StepResult = std::is_void_v<T> || std::same_as<T, Tensor> ||
 
 namespace detail {
 inline constexpr int most_inputs = 16;  // of functions that do not declare their number
+
+[[noreturn]] void wrong_number_of_inputs(int expected, size_t got);
 
 template <size_t>
 using TensorAt = const Tensor&;
@@ -158,7 +160,7 @@ class Compiled {
 // each run. Other captured tensors are constants with the elements of the first call; a warning
 // names each of them.
 template <class F>
-auto compile(F function, StepOptions options = {}) {
+auto compile(F function, const StepOptions& options = {}) {
   static constexpr int arity = detail::inputs_of<F>();
   static_assert(arity >= 0,
                 "compile() takes a function that can be called with tensors, 16 of them at most.");
@@ -170,8 +172,7 @@ auto compile(F function, StepOptions options = {}) {
                   "std::tuple or std::array of Tensors, or nothing.");
     if constexpr (StepResult<Result>) {
       auto erased = [function](std::span<const Tensor> inputs) mutable -> std::vector<Tensor> {
-        WEFT_CHECK(inputs.size() == arity, "[compile] the step takes {} tensors. Got {}.", arity,
-                   inputs.size());
+        if (inputs.size() != arity) detail::wrong_number_of_inputs(arity, inputs.size());
         if constexpr (std::is_void_v<Result>) {
           detail::call_with(function, inputs, Indices());
           return {};
@@ -184,7 +185,7 @@ auto compile(F function, StepOptions options = {}) {
           return detail::call_with(function, inputs, Indices());
         }
       };
-      return Compiled<Result>(CompiledStep(std::move(erased), std::move(options)));
+      return Compiled<Result>(CompiledStep(std::move(erased), options));
     }
   }
 }

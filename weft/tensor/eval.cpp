@@ -224,8 +224,13 @@ void warn_of_constants(const Graph& graph, uint64_t first) {
 }
 }  // namespace
 
-CompiledStep::CompiledStep(Function function, StepOptions options)
-    : state_(new State{std::move(function), std::move(options), {}}) {}
+void detail::wrong_number_of_inputs(int expected, size_t got) {
+  detail::throw_user_error(
+      fmt::format("[compile] the step takes {} tensors. Got {}.", expected, got));
+}
+
+CompiledStep::CompiledStep(Function function, const StepOptions& options)
+    : state_(new State{std::move(function), options, {}}) {}
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
 CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;

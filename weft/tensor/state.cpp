@@ -84,6 +84,8 @@ template class TensorMethods<Variable>;
 Variable::Variable(std::string name, Type type, Category category)
     : state_(std::make_shared<VariableState>(std::move(name), type, category)) {}
 
+Variable::~Variable() = default;
+
 VariableState& Variable::known() const {
   WEFT_CHECK(state_ != nullptr, "[variable] this variable is empty: it was never given a type.");
   return *state_;

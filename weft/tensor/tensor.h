@@ -12,7 +12,7 @@
 
 #include <fmt/core.h>
 
-#include "weft/ir/graph.h"
+#include "weft/ir/variable.h"
 #include "weft/ops/ops.h"
 #include "weft/tensor/device.h"
 
@@ -25,6 +25,11 @@ namespace weft {
 class Variable : public TensorMethods<Variable> {
  public:
   Variable() = default;
+  ~Variable();  // not inline, because every module of a program destroys its variables
+  Variable(const Variable&) = default;
+  Variable& operator=(const Variable&) = default;
+  Variable(Variable&&) noexcept = default;
+  Variable& operator=(Variable&&) noexcept = default;
   // Makes zeros. The owner completes `name` to a path; see nn::Module and optim::Optimizer.
   Variable(std::string name, Type type, Category category = Category::parameter);
 

@@ -1,0 +1,54 @@
+// The state behind a Variable. It has a header of its own, so that programs that hold variables do
+// not compile graphs and their maps of nodes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/ir/value.h"
+
+namespace weft {
+
+// The category says what a byte is used for, as the memory table reports it.
+enum class Category : uint8_t {
+  parameter,
+  optimizer_state,
+  buffer_state,
+  input,
+  constant,
+  activation,
+  gradient,
+  workspace,
+  output,
+};
+std::string_view name(Category category);
+
+// Variables are state that outlives a step: parameters, optimizer state, statistics, counters.
+struct VariableState {
+  // Makes zeros where no storage is given.
+  VariableState(std::string name, Type type, Category category = Category::parameter,
+                std::shared_ptr<Storage> storage = nullptr);
+
+  std::string name;  // "blocks.0.attn.qkv.weight"; unique within a checkpoint
+  Type type;
+  Category category;
+  bool frozen = false;               // a parameter that does not train
+  std::shared_ptr<Storage> storage;  // row-major elements
+  std::weak_ptr<Node> leaf;  // the leaf through which handles outside of steps read it; they own it
+  // Copies of the elements in narrower types, which planned steps read instead. Each copy owns the
+  // variable that it is a copy of.
+  std::vector<std::weak_ptr<VariableState>> copies;
+  std::shared_ptr<VariableState> copy_of;
+};
+// Returns the variable's copy in `type`. If there is none yet, makes one with `room` bytes of
+// storage, which is not yet filled.
+std::shared_ptr<VariableState> copy_in(const std::shared_ptr<VariableState>& variable, DType type,
+                                       size_t room);
+// Returns the copies that are still alive.
+std::vector<std::shared_ptr<VariableState>> copies_of(const VariableState& variable);
+
+}  // namespace weft
