@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "weft/io/files.h"
 #include "weft/io/load.h"
 
 using namespace weft;

@@ -1,6 +1,7 @@
 // Evaluation outside of compiled steps: on which device, and on plans that are kept.
 #include "weft/tensor/eager.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>

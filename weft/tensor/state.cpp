@@ -5,6 +5,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/base/storage.h"
+#include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
