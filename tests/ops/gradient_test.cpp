@@ -216,7 +216,9 @@ TEST_CASE("gradients of functions of arrays agree with finite differences") {
         +[](const Value& a, const Value& b) { return huber_loss(a, b, 0.7, Reduction::none); },
         +[](const Value& a, const Value& b) { return smooth_l1_loss(a, b, 0.5, Reduction::sum); },
         +[](const Value& a, const Value& b) { return kl_div(a, exp(b)); },
-        +[](const Value& a, const Value& b) { return bce_loss(sigmoid(a), sigmoid(b)); },
+        +[](const Value& a, const Value& b) {
+          return binary_cross_entropy(sigmoid(a), sigmoid(b));
+        },
         +[](const Value& a, const Value& b) { return hinge_loss(a, b, Reduction::none); }})
     check_gradients(weighted_sum(function(x, other), random), {x, other});
   const Value puts = random_values({DType::f64, {4, 3}}, -2, 2, random);

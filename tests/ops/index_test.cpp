@@ -157,7 +157,11 @@ TEST_CASE("methods are the functions of their names") {
   CHECK(values((x > 4).any(1)) == Doubles{0, 1});
   CHECK(values((x >= 0).all(1)) == Doubles{0, 1});
   CHECK(values(x.argmax(0)) == Doubles{0, 1, 1});
-  CHECK(values(x.argmin()) == Doubles{1, 0});
+  CHECK(values(x.argmin(-1)) == Doubles{1, 0});
+  CHECK(values(x.argmin()) == Doubles{1});
+  CHECK(values(x.argmax()) == Doubles{4});
+  CHECK(x.argmax({}, true).shape() == Shape{1, 1});
+  CHECK(x.argmax().shape() == Shape{});
   CHECK(values(x.transpose()) == Doubles{3, 0, -1, 5, 2, 4});
   CHECK(values(x.permute({1, 0})) == values(x.transpose(0, 1)));
   CHECK(x.flatten().shape() == Shape{6});

@@ -203,8 +203,8 @@ const std::map<std::string, Function> functions = {
      [](const Named& in, const json& a) {
        return nll_loss(in.at("input"), in.at("target"), a["ignore_index"], reduction_of(a));
      }},
-    {"bce_with_logits", loss_of<bce_with_logits>},
-    {"bce_loss", loss_of<bce_loss>},
+    {"binary_cross_entropy_with_logits", loss_of<binary_cross_entropy_with_logits>},
+    {"binary_cross_entropy", loss_of<binary_cross_entropy>},
     {"mse_loss", loss_of<mse_loss>},
     {"l1_loss", loss_of<l1_loss>},
     {"kl_div", loss_of<kl_div>},

@@ -93,6 +93,7 @@ TEST_CASE("streams and fmt print tensors and variables") {
   out << x << ' ' << w;
   CHECK(out.str() == "[1 2] [0. 0.]");
   CHECK(fmt::format("{} {:>8}|{}", x, x, w) == "[1 2]    [1 2]|[0. 0.]");
+  CHECK(fmt::format("{} {} {}", x.shape(), x.dtype(), Device("cpu")) == "[2] i64 cpu");
 }
 
 TEST_CASE("a value that was printed can still be differentiated") {
@@ -100,6 +101,16 @@ TEST_CASE("a value that was printed can still be differentiated") {
   const Tensor loss = square(w.value() - 1);
   CHECK(to_string(loss) == "1.0");
   CHECK(to_string(grad(loss, std::vector{w})[0]) == "-2.0");
+}
+
+TEST_CASE("a gradient is asked for by one variable or tensor, or a list of them") {
+  const Variable w("w", {DType::f32, {}});
+  const Tensor x = tensor({3.0}), loss = sum(square(w.value() - x));
+  CHECK(grad(loss, w).item() == -6);
+  CHECK(grad(loss, x).item() == 6);
+  CHECK(grad(loss, {w})[0].item() == -6);
+  CHECK(grad(loss, {x, w.value()}).size() == 2);
+  CHECK(grad(loss, {w, w}).size() == 2);
 }
 
 // A type whose namespace has its own print, like std and fmt: if a call found both functions, it
@@ -120,4 +131,8 @@ TEST_CASE("print is weft's, whatever print stands beside the types of its argume
   const test::Captured out(1);
   print("{}", other::Text());
   CHECK(out.text() == "text\n");
+  print(tensor({1, 2}));
+  print(Shape{2, 3});
+  print(7);
+  CHECK(out.text() == "text\n[1 2]\n[2, 3]\n7\n");
 }

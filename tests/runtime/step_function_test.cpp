@@ -29,6 +29,9 @@ static_assert(Maximum<Tensor, Tensor> && Maximum<Tensor, Variable> && Maximum<Te
 static_assert(!Maximum<Tensor, double>);  // max(x, 0) reduces over axis 0
 template <class... Args>
 concept Sum = requires(Args... args) { sum(args...); };
+template <class... Args>
+concept Norm = requires(Args... args) { norm(args...); };
+static_assert(Norm<Tensor> && Norm<Tensor, ReduceOptions> && !Norm<Tensor, int>);  // axis or order?
 static_assert(Sum<Tensor, int, bool> && Sum<Tensor, int64_t> && !Sum<Tensor, bool>);
 
 }  // namespace

@@ -20,6 +20,12 @@ TEST_CASE("lists in braces make the tensors that they make in PyTorch") {
   CHECK(fractions.to_doubles() == std::vector<double>{1.5, static_cast<double>(0.1f)});
   CHECK(tensor({1.0f}, {}).dtype() == DType::f32);
   CHECK(tensor({int64_t{1} << 60, int64_t{1}}, {2}).dtype() == DType::i64);
+  CHECK(tensor({1, 2, 3}).shape() == Shape{3});
+  CHECK(tensor({7}).shape() == Shape{1});
+  const Tensor matrix = tensor({{1.0, 2.0}, {3.0, 4.0}, {5.0, 6.0}});
+  CHECK(matrix.type() == Type{DType::f32, {3, 2}});
+  CHECK(matrix.to_doubles() == std::vector<double>{1, 2, 3, 4, 5, 6});
+  CHECK_THROWS_WITH_AS(tensor({{1, 2}, {3}}), doctest::Contains("[stack]"), Error);
 }
 
 TEST_CASE("the memory of a step's result is as large as its type") {
@@ -179,7 +185,8 @@ TEST_CASE("a variable has the methods of the tensor that it holds") {
   CHECK(w.cast(DType::boolean).any(1).to_doubles() == std::vector<double>{1, 1});
   CHECK(w.cast(DType::boolean).all(1).to_doubles() == std::vector<double>{0, 1});
   CHECK(w.argmax(0).to_doubles() == std::vector<double>{1, 1, 1});
-  CHECK(w.argmin().to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.argmin(1).to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.argmin().item() == 0);
   CHECK(w.reshape({3, -1}).shape() == Shape{3, 2});
   CHECK(w.transpose().to_doubles() == std::vector<double>{0, 3, 1, 4, 2, 5});
   CHECK(w.permute({1, 0}).shape() == Shape{3, 2});

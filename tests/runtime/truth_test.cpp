@@ -1,5 +1,6 @@
 // Tests tensors in conditions: those without a truth value do not compile; others replace them.
 #include <concepts>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 
@@ -19,6 +20,8 @@ concept Disjunction = requires(A a, B b) { a || b; };
 static_assert(Condition<int> && Conjunction<int, int> && Disjunction<int, int>);
 static_assert(!Condition<Tensor> && !Condition<Variable>);
 static_assert(!std::constructible_from<bool, Tensor>);
+// x[0] = y would assign to a temporary, and change nothing.
+static_assert(std::assignable_from<Tensor&, Tensor> && !std::is_assignable_v<Tensor, Tensor>);
 static_assert(!Conjunction<Tensor, Tensor> && !Disjunction<Tensor, Tensor>);
 static_assert(!Conjunction<Tensor, bool> && !Disjunction<bool, Tensor>);
 static_assert(!Conjunction<Variable, Variable> && !Disjunction<Variable, Tensor>);
