@@ -29,7 +29,7 @@ static_assert(!Conjunction<Variable, Variable> && !Disjunction<Variable, Tensor>
 using Doubles = std::vector<double>;
 }  // namespace
 
-TEST_CASE("& | ! combine tensors of bool element by element") {
+TEST_CASE("the operators & | ! combine bool tensors elementwise") {
   const Tensor a = tensor({1, 1, 0, 0}, {4}) == 1, b = tensor({1, 0, 1, 0}, {4}) == 1;
   CHECK((a & b).to_doubles() == Doubles{1, 0, 0, 0});
   CHECK((a | b).to_doubles() == Doubles{1, 1, 1, 0});
@@ -40,7 +40,7 @@ TEST_CASE("& | ! combine tensors of bool element by element") {
   CHECK((!(x > 0)).dtype() == DType::boolean);
 }
 
-TEST_CASE("& and | of numbers, which are bitwise elsewhere, are refused") {
+TEST_CASE("the operators & and | refuse numbers, where others are bitwise") {
   const Tensor whole = tensor({1, 2}, {2}), flags = whole == 1;
   CHECK_THROWS_WITH_AS(whole & flags,
                        doctest::Contains("[operator&] combines tensors of bool. Got "
@@ -53,7 +53,7 @@ TEST_CASE("& and | of numbers, which are bitwise elsewhere, are refused") {
   CHECK_THROWS_WITH_AS(flags & 1, doctest::Contains("Got a number."), Error);
 }
 
-TEST_CASE("a tensor and a variable are defined once something was assigned to them") {
+TEST_CASE("tensors and variables are defined once they are assigned") {
   Tensor x;
   Variable w;
   CHECK(!x.defined());
