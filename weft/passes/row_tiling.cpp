@@ -145,7 +145,7 @@ class Grower {
 };
 
 // Returns the placement of a value that is stored row-major.
-Placement lies(const Value& value) {
+Placement row_major_placement(const Value& value) {
   std::vector<const Node*> views;
   const Node* node = value.node();
   for (; node->op->view != nullptr; node = node->inputs[0].node()) views.push_back(node);
@@ -160,7 +160,7 @@ Placement lies(const Value& value) {
 std::optional<KernelChoice> chosen(const Node& node, const PassOptions& options) {
   std::vector<Placement> operands;
   operands.reserve(node.inputs.size());
-  for (const Value& input : node.inputs) operands.push_back(lies(input));
+  for (const Value& input : node.inputs) operands.push_back(row_major_placement(input));
   return options.library->kernels().choose(node, operands);
 }
 

@@ -30,10 +30,10 @@ Recompute recompute_of(std::string_view name) {
   return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
 }
 
-// `elsewhere`: bytes of state that live besides those that the step names.
-StepOptions of_step(StepOptions options, Mode mode, int64_t elsewhere) {
+// `held`: the bytes of state that exist besides the variables of the step.
+StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
   options.mode = mode;
-  options.held = static_cast<size_t>(elsewhere);
+  options.held = static_cast<size_t>(held);
   return options;
 }
 }  // namespace

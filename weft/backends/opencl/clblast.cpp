@@ -46,7 +46,7 @@ size_t workspace_bytes(const Contraction& task) {
 
 // The values and functions are those of clblast_c.h.
 enum Layout : int { column_major = 102 };
-enum Transpose : int { as_it_lies = 111, transposed = 112 };
+enum Transpose : int { not_transposed = 111, transposed = 112 };
 
 struct Library {
   Library() {
@@ -82,7 +82,7 @@ const Library* library() {
 }
 
 Transpose transpose(const GemmMatrix& matrix) {
-  return matrix.transposed ? transposed : as_it_lies;
+  return matrix.transposed ? transposed : not_transposed;
 }
 
 class Product : public Kernel {
