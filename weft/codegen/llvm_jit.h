@@ -20,7 +20,7 @@ const HostTarget& host_target();
 // version of LLVM and a hash of the source that sets LLVM's passes and options.
 std::string compiler_text();
 
-// Optimises the module and compiles it to an object file in memory.
+// Optimizes the module and compiles it to an object file in memory.
 std::string compile_object(llvm::Module& module);
 
 // LoadedCode is a linked object: the addresses of `functions` stay valid while `owner` lives.

@@ -1,5 +1,5 @@
 // The loop IR is one fused kernel as scalar code over one iteration space. It says what is computed
-// for each position; a schedule (schedule.h) says how loops are ordered, split and vectorised, and
+// for each position; a schedule (schedule.h) says how loops are ordered, split and vectorized, and
 // emitters print both. Nothing here depends on LLVM, CUDA or OpenCL.
 //
 // Semantics. Positions run over the product of `axes`. An instruction has one value per position,

@@ -99,7 +99,7 @@ MachineSpec spec_of(const GpuModel& gpu) {
 const MachineSpec& processor_spec() {
   static const MachineSpec spec{.flops_per_s = 1e11,
                                 .bytes_per_s = 1e10,
-                                .basis = "rough peaks of a processor",
+                                .basis = "rough peaks of a CPU",
                                 .sustained = sustained_by_processors};
   return spec;
 }

@@ -5,7 +5,7 @@
 // rows are not computed.
 //
 // This is one file because both passes are inlined into one function for each instruction set and
-// element type, all of it below this file's #pragma about optimisation.
+// element type, all of it below this file's #pragma about optimization.
 #include <algorithm>
 #include <limits>
 
