@@ -118,7 +118,8 @@ struct Store {
   Reduction reduction = Reduction::sum;
 };
 
-// Who computes functions of f32: formulas (vector_math.h), of which some are in f64, or calls.
+// Maths says how functions of f32 are computed: by formulas (vector_math.h), some of which use f64,
+// or by calls of a maths library.
 enum class Maths : uint8_t {
   own,     // formulas; for functions that have none, calls in f64
   called,  // calls in f32 in place of formulas in f32, else as `own`

@@ -9,7 +9,7 @@
 
 namespace weft::loop {
 
-// Whether x is of f32 and its functions must not pass through f64 (Maths::single).
+// Returns whether x is f32 and its functions must not use f64 (Maths::single).
 bool is_single(Expr x);
 
 // x and y are f32 or f64.

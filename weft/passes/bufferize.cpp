@@ -51,8 +51,8 @@ class Scheduler {
     }
   }
 
-  // The Layout of a value in its own slot: axes from outermost to innermost, dense or with padded
-  // rows.
+  // A Layout says how a value is stored in its own slot: its axes from outermost to innermost,
+  // dense or with padded rows.
   struct Layout {
     Dims order;  // empty: row-major
     bool padded = false;

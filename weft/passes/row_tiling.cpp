@@ -4,7 +4,8 @@
 // whose tiles are concatenated, and products that sum over the rows, which accumulate tile by tile.
 //
 // The pass runs after simplify, which merges what forward and backward share, and before schedule,
-// for which tiles are nodes like any others: order lets one tile die before the next is computed.
+// for which tiles are nodes like any others: schedule orders the launches so that one tile is dead
+// before the next is computed.
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>

@@ -199,7 +199,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
   Tensor count = number_of(counts);
   Tensor wrong = logical_and(logical_not(right), counts);
-  // Per sample: whether any label counts, and whether any of those is wrong.
+  // Two flags per sample: whether any label counts, and whether any of those is wrong.
   Tensor row_counts = counts, row_wrong = wrong;
   if (labels.rank() > 1) {
     row_counts = any(counts, {.axes = {1}});

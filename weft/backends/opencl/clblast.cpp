@@ -60,7 +60,7 @@ struct Library {
   int (*multiply)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                   cl_mem, size_t, size_t, cl_mem, size_t, size_t, float beta, cl_mem, size_t,
                   size_t, cl_command_queue*, cl_event*, cl_mem scratch);
-  // In addition, the elements between matrices.
+  // A batch also has the distance between its matrices, in elements.
   int (*multiply_batch)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                         cl_mem, size_t, size_t, size_t, cl_mem, size_t, size_t, size_t, float beta,
                         cl_mem, size_t, size_t, size_t, size_t batches, cl_command_queue*,
