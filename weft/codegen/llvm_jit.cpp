@@ -43,7 +43,7 @@ void check(llvm::Error error, const char* what) {
 }
 
 // Disables loop strength reduction, which takes a quarter of the compile time of a short kernel and
-// three quarters of a long one and speeds up few kernels (docs/roadmap.md). Only an option of
+// three quarters of a long one and speeds up few kernels (docs/decisions/0032). Only an option of
 // LLVM's command line disables it.
 void skip_strength_reduction() {
   llvm::cl::Option* option = llvm::cl::getRegisteredOptions().lookup("disable-lsr");
