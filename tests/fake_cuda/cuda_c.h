@@ -1,4 +1,4 @@
-// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a processor.
+// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a CPU.
 #pragma once
 
 namespace fake {

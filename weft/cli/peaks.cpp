@@ -121,7 +121,7 @@ bool is_processor(const std::string& opencl_device) {
   });
 }
 
-// `find`: what gives the peaks of this processor.
+// `find` returns the peaks of this CPU.
 MachineSpec spec_with(const std::string& device, cpu::Peaks (*find)()) {
   const KernelLibrary& backend = library(device);
   MachineSpec spec = backend.meters().spec();

@@ -16,7 +16,7 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// Returns what the machine code of a module depends on besides the module: the processor, the
+// Returns what the machine code of a module depends on besides the module: the CPU, the
 // version of LLVM and a hash of the source that sets LLVM's passes and options.
 std::string compiler_text();
 

@@ -54,7 +54,7 @@ constexpr Sustained sustained{.products = 0.8,
                               .rows = 0.65,
                               .streams = 0.88,
                               .launch = 2e-6};
-// Processor kernels sustain about these fractions of the measured peaks, by weft profile over the
+// CPU kernels sustain about these fractions of the measured peaks, by weft profile over the
 // workloads of weft bench; docs/benchmarks.md compares likely with measured times.
 constexpr Sustained sustained_by_processors{.products = 0.85,
                                             .shallow = 15,

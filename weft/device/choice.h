@@ -94,7 +94,7 @@ class KernelChooser : public KernelSource {
 
   // Returns the kernels that were chosen among alternatives, by signature.
   virtual std::map<std::string, std::string> selection() const { return {}; }
-  // Returns what the choices depend on: processor, cores, instruction sets, versions of libraries.
+  // Returns what the choices depend on: CPU, cores, instruction sets, versions of libraries.
   virtual std::string machine() const { return ""; }
   // Makes later choices follow `kernels`, a result of selection().
   virtual void prefer(const std::map<std::string, std::string>& kernels) const { (void)kernels; }

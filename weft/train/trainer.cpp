@@ -390,7 +390,7 @@ class Trainer {
     result_.step = progress_.step;
   }
 
-  // Returns the energy of the device where it has a meter, else that of the processor.
+  // Returns the energy of the device where it has a meter, else that of the CPU.
   std::optional<double> joules() {
     if (device_joules_before_)
       if (auto now = meters().read().joules) return *now - *device_joules_before_;
