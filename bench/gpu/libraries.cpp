@@ -9,6 +9,7 @@
 // This is one file because every .cpp of bench/ is a program of its own.
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>

@@ -8,6 +8,7 @@
 // This is one file because every .cpp of bench/ is a program of its own.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <random>
 #include <string>
 

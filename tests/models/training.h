@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/ir/graph.h"
 #include "weft/models/model.h"
 #include "weft/optim/optimizer.h"
 #include "weft/tensor/compile.h"

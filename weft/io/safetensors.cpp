@@ -9,6 +9,7 @@
 #include "weft/base/parallel.h"
 #include "weft/base/rounding.h"
 #include "weft/base/storage.h"
+#include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/io/text.h"

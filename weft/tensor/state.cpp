@@ -5,6 +5,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/base/storage.h"
+#include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
@@ -137,6 +138,12 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables
     values.push_back(trace != nullptr ? trace->touch(variable.state()).leaf : variable.value());
   }
   return grad(loss, values, where);
+}
+Tensor grad(const Tensor& loss, const Tensor& value, std::source_location where) {
+  return grad(loss, {value}, where).front();
+}
+Tensor grad(const Tensor& loss, const Variable& variable, std::source_location where) {
+  return grad(loss, {variable}, where).front();
 }
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where) {

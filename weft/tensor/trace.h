@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "weft/ir/graph.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::detail {
