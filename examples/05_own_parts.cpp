@@ -3,6 +3,7 @@
 //
 //   05_own_parts list losses
 //   05_own_parts train examples/05_own_parts.yaml
+#include <cmath>
 #include <cstring>
 #include <fstream>
 

@@ -75,7 +75,7 @@ int main() try {
   // a[0, 1:, ::2]; a[..., -1]; a[:, None]
   Tensor part = a[{0, range(1, to_end), range(0, to_end, 2)}];
   Tensor last = a[{ellipsis, -1}], raised = a[{range(), newaxis}];
-  print("{} {} {}", part, last, to_string(raised.shape()));
+  print("{} {} {}", part, last, raised.shape());
   // x += 1; x *= 2: x names a new tensor here, as tensors are immutable
   x += 1;
   x *= 2;
@@ -100,12 +100,12 @@ int main() try {
   Tensor narrow = x.cast(DType::f16), whole = x.cast(DType::i64);
   print("{:.0f} {}", abs(product - same).max().item(), whole.to_vector<int64_t>().size());
 
-  // w = torch.tensor([1., 2.], requires_grad=True); g, = torch.autograd.grad((w ** 2).sum(), w)
-  std::vector<Tensor> w{tensor({1.0, 2.0}, {2})};
-  print("{}", grad(sum(pow(w[0], 2)), w)[0]);
+  // w = torch.tensor([1., 2.], requires_grad=True); g = torch.autograd.grad((w ** 2).sum(), w)[0]
+  Tensor w = tensor({1.0, 2.0});
+  print(grad(sum(pow(w, 2)), w));
   // class Through(torch.autograd.Function): forward rounds, backward returns the gradient as it is
-  Tensor through = custom_gradient(round(w[0]), w, [](Tensor dy) { return std::vector{dy}; });
-  print("{}", grad(sum(through), w)[0]);
+  Tensor through = custom_gradient(round(w), {w}, [](Tensor dy) { return std::vector{dy}; });
+  print(grad(sum(through), w));
   // start = torch.tensor(1); a[:, start:start + 2]; a[:, start:start + 2] = b
   Tensor start = tensor({1}, {}), b = zeros({2, 2, 4}, DType::i64);
   print("{} {}", slice_at(a, 1, start, 2), update_at(a, 1, start, b));
@@ -131,8 +131,9 @@ int main() try {
   // for block in self.blocks: x = checkpoint(block, x)
   auto named_step = compile([&](Tensor inputs) { return grad(sum(net(inputs)), net.parameters()); },
                             {.rematerialize = {"blocks.*"}});
-  // net.eval(); with torch.no_grad(): net(inputs)
-  auto predict = compile([&](Tensor inputs) { return net(inputs).argmax(); }, {.mode = Mode::eval});
+  // net.eval(); with torch.no_grad(): net(inputs).argmax(-1)
+  auto predict =
+      compile([&](Tensor inputs) { return net(inputs).argmax(-1); }, {.mode = Mode::eval});
   Tensor inputs = randn({16, 8}), labels = randint(0, 3, {16});
   small_step(inputs);
   named_step(inputs);
@@ -153,7 +154,7 @@ int main() try {
   print("loss {:.2f}, then {:.2f}; {:.0f} of 16 right", before, train_step(inputs, labels).item(),
         (predict(inputs) == labels).sum().item());
 
-  print("{}", to_string(Sentences()(tensor({3, 1, 4, 1, 5, 0}, {2, 3})).shape()));
+  print(Sentences()(tensor({{3, 1, 4}, {1, 5, 0}})).shape());
 
   // save_file(net.state_dict(), "net.safetensors"); net.load_state_dict(load_file(...))
   const std::string file = std::filesystem::temp_directory_path() / "from_pytorch.safetensors";

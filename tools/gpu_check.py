@@ -139,8 +139,8 @@ def tests():
     if TINY:  # a subset of each
         suites, steps, forms, runs = suites[-1:], steps[:2], forms[1:2], runs[1:2]
         slices, random = ["0/64"], ["0/64"]
-        edges.append("--test-case=any of nothing*,narrow integers*,on CUDA a bias*")
-        generated.append("--test-case=elementwise kernels*,neighbours*")
+        edges.append("--test-case=any over an empty axis*,narrow integers*,on CUDA a bias*")
+        generated.append("--test-case=elementwise kernels*,neighbouring elements*")
     return [Part("training, f32 and bf16", [device_test(f"--test-case={name}") for name in steps],
                  curves=True),
             Part("convolutions and attention",

@@ -48,7 +48,7 @@ void check(const Value& value, const char* kernel) {
   CHECK(disagreement(run_planned(graph, {}, cpu), interpret_with_errors(graph), cpu) == "");
 }
 
-TEST_CASE("attention agrees with its expression: causal or not, grouped heads, any sizes, views") {
+TEST_CASE("attention agrees with its decomposition: causal, grouped heads, any size, views") {
   Random random(1);
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Geometry& g : geometries)
@@ -62,7 +62,7 @@ TEST_CASE("attention agrees with its expression: causal or not, grouped heads, a
       }
 }
 
-TEST_CASE("the gradient of attention agrees with its expression") {
+TEST_CASE("the gradient of attention agrees with its decomposition") {
   Random random(2);
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Geometry& g : geometries) {
@@ -80,7 +80,7 @@ TEST_CASE("the gradient of attention agrees with its expression") {
     }
 }
 
-TEST_CASE("attention and its gradient are right however many threads share their heads and rows") {
+TEST_CASE("attention and its gradient are right on any number of threads") {
   Random random(3);
   for (const Shape& shape : {Shape{1, 1, 150, 16}, Shape{3, 3, 40, 24}, Shape{1, 1, 3, 8}}) {
     std::vector<Value> inputs;
@@ -96,7 +96,7 @@ TEST_CASE("attention and its gradient are right however many threads share their
   }
 }
 
-TEST_CASE("attention to scores of infinity and NaN is what the expression gives") {
+TEST_CASE("attention over scores of infinity and NaN agrees with its decomposition") {
   const double infinity = std::numeric_limits<double>::infinity();
   auto rows = [&](double first) {
     return constant(std::vector<double>{first, 1, 2, -1, 0.5, 1}, {1, 1, 3, 2}, DType::f32);

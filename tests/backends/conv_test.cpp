@@ -86,7 +86,7 @@ TEST_CASE("convolutions and their gradients agree with the reference in every ge
   check_kernels(blocks_that_end_early, DType::f32);
 }
 
-TEST_CASE("convolutions of single elements can be products") {
+TEST_CASE("convolutions with 1x1 filters can run as matrix products") {
   for (DType dtype : {DType::f32, DType::bf16})
     for (const Value& node : nodes_of({"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}}, dtype)) {
       std::vector<std::string> expected{"weft:matmul"};
@@ -101,7 +101,7 @@ TEST_CASE("convolutions of single elements can be products") {
     }
 }
 
-TEST_CASE("convolutions of 16-bit floats yield their float32 sums where they are wanted") {
+TEST_CASE("convolutions of 16-bit floats can return their float32 sums") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (const Geometry& geometry : geometries)
       for (const Value& node : nodes_of(geometry, dtype)) {
@@ -114,7 +114,7 @@ TEST_CASE("convolutions of 16-bit floats yield their float32 sums where they are
       }
 }
 
-TEST_CASE("a convolution run twice on other data forgets the first run") {
+TEST_CASE("a second run of a convolution is independent of the first run's data") {
   for (const Value& node : nodes_of(geometries[0], DType::f32)) {
     KernelCase conv_case(node);
     conv_case.run();
@@ -123,7 +123,7 @@ TEST_CASE("a convolution run twice on other data forgets the first run") {
   }
 }
 
-TEST_CASE("convolutions of nothing give nothing or zeros") {
+TEST_CASE("convolutions over empty operands return empty results or zeros") {
   for (DType dtype : {DType::f32, DType::f64})
     for (auto [x, weight] : {std::pair<Shape, Shape>{{0, 3, 5, 5}, {4, 3, 3, 3}},
                              {{2, 3, 5, 5}, {0, 3, 3, 3}},
@@ -135,7 +135,7 @@ TEST_CASE("convolutions of nothing give nothing or zeros") {
       }
 }
 
-TEST_CASE("activations of convolutions lie channels-last, weights row-major") {
+TEST_CASE("activations of convolutions are channels-last and weights row-major") {
   for (const Value& node : nodes_of(geometries[0], DType::f32)) {
     KernelCase conv_case(node);
     const bool gives_weight = node->is("conv_weight_gradient");
@@ -144,7 +144,7 @@ TEST_CASE("activations of convolutions lie channels-last, weights row-major") {
   }
 }
 
-TEST_CASE("convolutions allocate less than 1 KiB while they run, and keep none of it") {
+TEST_CASE("convolutions allocate less than 1 KiB while they run and free all of it") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (int i : {2, 5, 14})

@@ -59,7 +59,7 @@ Ending run_kernel(const std::string& name, size_t begin) {
 }  // namespace
 
 TEST_SUITE("fake cuda") {
-  TEST_CASE("an access that is not aligned to its pack ends the process, and names the kernel") {
+  TEST_CASE("a misaligned vector access ends the process and names the kernel") {
     if (std::getenv("FAKE_CUDA_COMPILER") == nullptr) return;
     for (const std::string name : {"load_pack", "read_pack", "store_pack"}) {
       for (const size_t begin : {4, 8, 12, 20}) {

@@ -198,7 +198,7 @@ cuda::cudnn::Graph convolution_graph(Direction direction) {
 }  // namespace
 
 TEST_SUITE("cudnn") {
-  TEST_CASE("convolutions are cuDNN's: channels-last where they use tensor cores") {
+  TEST_CASE("cuDNN runs convolutions: channels-last where they use tensor cores") {
     const Geometry geometry{2, 16, 8, 24, 3, 1, 1};
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
       for (const Value& node : nodes_of(geometry, dtype)) {
@@ -211,7 +211,7 @@ TEST_SUITE("cudnn") {
         if (dtype == DType::f32) CHECK(choice_of(in_tf32(node))->result_order == Dims{0, 2, 3, 1});
       }
   }
-  TEST_CASE("sums of 16-bit operands are widened from what cuDNN stores of them") {
+  TEST_CASE("float32 sums of 16-bit convolutions are widened from cuDNN's 16-bit result") {
     const Geometry geometry{2, 16, 8, 24, 3, 1, 1};
     for (const Value& node : nodes_of(geometry, DType::bf16)) {
       const Value sums = with(node, "wide");
@@ -220,7 +220,7 @@ TEST_SUITE("cudnn") {
       CHECK(choice_of(sums)->workspace >= choice_of(node)->workspace + node.type().bytes());
     }
   }
-  TEST_CASE("what cuDNN has no convolution for is left to others") {
+  TEST_CASE("convolutions that cuDNN lacks are left to other libraries") {
     const Value image = input({DType::i32, {1, 3, 5, 5}}, 0),
                 none = input({DType::f32, {0, 3, 5, 5}}, 0);
     CHECK(!is_cudnns(conv(image, input({DType::i32, {2, 3, 3, 3}}, 1))));
@@ -229,10 +229,10 @@ TEST_SUITE("cudnn") {
   TEST_CASE("an H200 has engines for every convolution of ResNet-50") {
     check_convolutions(resnet50(256), {DType::bf16});
   }
-  TEST_CASE("an H200 has engines for convolutions of any form and type") {
+  TEST_CASE("an H200 has engines for convolutions of any geometry and type") {
     check_convolutions(odd_geometries(30), {DType::bf16, DType::f16, DType::f32, DType::f64});
   }
-  TEST_CASE("engines to choose from are as many as asked for, and best first") {
+  TEST_CASE("heuristics return as many engines as requested with the best first") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
     const cuda::cudnn::Graph graph = convolution_graph(Direction::forward);
@@ -248,7 +248,7 @@ TEST_SUITE("cudnn") {
       }
     }
   }
-  TEST_CASE("engines that no heuristic names are found by their numbers, and planned") {
+  TEST_CASE("engines that no heuristic lists are found by number and planned") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
     const cuda::cudnn::Graph graph = convolution_graph(Direction::forward);
@@ -270,7 +270,7 @@ TEST_SUITE("cudnn") {
     }
     if (is_real) CHECK(built > 0);
   }
-  TEST_CASE("a plan that was written down is the same plan when it is read") {
+  TEST_CASE("a serialized plan survives a round trip through JSON") {
     const Descriptor properties = h200_properties();
     if (properties == nullptr) return;
     const cuda::cudnn::Graph graph = convolution_graph(Direction::weight_gradient);
@@ -284,7 +284,7 @@ TEST_SUITE("cudnn") {
     CHECK(!graph.plan_from(properties, built.json().substr(0, built.json().size() / 2)));
   }
   // This test runs on the device that BACKEND names: the fake GPU or a real one.
-  TEST_CASE("a selection holds for its graph, with its strides, and its rules alone") {
+  TEST_CASE("a tuned selection applies only to the same graph, strides and engine rules") {
     const char* backend = std::getenv("BACKEND");
     if (backend == nullptr || std::string(backend) != "cuda") return;
     const std::unique_ptr<gpu::Device> device = cuda::open_device();
@@ -294,8 +294,9 @@ TEST_SUITE("cudnn") {
       const std::map<std::string, std::string> before = device->selected();
       cuda::cudnn::Graph graph;
       const cudnn::Tensor x = graph.tensor(DType::f32, image, dense_strides(image, order), 64),
-                   weight = graph.tensor(DType::f32, filter, dense_strides(filter, order), 64),
-                   y = graph.tensor(DType::f32, image, dense_strides(image, order), 64);
+                          weight =
+                              graph.tensor(DType::f32, filter, dense_strides(filter, order), 64),
+                          y = graph.tensor(DType::f32, image, dense_strides(image, order), 64);
       graph.conv(Direction::forward, x, weight, y,
                  {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
       CHECK(graph.select(*device, rules, "conv").workspace() <= rules.workspace);
@@ -324,12 +325,12 @@ TEST_SUITE("cudnn") {
     CHECK(select(channels_last, {.workspace = bytes}).empty());
     CHECK(device->selected().at(first.begin()->first) == second);
   }
-  TEST_CASE("properties that are none are refused") {
+  TEST_CASE("invalid serialized device properties are refused") {
     if (h200_properties() == nullptr) return;
     CHECK_THROWS_AS(properties_from("{}"), Error);
   }
 
-  TEST_CASE("attention of 16-bit types without a mask is cuDNN's") {
+  TEST_CASE("cuDNN runs 16-bit attention without a mask") {
     const Shape shape{2, 4, 24, 64};
     for (DType dtype : {DType::bf16, DType::f16})
       for (bool causal : {false, true}) {
@@ -345,7 +346,8 @@ TEST_SUITE("cudnn") {
                                heads_in(DType::bf16, shape, 2),
                                {.mask = input({DType::boolean, {24, 24}}, 3)})));
   }
-  TEST_CASE("the backward pass of attention reads what cuDNN's forward pass stored") {
+  TEST_CASE(
+      "the backward pass of attention reads the statistics that cuDNN's forward pass stored") {
     const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
     auto kernels_of = [&](int64_t queries) {
       const Shape shape{2, 4, queries, 64};
@@ -363,7 +365,7 @@ TEST_SUITE("cudnn") {
     CHECK(kernels_of(1) ==
           std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
   }
-  TEST_CASE("operands of attention are copied where their vectors would be torn") {
+  TEST_CASE("operands of attention are copied where their vectors would be misaligned") {
     const Shape shape{2, 4, 24, 64};
     const Value y = attend(DType::bf16, shape, shape, true);
     const Dims rows = row_major_strides(shape);
@@ -374,7 +376,7 @@ TEST_SUITE("cudnn") {
     CHECK(choice->operand_order == std::vector<Dims>{{}, {0, 2, 1, 3}, {0, 2, 1, 3}});
     CHECK(choice->alignment == 16);  // else token-major operands are never copied
   }
-  TEST_CASE("operands of attention that lie by token, from an odd address on, are copied") {
+  TEST_CASE("misaligned token-major operands of attention are copied") {
     const std::unique_ptr<KernelLibrary> library = cuda_library("h200");
     for (int64_t begin : {0, 4, 8}) {
       CAPTURE(begin);

@@ -137,20 +137,20 @@ std::vector<Value> attention_of(const Form& form) {
 }  // namespace
 
 TEST_SUITE("gpu kernels") {
-  TEST_CASE("scatter_add where indices repeat, or lie outside, or there are none") {
+  TEST_CASE("scatter_add handles repeated, out-of-range and no indices") {
     check({scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
            scatter(DType::f32, {4, 17}, {0}, 0, 3)});
   }
-  TEST_CASE("argsort of equal elements, either way") {
+  TEST_CASE("argsort is stable in both directions") {
     Random random(1);
     const Value x = round(random_values({DType::f32, {2, 19}}, -3, 3, random));
     check({argsort(interpret(x), 1, true), argsort(interpret(x).transpose(), 0)});
   }
-  TEST_CASE("first_position of repeated indices") {
+  TEST_CASE("first_position finds the first of repeated indices") {
     Random random(2);
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
-  TEST_CASE("numbers are converted by a kernel of its own") {
+  TEST_CASE("a conversion kernel rounds float32 to bfloat16") {
     if (opencl() == nullptr) return;
     const std::unique_ptr<gpu::Device> device = opencl::open_device();
     constexpr int64_t count = 300;
@@ -168,8 +168,8 @@ TEST_SUITE("gpu kernels") {
     for (int64_t i = 0; i < count; ++i)
       CHECK(got[static_cast<size_t>(i)].bits == to_bfloat16(given[static_cast<size_t>(i)]).bits);
   }
-  TEST_CASE("attention and its gradient over several tiles") { check(attention_of(forms[0])); }
-  TEST_CASE("the backward pass of attention reads what the forward pass stored") {
+  TEST_CASE("attention and its gradient span several tiles") { check(attention_of(forms[0])); }
+  TEST_CASE("the backward pass of attention reads the statistics that the forward pass stored") {
     Random random(5);
     const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
     std::vector<Value> heads;
@@ -191,7 +191,7 @@ TEST_SUITE("gpu kernels") {
       CHECK(disagreement(run_planned(graph, {}, *library), interpret_with_errors(graph),
                          *library) == "");
   }
-  TEST_CASE("attention that runs again for the backward pass does so as a whole") {
+  TEST_CASE("rematerialized attention recomputes its result and its statistics in one kernel") {
     Random random(6);
     const auto planner = cuda_library("h200");
     const Value x = random_values({DType::f32, {1, 2, 40, 16}}, -1, 1, random);
@@ -211,7 +211,7 @@ TEST_SUITE("gpu kernels") {
       CHECK(std::memcmp(kept->data->data, again->data->data, x.type().bytes()) == 0);
     }
   }
-  TEST_CASE("attention that no kernel is written for is decomposed") {
+  TEST_CASE("attention without a hand-written kernel is decomposed") {
     Random random(4);
     auto draw = [&](DType dtype, int64_t depth) {
       return random_values({dtype, {1, 1, 5, depth}}, -1, 1, random);
@@ -227,7 +227,7 @@ TEST_SUITE("gpu kernels") {
 }
 
 TEST_SUITE("slow gpu kernels") {
-  TEST_CASE("scatter_add to zeros, and written over what it adds to") {
+  TEST_CASE("scatter_add accumulates into zeros and in place") {
     Random random(2);
     const Value indices = random_values({DType::i64, {200}}, 0, 299, random);
     const Value updates = random_values({DType::f32, {200, 24}}, -1, 1, random);
@@ -236,7 +236,7 @@ TEST_SUITE("slow gpu kernels") {
     CHECK(!written_steps(over).at(0).in_place.empty());
     check({over, scatter_add(zeros({300, 24}, DType::f32), indices, updates)}, every_capability);
   }
-  TEST_CASE("scatter_add and first_position of every type") {
+  TEST_CASE("scatter_add and first_position support every type") {
     std::vector<Value> values;
     Random random(2);
     for (DType dtype : numbers)
@@ -249,7 +249,7 @@ TEST_SUITE("slow gpu kernels") {
     }
     check(values, every_capability);
   }
-  TEST_CASE("argsort of every type, of one element and of many, with NaN and equals") {
+  TEST_CASE("argsort sorts every type, one element or many, with NaN and ties") {
     std::vector<Value> values;
     Random random(3);
     for (DType dtype :
@@ -267,13 +267,14 @@ TEST_SUITE("slow gpu kernels") {
       values.push_back(argsort(random_values({DType::f32, shape}, -1, 1, random)));
     check(values, every_capability);
   }
-  TEST_CASE("scatter_add where every index is the same, all are outside, or there is one") {
+  TEST_CASE(
+      "scatter_add handles one index for all updates, only out-of-range indices, and one update") {
     check({scatter(DType::bf16, {1, 300}, {40}, -1, 1, DType::i32),
            scatter(DType::f32, {7, 12}, {3000}, 3, 3), scatter(DType::f32, {7, 12}, {40}, 7, 9),
            scatter(DType::f32, {7}, {100}, 0, 6), scatter(DType::f32, {9, 5}, {}, 2, 2)},
           every_capability);
   }
-  TEST_CASE("more rows than one digit of the sort holds, and more updates than one group sorts") {
+  TEST_CASE("sorts span several radix digits and updates several thread groups") {
     Random random(2);
     check(
         {scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50), scatter(DType::f32, {4, 17}, {0}, 0, 3),
@@ -284,7 +285,7 @@ TEST_SUITE("slow gpu kernels") {
          first_position(random_values({DType::i64, {7}}, 0, 0, random), 0)},
         every_capability);
   }
-  TEST_CASE("attention of few and of many columns, grouped, in narrow types, and long") {
+  TEST_CASE("attention supports few and many columns, grouped heads, narrow types and long rows") {
     for (const Form& form : forms) check(attention_of(form), every_capability);
   }
 }

@@ -25,7 +25,7 @@ constexpr Described machines[] = {{Isa::baseline, 16, false},
                                   {Isa::avx512_bf16, 64, true},
                                   {Isa::amx, 64, true}};
 
-TEST_CASE("of several bodies of code, the one of the machine's instruction set runs") {
+TEST_CASE("dispatch selects the variant of the host's instruction set") {
   for (const Described& machine : machines) {
     CHECK(best_of(machine.set, 64, 32, 16) == machine.vector_bytes);
     CHECK(cpu::Machine{.isa = machine.set}.has_bf16() == machine.bf16);
@@ -33,7 +33,7 @@ TEST_CASE("of several bodies of code, the one of the machine's instruction set r
   }
 }
 
-TEST_CASE("the machine has a model, cores, memory, and the baseline's instructions") {
+TEST_CASE("the machine reports its model, cores, memory and baseline instruction set") {
   const cpu::Machine machine = cpu::this_machine();
   CHECK(machine.model != "");
   CHECK(machine.cores >= 1);
@@ -43,7 +43,7 @@ TEST_CASE("the machine has a model, cores, memory, and the baseline's instructio
   CHECK(machine.isa == isa());
 }
 
-TEST_CASE("oneDNN runs with the set of the process, and with no more") {
+TEST_CASE("oneDNN uses exactly the instruction set of the process") {
   onednn::host();
   const int used = dnnl_get_effective_cpu_isa();
   auto has = [&](int set) { return (used & set) == set; };
@@ -54,7 +54,7 @@ TEST_CASE("oneDNN runs with the set of the process, and with no more") {
 }
 
 // The test does not compare the peaks with each other, because other processes disturb the timing.
-TEST_CASE("every peak is measured") {
+TEST_CASE("every peak of the machine is measured") {
   const cpu::Machine machine = cpu::this_machine();
   const cpu::Peaks peaks = cpu::measure_peaks(0.01);
   rusage usage{};

@@ -34,7 +34,7 @@ TEST_CASE("matmul agrees with the reference on odd extents in every number type"
       }
 }
 
-TEST_CASE("matmul of 16-bit floats yields its float32 sums where they are wanted") {
+TEST_CASE("matmul of 16-bit floats can return its float32 sums") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (Shape a : {Shape{1, 1}, Shape{3, 17}, Shape{65, 1}, Shape{31, 300}, Shape{0, 3}})
       for (int64_t n : {1, 17, 70})
@@ -49,7 +49,7 @@ TEST_CASE("matmul of 16-bit floats yields its float32 sums where they are wanted
         }
 }
 
-TEST_CASE("matmul of empty operands is empty, or zeros where there is nothing to sum") {
+TEST_CASE("matmul over empty operands is empty, or zeros where the contracted axis is empty") {
   for (DType dtype : numbers)
     for (auto [m, k, n] : {std::array<int64_t, 3>{0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 0, 1}}) {
       KernelCase product_case(product(dtype, {m, k}, {k, n}));
@@ -58,7 +58,8 @@ TEST_CASE("matmul of empty operands is empty, or zeros where there is nothing to
     }
 }
 
-TEST_CASE("matmul takes operands as they lie: transposed, padded, offset, flipped, broadcast") {
+TEST_CASE(
+    "matmul reads strided operands in place: transposed, padded, offset, flipped, broadcast") {
   for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::i32})
     for (const Lie& a :
          {Lie{}, Lie{{1, 0}}, Lie{{}, 5, 3}, Lie{{1, 0}, 7, 2}, Lie{.flipped = {0, 1}}})
@@ -83,7 +84,7 @@ TEST_CASE("matmul broadcasts batch axes of either operand") {
     }
 }
 
-TEST_CASE("matmul of attention heads reads them where they lie in the joint projection") {
+TEST_CASE("matmul of attention heads reads them in place from the joint projection") {
   for (DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     Lie heads{{0, 2, 1, 3}, 0, 0};
     KernelCase scores(product(dtype, {2, 3, 20, 8}, {2, 3, 8, 20}), {heads, {{0, 3, 1, 2}}});
@@ -93,14 +94,14 @@ TEST_CASE("matmul of attention heads reads them where they lie in the joint proj
   }
 }
 
-TEST_CASE("a weight shared by the whole batch is one product over all rows") {
+TEST_CASE("a weight that is broadcast over the batch becomes one product over all rows") {
   KernelCase shared(product(DType::f32, {4, 16, 32}, {1, 32, 48}));
   shared.run();
   CHECK(shared.disagreement() == "");
   CHECK(shared.choice().operand_order.empty());
 }
 
-TEST_CASE("f32 matmul whose operands lie as oneDNN cannot take them needs no copies") {
+TEST_CASE("f32 matmul copies no operands whose strides oneDNN cannot take") {
   KernelCase padded(product(DType::f32, {64, 64}, {64, 64}), {{{}, 3}, {{}, 5}});
   padded.run();
   CHECK(padded.choice().kernel == "weft:matmul");
@@ -108,7 +109,7 @@ TEST_CASE("f32 matmul whose operands lie as oneDNN cannot take them needs no cop
   CHECK(padded.disagreement() == "");
 }
 
-TEST_CASE("matmul agrees with the reference on every route: in place, packed, aliasing rows") {
+TEST_CASE("matmul agrees with the reference on every route: in place, packed, aliased rows") {
   for (auto [a, n] : {std::pair<Shape, int64_t>{{520, 70}, 96},
                       {{70, 520}, 96},
                       {{40, 64}, 1024},
@@ -124,7 +125,7 @@ TEST_CASE("matmul agrees with the reference on every route: in place, packed, al
       }
 }
 
-TEST_CASE("the contraction sums in one order whatever the number of threads") {
+TEST_CASE("the contraction sums in the same order on any number of threads") {
   const int before = thread_count();
   const int64_t m = 70, n = 130, k = 600;
   Contraction task{.m = m, .n = n, .k = k, .a = {{}, k, 1}, .b = {{}, n, 1}, .result = {{}, n, 1}};
@@ -145,7 +146,7 @@ TEST_CASE("the contraction sums in one order whatever the number of threads") {
   for (const auto& result : results) CHECK(same_bits(result, results[0]));
 }
 
-TEST_CASE("a product cut along K at multiples of the depth has the bits of the whole") {
+TEST_CASE("a product split along K at multiples of the depth is bit-identical to the whole") {
   const int64_t m = 70, n = 130, k = 1000, depth = cpu::contraction_depth;
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
   for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
@@ -174,7 +175,7 @@ TEST_CASE("a product cut along K at multiples of the depth has the bits of the w
   }
 }
 
-TEST_CASE("matmul allocates less than 1 KiB while it runs, and keeps none of it") {
+TEST_CASE("matmul allocates less than 1 KiB while it runs and frees all of it") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16, DType::f64, DType::f16})
     for (const auto& [a, b] : {std::pair<Lie, Lie>{}, {Lie{{1, 0}}, Lie{}}, {Lie{}, Lie{{1, 0}}}}) {

@@ -8,7 +8,7 @@
 namespace weft::testing {
 namespace {
 
-TEST_CASE("the null library chooses as the one it stands for, and its kernels touch no memory") {
+TEST_CASE("the null library chooses the kernels of the library it wraps and touches no memory") {
   const auto real = reference_library();
   const auto null = null_library(*real);
   const Value a = input({DType::f32, {4, 5}}, 0), b = input({DType::f32, {5, 6}}, 1);
@@ -23,7 +23,7 @@ TEST_CASE("the null library chooses as the one it stands for, and its kernels to
   null->compiler().compile({}, launch)->run(nullptr, nullptr, nullptr);
 }
 
-TEST_CASE("a device without records does at each run what was recorded") {
+TEST_CASE("a device without graph capture replays a recorded launch sequence on each run") {
   int runs = 0;
   const auto recorded = reference_library()->compiler().record([&] { ++runs; });
   CHECK(runs == 0);
@@ -32,7 +32,7 @@ TEST_CASE("a device without records does at each run what was recorded") {
   CHECK(runs == 2);
 }
 
-TEST_CASE("no library has a kernel, for anything") {
+TEST_CASE("the empty library offers and compiles no kernel") {
   const Value product = matmul(input({DType::f32, {4, 5}}, 0), input({DType::f32, {5, 6}}, 1));
   CHECK(!no_library().kernels().choose(*product.node(), {}));
   CHECK(!no_library().compiler().generates());

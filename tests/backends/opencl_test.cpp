@@ -151,7 +151,7 @@ auto library_without_float64() {
 }  // namespace
 
 TEST_SUITE("slow opencl products") {
-  TEST_CASE("products, however their operands lie") {
+  TEST_CASE("matrix products accept operands with any strides") {
     for (auto [m, k, n] : {std::array<int64_t, 3>{1, 5, 3}, {65, 17, 33}, {130, 300, 70}}) {
       const Value a = draw(DType::f32, {m, k}), b = draw(DType::f32, {k, n});
       const Value at = transpose(draw(DType::f32, {k, m}));
@@ -164,19 +164,19 @@ TEST_SUITE("slow opencl products") {
     check_product(matmul(slice(slice(draw(DType::f32, {40, 30}), 0, 3, 37), 1, 2, 29),
                          draw(DType::f32, {27, 5})));
   }
-  TEST_CASE("products of batches, of which one factor may be the same in all") {
+  TEST_CASE("batched matrix products accept a broadcast factor") {
     check_product(matmul(draw(DType::f32, {6, 20, 30}), draw(DType::f32, {6, 30, 10})));
     check_product(matmul(draw(DType::f32, {3, 20, 30}), transpose(draw(DType::f32, {3, 10, 30}))));
     check_product(matmul(transpose(draw(DType::f32, {5, 30, 20})),
                          broadcast_to(draw(DType::f32, {1, 30, 10}), {5, 30, 10})));
   }
-  TEST_CASE("products that are cut, and go through scratch") {
+  TEST_CASE("tiled matrix products and products through scratch memory are right") {
     check_product(matmul(draw(DType::f32, {2050, 40}), draw(DType::f32, {40, 2100})));
     check_product(matmul(draw(DType::f32, {70, 4100}), draw(DType::f32, {4100, 130})));
     check_product(
         matmul(transpose(draw(DType::f32, {2, 1100, 1030})), draw(DType::f32, {2, 1100, 1040})));
   }
-  TEST_CASE("a product takes no memory of the device when it runs") {
+  TEST_CASE("a product allocates no device memory when it runs") {
     if (opencl() == nullptr) return;
     for (int64_t extent : {64, 1030}) {
       const Value product =
@@ -192,7 +192,7 @@ TEST_SUITE("slow opencl products") {
 }
 
 TEST_SUITE("opencl errors") {
-  TEST_CASE("memory that the device refuses is named, with what there is") {
+  TEST_CASE("a refused allocation reports its size and the device's limits") {
     if (opencl() == nullptr) return;
     const auto device = opencl::open_device();
     calls.no_memory = true;
@@ -203,7 +203,7 @@ TEST_SUITE("opencl errors") {
           std::string::npos);
     CHECK(said.find("MiB per allocation") != std::string::npos);
   }
-  TEST_CASE("a device that is lost is named by OpenCL's error") {
+  TEST_CASE("a lost device is reported with OpenCL's error name") {
     if (opencl() == nullptr) return;
     const Value value = draw(DType::f32, {7}) + draw(DType::f32, {7});
     Executable executable(plan_of(exp(value)), *opencl(), std::make_shared<Workspace>());
@@ -213,7 +213,7 @@ TEST_SUITE("opencl errors") {
     calls.device_lost = false;
     CHECK(said.find("clEnqueueNDRangeKernel failed: CL_OUT_OF_RESOURCES.") != std::string::npos);
   }
-  TEST_CASE("a device without float64 refuses what is computed in it, by operation and device") {
+  TEST_CASE("a device without float64 refuses float64 operations by operation and device") {
     if (opencl() == nullptr) return;
     const auto library = library_without_float64();
     const std::string name = opencl::open_device()->name();
@@ -247,7 +247,7 @@ TEST_SUITE("opencl errors") {
       CHECK(disagreement(run_planned(graph_of(value), {}, *library),
                          interpret_with_errors(graph_of(value)), *library) == "");
   }
-  TEST_CASE("a device without 64-bit integers is refused by the type, with what would do") {
+  TEST_CASE("a device without 64-bit integers is refused with a hint to use the CPU") {
     if (opencl() == nullptr) return;
     calls.without_i64 = true;
     const std::string said = complaint(ErrorKind::device, [] { opencl::open_device(); });
@@ -255,7 +255,7 @@ TEST_SUITE("opencl errors") {
     CHECK(said.find(" has no 64-bit integers, ") != std::string::npos);
     CHECK(said.find("--device cpu") != std::string::npos);
   }
-  TEST_CASE("a device of smaller groups than kernels have is refused") {
+  TEST_CASE("a device with work-groups smaller than weft's kernels need is refused") {
     if (opencl() == nullptr) return;
     calls.small_groups = true;
     const std::string said = complaint(ErrorKind::device, [] { opencl::open_device(); });
@@ -263,7 +263,7 @@ TEST_SUITE("opencl errors") {
     CHECK(said.find(" allows work-groups of 128 threads, weft's kernels need 256.") !=
           std::string::npos);
   }
-  TEST_CASE("error codes go by the names that OpenCL gives them") {
+  TEST_CASE("OpenCL error codes are reported by name") {
     CHECK(opencl::error_name(-1) == "CL_DEVICE_NOT_FOUND");
     CHECK(opencl::error_name(-19) == "CL_KERNEL_ARG_INFO_NOT_AVAILABLE");
     CHECK(opencl::error_name(-20) == "code -20");
@@ -273,8 +273,7 @@ TEST_SUITE("opencl errors") {
     CHECK(opencl::error_name(-68) == "CL_INVALID_DEVICE_PARTITION_COUNT");
     CHECK(opencl::error_name(-1001) == "CL_PLATFORM_NOT_FOUND_KHR");
   }
-  TEST_CASE(
-      "a device is chosen by number or by part of its name; a wrong one lists what is there") {
+  TEST_CASE("a device is selected by number or part of its name; a wrong one lists the devices") {
     if (opencl() == nullptr) return;
     const std::string name = opencl::open_device()->name();
     CHECK(opencl::open_device("0")->name() != "");

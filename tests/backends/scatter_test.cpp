@@ -15,7 +15,7 @@ Value scatter(DType dtype, const Shape& into, const Shape& indices, DType index_
                      input({dtype, updates}, 2));
 }
 
-TEST_CASE("scatter_add agrees with the reference: repeated indices, indices outside, every type") {
+TEST_CASE("scatter_add agrees with the reference: repeated and out-of-range indices, every type") {
   for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
                       DType::i16, DType::i8, DType::u8})
     for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}},
@@ -41,7 +41,7 @@ TEST_CASE("scatter_add reads indices of every integer type") {
   }
 }
 
-TEST_CASE("first_position agrees with the reference: indices that lie anyhow, of every type") {
+TEST_CASE("first_position agrees with the reference: strided indices of every type") {
   for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
     for (auto [indices, rows] :
          {std::pair<Shape, int64_t>{{33}, 20}, {{4, 9}, 100}, {{}, 3}, {{0}, 5}, {{7}, 0}}) {
@@ -53,14 +53,14 @@ TEST_CASE("first_position agrees with the reference: indices that lie anyhow, of
     }
 }
 
-TEST_CASE("scatter_add into one broadcast number makes no copy of it") {
+TEST_CASE("scatter_add into a broadcast scalar makes no copy of it") {
   KernelCase scatter_case(scatter(DType::f32, {40, 30}, {16}), {{{}, 0, 0, {0, 1}}});
   CHECK(scatter_case.choice().operand_order[0].empty());
   scatter_case.run();
   CHECK(scatter_case.disagreement() == "");
 }
 
-TEST_CASE("scatter_add may write over what it adds to") {
+TEST_CASE("scatter_add can accumulate in place") {
   for (DType dtype : {DType::f32, DType::bf16, DType::i32}) {
     KernelCase scatter_case(scatter(dtype, {40, 30}, {16}));
     scatter_case.in_place();
@@ -69,7 +69,7 @@ TEST_CASE("scatter_add may write over what it adds to") {
   }
 }
 
-TEST_CASE("scatter_add gives the same bits on any number of threads, and allocates nothing") {
+TEST_CASE("scatter_add is bit-identical on any number of threads and allocates nothing") {
   const int before = thread_count();
   std::vector<std::vector<std::byte>> results;
   for (int threads : {1, 2, 5}) {

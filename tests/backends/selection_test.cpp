@@ -52,7 +52,7 @@ Value convolution() {
               {.padding = {1, 1}});
 }
 
-TEST_CASE("a measurement is kept for the machine and holds without measuring again") {
+TEST_CASE("a tuned kernel choice is cached for the machine and reused without measuring") {
   Cache cache(/*tune=*/true);
   const Value node = convolution();
   const std::string measured =
@@ -69,7 +69,7 @@ TEST_CASE("a measurement is kept for the machine and holds without measuring aga
   }
 }
 
-TEST_CASE("what is kept but unknown, torn or foreign changes nothing") {
+TEST_CASE("unknown, truncated or foreign cache entries are ignored") {
   const Value node = convolution();
   const std::string rule = KernelCase(node).choice().kernel;
   Cache cache(/*tune=*/true);
@@ -85,7 +85,7 @@ TEST_CASE("what is kept but unknown, torn or foreign changes nothing") {
   }
 }
 
-TEST_CASE("a library goes on with the kernels that another one chose") {
+TEST_CASE("a library replays the kernel choices of another library") {
   const Value node = convolution();
   for (const std::string& other : kernels_of(node)) {
     std::unique_ptr<KernelLibrary> first = cpu_library(), next = cpu_library();

@@ -27,7 +27,7 @@ std::string complaint(const std::string& name) {
 }  // namespace
 
 TEST_SUITE("shared libraries") {
-  TEST_CASE("a library is found among the system's, and its functions by name") {
+  TEST_CASE("a shared library is found on the system and its functions by name") {
     const SharedLibrary library("owner", {"libnone.so.7", "libm.so.6"}, "install it.");
     double (*root)(double) = nullptr;
     library.find(root, "sqrt");
@@ -36,7 +36,7 @@ TEST_SUITE("shared libraries") {
     CHECK_THROWS_WITH_AS(library.find(root, "no_such_function"),
                          "[owner] libm.so.6 has no no_such_function: it is too old.", Error);
   }
-  TEST_CASE("one that is not there is named, and why one that is there does not load") {
+  TEST_CASE("a missing library is named, and a broken one with the loader's reason") {
     CHECK(complaint("libnone.so.7") ==
           "[owner] no libnone.so.7 among the system's libraries. Hint: install it.");
     const auto file =

@@ -29,7 +29,7 @@ void check_every_kernel(const Value& node, const std::vector<Lie>& lies = {}) {
 }
 void check_only_kernel(const Value& node) { check_kernels(node, {}, true); }
 
-TEST_CASE("convolutions are right however many threads share their images or their rows") {
+TEST_CASE("convolutions are right however images and rows are divided among threads") {
   struct Geometry {
     const char* what;
     Shape x, weight;
@@ -58,7 +58,7 @@ TEST_CASE("convolutions are right however many threads share their images or the
     }
 }
 
-TEST_CASE("products are right however many threads share their matrices, rows or columns") {
+TEST_CASE("products are right however matrices, rows and columns are divided among threads") {
   for (DType dtype : {DType::f32, DType::bf16})
     for (auto [a, b] : {std::pair<Shape, Shape>{{9, 20, 30}, {9, 30, 20}},
                         {{170, 40}, {40, 33}},
@@ -73,7 +73,7 @@ TEST_CASE("products are right however many threads share their matrices, rows or
     }
 }
 
-TEST_CASE("pools are right however many threads share their images and channels") {
+TEST_CASE("pools are right however images and channels are divided among threads") {
   for (const Shape& shape : {Shape{1, 3, 17, 9}, Shape{5, 16, 8, 8}, Shape{1, 1, 2, 2}}) {
     CAPTURE(to_string(shape));
     const Value x = input({DType::f32, shape}, 0);

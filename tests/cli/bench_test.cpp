@@ -20,7 +20,7 @@ bool is_as_planned(size_t used, size_t planned) {
 }
 }  // namespace
 
-TEST_CASE("a bench's loss follows from its weights file and the documented batch") {
+TEST_CASE("the loss of a bench is reproducible from its weights file and the documented batch") {
   Workplace place;
   Outcome outcome = place.weft(
       {"bench", "mlp", "--steps", "2", "--batch", "8", "--write-weights", "w.st", "--json"});
@@ -50,7 +50,7 @@ TEST_CASE("a bench's loss follows from its weights file and the documented batch
   CHECK(loss < 2);  // the loss has fallen
 }
 
-TEST_CASE("a bench says what its step needs at least, and takes weights from a file") {
+TEST_CASE("a bench reports its least work and traffic and loads weights from a file") {
   Workplace place;
   Outcome written = place.weft(
       {"bench", "mlp", "--steps", "1", "--write-weights", "w.st", "--ceiling", "--json"});
@@ -82,14 +82,14 @@ TEST_CASE("a bench says what its step needs at least, and takes weights from a f
   CHECK_FALSE(first.contains("arithmetic_ms"));
 }
 
-TEST_CASE("a workload without a model has no weights to write") {
+TEST_CASE("a workload without a model refuses to write weights") {
   Workplace place;
   CHECK(fails_with(place.weft({"bench", "softmax", "--batch", "2", "--length", "2",
                                "--write-weights", "w.st"}),
                    2, "has no model") == "");
 }
 
-TEST_CASE("a memory curve keeps the losses and the planned bytes at every budget, and is drawn") {
+TEST_CASE("a memory curve keeps the losses and the planned bytes at every budget and is drawn") {
   Workplace place;
   Outcome outcome = place.weft({"bench", "gpt-char", "--batch", "4", "--length", "32", "--steps",
                                 "2", "--memory-curve", "curve.svg", "--json"});

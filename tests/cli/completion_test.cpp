@@ -55,7 +55,7 @@ Words run_shell(const Workplace& place, const std::string& shell, const std::str
 }
 }  // namespace
 
-TEST_CASE("completion knows verbs, flags, keys, their values, and names") {
+TEST_CASE("completion offers verbs, flags, keys, their values and names") {
   Workplace place;
   CHECK(after(place, {"tr"}) == Words{"train"});
   CHECK(after(place, {"ckpt", "v"}) == Words{"verify"});
@@ -78,7 +78,7 @@ TEST_CASE("completion knows verbs, flags, keys, their values, and names") {
   CHECK(after(place, {"train", "poe"}) == Words{"poems"});
 }
 
-TEST_CASE("bash completes a verb and an option after it sourced the script") {
+TEST_CASE("bash completes a verb and an option after sourcing the script") {
   Workplace place;
   Words answer = run_shell(place, "bash", R"(source <(weft completion bash)
 complete -p weft
@@ -89,7 +89,7 @@ COMP_WORDS=(weft plan --precision fp3) COMP_CWORD=3; _weft; echo "${COMPREPLY[@]
   CHECK(answer == Words{"complete -o default -F _weft weft", "train", "--resume", "fp32"});
 }
 
-TEST_CASE("zsh completes a verb and an option after it sourced the script") {
+TEST_CASE("zsh completes a verb and an option after sourcing the script") {
   if (!has_shell("zsh")) return;
   Workplace place;
   Words answer = run_shell(place, "zsh -f", R"(autoload -U compinit && compinit -u -D
@@ -102,7 +102,7 @@ words=(weft plan --precision fp3) CURRENT=4; _weft
   CHECK(answer == Words{"train", "--resume", "fp32"});
 }
 
-TEST_CASE("fish completes a verb and an option after it sourced the script") {
+TEST_CASE("fish completes a verb and an option after sourcing the script") {
   if (!has_shell("fish")) return;
   Workplace place;
   Words answer = run_shell(place, "fish --no-config", R"(weft completion fish | source
@@ -113,7 +113,7 @@ complete -C "weft plan --precision fp3"
   CHECK(answer == Words{"train", "--resume", "fp32"});
 }
 
-TEST_CASE("a shell that has no script is a usage error") {
+TEST_CASE("completion for an unsupported shell is a usage error") {
   Workplace place;
   CHECK(fails_with(place.weft({"completion", "tcsh"}), 2, "SHELL") == "");
   CHECK(fails_with(place.weft({"completion"}), 2, "SHELL") == "");

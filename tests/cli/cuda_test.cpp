@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& pattern) {
 }
 }  // namespace
 
-TEST_CASE("a profile on a GPU has each kernel's time by events, and its part of the roofline") {
+TEST_CASE("a profile on a GPU shows each kernel's time by events and its roofline fraction") {
   FakeGpu place;
   const json profile = json_of(place.run({"profile", "tiny.yaml", "--steps", "3", "--json"}));
   for (const char* rows : {"kernels", "plan"}) {
@@ -40,7 +40,7 @@ TEST_CASE("a profile on a GPU has each kernel's time by events, and its part of 
   }
 }
 
-TEST_CASE("kernels are chosen by events between which each runs once, on caches that are flushed") {
+TEST_CASE("kernels are tuned by event timings of single launches on flushed caches") {
   FakeGpu place;
   const std::string log = place.path("work");
   const Outcome outcome =

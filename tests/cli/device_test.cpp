@@ -71,7 +71,7 @@ double distance(const std::map<int64_t, double>& a, const std::map<int64_t, doub
 }  // namespace
 
 TEST_SUITE("slow device program") {
-  TEST_CASE("a run that was stopped, or killed, goes on to the losses of one that was not") {
+  TEST_CASE("a run that was stopped or killed resumes with the losses of an uninterrupted run") {
     Place place;
     if (!can_train(place)) return;
     const std::map<int64_t, double> whole = place.losses("tiny");
@@ -92,7 +92,7 @@ TEST_SUITE("slow device program") {
       CHECK(resumed == place.losses("unbroken"));
     }
   }
-  TEST_CASE("a run is planned, offloaded, evaluated, asked and profiled") {
+  TEST_CASE("a run is planned, offloaded, evaluated, prompted and profiled") {
     Place place;
     if (!can_train(place)) return;
     const json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
@@ -119,7 +119,7 @@ TEST_SUITE("slow device program") {
     const json profile = json_of(place.weft({"profile", "tiny.yaml", "--steps", "3", "--json"}));
     CHECK(!profile["kernels"].empty());
   }
-  TEST_CASE("a run in any precision has the losses that it has on the CPU") {
+  TEST_CASE("a run in any precision has the same losses as on the CPU") {
     Place place;
     if (!can_train(place)) return;
     const auto losses = [&](const std::string& precision, const std::string& on) {

@@ -47,7 +47,7 @@ char set_of(const Workplace& place, const std::set<std::string>& kernels) {
 }
 }  // namespace
 
-TEST_CASE("the instruction set that WEFT_ISA allows is what is used, planned with and kept apart") {
+TEST_CASE("the instruction set of WEFT_ISA applies to kernels, plans and caches") {
   Workplace place;
   place.write("sums.yaml",
               "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"

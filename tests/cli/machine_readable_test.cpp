@@ -16,7 +16,7 @@ const std::string tiny =
 
 }  // namespace
 
-TEST_CASE("a recipe in full is JSON when asked for") {
+TEST_CASE("config print writes the whole recipe as JSON") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json recipe = json_of(place.weft({"config", "print", "tiny.yaml", "--json"}));
@@ -30,7 +30,7 @@ TEST_CASE("a recipe in full is JSON when asked for") {
     CHECK(json_of(place.weft({"config", page, "--json"}))["properties"].contains("optimizer"));
 }
 
-TEST_CASE("init and ckpt verify say in JSON what they did") {
+TEST_CASE("init and ckpt verify report in JSON") {
   Workplace place;
   CHECK(json_of(place.weft({"init", "image", "--json"}))["recipe"] == "image.yaml");
   place.write("tiny.yaml", tiny);
@@ -40,7 +40,7 @@ TEST_CASE("init and ckpt verify say in JSON what they did") {
   CHECK(verified["whole"] == true);
 }
 
-TEST_CASE("a run whose folder has a name that is no text does not hide the others") {
+TEST_CASE("a run folder with a name that is not UTF-8 does not hide the others") {
   Workplace place;
   for (const char* name : {"plain", "\xe9"})
     place.write(std::string("runs/") + name + "/log.jsonl", R"({"step":1,"loss":2.5})"
@@ -49,7 +49,7 @@ TEST_CASE("a run whose folder has a name that is no text does not hide the other
   CHECK(runs.size() == 2);
 }
 
-TEST_CASE("the graphs of a plan can be drawn") {
+TEST_CASE("plan draws its graphs as DOT files") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   REQUIRE(place.weft({"plan", "tiny.yaml", "--dot", "tiny.dot"}).code == 0);
@@ -60,7 +60,7 @@ TEST_CASE("the graphs of a plan can be drawn") {
   CHECK(dot.find(" -> ") != std::string::npos);
 }
 
-TEST_CASE("each level of WEFT_DEBUG adds what the registry says") {
+TEST_CASE("each level of WEFT_DEBUG adds the output that the registry documents") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   const std::string added[] = {"pass schedule",    "debug: plan:", "debug: after simplify:",

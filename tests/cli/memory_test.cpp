@@ -108,7 +108,7 @@ std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& pla
 }
 }  // namespace
 
-TEST_CASE("the process of a run takes what is planned") {
+TEST_CASE("the memory of a run's process matches the plan") {
   Workplace place;
   const std::map<std::string, int> threads{{"cnn", 3}, {"lstm", 12}};
   for (const auto& [name, recipe] : recipes_in(place))
@@ -116,13 +116,13 @@ TEST_CASE("the process of a run takes what is planned") {
 }
 
 TEST_SUITE("slow") {
-  TEST_CASE("the process of a run of every kind takes what is planned on each number of threads") {
+  TEST_CASE("the memory of every kind of run matches the plan on each number of threads") {
     Workplace place;
     for (const auto& [name, recipe] : recipes_in(place))
       for (const int threads : {1, 2, 3, 8, 12, 64}) check_process(place, name, recipe, threads);
   }
 
-  TEST_CASE("the process of a wide and of a deep run takes what is planned") {
+  TEST_CASE("the memory of wide and deep runs matches the plan") {
     Workplace place;
     check_process(place, "wide", sums(768, 8, 16), 2);
     check_process(place, "deep", sums(64, 48, 16), 2);

@@ -73,14 +73,14 @@ struct Place : Workplace {
 };
 }  // namespace
 
-TEST_CASE("without an OpenCL driver a run ends with one line and exit code 7") {
+TEST_CASE("a run without an OpenCL driver fails with one line and exit code 7") {
   Place place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}),
                    device, "[opencl] ") == "");
   CHECK(place.weft({"plan", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}).code == 0);
 }
 
-TEST_CASE("weft devices says why it lists no OpenCL device") {
+TEST_CASE("weft devices gives the reason why it lists no OpenCL device") {
   Place place;
   const std::map<std::string, std::string> none{{"OCL_ICD_VENDORS", place.path("none")}};
   const json listed = json_of(place.weft({"devices", "--json"}, none));
@@ -90,7 +90,7 @@ TEST_CASE("weft devices says why it lists no OpenCL device") {
   CHECK(place.weft({"devices"}, none).out.find("opencl: " + why) != std::string::npos);
 }
 
-TEST_CASE("an OpenCL device that is not there is refused with what is there") {
+TEST_CASE("a missing OpenCL device is refused with a list of the devices") {
   Place place;
   const Outcome wrong = place.weft({"train", "tiny.yaml", "--device", "opencl:no such GPU"});
   CHECK(fails_with(wrong, device, "[opencl] ") == "");
@@ -101,7 +101,7 @@ TEST_CASE("an OpenCL device that is not there is refused with what is there") {
                    "train.device must be one of") == "");
 }
 
-TEST_CASE("what an OpenCL driver keeps is kept in the cache, and never below the current folder") {
+TEST_CASE("files of an OpenCL driver go to the cache and never below the current folder") {
   Place place;
   const auto outcome = place.train_on_pocl(
       {"--steps", "1"},
@@ -114,7 +114,7 @@ TEST_CASE("what an OpenCL driver keeps is kept in the cache, and never below the
   CHECK_FALSE(std::filesystem::exists(place.path("kept")));
 }
 
-TEST_CASE("without a cache an OpenCL driver keeps what it compiles in a folder that goes again") {
+TEST_CASE("without a cache an OpenCL driver compiles in a temporary folder that is removed") {
   Place place;
   std::filesystem::create_directory(place.path("tmp"));
   const auto outcome = place.train_on_pocl({"--steps", "1"}, {{"HOME", "."},
@@ -127,7 +127,7 @@ TEST_CASE("without a cache an OpenCL driver keeps what it compiles in a folder t
   CHECK_FALSE(std::filesystem::exists(place.path(".cache")));
 }
 
-TEST_CASE("an arena larger than the device gives at once is refused before anything runs") {
+TEST_CASE("an arena larger than the device's largest allocation is refused before the run starts") {
   Place place;
   // POCL_MEMORY_LIMIT is in GiB; only PoCL reads it.
   const auto outcome = place.train_on_pocl({"--batch", "20K", "--model.config.hidden_size", "64"},
@@ -137,16 +137,17 @@ TEST_CASE("an arena larger than the device gives at once is refused before anyth
         "");
 }
 
-TEST_CASE("an OpenCL device without float64 trains in float32 to the losses of one with it") {
+TEST_CASE("an OpenCL device without float64 trains in float32 to the losses of a device with it") {
   Place().check_without_float64({"fp32"});
 }
 TEST_SUITE("slow opencl recipes") {
-  TEST_CASE("an OpenCL device without float64 trains in 16 bits to the losses of one with it") {
+  TEST_CASE(
+      "an OpenCL device without float64 trains in 16 bits to the losses of a device with it") {
     Place().check_without_float64({"bf16-mixed", "fp16-mixed", "bf16"});
   }
 }
 
-TEST_CASE("an OpenCL device without float64 refuses fp64 in one line, with exit code 7") {
+TEST_CASE("an OpenCL device without float64 refuses fp64 with one line and exit code 7") {
   Place place;
   if (!place.train_on_pocl({"--steps", "1"}, {})) return;
   const Outcome refused =
@@ -155,7 +156,7 @@ TEST_CASE("an OpenCL device without float64 refuses fp64 in one line, with exit 
   CHECK(refused.err.find("Hint: train.precision fp32") != std::string::npos);
 }
 
-TEST_CASE("devices are listed with their driver, and without float64 where they have none") {
+TEST_CASE("devices are listed with their driver and without float64 where they lack it") {
   Place place;
   const json all = json_of(place.weft({"devices", "--json"}))["opencl"];
   for (size_t i = 0; i < all.size(); ++i) {

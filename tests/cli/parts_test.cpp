@@ -15,7 +15,7 @@ using namespace weft;
 using namespace weft::cli;
 using Strings = std::vector<std::string>;
 
-TEST_CASE("recipe flags are taken out of the arguments, wherever they stand") {
+TEST_CASE("recipe flags are extracted from any place in the arguments") {
   Strings arguments = {"train",           "--optimizer.lr",  "0.1",   "r.yaml",
                        "--train.steps=5", "--data.reversed", "--json"};
   RecipeFlags flags = take_recipe_flags(arguments);
@@ -27,7 +27,7 @@ TEST_CASE("recipe flags are taken out of the arguments, wherever they stand") {
   CHECK(flags[2].value == "true");
 }
 
-TEST_CASE("true and false are said in four ways") {
+TEST_CASE("a boolean recipe flag has four spellings") {
   auto value = [](Strings arguments) { return take_recipe_flags(arguments).at(0).value; };
   CHECK(value({"--data.reversed"}) == "true");
   CHECK(value({"--no-data.reversed"}) == "false");
@@ -36,7 +36,7 @@ TEST_CASE("true and false are said in four ways") {
   CHECK(value({"--data.reversed", "r.yaml"}) == "true");
 }
 
-TEST_CASE("values may be negative, hold dots and equal signs, or come after --") {
+TEST_CASE("flag values may be negative and hold dots and equal signs, and flags end at --") {
   Strings arguments = {"--optimizer.lr", "-1", "--data.path=a.b=c", "--", "--seed.x"};
   RecipeFlags flags = take_recipe_flags(arguments);
   REQUIRE(flags.size() == 2);
@@ -61,7 +61,7 @@ TEST_CASE("a flag for one of two exclusive keys unsets the other") {
   CHECK_NOTHROW(recipe.check());
 }
 
-TEST_CASE("words are taken as they are, whatever YAML would make of them") {
+TEST_CASE("flag values are taken literally and not parsed as YAML") {
   train::Recipe recipe;
   for (std::string path :
        {"a: b", "*.txt", "#1", "12", "[x]", "say \"hi\"", "back\\slash", "- a"}) {
@@ -72,7 +72,7 @@ TEST_CASE("words are taken as they are, whatever YAML would make of them") {
   CHECK_FALSE(recipe.has("data.path"));
 }
 
-TEST_CASE("tables align their columns, by code points") {
+TEST_CASE("tables align their columns by code points") {
   Table table({"name", ">size"});
   table.row({"añb", "7"});
   table.row({"longer", "1234"});
@@ -82,7 +82,7 @@ TEST_CASE("tables align their columns, by code points") {
   CHECK(plain.text() == "  a\n");
 }
 
-TEST_CASE("a suggestion is near, or none") {
+TEST_CASE("a suggestion is a near match or none") {
   constexpr std::string_view known[] = {"train", "plan", "runs"};
   CHECK(nearest("trian", known) == "train");
   CHECK(nearest("pln", known) == "plan");
@@ -91,7 +91,7 @@ TEST_CASE("a suggestion is near, or none") {
   CHECK(nearest("", known).empty());
 }
 
-TEST_CASE("a shell reads a name in a hint as one word, and as it is") {
+TEST_CASE("a name in a hint is quoted so that a shell reads it as one literal word") {
   CHECK(shell_word("runs/a-1.b_c+") == "runs/a-1.b_c+");
   const std::string names[] = {"a b", "*", "$(id)", "it's", "-n\n", ";", "~", "\xc3\xbc \t", ""};
   for (const std::string& name : names) {
@@ -103,7 +103,7 @@ TEST_CASE("a shell reads a name in a hint as one word, and as it is") {
   }
 }
 
-TEST_CASE("a processor without instructions for bfloat16 is named, where that type is asked for") {
+TEST_CASE("a processor without bfloat16 instructions is named where bfloat16 is requested") {
   const cpu::Machine old{.model = "Old CPU", .isa = weft::Isa::avx512},
       recent{.model = "New CPU", .isa = weft::Isa::avx512_bf16};
   CHECK(lacks_instructions(DType::bf16, old).starts_with("Old CPU has no instructions for"));

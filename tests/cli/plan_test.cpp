@@ -40,7 +40,7 @@ size_t widest_line(const std::string& text) {
 }
 }  // namespace
 
-TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
+TEST_CASE("plans for several GPUs are one table of 80 columns with the fastest first") {
   Asked place;
   const std::vector<std::string> question{"plan",     "small.yaml", "--on", "a100,h100,h200,t4",
                                           "--tokens", "1B"};
@@ -67,8 +67,7 @@ TEST_CASE("several GPUs are one table, the quickest first, within 80 columns") {
   CHECK(order == std::vector<std::string>{"h200", "h100", "a100", "t4"});
 }
 
-TEST_CASE(
-    "whatever GPUs a table is of, its heading and each of its rows are one line of 80 columns") {
+TEST_CASE("a table of any GPUs keeps its heading and each row on one line of 80 columns") {
   Asked place;
   std::string all;
   for (const GpuModel& gpu : weft::gpu_models()) all += fmt::format(",{}", gpu.id);
@@ -86,7 +85,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
+TEST_CASE("a table of GPUs of which none fits exits with code 3") {
   Asked place;
   for (const auto& [on, code] :
        {std::pair{"t4,v100-16gb", does_not_fit}, std::pair{"t4,h200", 0}}) {
@@ -98,7 +97,7 @@ TEST_CASE("several GPUs of which none fits are a table and exit code 3") {
   }
 }
 
-TEST_CASE("what --on and --tokens cannot mean is refused") {
+TEST_CASE("invalid combinations of --on and --tokens are refused") {
   Asked place;
   const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes = {
       {{"--on", "h100x8"}, "--on h100x8: a run uses one device. Hint: --on h100."},
@@ -119,7 +118,7 @@ TEST_CASE("what --on and --tokens cannot mean is refused") {
   }
 }
 
-TEST_CASE("a plan that this machine cannot hold is refused with what it would take") {
+TEST_CASE("a plan that exceeds this machine's memory is refused with what it needs") {
   Asked place;
   for (const char* memory : {"null", "900GiB"}) {  // a limit above the memory has no effect
     const Outcome answer =

@@ -83,7 +83,7 @@ double highest(const std::string& svg) {
 }  // namespace
 
 TEST_CASE(
-    "a trace has each kernel of the plan once an update, in order, and its sums are the table's") {
+    "a trace has each kernel of the plan once per update in order and its sums match the table") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}))["plans"][0];
@@ -136,7 +136,7 @@ TEST_CASE(
     CHECK_FALSE(event["args"]["source"].get<std::string>().starts_with('/'));
 }
 
-TEST_CASE("the kernels of a recipe's layers stand on the lines that list them") {
+TEST_CASE("kernels of a recipe's layers have the source lines that list the layers") {
   Workplace place;
   place.write("net.yaml",
               "model:\n  layers:\n    - flatten\n    - linear: {out_features: 4}\n    - tanh\n"
@@ -150,7 +150,7 @@ TEST_CASE("the kernels of a recipe's layers stand on the lines that list them") 
   CHECK(lines == std::set<std::string>{"net.yaml:4", "net.yaml:6"});
 }
 
-TEST_CASE("the three tables of a profile hold the same work, that of the plan") {
+TEST_CASE("the three tables of a profile account for the same work as the plan") {
   Workplace place;
   place.write("tiny.yaml", tiny + "loss: {label_smoothing: 0.1}\n");
   for (const std::vector<std::string>& passes :
@@ -182,7 +182,7 @@ TEST_CASE("the three tables of a profile hold the same work, that of the plan") 
   }
 }
 
-TEST_CASE("a profile reads as tables, and ends with the bottleneck in words") {
+TEST_CASE("a profile prints tables and names the bottleneck at the end") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   Outcome outcome =
@@ -200,7 +200,7 @@ TEST_CASE("a profile reads as tables, and ends with the bottleneck in words") {
   CHECK(workload["profile"].get<std::string>().starts_with("mlp: "));
 }
 
-TEST_CASE("a profile and a plan draw pictures: the peak of the plan, a dot a kernel") {
+TEST_CASE("profile and plan draw the memory timeline and the roofline as SVG") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   REQUIRE(place
@@ -220,7 +220,7 @@ TEST_CASE("a profile and a plan draw pictures: the peak of the plan, a dot a ker
   CHECK(!well_formed("<svg xmlns=\"http://www.w3.org/2000/svg\"><g></svg>"));
 }
 
-TEST_CASE("the memory timeline is as high as the bytes that are live") {
+TEST_CASE("the memory timeline is as high as the live bytes") {
   using namespace weft;
   Plan plan;
   plan.launches.resize(4);
@@ -270,7 +270,7 @@ TEST_CASE("the memory timeline is as high as the bytes that are live") {
   CHECK(highest(svg) == near(460 - 410 / 1.05, 0.001));
 }
 
-TEST_CASE("a plan explains what each pass saved, and why values are stored") {
+TEST_CASE("plan --explain reports what each pass saved and why values are stored") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json report = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json"}));
@@ -319,7 +319,7 @@ TEST_CASE("a plan explains what each pass saved, and why values are stored") {
   CHECK(table.out.find("why values are stored between kernels") != std::string::npos);
 }
 
-TEST_CASE("under a limit and in mixed precision a plan explains those passes, step by step") {
+TEST_CASE("plan --explain covers limits, mixed precision, compression and offload") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json mixed = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json", "--train.precision",

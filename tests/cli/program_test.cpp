@@ -62,7 +62,7 @@ TEST_CASE("the version is one line") {
   CHECK(outcome.out.find('\n') + 1 == outcome.out.size());
 }
 
-TEST_CASE("every verb has help with an example, in plain text where there is no terminal") {
+TEST_CASE("every verb has help with an example, in plain text without a terminal") {
   Workplace place;
   for (std::vector<std::string> verb : verbs) {
     verb.push_back("--help");
@@ -77,7 +77,7 @@ TEST_CASE("every verb has help with an example, in plain text where there is no 
   }
 }
 
-TEST_CASE("help without a verb names every verb") {
+TEST_CASE("help without a verb lists every verb") {
   Workplace place;
   std::string help = place.weft({"--help"}).out;
   CHECK(help == place.weft({"help"}).out);
@@ -92,7 +92,7 @@ TEST_CASE("help without a verb names every verb") {
   for (const auto& verb : verbs) CHECK(help.find("  " + verb[0] + " ") != std::string::npos);
 }
 
-TEST_CASE("tables and help fit 80 columns, or the terminal, by breaks between words") {
+TEST_CASE("tables and help wrap between words at 80 columns or the terminal's width") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   auto longest = [](const std::string& text) {  // ignores step lines, which are not wrapped
@@ -128,7 +128,7 @@ TEST_CASE("tables and help fit 80 columns, or the terminal, by breaks between wo
   }
 }
 
-TEST_CASE("lists hold what recipes may name") {
+TEST_CASE("weft list names everything that recipes may use") {
   Workplace place;
   json all = json_of(place.weft({"list", "--json"}));
   auto has = [&](const char* topic, const char* name) {
@@ -160,7 +160,7 @@ TEST_CASE("recipes are found by name in ./recipes") {
   CHECK(place.weft({"config", "print", "little"}).out.find("name: tiny\n") != std::string::npos);
 }
 
-TEST_CASE("a recipe comes from a pipe, or from the standard input as -") {
+TEST_CASE("a recipe is read from a pipe, or from the standard input as -") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   const std::string printed = place.weft({"config", "print", "tiny.yaml"}).out;
@@ -176,7 +176,7 @@ TEST_CASE("a recipe comes from a pipe, or from the standard input as -") {
                    "cannot read /dev/zero: over the limit of 1048576 bytes.") == "");
 }
 
-TEST_CASE("a run is resumed by its name or folder, with the recipe that it began with") {
+TEST_CASE("a run is resumed by its name or folder with its original recipe") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   place.weft({"train", "tiny.yaml", "--name", "quick", "--optimizer.lr", "0.0125"});
@@ -205,7 +205,7 @@ TEST_CASE("a run is resumed by its name or folder, with the recipe that it began
   CHECK(fails_with(place.weft({"train", "quick"}), 2, "quick: no such recipe.") == "");
 }
 
-TEST_CASE("every recipe of ours warms up for a part of its steps, however few those are") {
+TEST_CASE("the warm-up of every shipped recipe is a fraction of its steps") {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("recipes")) {
     CAPTURE(entry.path());
@@ -220,7 +220,7 @@ TEST_CASE("every recipe of ours warms up for a part of its steps, however few th
   CHECK(count >= 13);
 }
 
-TEST_CASE("flags win over the environment, and that over the recipe") {
+TEST_CASE("flags override the environment, which overrides the recipe") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   auto rate = [&](std::vector<std::string> flags, const Workplace::Environment& environment = {}) {
@@ -234,7 +234,7 @@ TEST_CASE("flags win over the environment, and that over the recipe") {
   CHECK(rate({"--optimizer.lr=0.125"}) == 0.125);
 }
 
-TEST_CASE("a starter recipe of each kind is a whole recipe") {
+TEST_CASE("a starter recipe of each kind is complete and valid") {
   Workplace place;
   for (const char* kind : {"image", "text", "addition"}) {
     CHECK(place.weft({"init", kind}).code == 0);
@@ -248,7 +248,7 @@ TEST_CASE("a starter recipe of each kind is a whole recipe") {
   CHECK(place.weft({"init", "text", "--output", "-"}).out == place.read("mine.yaml"));
 }
 
-TEST_CASE("docs/recipe.md is what config reference prints") {
+TEST_CASE("docs/recipe.md matches the output of config reference") {
   Workplace place;
   const char* source = std::getenv("SRC");
   std::ifstream page((source != nullptr ? std::string(source) : ".") + "/docs/recipe.md");
@@ -259,7 +259,7 @@ TEST_CASE("docs/recipe.md is what config reference prints") {
   CHECK(schema["properties"]["optimizer"]["properties"]["lr"]["type"] == "number");
 }
 
-TEST_CASE("what was planned is what is used, and nothing is written by a plan") {
+TEST_CASE("weft plan and weft train --dry-run agree and write nothing") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
@@ -272,7 +272,7 @@ TEST_CASE("what was planned is what is used, and nothing is written by a plan") 
   CHECK(table.out.find("by module:") != std::string::npos);
 }
 
-TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
+TEST_CASE("a run is trained, listed, shown, compared, evaluated and prompted") {
   Workplace place;
   place.write("tiny.yaml", tiny);
   json trained = json_of(place.weft({"train", "tiny.yaml", "--json"}));
@@ -319,7 +319,7 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and asked") {
   CHECK(place.weft({"ckpt", "verify", "tiny"}).code == 0);
 }
 
-TEST_CASE("an evaluation of a language model has its perplexity, and one of sums has none") {
+TEST_CASE("evaluation reports perplexity for language models and not for sums") {
   Workplace place;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "the cat sat on the mat. "[i % 24];
@@ -346,7 +346,7 @@ TEST_CASE("an evaluation of a language model has its perplexity, and one of sums
   CHECK(place.weft({"eval", "tiny"}).out.ends_with(" sums\n"));
 }
 
-TEST_CASE("a bench prints the line that comparisons read") {
+TEST_CASE("a bench prints the JSON line that comparisons read") {
   Workplace place;
   json line = json_of(place.weft({"bench", "mlp", "--steps", "3", "--batch", "8", "--json"}));
   for (const char* key :
@@ -359,7 +359,7 @@ TEST_CASE("a bench prints the line that comparisons read") {
   CHECK(place.weft({"bench", "mlp", "--steps", "3"}).out.find("all kernels") != std::string::npos);
 }
 
-TEST_CASE("what is known of the machine prints as text and as JSON") {
+TEST_CASE("devices and doctor describe the machine as text and as JSON") {
   Workplace place;
   json devices = json_of(place.weft({"devices", "--json"}));
   CHECK(devices["cores"] >= 1);

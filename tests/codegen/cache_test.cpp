@@ -67,7 +67,7 @@ std::string first_word(const std::string& command) {
 }  // namespace
 
 TEST_SUITE("codegen cache") {
-  TEST_CASE("objects come back as they were written") {
+  TEST_CASE("a compiled object is read back unchanged") {
     CacheFolder folder("objects");
     CHECK_FALSE(loop::read_object("text").has_value());
     loop::write_object("text", "machine code");
@@ -75,7 +75,7 @@ TEST_SUITE("codegen cache") {
     CHECK(loop::read_object("text") == "machine code");
     CHECK_FALSE(loop::read_object("other text").has_value());
   }
-  TEST_CASE("the key of an object holds the source, the compiler and the processor it is for") {
+  TEST_CASE("the key of an object includes the source, the compiler and the target processor") {
     const std::string key = loop::compiler_text();
     CHECK(key.find(first_word("sha256sum weft/codegen/llvm_jit.cpp")) != std::string::npos);
     CHECK(key.find("\n" + first_word("llvm-config-19 --version") + "\n") != std::string::npos);
@@ -111,7 +111,7 @@ TEST_SUITE("codegen cache") {
       CHECK(features.find((has ? ",+" : ",-") + feature + ",") != std::string::npos);
     }
   }
-  TEST_CASE("a cache of too many objects keeps the newest") {
+  TEST_CASE("a cache with too many objects keeps the newest") {
     CacheFolder folder("many");
     for (int i = 0; i < 6; ++i) loop::write_object("text " + std::to_string(i), "code");
     for (const auto& file : folder.files())
@@ -123,7 +123,7 @@ TEST_SUITE("codegen cache") {
     CHECK(folder.files().size() == 3);
     CHECK(loop::read_object("new").has_value());
   }
-  TEST_CASE("damaged and foreign files are ignored and written anew") {
+  TEST_CASE("damaged and foreign files are ignored and rewritten") {
     CacheFolder folder("damage");
     loop::write_object("text", "machine code");
     std::filesystem::path file = folder.files().at(0);
@@ -142,7 +142,7 @@ TEST_SUITE("codegen cache") {
     std::ofstream(file, std::ios::trunc) << "";
     CHECK_FALSE(loop::read_object("text").has_value());
   }
-  TEST_CASE("objects are read from a folder and files of this user alone") {
+  TEST_CASE("objects are read only from folders and files of this user") {
     CacheFolder folder("private");
     const std::filesystem::path kernels = folder.path() / "kernels";
     using std::filesystem::perms;
@@ -190,7 +190,7 @@ TEST_SUITE("codegen cache") {
     CHECK_FALSE(loop::read_object("text").has_value());
     CHECK(stays());
   }
-  TEST_CASE("an empty folder is closed to others, unless they may have written there") {
+  TEST_CASE("an empty folder is made private unless others may have written there") {
     CacheFolder folder("empty");
     using std::filesystem::perms;
     const perms readable = perms::owner_all | perms::group_read | perms::group_exec;
@@ -206,7 +206,7 @@ TEST_SUITE("codegen cache") {
     CHECK(loop::read_object("text") == "machine code");
     CHECK(std::filesystem::status(folder.path()).permissions() == perms::owner_all);
   }
-  TEST_CASE("an object grows under a name that nobody can guess") {
+  TEST_CASE("an object is written under an unpredictable temporary name") {
     CacheFolder folder("partial");
     loop::write_object("other text", "machine code");
     const int changes = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -227,7 +227,7 @@ TEST_SUITE("codegen cache") {
     CHECK(folder.files().size() == 2);
     close(changes);
   }
-  TEST_CASE("kernels are written to the folder, and work without one") {
+  TEST_CASE("kernels are cached in the folder and compile without one") {
     CacheFolder folder("kernels");
     test::check({input({DType::f32, {7771}}, 0) * 3.0});
     CHECK(folder.files().size() == 1);
@@ -241,7 +241,7 @@ TEST_SUITE("codegen cache") {
         second({exp(input({DType::f32, {5, 10}}, 0))});
     CHECK(compile_cpu(first.launch).code == compile_cpu(second.launch).code);
   }
-  TEST_CASE("threads compile at the same time") {
+  TEST_CASE("threads compile kernels concurrently") {
     std::vector<test::FusedLaunch> steps;
     steps.reserve(8);
     for (int64_t i = 0; i < 8; ++i)

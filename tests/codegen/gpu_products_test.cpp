@@ -93,7 +93,7 @@ TEST_SUITE("slow codegen gpu products") {
   TEST_CASE("large products keep their sums in registers on every generation") {
     check_registers({75, 80, 100});
   }
-  TEST_CASE("products of odd extents, large and small, of long and short sums") {
+  TEST_CASE("products of odd extents are right: large and small, short and long contractions") {
     std::vector<Case> cases;
     struct Extents {
       int64_t m, k, n;
@@ -112,7 +112,7 @@ TEST_SUITE("slow codegen gpu products") {
       cases.push_back({{matmul(f32({m, k}), f32({k, n}, 1))}});
     check_on_gpu(cases);
   }
-  TEST_CASE("products in batches, broadcast, and with either operand transposed") {
+  TEST_CASE("batched products are right with broadcast and transposed operands") {
     std::vector<Case> cases;
     cases.push_back({{matmul(f32({3, 40, 24}), f32({3, 24, 36}, 1))}, 1e-5});
     cases.push_back({{matmul(f32({2, 3, 20, 24}), f32({1, 3, 24, 50}, 1))}, 1e-5});
@@ -131,7 +131,7 @@ TEST_SUITE("slow codegen gpu products") {
     for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
     check_on_gpu(cases);
   }
-  TEST_CASE("products in every type") {
+  TEST_CASE("products support every type") {
     std::vector<Case> cases;
     for (DType type : numbers) {
       const Value a = input({type, {70, 40}}, 0), b = input({type, {40, 88}}, 1);
@@ -144,7 +144,7 @@ TEST_SUITE("slow codegen gpu products") {
     for (const Case& one : cases) CHECK(contracts(one.outputs.front()));
     check_on_gpu(cases);
   }
-  TEST_CASE("convolutions and their gradients, with strides, dilation, padding and groups") {
+  TEST_CASE("convolutions and their gradients support strides, dilation, padding and groups") {
     std::vector<Case> cases;
     auto add = [&](const Shape& x, const Shape& weight, const ConvOptions& options,
                    DType type = DType::f32) {
@@ -167,7 +167,7 @@ TEST_SUITE("slow codegen gpu products") {
 }
 
 TEST_SUITE("codegen gpu products") {
-  TEST_CASE("any sum of products contracts, with what is done to its factors and its result") {
+  TEST_CASE("any sum of products contracts with its prologue and epilogue fused") {
     std::vector<Case> cases;
     const Value a = f32({50, 1, 90}), b = f32({1, 70, 90}, 1), bias = f32({1, 70, 1}, 2);
     cases.push_back({{relu(sum(a * b, over({2})) + bias)}, 1e-5});
@@ -183,39 +183,40 @@ TEST_SUITE("codegen gpu products") {
     cases.push_back({{sum(a * b, over({2})), max(a * b, over({2}))}, 1e-5});
     check_on_gpu(cases);
   }
-  TEST_CASE("a convolution whose window is no square, and its gradients") {
+  TEST_CASE("convolutions with non-square windows and their gradients are right") {
     std::vector<Case> cases;
     for (const Value& y : with_gradients(f32({2, 4, 9, 8}), f32({6, 2, 3, 2}, 1),
                                          {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}))
       cases.push_back({{y}, 1e-5});
     check_on_gpu(cases);
   }
-  TEST_CASE("long sums of few positions are cut into chunks") {
+  TEST_CASE("long contractions with few results are split into chunks") {
     const Value few = matmul(f32({40, 20000}), f32({20000, 36}, 1));
     CHECK(schedule_of(few).chunks > 16);
     CHECK(schedule_of(matmul(f32({2048, 4096}), f32({4096, 2048}, 1))).chunks == 1);
     check_on_gpu({{{few}, 1e-3}});
   }
   TEST_CASE("large products keep their sums in registers") { check_registers({90}); }
-  TEST_CASE("products of few rows by few columns share nothing, and reduce with all threads") {
+  TEST_CASE("products of few rows by few columns reduce with all threads and no shared memory") {
     const Value y = matmul(f32({8, 3000}), f32({3000, 8}, 1));
     CHECK(!contracts(y));
     CHECK(schedule_of(y).threads == 256);
     check_on_gpu({{{y}, 1e-3}});
   }
-  TEST_CASE("products with more tiles than are launched at once") {
+  TEST_CASE("products may have more tiles than thread groups in a launch") {
     const Value y = matmul(f32({4100, 40, 2}), f32({4100, 2, 36}, 1));
     CHECK(schedule_of(y).groups > loop::most_groups);
     check_on_gpu({{{y}, 1e-5}});
   }
 
-  TEST_CASE("neighbours are one access of 16 bytes where all of them are aligned") {
+  TEST_CASE(
+      "neighbouring elements are accessed as 16-byte vectors where all operands are aligned") {
     CHECK(schedule_of(f32({8, 64}) + 1.0).vector == 4);
     CHECK(schedule_of(input({DType::bf16, {8, 64}}, 0) + 1.0).vector == 8);
     CHECK(schedule_of(f32({8, 62}) * f32({1, 62}, 1)).vector == 2);
     CHECK(schedule_of(f32({8, 63}) * f32({1, 63}, 1)).vector == 1);
   }
-  TEST_CASE("rows of any length are read in such accesses, and what is left of them by itself") {
+  TEST_CASE("rows of any length are read as vectors with a scalar tail") {
     std::vector<Case> cases;
     for (DType type : {DType::f32, DType::bf16, DType::f64}) {
       const Value rows = slice(input({type, {5, 5008}}, 0), 1, 0, 5003);
@@ -237,11 +238,12 @@ TEST_SUITE("codegen gpu products") {
     CHECK(schedule_of(sum(long_row, over({0}))).tail == 3);
     CHECK(schedule_of(sum(f32({5, 5003}), over({1}))).tail == 0);
   }
-  TEST_CASE("long reductions are cut into as many chunks, whatever device there is") {
+  TEST_CASE(
+      "long reductions are split into a number of chunks that does not depend on the device") {
     CHECK(schedule_of(sum(f32({1 << 20}), over({0}))).chunks > 16);
     CHECK(schedule_of(sum(f32({4096, 1024}), over({1}))).chunks == 1);
   }
-  TEST_CASE("rows that are long and read several times are taken by large groups, on CUDA") {
+  TEST_CASE("long rows that are read several times use large thread groups on CUDA") {
     auto threads_of = [](int64_t row, loop::GpuLanguage language, DType dtype = DType::f32) {
       return schedule_of(softmax(input({dtype, {4096, row}}, 0)), language).threads;
     };
@@ -251,7 +253,7 @@ TEST_SUITE("codegen gpu products") {
     CHECK(threads_of(4096, loop::GpuLanguage::cuda) == 256);
     CHECK(schedule_of(sum(f32({4096, 50257}), over({1}))).threads == 256);  // read once
   }
-  TEST_CASE("what compilers refuse is shown with its line") {
+  TEST_CASE("a compile error is shown with its source line") {
     const test::FusedLaunch fused({f32({5}) + 1.0});
     const loop::Kernel kernel = loop::lower(fused.launch);
     auto broken = [&](loop::GpuLanguage language) {

@@ -73,7 +73,7 @@ int reads_of(std::vector<Value> outputs, loop::GpuLanguage language) {
 }  // namespace
 
 TEST_SUITE("codegen gpu") {
-  TEST_CASE("elementwise kernels of every length, broadcast, transposed, flipped") {
+  TEST_CASE("elementwise kernels support every length, broadcasts, transposes and flips") {
     std::vector<Case> cases;
     for (int64_t n : {0, 1, 17, 1000, 20011}) cases.push_back({{f32({n}) + f32({n}, 1)}});
     Value x = input({DType::f32, {2, 3, 1, 4, 2, 5}}, 0),
@@ -86,11 +86,11 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{flip(permute(image, {2, 1, 0}), {0, 2}) + f32({35, 20, 6}, 1)}});
     check_on_gpu(cases);
   }
-  TEST_CASE("more positions than are launched at once") {
+  TEST_CASE("kernels may have more elements than threads in a launch") {
     check_on_gpu({{{f32({1100001}) * 2.0}}, {{sum(f32({8300, 300}), over({1}))}, 1e-5}});
     CHECK(schedule_of(sum(f32({8300, 300}), over({1}))).groups > loop::most_groups);
   }
-  TEST_CASE("arithmetic and casts in every type") {
+  TEST_CASE("arithmetic and casts support every type") {
     std::vector<Case> cases;
     for (DType type : numbers) {
       Value a = input({type, {3, 68}}, 0), b = input({type, {3, 68}}, 1);
@@ -131,7 +131,7 @@ TEST_SUITE("codegen gpu") {
     }
     check_on_gpu(cases);
   }
-  TEST_CASE("mathematical functions") {
+  TEST_CASE("mathematical functions are within their error bounds") {
     std::vector<Case> cases;
     for (DType type : {DType::f32, DType::f64}) {
       Value x = input({type, {150}}, 0), y = input({type, {150}}, 1);
@@ -143,7 +143,7 @@ TEST_SUITE("codegen gpu") {
     }
     check_on_gpu(cases);
   }
-  TEST_CASE("reductions of rows and columns, short, long and empty") {
+  TEST_CASE("reductions of rows and columns are right: short, long and empty") {
     std::vector<Case> cases;
     for (int64_t n : {3, 100, 5000}) cases.push_back({{sum(f32({5, n}), over({1}))}, 1e-5});
     for (int64_t n : {3, 1000}) cases.push_back({{sum(f32({37, n}), over({0}))}, 1e-5});
@@ -177,7 +177,7 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{f32({90, 24}) - mean(f32({90, 24}), over({0}))}, 1e-5});
     check_on_gpu(cases);
   }
-  TEST_CASE("several loops over the same rows, and reductions across them") {
+  TEST_CASE("several loops over the same rows and reductions across them share a kernel") {
     std::vector<Case> cases;
     cases.push_back({{softmax(f32({6, 1000}))}, 2e-6});
     cases.push_back({{softmax(f32({5, 20, 7}), 1)}, 2e-6});
@@ -196,7 +196,7 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{sum(none, over({0})), sum(none, over({1}))}});
     check_on_gpu(cases);
   }
-  TEST_CASE("sums of exponentials in one loop with the largest, of rows of every kind") {
+  TEST_CASE("the sum of exponentials is fused with the maximum into one loop (online softmax)") {
     std::vector<Case> cases;
     // The rows take one iteration, several, large groups and a tail on CUDA, or several chunks.
     for (const Shape& shape :
@@ -215,7 +215,7 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{softmax(f32({7, 900, 33}), 1)}, 1e-5});
     check_on_gpu(cases);
   }
-  TEST_CASE("rows that no thread keeps are read once for their sum, and once for what is stored") {
+  TEST_CASE("rows beyond registers are read once for their sum and once for the stored result") {
     for (loop::GpuLanguage language : {loop::GpuLanguage::cuda, loop::GpuLanguage::opencl}) {
       const Value x = f32({4096, 32'768});
       CHECK(reads_of({logsumexp(x, over({1}))}, language) == 1);
@@ -226,7 +226,7 @@ TEST_SUITE("codegen gpu") {
       CHECK(reads_of({softmax(f32({4096, 512}))}, language) == 1);
     }
   }
-  TEST_CASE("a row is read again from its end, which the caches still hold") {
+  TEST_CASE("the second pass over a row runs backwards so that caches still hold its end") {
     const loop::Kernel kernel = test::FusedLaunch(cross_entropy_of({DType::bf16, {4096, 32'768}}))
                                     .loops(loop::GpuLanguage::cuda);
     const std::string text = emit_gpu(kernel, loop::schedule_gpu(kernel, loop::GpuLanguage::cuda),
@@ -238,7 +238,7 @@ TEST_SUITE("codegen gpu") {
     CHECK(text.find("left > 0; --left)", backwards + 1) == std::string::npos);
     CHECK(backwards != std::string::npos);
   }
-  TEST_CASE("what loops read again is counted, but for rows that threads or caches keep") {
+  TEST_CASE("repeated reads are counted except for rows held in registers or caches") {
     auto reread = [](std::vector<Value> outputs) {
       constexpr loop::GpuLanguage cuda = loop::GpuLanguage::cuda;
       const loop::Kernel kernel = test::FusedLaunch(std::move(outputs)).loops(cuda);
@@ -259,7 +259,7 @@ TEST_SUITE("codegen gpu") {
     CHECK(chunked.bytes == 2 * 200'000 * 4.0);
     CHECK(std::isinf(chunked.in_flight));  // every row is read once before any reread
   }
-  TEST_CASE("the likely traffic of cross entropy counts what an H100's second-level cache misses") {
+  TEST_CASE("the likely traffic of cross entropy counts the misses of an H100's L2 cache") {
     constexpr int64_t rows = 65'536, classes = 50'304;
     const MachineSpec h100 = spec_of(*find_gpu("h100"));
     // Returns the traffic relative to the least: logits read once, gradients written once.
@@ -284,7 +284,7 @@ TEST_SUITE("codegen gpu") {
     other.second_level_cache = 0;  // unknown
     CHECK(traffic(other) == testing::near(1.5));
   }
-  TEST_CASE("pads, gathers, concatenations, indices") {
+  TEST_CASE("pads, gathers, concatenations and iota are right") {
     std::vector<Case> cases;
     Value x = f32({5, 6, 30});
     cases.push_back({{pad(x, {1, 0, 1}, {0, 3, 2}, 1)}});
@@ -299,7 +299,7 @@ TEST_SUITE("codegen gpu") {
     cases.push_back({{gather(table, ids, 1) * 2.0}, 0, fill});
     check_on_gpu(cases);
   }
-  TEST_CASE("random numbers are those of the reference, bit for bit") {
+  TEST_CASE("random numbers of GPU kernels are bit-identical to the reference") {
     RandomKey key{.step = input({DType::i64, {}}, 0), .seed = 0x123456789abcdef, .stream = 77};
     auto steps = [](const Value& leaf, int64_t i) {
       return is_integer(leaf.dtype()) ? 12345.0 : test::spread(leaf, i);

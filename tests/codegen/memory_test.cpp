@@ -88,7 +88,7 @@ std::vector<std::byte> run_in_parts(const test::FusedLaunch& fused, int64_t part
 }  // namespace
 
 TEST_SUITE("codegen memory") {
-  TEST_CASE("results may take over an operand's memory") {
+  TEST_CASE("results may alias the memory of an operand") {
     Value x = f32({20, 70}), y = f32({20, 70}, 1);
     check_in_place({x + y}, 0, x);
     check_in_place({x + y, x * y}, 1, y);
@@ -107,7 +107,7 @@ TEST_SUITE("codegen memory") {
     Value r = f32({1, 70}, 2);
     check_in_place({r * 0.9 + mean(x, over({0})) * 0.1, x - mean(x, over({0}))}, 0, r);
   }
-  TEST_CASE("large results go past the caches, but not where an operand lies") {
+  TEST_CASE("large results use non-temporal stores unless they alias an operand") {
     Value x = f32({48, 64}), h = input({DType::bf16, {48, 64}}, 1);
     auto streams = [](const test::FusedLaunch& fused, size_t from = 48 * 64 * 2) {
       const CpuTarget wide{.vector_bytes = 64, .stream_bytes = from};
@@ -123,7 +123,7 @@ TEST_SUITE("codegen memory") {
     CHECK_FALSE(streams(test::FusedLaunch({sum(x, over({0}))})));
     CHECK_FALSE(streams(test::FusedLaunch({concat({f32({99, 3}), f32({99, 3})}, 1)})));
   }
-  TEST_CASE("bits do not depend on how ranges are cut") {
+  TEST_CASE("results are bit-identical however ranges are partitioned") {
     std::vector<std::vector<Value>> graphs{{gelu(f32({300, 301}))},
                                            {softmax(f32({300, 301}))},
                                            {sum(f32({300, 301}), over({0}))},
@@ -139,7 +139,7 @@ TEST_SUITE("codegen memory") {
       for (int64_t parts : {2, 3, 7, 64}) CHECK(run_in_parts(fused, parts) == whole);
     }
   }
-  TEST_CASE("every position of a stage is computed once, and every part has scratch of its own") {
+  TEST_CASE("every position of a stage is computed once with separate scratch for each part") {
     const size_t each = buffer_alignment, shared = 3 * buffer_alignment;
     // The results are the times that each position was computed, and its scratch.
     auto record = [](void* const*, void* const* results, void* scratch, void*, int64_t begin,
@@ -172,7 +172,7 @@ TEST_SUITE("codegen memory") {
           CHECK(std::ranges::is_sorted(scratch));
         }
   }
-  TEST_CASE("narrower vectors compute the same") {
+  TEST_CASE("kernels with narrower vectors compute the same results") {
     test::set_other_targets(true);
     Value x = f32({33, 45}), y = f32({33, 45}, 1), h = input({DType::bf16, {33, 45}}, 2);
     check({x * y + 1.0, transpose(transpose(x))});
@@ -186,7 +186,7 @@ TEST_SUITE("codegen memory") {
     check({input({DType::f64, {100}}, 3) * 2.0, sqrt(abs(input({DType::f64, {100}}, 3)))});
     test::set_other_targets(false);
   }
-  TEST_CASE("a step that is not one kernel is refused with a reason") {
+  TEST_CASE("a step that cannot be one kernel is refused with a reason") {
     Value x = f32({20, 70});
     std::string why;
     Value row = sum(x, over({1})), all = sum(x, over({0, 1})), column = sum(x, over({0}));

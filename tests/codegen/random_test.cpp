@@ -120,10 +120,10 @@ void check_random(unsigned first, unsigned last) {
 }  // namespace
 
 TEST_SUITE("codegen random") {
-  TEST_CASE("random kernels compute what the reference does") { check_random(0, 150); }
+  TEST_CASE("random kernels agree with the reference") { check_random(0, 150); }
 }
 TEST_SUITE("slow codegen random") {
-  TEST_CASE("many random kernels compute what the reference does, with vectors of any width") {
+  TEST_CASE("many random kernels agree with the reference at any vector width") {
     test::set_other_targets(true);
     check_random(1000, 3000);
     test::set_other_targets(false);

@@ -17,17 +17,17 @@ Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index)
 }  // namespace
 
 TEST_SUITE("codegen reduce") {
-  TEST_CASE("sums rows of every length") {
+  TEST_CASE("sums over rows of every length are right") {
     for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 100, 1000, 5000})
       check({sum(f32({5, n}), over({1}))}, 1e-5);
   }
-  TEST_CASE("sums columns of every length") {
+  TEST_CASE("sums over columns of every length are right") {
     for (int64_t n : {1, 2, 3, 10, 16, 17, 64, 65, 1000, 3000}) {
       check({sum(f32({5, n}), over({0}))}, 1e-5);
       check({sum(f32({37, n}), over({0}))}, 1e-5);
     }
   }
-  TEST_CASE("sums over any axes of a rank 4 tensor") {
+  TEST_CASE("sums over any axes of a rank-4 tensor are right") {
     for (Dims axes :
          {Dims{0}, Dims{1}, Dims{2}, Dims{3}, Dims{0, 1}, Dims{0, 2}, Dims{0, 3}, Dims{1, 2},
           Dims{1, 3}, Dims{2, 3}, Dims{0, 2, 3}, Dims{0, 1, 2}, Dims{0, 1, 2, 3}}) {
@@ -35,7 +35,7 @@ TEST_SUITE("codegen reduce") {
       check({sum(f32({3, 1, 20, 6}), over(axes))}, 1e-5);
     }
   }
-  TEST_CASE("loops over what is summed end with what lies closest in memory") {
+  TEST_CASE("reduction loops end with the axis that is contiguous in memory") {
     const Value rows = slice(slice(f32({8, 6, 10}), 1, 0, 5), 2, 0, 7);  // no two axes can merge
     const loop::Kernel kernel =
         loop::lower(test::FusedLaunch({sum(permute(rows, {2, 0, 1}), over({0, 1, 2}))}).launch);
@@ -50,7 +50,7 @@ TEST_SUITE("codegen reduce") {
     check({sum(f32({3001, 70}), over({0})), max(f32({3001, 70}), over({0}))}, 1e-4);
     check({sum(f32({16, 40, 25, 25}), over({0, 2, 3}))}, 1e-4);
   }
-  TEST_CASE("max, min, prod and arguments of the extremes") {
+  TEST_CASE("max, min, prod, argmax and argmin are right along each axis") {
     for (int axis : {0, 1}) {
       for (Shape shape : {Shape{9, 33}, Shape{70000, 3}, Shape{3, 70000}}) {
         Value x = f32(shape);
@@ -60,7 +60,7 @@ TEST_SUITE("codegen reduce") {
       check({prod(f32({11, 12}), over({axis}))}, 1e-4);
     }
   }
-  TEST_CASE("the first of equal extremes wins, and nan beats all") {
+  TEST_CASE("the first of equal extremes wins and NaN wins over all") {
     auto fill = [](const Value&, int64_t i) { return static_cast<double>(i * 7 % 5); };
     check({argmax(f32({3, 100}), 1, true), argmin(f32({3, 100}), 1, true)}, 0, fill);
     check({argmax(f32({100, 3}), 0, true), argmin(f32({100, 3}), 0, true)}, 0, fill);
@@ -72,7 +72,7 @@ TEST_SUITE("codegen reduce") {
     auto least = [](const Value&, int64_t) { return -INFINITY; };
     check({argmax(f32({4, 60}), 1, true), max(f32({4, 60}), over({1}))}, 0, least);
   }
-  TEST_CASE("softmax along any axis") {
+  TEST_CASE("softmax is right along any axis") {
     for (int64_t n : {1, 3, 10, 17, 50, 1000}) check({softmax(f32({6, n}))}, 2e-6);
     check({softmax(f32({6, 50}), 0)}, 2e-6);
     check({softmax(f32({5, 20, 7}), 1)}, 2e-6);
@@ -81,7 +81,7 @@ TEST_SUITE("codegen reduce") {
     check({softmax(f32({30000, 3}), 0)}, 2e-5);
     check({log_softmax(f32({7, 129}))}, 4e-6);
   }
-  TEST_CASE("layer norm with weight and bias, and its statistics") {
+  TEST_CASE("layer norm is right with weight, bias and its statistics") {
     for (int64_t n : {1, 5, 64, 100, 768}) {
       Value y = layer_norm(f32({9, n}), reshape(f32({1, n}, 1), {n}), reshape(f32({1, n}, 2), {n}));
       check({y}, 2e-5);
@@ -90,7 +90,7 @@ TEST_SUITE("codegen reduce") {
     Value centre = mean(x, over({1}));
     check({centre, x - centre}, 1e-5);
   }
-  TEST_CASE("batch norm over all axes but the channels") {
+  TEST_CASE("batch norm reduces all axes but the channels") {
     for (Shape shape : {Shape{8, 6, 5, 5}, Shape{4, 16, 40, 41}, Shape{64, 3}}) {
       Dims axes;
       for (int i = 0; i < shape.size(); ++i)
@@ -104,13 +104,13 @@ TEST_SUITE("codegen reduce") {
       check({last - m, m}, 1e-5);
     }
   }
-  TEST_CASE("a reduction and an elementwise result of the same values") {
+  TEST_CASE("a reduction and an elementwise result share a kernel") {
     Value x = f32({40, 70}), dy = f32({40, 70}, 1);
     Value dx = dy * tanh(x);
     check({dx, sum(dx, over({0}))}, 1e-5);
     check({dx, sum(dx, over({1}))}, 1e-5);
   }
-  TEST_CASE("reductions across the rows of a kernel, beside its rows") {
+  TEST_CASE("reductions along rows and across rows share a kernel") {
     test::set_other_targets(true);
     for (Shape shape :
          {Shape{5, 3}, Shape{64, 16}, Shape{300, 67}, Shape{1, 40}, Shape{3000, 50}}) {
@@ -132,7 +132,7 @@ TEST_SUITE("codegen reduce") {
     check({sum(narrow, over({0})), max(narrow, over({1}))}, 1e-2);
     test::set_other_targets(false);
   }
-  TEST_CASE("reductions of nothing give their identity") {
+  TEST_CASE("reductions over empty axes return their identity") {
     check({sum(f32({3, 0}), over({1})), prod(f32({3, 0}), over({1}))});
     check({sum(f32({0, 3}), over({0}))});
     check({sum(f32({0, 3}), over({1}))});

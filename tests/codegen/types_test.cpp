@@ -17,7 +17,7 @@ ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 }  // namespace
 
 TEST_SUITE("codegen types") {
-  TEST_CASE("arithmetic and comparisons in every type") {
+  TEST_CASE("arithmetic and comparisons support every type") {
     for (DType type : all_types) {
       if (type == DType::boolean) continue;
       for (int64_t n : {5, 70}) {
@@ -28,14 +28,14 @@ TEST_SUITE("codegen types") {
       }
     }
   }
-  TEST_CASE("division is exact to the last bit in floating types") {
+  TEST_CASE("floating-point division is correctly rounded") {
     for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
       Value a = input({type, {1000}}, 0), b = input({type, {1000}}, 1);
       check({a / b, sqrt(abs(a)), reciprocal(b), floor(a * 5), ceil(a * 5), round(a * 5),
              trunc(a * 5)});
     }
   }
-  TEST_CASE("mathematical functions in every floating type") {
+  TEST_CASE("mathematical functions support every floating type") {
     for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
       double tolerance = type == DType::f64 ? 1e-14 : type == DType::f32 ? 1e-6 : 0.01;
       Value x = input({type, {3, 50}}, 0), y = input({type, {3, 50}}, 1);
@@ -43,7 +43,7 @@ TEST_SUITE("codegen types") {
       check({sqrt(x), rsqrt(x), pow(abs(x), y), atan2(x, y)}, tolerance);
     }
   }
-  TEST_CASE("casts between all types") {
+  TEST_CASE("casts between all types are right") {
     std::vector<DType> types(std::begin(all_types), std::end(all_types));
     types.insert(types.end(), {DType::f8_e4m3, DType::f8_e5m2});
     for (DType from : types)
@@ -69,7 +69,7 @@ TEST_SUITE("codegen types") {
     Value nan = cast(input({DType::f64, {20}}, 0), DType::i32);
     check({nan}, 0, [](const Value&, int64_t i) { return i % 2 == 0 ? 3e9 : -3e9; });
   }
-  TEST_CASE("reductions in every type") {
+  TEST_CASE("reductions support every type") {
     for (DType type : all_types) {
       Value x = input({type, {20, 45}}, 0);
       double tolerance = type == DType::f16 || type == DType::bf16 ? 0.02
@@ -92,7 +92,7 @@ TEST_SUITE("codegen types") {
     for (DType type : {DType::f16, DType::bf16})
       check({sum(input({type, {4096, 2}}, 0), over({0}))}, 0, ones);
   }
-  TEST_CASE("pads with a value, along any axis") {
+  TEST_CASE("pads fill with a value along any axis") {
     for (DType type : {DType::f32, DType::bf16, DType::i8, DType::boolean}) {
       Value x = input({type, {5, 6, 30}}, 0);
       check({pad(x, {0, 0, 1}, {0, 0, 2}, 1)});
@@ -104,7 +104,7 @@ TEST_SUITE("codegen types") {
     check({sum(pad(x, {0, 3}, {0, 4}), over({1}))}, 1e-5);
     check({pad(transpose(x), {2, 1}, {1, 2}, 5)});
   }
-  TEST_CASE("concatenates along any axis") {
+  TEST_CASE("concatenation works along any axis") {
     std::vector<Value> rows{input({DType::f32, {2, 21}}, 0), input({DType::f32, {3, 21}}, 1),
                             input({DType::f32, {1, 21}}, 2)};
     check({concat(rows, 0)});
@@ -114,7 +114,7 @@ TEST_SUITE("codegen types") {
     std::vector<Value> computed{exp(columns[0]), columns[2] * 2.0};
     check({concat(computed, 1)}, 1e-6);
   }
-  TEST_CASE("gathers rows, columns and elements; outside indices read zero") {
+  TEST_CASE("gathers of rows, columns and elements read zero for out-of-range indices") {
     auto fill = [](const Value& leaf, int64_t i) {
       return is_integer(leaf.dtype()) ? static_cast<double>(i * 5 % 11 - 2) : test::spread(leaf, i);
     };
@@ -129,13 +129,13 @@ TEST_SUITE("codegen types") {
           });
     check({sum(gather(table, ids, 0), over({1}))}, 1e-5, fill);
   }
-  TEST_CASE("indices along axes") {
+  TEST_CASE("iota counts along any axis") {
     check({iota({4, 37}, 0), iota({4, 37}, 1)});
     check({iota({70}, 0, DType::f32) * 2.0});
     Value labels = input({DType::i64, {6, 1}}, 0);
     check({broadcast_to(labels, {6, 50}) == iota({6, 50}, 1)});
   }
-  TEST_CASE("random numbers are those of the reference, bit for bit") {
+  TEST_CASE("random numbers are bit-identical to the reference") {
     Value step = input({DType::i64, {}}, 0);
     RandomKey key{.step = step, .seed = 0x123456789abcdef, .stream = 77};
     auto steps = [](const Value& leaf, int64_t i) {

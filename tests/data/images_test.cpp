@@ -97,7 +97,7 @@ TEST_CASE("CIFAR-10 has its known counts, labels and statistics") {
   check_normalization(train);
 }
 
-TEST_CASE("an epoch of MNIST comes normalised in batches") {
+TEST_CASE("batches of MNIST are normalised and cover an epoch") {
   if (!has_data("mnist")) return;
   int64_t rows = 0, batches = 0, label_sum = 0;
   double sum = 0;
@@ -113,12 +113,12 @@ TEST_CASE("an epoch of MNIST comes normalised in batches") {
   CHECK(std::fabs(sum / (60'000.0 * 784)) < 1e-3);
 }
 
-TEST_CASE("a data set is loaded once") {
+TEST_CASE("a data set is loaded once and shared") {
   if (!has_data("mnist")) return;
   CHECK(data::mnist("test").pixels(0).data() == data::mnist("test").pixels(0).data());
 }
 
-TEST_CASE("pass after pass has another order, the same in every program") {
+TEST_CASE("the order of samples differs by epoch and is the same in every program") {
   auto labels_of = [](data::Batches batches) {
     std::vector<float> seen;
     for (auto [images, labels] : batches)
@@ -136,7 +136,7 @@ TEST_CASE("pass after pass has another order, the same in every program") {
   CHECK(labels_of(again.batches(20, {.shuffle = true, .seed = 1, .epoch = 0})) != pass0);
 }
 
-TEST_CASE("a short last batch is dropped where batches are shuffled, unless asked for") {
+TEST_CASE("a partial last batch is dropped when shuffling unless drop_last is off") {
   auto rows = [](const data::BatchOptions& options) {
     int64_t count = 0;
     for (auto [images, labels] : small(10).batches(4, options)) count += images.dim(0);
@@ -148,7 +148,7 @@ TEST_CASE("a short last batch is dropped where batches are shuffled, unless aske
   CHECK(rows({.drop_last = true}) == 8);
 }
 
-TEST_CASE("slices and transforms share the images") {
+TEST_CASE("slices and transforms share the images' memory") {
   ImageDataset all = small(9);
   ImageDataset part = all.slice(3, 7).slice(1, 4);
   CHECK(part.size() == 3);
@@ -181,7 +181,7 @@ TEST_CASE("any IDX and CIFAR files make a data set") {
   CHECK(cifar.pixels(1)[3071] == 'y');
 }
 
-TEST_CASE("files that do not belong together are refused") {
+TEST_CASE("mismatched image and label files are refused") {
   TemporaryFolder folder;
   auto images = folder.file("images", idx({3, 1, 1}, "abc"));
   auto labels = folder.file("labels", idx({2}, "ab"));
@@ -211,7 +211,7 @@ TEST_CASE("files that do not belong together are refused") {
         }) == "data: [data] x: 2 labels, but 1 images of [1, 2, 2].");
 }
 
-TEST_CASE("what is missing is named, with the places where it was looked for") {
+TEST_CASE("missing files are named with the folders that were searched") {
   TemporaryFolder folder;
   std::string root = folder.path();
   CHECK(error_of([&] { data::mnist("train", root); }) ==
@@ -229,7 +229,7 @@ TEST_CASE("what is missing is named, with the places where it was looked for") {
         "usage: [data] unknown format of images 'png'. Known: idx, cifar.");
 }
 
-TEST_CASE("files are found in the root too") {
+TEST_CASE("files are also found in the root of the data folder") {
   TemporaryFolder folder;
   folder.file("t10k-images-idx3-ubyte", idx({1, 1, 1}, "a"));
   folder.file("t10k-labels-idx1-ubyte", idx({1}, "\x03"));

@@ -71,7 +71,7 @@ std::vector<Seen> take(Loader& loader, int count) {
 
 }  // namespace
 
-TEST_CASE("an epoch is every sample once, in order or shuffled") {
+TEST_CASE("an epoch has every sample once, in order or shuffled") {
   for (bool shuffle : {false, true}) {
     Loader loader(numbers(100), {.batch_size = 10, .shuffle = shuffle});
     CHECK(loader.size() == 100);
@@ -87,7 +87,7 @@ TEST_CASE("an epoch is every sample once, in order or shuffled") {
   }
 }
 
-TEST_CASE("each epoch has an order of its own, which the seed decides") {
+TEST_CASE("the seed decides each epoch's own order") {
   auto epoch = [](int64_t seed) {
     Loader loader(numbers(64), {.batch_size = 64, .shuffle = true, .seed = seed});
     auto all = take(loader, 2);
@@ -101,7 +101,7 @@ TEST_CASE("each epoch has an order of its own, which the seed decides") {
   CHECK(epoch(2).first != first);
 }
 
-TEST_CASE("shuffling is fair") {
+TEST_CASE("shuffling is uniform") {
   // The position of sample 0 among 8, over many epochs, passes a chi-squared test with 7 degrees of
   // freedom.
   std::vector<int64_t> order(8), count(8);
@@ -116,7 +116,7 @@ TEST_CASE("shuffling is fair") {
   CHECK(chi < 24.3);  // p = 0.001
 }
 
-TEST_CASE("numbers below a bound reach both its ends and stay inside") {
+TEST_CASE("random numbers below a bound cover the whole range and never leave it") {
   CHECK(data::below(10, 0) == 0);
   CHECK(data::below(10, 0xffffffff) == 9);
   CHECK(data::below(int64_t{1} << 32, 0xffffffff, 0xffffffff) == 0xffffffff);
@@ -125,8 +125,7 @@ TEST_CASE("numbers below a bound reach both its ends and stay inside") {
   CHECK(data::below(3, 0x55555555, 0x55555556) == 1);  // just above a third
 }
 
-TEST_CASE(
-    "samples are written ahead by another thread, or without prefetching by the one that asks") {
+TEST_CASE("a background thread prefetches samples unless prefetching is off") {
   for (int prefetch : {0, 2}) {
     const auto source = numbers(40);
     Loader loader(source, {.batch_size = 8, .prefetch = prefetch});
@@ -136,7 +135,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("prefetching changes no bit") {
+TEST_CASE("prefetched batches are bit-identical") {
   std::vector<Seen> expected;
   for (int prefetch : {0, 1, 2, 5}) {
     Loader loader(numbers(50), {.batch_size = 8, .shuffle = true, .seed = 7, .prefetch = prefetch});
@@ -146,7 +145,7 @@ TEST_CASE("prefetching changes no bit") {
   }
 }
 
-TEST_CASE("a short last batch is dropped, or filled up with ignored rows") {
+TEST_CASE("a partial last batch is dropped or padded with ignored rows") {
   Loader dropping(numbers(10), {.batch_size = 4, .drop_last = true});
   CHECK(dropping.batches_per_epoch() == 2);
   Loader filling(numbers(10), {.batch_size = 4});
@@ -161,7 +160,7 @@ TEST_CASE("a short last batch is dropped, or filled up with ignored rows") {
   CHECK(std::count(inputs.begin() + 6, inputs.end(), 0.0f) == 6);
 }
 
-TEST_CASE("a restored loader goes on with the same bits, from any batch") {
+TEST_CASE("a restored loader continues bit-identically from any batch") {
   LoaderOptions options{.batch_size = 4, .shuffle = true, .drop_last = true, .seed = 5};
   Loader whole(numbers(18), options);
   auto expected = take(whole, 12);  // three epochs of four
@@ -183,7 +182,7 @@ TEST_CASE("a restored loader goes on with the same bits, from any batch") {
   }
 }
 
-TEST_CASE("the state counts batches given out, and the end of an epoch is seen once") {
+TEST_CASE("the loader's state counts delivered batches and the end of an epoch is seen once") {
   Loader loader(numbers(6), {.batch_size = 3});
   Batch batch;
   CHECK(loader.state() == data::LoaderState{0, 0});
@@ -200,7 +199,7 @@ TEST_CASE("the state counts batches given out, and the end of an epoch is seen o
   CHECK(batch.inputs.to_vector<float>()[1] == 1);
 }
 
-TEST_CASE("buffers are used again once their tensors are gone, and not before") {
+TEST_CASE("buffers are reused only after their tensors are destroyed") {
   for (int prefetch : {0, 2}) {
     Loader loader(numbers(1000), {.batch_size = 10, .prefetch = prefetch});
     std::set<const void*> seen;
@@ -218,7 +217,7 @@ TEST_CASE("buffers are used again once their tensors are gone, and not before") 
   }
 }
 
-TEST_CASE("bytes that another value shares are not overwritten") {
+TEST_CASE("buffers shared with another value are not overwritten") {
   Loader loader(numbers(1000), {.batch_size = 10, .prefetch = 1});
   Batch batch;
   loader.next(batch);
@@ -227,7 +226,7 @@ TEST_CASE("bytes that another value shares are not overwritten") {
   CHECK(reinterpret_cast<int64_t*>(shared->data)[9] == 9);
 }
 
-TEST_CASE("the thread prepares no more than it was asked to, and ends with its loader") {
+TEST_CASE("the prefetch thread fetches no more than requested and stops with its loader") {
   auto source = numbers(1000);
   {
     Loader loader(source, {.batch_size = 10, .prefetch = 3});
@@ -245,7 +244,7 @@ TEST_CASE("the thread prepares no more than it was asked to, and ends with its l
   CHECK(source.use_count() == 1);
 }
 
-TEST_CASE("what reading a sample throws comes out of next()") {
+TEST_CASE("an exception while a sample is read is rethrown by next()") {
   for (int prefetch : {0, 2}) {
     auto source = numbers(100);
     source->failing = 25;
@@ -262,7 +261,7 @@ TEST_CASE("what reading a sample throws comes out of next()") {
   }
 }
 
-TEST_CASE("options that cannot be are refused") {
+TEST_CASE("impossible loader options are refused") {
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 0}); }) ==
         "usage: [loader] batch_size must be positive. Got 0.");
   CHECK(error_of([] { Loader(numbers(5), {.batch_size = 1, .prefetch = -1}); }) ==
@@ -279,7 +278,7 @@ TEST_CASE("options that cannot be are refused") {
   CHECK(error_of([&] { Loader(samples_of({1, 1, 1, 1, 1, 1, 3}), {.batch_size = 1}); }) == "none");
 }
 
-TEST_CASE("a loader's bytes are those of its batches, with their labels, and of their order") {
+TEST_CASE("a loader's byte count includes its batches, labels and shuffled order") {
   class Tokens : public Numbers {
    public:
     Tokens() : Numbers(100, {6}) {}
@@ -291,7 +290,7 @@ TEST_CASE("a loader's bytes are those of its batches, with their labels, and of 
         4 * 8 * sample + 100 * sizeof(int64_t));
 }
 
-TEST_CASE("a loop over batches is one pass, with a ragged end") {
+TEST_CASE("a loop over batches is one epoch with a partial last batch") {
   std::vector<int64_t> rows, labels;
   for (auto [inputs, targets] : data::Batches(numbers(10), {.batch_size = 4}, 3)) {
     rows.push_back(inputs.dim(0));
@@ -304,7 +303,7 @@ TEST_CASE("a loop over batches is one pass, with a ragged end") {
   CHECK(labels == all);
 }
 
-TEST_CASE("a mean over batches weighs them by their rows") {
+TEST_CASE("a mean over batches weights them by their rows") {
   auto mean_label = [](const Tensor&, const Tensor& labels) {
     auto all = labels.to_vector<int64_t>();
     float total = 0;

@@ -75,7 +75,7 @@ TEST_CASE("which tokens are masked is a function of seed, epoch and index") {
   CHECK(sample(*source, {.seed = 2, .epoch = 2, .index = 3}).labels != first.labels);
 }
 
-TEST_CASE("a short window hides at least one token, and none of what fills it up") {
+TEST_CASE("a short window masks at least one token and no padding") {
   data::TokenDataset tokens({1, 2, 3, 4, 5, 6}, 7);
   auto source = data::masked(tokens.windows(4), {.vocabulary = 7, .mask = 7});
   REQUIRE(source->size() == 2);

@@ -29,7 +29,7 @@ TokenSample tokens(const data::Source& source, const data::SampleKey& key) {
 }
 }  // namespace
 
-TEST_CASE("a random sample is a function of seed, split and index, not of the epoch") {
+TEST_CASE("a random sample is a function of seed, split and index and not of the epoch") {
   auto source = data::random_images("train", {3, 17, 20}, {.classes = 7, .size = 50, .seed = 3});
   CHECK(source->size() == 50);
   CHECK(source->input_type() == Type{DType::f32, {3, 17, 20}});
@@ -42,7 +42,7 @@ TEST_CASE("a random sample is a function of seed, split and index, not of the ep
   CHECK(image(*test, {.index = 4}).pixels != first.pixels);
 }
 
-TEST_CASE("random images are patterns of their classes under noise, in training and test alike") {
+TEST_CASE("random images are noisy patterns of their classes, in training and test alike") {
   data::SyntheticOptions options{.classes = 3, .size = 400};
   std::vector<std::vector<double>> means(6, std::vector<double>(3 * 16 * 16));
   std::vector<int> counts(6);
@@ -72,7 +72,7 @@ TEST_CASE("random images are patterns of their classes under noise, in training 
   CHECK(differing > 3 * 768 / 4);
 }
 
-TEST_CASE("the noise of random images fills [-0.5, 0.5) evenly, and pixels of their own") {
+TEST_CASE("the noise of random images is uniform in [-0.5, 0.5) and independent between pixels") {
   auto source = data::random_images("train", {1, 16, 16}, {.classes = 1, .size = 100});
   double squares = 0, products = 0, count = 0;
   for (int64_t i = 0; i < source->size(); ++i) {
@@ -87,7 +87,7 @@ TEST_CASE("the noise of random images fills [-0.5, 0.5) evenly, and pixels of th
   CHECK(std::abs(products / count) < 0.004);
 }
 
-TEST_CASE("random tokens with one label walk as it says") {
+TEST_CASE("the class label of random tokens sets the step of their walk") {
   for (const int64_t labels : {1, 3}) {
     auto source = data::random_tokens("test", 30, {.classes = 101, .labels = labels, .size = 60});
     CHECK(source->label_shape() == Shape{});
@@ -105,7 +105,7 @@ TEST_CASE("random tokens with one label walk as it says") {
   }
 }
 
-TEST_CASE("random tokens walk, and the labels are the tokens that follow") {
+TEST_CASE("random tokens without a class are labelled with the next tokens") {
   auto source = data::random_tokens("train", 200, {.classes = 1009, .size = 20});
   CHECK(source->label_shape() == Shape{200});
   std::vector<int> steps(4);

@@ -34,7 +34,8 @@ Window window(const data::Source& source, const data::SampleKey& key) {
 
 }  // namespace
 
-TEST_CASE("random windows are contiguous, labelled by what follows, and reach both ends") {
+TEST_CASE(
+    "random windows are contiguous, labelled with the next tokens, and cover the whole text") {
   auto source = counting(20).random_windows(4);
   CHECK(source->size() == 5);
   CHECK(source->input_type() == Type{DType::i64, {4}});
@@ -54,7 +55,7 @@ TEST_CASE("random windows are contiguous, labelled by what follows, and reach bo
   CHECK(window(*source, {1, 2, 3}).inputs == window(*source, {1, 2, 3}).inputs);
 }
 
-TEST_CASE("windows in sequence label every token but the first exactly once") {
+TEST_CASE("sequential windows label every token but the first exactly once") {
   for (int32_t count : {2, 5, 8, 9, 10, 13}) {
     auto source = counting(count).windows(4);
     std::vector<int64_t> labels;
@@ -105,7 +106,7 @@ TEST_CASE("a text splits into training and validation") {
   CHECK(two.vocabulary.size() == 5);
 }
 
-TEST_CASE("characters that validation alone has are counted") {
+TEST_CASE("a warning counts validation characters missing from the training text") {
   TemporaryFolder folder;
   const std::string path = folder.file("t", "abababababababababaz");
   auto warning = [&](const data::TextOptions& options) {

@@ -54,8 +54,7 @@ TEST_CASE("bytes are scaled and normalised per channel") {
   CHECK(out == std::vector<float>{0, 1, 0.2f, 0.4f});
 }
 
-TEST_CASE(
-    "every crop and flip is one of those that padding, cutting and mirroring give, and all occur") {
+TEST_CASE("random crops and flips are exactly those of padding, cutting and mirroring") {
   auto pixels = ramp(2 * 3 * 4);
   std::set<std::vector<float>> expected, seen;
   for (size_t top = 0; top <= 4; ++top)
@@ -72,7 +71,7 @@ TEST_CASE(
   CHECK(seen == expected);
 }
 
-TEST_CASE("the border is black before it is normalised, as in torchvision") {
+TEST_CASE("the padding is black before it is normalised, as in torchvision") {
   std::vector<uint8_t> pixels(16, 255);
   ImageTransform transform({1, 4, 4}, {.random_crop = 4}, {{0.5}, {0.5}});
   std::vector<float> out(16);
@@ -98,7 +97,7 @@ TEST_CASE("flips follow their probability") {
   }
 }
 
-TEST_CASE("what happens to a sample depends on seed, epoch and index alone") {
+TEST_CASE("the augmentation of a sample depends on seed, epoch and index alone") {
   auto pixels = ramp(3 * 32 * 32);
   std::vector<float> a(pixels.size()), b(pixels.size());
   ImageTransform transform({3, 32, 32}, {.random_crop = 4, .random_horizontal_flip = 0.5}, {});
@@ -113,7 +112,7 @@ TEST_CASE("what happens to a sample depends on seed, epoch and index alone") {
   CHECK(others.size() == 4);
 }
 
-TEST_CASE("options that cannot be are refused") {
+TEST_CASE("impossible transforms are refused") {
   auto error_with = [](const data::Transforms& t, const data::Normalization& n) {
     return error_of([&] { ImageTransform({1, 4, 5}, t, n); });
   };

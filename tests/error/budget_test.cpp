@@ -51,7 +51,7 @@ int changes_that_fit(const Workplace& place, const std::vector<std::string>& com
 }
 }  // namespace
 
-TEST_CASE("a budget that is no size, or none, is refused by its name") {
+TEST_CASE("an invalid memory budget is refused by its value") {
   Sums place;
   for (const char* verb : {"plan", "train"})
     for (const std::string budget :
@@ -62,7 +62,7 @@ TEST_CASE("a budget that is no size, or none, is refused by its name") {
     }
 }
 
-TEST_CASE("a budget below what a run needs names the least that would do, and that is enough") {
+TEST_CASE("a budget below a run's need names the least budget, which is enough") {
   Sums place;
   for (const auto& [verb, eval_batch] :
        {std::pair{"plan", "8"}, std::pair{"train", "8"}, std::pair{"plan", "2000"}})
@@ -84,7 +84,7 @@ TEST_CASE("a budget below what a run needs names the least that would do, and th
     }
 }
 
-TEST_CASE("what is said to fit does, and what is kept of the limit by other steps counts") {
+TEST_CASE("a suggested change fits its budget, including memory held by other steps") {
   Sums place;
   auto total = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"plan", "sums.yaml", "--json"});
@@ -111,7 +111,7 @@ TEST_CASE("what is said to fit does, and what is kept of the limit by other step
   }
 }
 
-TEST_CASE("what is said to fit where state alone does not, does") {
+TEST_CASE("a suggested change fits even where state alone exceeds the budget") {
   Sums place;
   const std::vector<std::string> wide{"plan",
                                       "sums.yaml",
@@ -137,7 +137,7 @@ TEST_CASE("what is said to fit where state alone does not, does") {
   }
 }
 
-TEST_CASE("every device computes in every precision") {
+TEST_CASE("every device trains in every precision") {
   Sums place;
   for (const char* device : {"cpu", "reference"})
     for (const char* precision : {"fp32", "fp64", "bf16-mixed", "fp16-mixed", "bf16"}) {

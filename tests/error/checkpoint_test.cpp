@@ -14,7 +14,7 @@
 using namespace weft::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("a run is found by its name beside data of the same name") {
+TEST_CASE("a run is found by name beside data of the same name") {
   for (const char* kind : {"folder", "file"}) {
     TinyRun place;
     place.write(kind == std::string("folder") ? "tiny/labels.gz" : "tiny", "data");
@@ -25,7 +25,7 @@ TEST_CASE("a run is found by its name beside data of the same name") {
   }
 }
 
-TEST_CASE("a link that leads in a circle is no checkpoint") {
+TEST_CASE("a circular link is not a checkpoint") {
   TinyRun place;
   const fs::path checkpoints = place.path("runs/tiny/checkpoints");
   fs::remove_all(checkpoints);
@@ -41,7 +41,7 @@ TEST_CASE("a link that leads in a circle is no checkpoint") {
                    "checkpoints/latest has no MANIFEST.json.") == "");
 }
 
-TEST_CASE("a manifest that breaks off says where, in words of ours") {
+TEST_CASE("a truncated manifest is refused with the place, in weft's own words") {
   TinyRun place;
   const std::string manifest = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
   place.write(manifest, "");
@@ -52,7 +52,7 @@ TEST_CASE("a manifest that breaks off says where, in words of ours") {
                    "MANIFEST.json: not JSON: there is a mistake at line 2, column 11.") == "");
 }
 
-TEST_CASE("checkpoints that are missing or of another model are refused") {
+TEST_CASE("missing checkpoints and checkpoints of another model are refused") {
   TinyRun place;
   CHECK(fails_with(place.weft({"eval", "nothing"}), checkpoint, "no checkpoint under nothing") ==
         "");
@@ -66,7 +66,7 @@ TEST_CASE("checkpoints that are missing or of another model are refused") {
                    checkpoint, "another model") == "");
 }
 
-TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
+TEST_CASE("a damaged checkpoint is refused by the file that differs") {
   TinyRun place;
   std::string folder = "runs/tiny/checkpoints/step-00000002/",
               model = place.read(folder + "model.safetensors");
@@ -104,8 +104,7 @@ TEST_CASE("a damaged checkpoint is refused, with the file that differs") {
   }
 }
 
-TEST_CASE(
-    "fields of a checkpoint that are missing or of another kind are named, in words of ours") {
+TEST_CASE("missing and mistyped fields of a checkpoint are named in weft's own words") {
   TinyRun place;
   const std::string folder = "runs/tiny/checkpoints/step-00000002/";
   const std::string manifest = place.read(folder + "MANIFEST.json");
@@ -141,7 +140,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a file of a checkpoint that the system does not follow is one line") {
+TEST_CASE("a checkpoint file that the system cannot open is reported in one line") {
   TinyRun place;
   const std::string file = "runs/tiny/checkpoints/step-00000002/rng.json";
   fs::remove(place.path(file));
@@ -154,7 +153,7 @@ TEST_CASE("a file of a checkpoint that the system does not follow is one line") 
                    file + " is not a regular file.") == "");
 }
 
-TEST_CASE("a run whose checkpoints cannot be looked at does not begin anew") {
+TEST_CASE("a run with unreadable checkpoints is not restarted") {
   TinyRun place;
   fs::remove_all(place.path("runs/tiny/checkpoints"));
   fs::create_symlink("checkpoints", place.path("runs/tiny/checkpoints"));
@@ -165,7 +164,7 @@ TEST_CASE("a run whose checkpoints cannot be looked at does not begin anew") {
   CHECK(place.read("runs/tiny/log.jsonl") == log);
 }
 
-TEST_CASE("a run that goes on from an older checkpoint says what is wrong with the last") {
+TEST_CASE("a run that resumes from an older checkpoint says why the latest was skipped") {
   TinyRun place;
   CHECK(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4"}).code == 0);
   fs::remove(place.path("runs/tiny/checkpoints/step-00000004/rng.json"));
@@ -187,7 +186,7 @@ TEST_CASE("a run that goes on from an older checkpoint says what is wrong with t
                    "step-00000006/model.safetensors has 100 bytes.") == "");
 }
 
-TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
+TEST_CASE("a checkpoint with a missing or damaged vocabulary generates no text") {
   TinyRun place;
   const std::string file = "runs/tiny/checkpoints/step-00000002/vocabulary.json";
   const std::string vocabulary = place.read(file);
@@ -209,7 +208,7 @@ TEST_CASE("a checkpoint whose vocabulary is gone or damaged writes no text") {
   CHECK(fails_with(place.weft({"eval", "tiny"}), checkpoint, "vocabulary.json") == "");
 }
 
-TEST_CASE("a manifest of another step than the checkpoint's is refused") {
+TEST_CASE("a manifest with another step than its checkpoint is refused") {
   TinyRun place;
   const std::string file = "runs/tiny/checkpoints/step-00000002/MANIFEST.json";
   std::string manifest = place.read(file);
@@ -220,15 +219,14 @@ TEST_CASE("a manifest of another step than the checkpoint's is refused") {
                    "MANIFEST.json: step 3. data.json says 2.") == "");
 }
 
-TEST_CASE(
-    "text cannot be had from what is no language model, or begin with what it does not know") {
+TEST_CASE("generate refuses unknown characters and empty prompts") {
   TinyRun place;
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
                    "a prompt has at least one character.") == "");
 }
 
-TEST_CASE("what generate refuses leaves nothing on standard output") {
+TEST_CASE("generate writes nothing to standard output when it refuses") {
   TinyRun place;
   Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
   CHECK(outcome.out.empty());
@@ -238,7 +236,7 @@ TEST_CASE("what generate refuses leaves nothing on standard output") {
                    usage, "--temperature is 0 to 100. Got nan.") == "");
 }
 
-TEST_CASE("generate says what the text does not: a prompt that is cut, digits in reverse") {
+TEST_CASE("generate warns of truncated prompts and notes reversed digits") {
   TinyRun place;
   auto said = [&](const std::string& run, const std::string& prompt) {
     return place.weft({"generate", run, "--prompt", prompt, "--max-new-tokens", "2"}).err;

@@ -16,7 +16,7 @@
 
 using namespace weft::test;
 
-TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy") {
+TEST_CASE("a run trains on a GPU, logs its power and temperature and reports its energy") {
   FakeGpu place;
   const Outcome outcome = place.train();
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -30,7 +30,7 @@ TEST_CASE("a run trains on a GPU, logs what it takes and closes with its energy"
   CHECK(has(log, R"("joules":1.75)"));
 }
 
-TEST_CASE("a step stays one graph where losses are read and checkpoints are written") {
+TEST_CASE("a step stays one CUDA graph while losses are read and checkpoints written") {
   FakeGpu place;
   for (const char* precision : {"fp32", "fp16-mixed"}) {
     const std::string graphs = place.path(precision);
@@ -41,7 +41,7 @@ TEST_CASE("a step stays one graph where losses are read and checkpoints are writ
   }
 }
 
-TEST_CASE("a step that no graph takes is launched kernel by kernel, which is said once") {
+TEST_CASE("a step that CUDA cannot capture is launched kernel by kernel with one warning") {
   const std::pair<const char*, const char*> failures[] = {
       {"1", "(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED). At or before kernel "},
       {"2",
@@ -65,7 +65,7 @@ TEST_CASE("a step that no graph takes is launched kernel by kernel, which is sai
   }
 }
 
-TEST_CASE("what a run does without is chosen by hand") {
+TEST_CASE("WEFT_CUDA_OFF disables features one by one") {
   FakeGpu place;
   auto kernels = [&](const std::string& off) {
     const Outcome plan = place.run({"plan", "tiny.yaml", "--precision", "bf16-mixed"},
@@ -103,7 +103,7 @@ TEST_CASE("what a run does without is chosen by hand") {
                    "WEFT_CUDA_SYNC is 0 to 1. Got 2.") == "");
 }
 
-TEST_CASE("convolutions are weft's own where cuDNN's are left out by hand") {
+TEST_CASE("WEFT_CUDA_OFF replaces cuDNN's convolutions by weft's kernels") {
   FakeGpu place;
   auto kernels = [&](const std::string& off) {
     const Outcome bench = place.run({"bench", "mnist-conv", "--batch", "1", "--steps", "1",
@@ -118,7 +118,7 @@ TEST_CASE("convolutions are weft's own where cuDNN's are left out by hand") {
   CHECK(has(without, ": loops:conv"));
 }
 
-TEST_CASE("loads of what no kernel writes are like all others where that is chosen by hand") {
+TEST_CASE("WEFT_CUDA_OFF=read-only disables read-only loads") {
   for (const std::string off : {"graphs", "read-only"}) {
     CAPTURE(off);
     FakeGpu place;
@@ -141,7 +141,7 @@ TEST_CASE("loads of what no kernel writes are like all others where that is chos
   }
 }
 
-TEST_CASE("the kernel after which a GPU is lost is named where each is waited for") {
+TEST_CASE("WEFT_CUDA_SYNC names the kernel after which a GPU was lost") {
   FakeGpu place;
   const Outcome outcome = place.train(
       {{"FAKE_CUDA_LOST_AFTER", "60"}, {"FAKE_CUDA_LOST_CODE", "716"}, {"WEFT_CUDA_SYNC", "1"}});
@@ -152,7 +152,7 @@ TEST_CASE("the kernel after which a GPU is lost is named where each is waited fo
       std::regex(R"( Kernel \S+, \d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
 }
 
-TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, too") {
+TEST_CASE("WEFT_CUDA_SYNC names a library's kernel that loses the GPU while it is tried") {
   FakeGpu place;
   Settings settings{{"FAKE_CUDA_LOST_AFTER", "0"}, {"FAKE_CUDA_LOST_CODE", "700"}};
   auto trained = [&] {
@@ -177,7 +177,7 @@ TEST_CASE("a kernel of a library that loses the GPU where it is tried is named, 
   CHECK(!fs::exists(place.path("runs/tiny/checkpoints/latest")));
 }
 
-TEST_CASE("a GPU that is too old for CUDA's libraries is refused in a line") {
+TEST_CASE("a GPU too old for CUDA's libraries is refused in one line") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_CAPABILITY", "61"}, {"FAKE_CUDA_NAME", "Tesla P40"}}),
                    device,
@@ -185,7 +185,7 @@ TEST_CASE("a GPU that is too old for CUDA's libraries is refused in a line") {
                    "with --device cpu.") == "");
 }
 
-TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do") {
+TEST_CASE("a run without NVIDIA's driver ends at once with a hint") {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) {
     weft::testing::skipped("there is one among the system's libraries");
     return;
@@ -197,7 +197,7 @@ TEST_CASE("without a driver of NVIDIA's a run ends at once, and says what to do"
   CHECK(!fs::exists(place.path("runs/tiny")));
 }
 
-TEST_CASE("no library is loaded from a folder that PATH names relative to the current one") {
+TEST_CASE("no library is loaded from a relative folder of PATH") {
   FakeGpu place;
   const std::string packages = "lib/python3.11/site-packages/nvidia";
   fs::create_directories(place.path(packages));
@@ -213,7 +213,7 @@ TEST_CASE("no library is loaded from a folder that PATH names relative to the cu
     CHECK(!has(devices(path), "H200"));
 }
 
-TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
+TEST_CASE("an old driver and a driver without GPUs end a run at once") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,
                    "the driver is too old: it supports CUDA 11.4, weft needs 12.0 or later. Hint: "
@@ -224,7 +224,7 @@ TEST_CASE("a driver that is too old, or shows no GPU, ends a run at once") {
   CHECK(!fs::exists(place.path("runs/tiny")));
 }
 
-TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is named") {
+TEST_CASE("a GPU lost in mid-run leaves a complete checkpoint, which is named") {
   for (const char* code : {"214", "700"}) {
     CAPTURE(code);
     FakeGpu place;
@@ -250,7 +250,7 @@ TEST_CASE("a GPU that is lost in mid-run leaves a whole checkpoint, which is nam
   }
 }
 
-TEST_CASE("a GPU that is lost before the first checkpoint says that there is none") {
+TEST_CASE("a GPU lost before the first checkpoint says that there is none") {
   FakeGpu place;
   CHECK(fails_with(
             place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
@@ -259,7 +259,7 @@ TEST_CASE("a GPU that is lost before the first checkpoint says that there is non
   CHECK(place.train({}, {"--resume", "--json"}).code == 0);
 }
 
-TEST_CASE("a plan that is larger than the GPU is refused before anything runs") {
+TEST_CASE("a plan larger than the GPU is refused before the run starts") {
   FakeGpu place;
   const Settings small{{"FAKE_CUDA_MEMORY", "8"}};
   const std::vector<std::string> large{"--model.config.hidden_size", "256"};
@@ -271,7 +271,7 @@ TEST_CASE("a plan that is larger than the GPU is refused before anything runs") 
   CHECK(fails_with(place.run(plan, small), does_not_fit, "the plan does not fit: it takes ") == "");
 }
 
-TEST_CASE("memory that another process holds is named, and weft devices says who holds it") {
+TEST_CASE("memory held by another process is named and weft devices names the process") {
   FakeGpu place;
   const Settings held{{"FAKE_CUDA_MEMORY", "100"}, {"FAKE_CUDA_HELD", "95"}};
   const Outcome outcome = place.train(held, {"--model.config.hidden_size", "256"});
@@ -282,7 +282,7 @@ TEST_CASE("memory that another process holds is named, and weft devices says who
                    "which has 1 MiB") == "");
 }
 
-TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
+TEST_CASE("a plan for a named GPU needs none and running it needs that GPU") {
   FakeGpu place;
   const Settings a100{{"FAKE_CUDA_NAME", "NVIDIA A100-SXM4-80GB"}};
   CHECK(place.run({"plan", "tiny.yaml", "--on", "h200"}, a100).code == 0);
@@ -299,7 +299,7 @@ TEST_CASE("a plan for a named GPU needs none; running it needs that one") {
             "second one.") == "");
 }
 
-TEST_CASE("a GPU of several goes by its number") {
+TEST_CASE("one of several GPUs is selected by its number") {
   FakeGpu place;
   const Settings two{{"FAKE_CUDA_DEVICES", "2"}};
   CHECK(place.train(two, {"--device", "cuda:1", "--json"}).code == 0);
@@ -309,7 +309,7 @@ TEST_CASE("a GPU of several goes by its number") {
 }
 
 // The simulated NVML counts GPUs in reverse.
-TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML has") {
+TEST_CASE("weft devices names each GPU as --device takes it whatever the order of NVML") {
   FakeGpu place;
   const auto listed = [&](const Settings& settings) {
     return json_of(place.run({"devices", "--json"}, settings))["gpus"];
@@ -329,7 +329,7 @@ TEST_CASE("weft devices names each GPU as --device takes it, whatever order NVML
   CHECK(!has(shown, "cuda:1 "));
 }
 
-TEST_CASE("weft devices shows the GPU, or why there is none") {
+TEST_CASE("weft devices shows the GPU or the reason why there is none") {
   FakeGpu place;
   const nlohmann::json gpu = json_of(place.run({"devices", "--json"}))["gpus"][0];
   CHECK(gpu["name"] == "NVIDIA H200");

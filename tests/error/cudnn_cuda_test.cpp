@@ -41,7 +41,7 @@ struct CudnnPlans {
 const std::vector<std::string> with_attention{"--precision", "bf16-mixed", "--overwrite"};
 }  // namespace
 
-TEST_CASE("what cuDNN refuses to plan or to run is done by loops, or by a kernel of weft's own") {
+TEST_CASE("operations that cuDNN refuses to plan or run fall back to weft's own kernels") {
   FakeGpu place;
   for (const char* how : {"FAKE_CUDNN_REFUSES", "FAKE_CUDNN_FAILS"}) {
     CAPTURE(how);
@@ -63,7 +63,7 @@ TEST_CASE("what cuDNN refuses to plan or to run is done by loops, or by a kernel
   }
 }
 
-TEST_CASE("a cuDNN that is not there, or too old, is said once") {
+TEST_CASE("a missing or old cuDNN is reported once") {
   FakeGpu place;
   const Outcome old = place.train({{"FAKE_CUDNN_VERSION", "91500"}});
   REQUIRE(old.code == 0);
@@ -85,7 +85,7 @@ TEST_CASE("a cuDNN that is not there, or too old, is said once") {
   CHECK(has(next.err, "/libcudnn.so.10. Hint: "));
 }
 
-TEST_CASE("a cuDNN that is made for another CUDA than the library of products is done without") {
+TEST_CASE("a cuDNN built for another CUDA version than cuBLAS is not used") {
   FakeGpu place;
   for (const char* version : {"12090", "14000"}) {
     CAPTURE(version);
@@ -100,7 +100,7 @@ TEST_CASE("a cuDNN that is made for another CUDA than the library of products is
   }
 }
 
-TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by the next run") {
+TEST_CASE("a cuDNN plan is built once for all layers and read from disk by the next run") {
   for (const char* layers : {"1", "12"}) {
     CAPTURE(layers);
     FakeGpu place;
@@ -118,7 +118,7 @@ TEST_CASE("a plan of cuDNN is built once for all layers, and read from disk by t
   }
 }
 
-TEST_CASE("plans of cuDNN are built together, by the threads that compile kernels") {
+TEST_CASE("cuDNN plans are built concurrently by the threads that compile kernels") {
   if (std::thread::hardware_concurrency() < 2)
     return weft::testing::skipped("one core compiles one kernel after another");
   FakeGpu place;
@@ -135,7 +135,7 @@ TEST_CASE("plans of cuDNN are built together, by the threads that compile kernel
   CHECK(std::ranges::count(plans.built(), 't') == 2);
 }
 
-TEST_CASE("plans that are measured are built once, and the next run reads the chosen from disk") {
+TEST_CASE("measured plans are built once and the next run reads the chosen one from disk") {
   FakeGpu place;
   const CudnnPlans plans(place);
   const Settings tuned = plans.settings({{"WEFT_TUNE", "1"}});
@@ -150,7 +150,7 @@ TEST_CASE("plans that are measured are built once, and the next run reads the ch
   CHECK(plans.engines() == engines);
 }
 
-TEST_CASE("a cache that cannot be written is named once, and costs each run its own work") {
+TEST_CASE("a cache that cannot be written is named once and each run builds its own plans") {
   FakeGpu place;
   const CudnnPlans plans(place);
   place.write("file", "no folder");
@@ -174,7 +174,7 @@ TEST_CASE("a cache that cannot be written is named once, and costs each run its 
   }
 }
 
-TEST_CASE("an evaluation whose kernel fails is planned again, too, before the first update") {
+TEST_CASE("an evaluation whose kernel fails is also replanned before the first update") {
   FakeGpu place;
   const std::vector<std::string> evaluated{"--precision", "bf16-mixed", "--data.val_split", "0.2"};
   const CudnnPlans plans(place);
@@ -202,8 +202,7 @@ TEST_CASE("an evaluation whose kernel fails is planned again, too, before the fi
                         (without[1]["arena_bytes"].get<size_t>() + 512) / 1024)));
 }
 
-TEST_CASE(
-    "engines that are only nondeterministic are told apart, and taken where that is allowed") {
+TEST_CASE("nondeterministic engines are used only where that is allowed") {
   FakeGpu place;
   const CudnnPlans plans(place);
   auto trained = [&](const char* allowed) {

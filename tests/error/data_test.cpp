@@ -16,7 +16,7 @@ const std::string text =
 constexpr int data_code = 4;
 }  // namespace
 
-TEST_CASE("data sets that are not there say where they were looked for") {
+TEST_CASE("missing data sets are reported with the folders that were searched") {
   Workplace place;
   place.write("r.yaml", "data: {dataset: mnist}\ntrain: {steps: 2}\nmodel: {name: mlp}\n");
   CHECK(fails_with(place.weft({"plan", "r.yaml"}, {{"WEFT_DATA_DIR", "/nowhere"}}), data_code,
@@ -67,7 +67,7 @@ TEST_CASE("broken image files are refused by name") {
   }
 }
 
-TEST_CASE("a label that a known set does not have is refused, wherever it stands") {
+TEST_CASE("a label outside a known data set's classes is refused wherever it occurs") {
   Workplace place;
   write_images(place, "images/mnist", 64, 28, 10);
   place.write("r.yaml",
@@ -108,7 +108,7 @@ TEST_CASE("broken texts are refused by name") {
   CHECK(fails_with(place.weft({"plan", "t.yaml"}), data_code, "") == "");
 }
 
-TEST_CASE("a file that shrinks while it is read ends the run with its name") {
+TEST_CASE("a file that shrinks while it is read ends the run and is named") {
   Workplace place;
   write_images(place, "images", 64, 28, 10);
   place.write("r.yaml", images);
@@ -126,7 +126,7 @@ TEST_CASE("a file that shrinks while it is read ends the run with its name") {
                    "was in use, or its disk fails.") == "");
 }
 
-TEST_CASE("classes without an image are counted aloud") {
+TEST_CASE("a warning counts classes without an image") {
   Workplace place;
   write_images(place, "images", 64, 28, 10);
   place.write("r.yaml", images);

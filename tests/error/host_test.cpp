@@ -60,7 +60,7 @@ class AddressLimit {
 };
 }  // namespace
 
-TEST_CASE("a run on one core, or on more threads than there are cores, learns the same") {
+TEST_CASE("losses agree on one core and with more threads than cores") {
   const Place place;
   const double loss = json_of(place.weft(train))["eval_loss"];
   const Outcome many = place.weft(train, {{"WEFT_THREADS", "100"}});
@@ -70,7 +70,7 @@ TEST_CASE("a run on one core, or on more threads than there are cores, learns th
   CHECK(json_of(place.weft(train))["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
 }
 
-TEST_CASE("a home that cannot be written is named once, and the run goes on") {
+TEST_CASE("an unwritable home is named once and the run continues") {
   Place place;
   place.write("home", "no folder");
   const Outcome outcome = place.weft(
@@ -88,7 +88,7 @@ TEST_CASE("a home that cannot be written is named once, and the run goes on") {
   CHECK(system.err.find("No such file or directory") == std::string::npos);
 }
 
-TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does not") {
+TEST_CASE("a process of 512 MiB trains what fits and refuses at once what does not") {
   if (weft::testing::sanitized) return weft::testing::skipped("sanitizers map terabytes");
   const Place place;
   const AddressLimit limit(rlim_t{512} << 20);
@@ -123,8 +123,7 @@ TEST_CASE("a process of 512 MiB trains what fits, and refuses at once what does 
   CHECK(answers == std::set{fits, does_not_fit});
 }
 
-TEST_CASE(
-    "a limit of addresses is spent on no more than what is planned, however many the tensors") {
+TEST_CASE("the address space of a process is spent only on planned memory") {
   if (weft::testing::sanitized) return weft::testing::skipped("sanitizers map terabytes");
   Place place;
   place.write("wide.yaml",

@@ -15,8 +15,7 @@
 
 using namespace weft::test;
 
-TEST_CASE(
-    "a kernel that its library refuses to compile or to run is planned without, which is said") {
+TEST_CASE("a kernel that its library refuses to compile or run is replanned with a warning") {
   for (const char* how : {"FAKE_CUBLASLT_REFUSES", "FAKE_CUBLASLT_FAILS"}) {
     CAPTURE(how);
     FakeGpu place;
@@ -35,7 +34,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what fails with an epilogue is planned as if there were none, before the first update") {
+TEST_CASE("an epilogue that fails is replanned without it before the first update") {
   FakeGpu place;
   const std::vector<std::string> mixed{"--precision", "bf16-mixed", "--overwrite"};
   const Outcome refused = place.train({{"FAKE_CUBLASLT_FAILS", "2"}}, mixed);
@@ -49,7 +48,7 @@ TEST_CASE("what fails with an epilogue is planned as if there were none, before 
   CHECK(plans_of(place)[0]["kernels"] == without[0]["kernels"]);
 }
 
-TEST_CASE("losses are those of a step that was planned without what failed in its first run") {
+TEST_CASE("losses of a replanned step equal those of a step planned without the failed kernel") {
   if (weft::testing::sanitized)
     return weft::testing::skipped("sanitizers lose track of the fibers of the fake device");
   const char* clang = std::getenv("CLANG");
@@ -69,7 +68,7 @@ TEST_CASE("losses are those of a step that was planned without what failed in it
   CHECK(losses("FAKE_CUBLASLT_FAILS", "2") == without);
 }
 
-TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as it is planned") {
+TEST_CASE("tuning skips algorithms that fail and keeps the plan") {
   FakeGpu place;
   auto settings = [&](const char* how) {
     return Settings{{"FAKE_CUBLASLT_FAILS", how},
@@ -97,7 +96,7 @@ TEST_CASE("a measurement passes over algorithms that fail, and keeps the step as
   CHECK(has(all.err, "cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED. Refused: cublaslt:matmul"));
 }
 
-TEST_CASE("a library that no step runs without is named in a line: by a run, by auto, by devices") {
+TEST_CASE("a missing required library is named in one line by train, auto and devices") {
   FakeGpu place;
   for (const std::string stem : {"libnvrtc", "libcublasLt"}) {
     const std::string library = stem + ".so.13", next = stem + ".so.14";
@@ -121,7 +120,7 @@ TEST_CASE("a library that no step runs without is named in a line: by a run, by 
   }
 }
 
-TEST_CASE("a compiler that is newer than the driver is refused in a line") {
+TEST_CASE("a compiler newer than the driver is refused in one line") {
   FakeGpu place;
   const Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_NVRTC_VERSION", "13020"}};
   const std::string said = "it supports CUDA 12, NVRTC compiles for CUDA 13. Hint: WEFT_CUDA_PATH";
@@ -129,7 +128,7 @@ TEST_CASE("a compiler that is newer than the driver is refused in a line") {
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
-TEST_CASE("a library of products that is newer than the driver is refused in a line") {
+TEST_CASE("a matrix product library newer than the driver is refused in one line") {
   FakeGpu place;
   Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_CUBLASLT_VERSION", "130100"}};
   const std::string said = "the driver is too old for " + FakeGpu::libraries() +
@@ -144,7 +143,7 @@ TEST_CASE("a library of products that is newer than the driver is refused in a l
   CHECK(place.train(newer, {"--overwrite"}).code == 0);
 }
 
-TEST_CASE("a run goes on where its plan names algorithms that the library does not know") {
+TEST_CASE("a run resumes where its plan names algorithms that the library does not know") {
   FakeGpu place;
   REQUIRE(place.train({}, {"--train.steps", "2"}).code == 0);
   nlohmann::json plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
@@ -173,7 +172,7 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
   FAIL("no file of " << refused << " is named in: " << outcome.err);
 }
 
-TEST_CASE("a compiler that lacks a part of its package is named, and what brings it") {
+TEST_CASE("an incomplete compiler package is named with a hint how to install it") {
   FakeGpu place;
   CHECK(
       fails_with(

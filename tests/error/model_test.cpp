@@ -6,7 +6,7 @@
 
 using namespace weft::test;
 
-TEST_CASE("a model that cannot be is refused with the option and its limit") {
+TEST_CASE("an impossible model is refused by the option and its limit") {
   struct Mistake {
     std::string model, message;
   };
@@ -44,7 +44,7 @@ TEST_CASE("a model that cannot be is refused with the option and its limit") {
   }
 }
 
-TEST_CASE("a language model that cannot be is refused") {
+TEST_CASE("an impossible language model is refused") {
   Workplace place;
   place.write("wrong.yaml", "data: {dataset: addition}\ntrain: {steps: 2}\nmodel: {name: gpt}\n");
   auto plan = [&](const std::string& config) {

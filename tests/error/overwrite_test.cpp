@@ -23,7 +23,7 @@ TEST_CASE("a run does not overwrite another") {
                    "--overwrite") == "");
 }
 
-TEST_CASE("what is no run is not overwritten") {
+TEST_CASE("a folder or file that is not a run is not overwritten") {
   TinyRun place;
   place.write("runs/thesis/chapter.txt", "years of work");
   place.write("runs/letter", "a file");
@@ -62,7 +62,7 @@ TEST_CASE("what is no run is not overwritten") {
                    usage, "name 'a.partial-") == "");
 }
 
-TEST_CASE("a folder that is no run does not go on as one") {
+TEST_CASE("a folder that is not a run is not resumed") {
   TinyRun place;
   const std::map<std::string, std::string> files{{"recipe.yaml", "my notes, no recipe: [\n"},
                                                  {"plan.json", "my plan"},
@@ -80,7 +80,7 @@ TEST_CASE("a folder that is no run does not go on as one") {
                    "runs/tiny is a run. Hint: runs/tiny --resume continues it.") == "");
 }
 
-TEST_CASE("what a killed start left is overwritten") {
+TEST_CASE("the remains of a killed start are overwritten") {
   TinyRun place;
   fs::create_directories(place.path("runs/empty"));
   fs::create_directories(place.path("runs/begun/checkpoints"));
@@ -89,7 +89,7 @@ TEST_CASE("what a killed start left is overwritten") {
     CHECK(place.weft({"train", "tiny.yaml", "--overwrite", "--name", name, "--json"}).code == 0);
 }
 
-TEST_CASE("what --overwrite set aside stays until somebody says what becomes of it") {
+TEST_CASE("a run set aside by --overwrite is kept until the user decides") {
   TinyRun place;
   const std::string aside = place.path("runs/tiny.partial-4194305-0123456789abcdef");  // dead pid
   const std::string run = place.path("runs/tiny");
@@ -110,7 +110,7 @@ TEST_CASE("what --overwrite set aside stays until somebody says what becomes of 
   CHECK(fs::exists(inside + "/checkpoints/step-00000002/MANIFEST.json"));
 }
 
-TEST_CASE("no output replaces a part of a run or of a checkpoint") {
+TEST_CASE("no output replaces a file of a run or of a checkpoint") {
   TinyRun place;
   fs::copy(place.path("runs/tiny/checkpoints/step-00000002"), place.path("copy"));
   for (const char* part : {"runs/tiny/checkpoints/latest/model.safetensors", "runs/tiny/log.jsonl",
@@ -129,7 +129,8 @@ TEST_CASE("no output replaces a part of a run or of a checkpoint") {
     CHECK(place.weft({"plan", "tiny.yaml", "--dot", "runs/tiny/graph.dot"}).code == 0);
 }
 
-TEST_CASE("a recipe of a run or checkpoint that is no regular file is refused, and blocks nobody") {
+TEST_CASE(
+    "a recipe of a run or checkpoint that is not a regular file is refused without blocking") {
   TinyRun place;
   fs::copy(place.path("runs/tiny"), place.path("runs/other"),
            fs::copy_options::recursive | fs::copy_options::copy_symlinks);

@@ -21,7 +21,7 @@
 using namespace weft::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("a folder for offloaded values that cannot be written, or is full, ends with one line") {
+TEST_CASE("an unwritable or full offload folder ends the run with one line") {
   TinyRun place;
   const std::vector<std::string> train{"train", "tiny.yaml",      "--name",
                                        "moved", "--model.config", "{hidden_size: 256}"};
@@ -49,7 +49,7 @@ TEST_CASE("a folder for offloaded values that cannot be written, or is full, end
   CHECK(with({"--json"}).code == 0);
 }
 
-TEST_CASE("what is printed where standard output is closed lands in no file of the run") {
+TEST_CASE("output printed while standard output is closed lands in no file of the run") {
   TinyRun place;
   const std::string command = "cd '" + place.path(".") + "' && '" + std::getenv("WEFT") +
                               "' train tiny.yaml --name closed <&- >&- 2>&-";
@@ -61,7 +61,7 @@ TEST_CASE("what is printed where standard output is closed lands in no file of t
   CHECK(count > 2);
 }
 
-TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
+TEST_CASE("a run whose output pipe is closed continues to its end") {
   TinyRun place;
   for (const char* reader : {"| head -n 1 >/dev/null", "| true", ">/dev/full"}) {
     fs::remove_all(place.path("runs/unread"));
@@ -79,7 +79,7 @@ TEST_CASE("a run whose lines nobody reads any more goes on to its end") {
   }
 }
 
-TEST_CASE("a run that is not there is not resumed") {
+TEST_CASE("a run that does not exist is not resumed") {
   TinyRun place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--name", "tyni"}), usage,
                    "no run runs/tyni to resume. Did you mean --name tiny?") == "");
@@ -100,7 +100,7 @@ TEST_CASE("a run that is not there is not resumed") {
   CHECK(lines_of_step_2 == 1);
 }
 
-TEST_CASE("names that no folder should have are refused") {
+TEST_CASE("invalid folder names are refused") {
   TinyRun place;
   const std::string rule =
       "name must be a folder name: at most 200 bytes, no '/', no '.' first, no control characters.";
@@ -114,7 +114,7 @@ TEST_CASE("names that no folder should have are refused") {
     }
 }
 
-TEST_CASE("what a folder's name holds of control characters does not reach the terminal") {
+TEST_CASE("control characters in a folder's name do not reach the terminal") {
   TinyRun place;
   place.write("wrong.yaml", "name: \"\\u009b31mred\"\n" + place.read("tiny.yaml").substr(11));
   CHECK(fails_with(place.weft({"train", "wrong.yaml"}), usage,
@@ -141,7 +141,7 @@ TEST_CASE("what a folder's name holds of control characters does not reach the t
   }
 }
 
-TEST_CASE("a log or plan of a run that is not weft's names the file and the key") {
+TEST_CASE("a foreign log or plan in a run's folder is refused by the file and the key") {
   TinyRun place;
   const std::string log = "runs/other/log.jsonl", plan = "runs/other/plan.json";
   auto shown = [&](const std::string& line, const std::string& planned) {
@@ -162,7 +162,7 @@ TEST_CASE("a log or plan of a run that is not weft's names the file and the key"
   for (const char* cut : {"", "{\"mod", "[1]", "\xff"}) CHECK(shown(cut, cut).code == 0);
 }
 
-TEST_CASE("one run that cannot be read hides no others") {
+TEST_CASE("an unreadable run does not hide the others") {
   TinyRun place;
   fs::create_directories(place.path("runs/zz"));
   fs::create_symlink("log.jsonl", place.path("runs/zz/log.jsonl"));
@@ -178,7 +178,7 @@ TEST_CASE("one run that cannot be read hides no others") {
   CHECK(std::ranges::count(outcome.err, '\n') == 2);
 }
 
-TEST_CASE("a path that the system does not follow is named with the system's reason") {
+TEST_CASE("a path that cannot be opened is named with the system's reason") {
   TinyRun place;
   fs::create_symlink("loop", place.path("loop"));
   place.write(
@@ -221,7 +221,7 @@ TEST_CASE("a path that the system does not follow is named with the system's rea
     CHECK(fails_with(place.weft(arguments, environment), code, ": File name too long.") == "");
 }
 
-TEST_CASE("a run goes on with a plan and a log that are damaged") {
+TEST_CASE("a run resumes with a damaged plan and log") {
   TinyRun place;
   const std::vector<std::string> go_on{"train",  "tiny.yaml",     "--resume",
                                        "--json", "--train.steps", "4"};
@@ -234,14 +234,13 @@ TEST_CASE("a run goes on with a plan and a log that are damaged") {
   }
 }
 
-TEST_CASE("a folder for runs that cannot be written is named") {
+TEST_CASE("an unwritable folder of runs is named") {
   TinyRun place;
   place.write("file", "not a folder");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--runs", "file"}), failed, "file") == "");
 }
 
-TEST_CASE(
-    "a change of a recipe that comes when its run is over is refused, and nothing is changed") {
+TEST_CASE("a change to the recipe of a finished run is refused and changes nothing") {
   TinyRun place;
   const std::string recipe = place.read("runs/tiny/recipe.yaml");
   const std::string is_over = "runs/tiny is finished, at step 2: ";
@@ -259,7 +258,7 @@ TEST_CASE(
   CHECK(place.read("runs/tiny/recipe.yaml") != recipe);
 }
 
-TEST_CASE("a run that goes on with another instruction set says so once") {
+TEST_CASE("a run that resumes with another instruction set says so once") {
   const TinyRun place;
   const nlohmann::json plan = nlohmann::json::parse(place.read("runs/tiny/plan.json"));
   const std::string here = plan["isa"], other = here == "avx2" ? "avx512" : "avx2";
@@ -289,7 +288,7 @@ TEST_CASE("a run that goes on with another instruction set says so once") {
   CHECK(anew.err == "");
 }
 
-TEST_CASE("a run that is larger than the machine is refused before it takes memory") {
+TEST_CASE("a run larger than the machine is refused before it allocates memory") {
   Workplace place;
   const std::string sums = "data: {dataset: addition, digits: 3}\noptimizer: {name: sgd}\n";
   place.write("wide.yaml", sums +
@@ -305,7 +304,7 @@ TEST_CASE("a run that is larger than the machine is refused before it takes memo
                    "the plan does not fit: its arena of ") == "");
 }
 
-TEST_CASE("a workload that is larger than the machine is refused before it takes memory") {
+TEST_CASE("a workload larger than the machine is refused before it allocates memory") {
   Workplace place;
   auto bench = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "bench");
@@ -323,7 +322,7 @@ TEST_CASE("a workload that is larger than the machine is refused before it takes
                    "more elements than can be counted") == "");
 }
 
-TEST_CASE("layers beyond all memory say what they need and what there is") {
+TEST_CASE("layers larger than all memory are refused with their size and the limit") {
   Workplace place;
   place.write("wide.yaml",
               "model: {name: mlp, config: {hidden_sizes: [1000000000000]}}\n"
@@ -333,7 +332,7 @@ TEST_CASE("layers beyond all memory say what they need and what there is") {
   CHECK(fails_with(outcome, does_not_fit, "GiB of memory. This process can use ") == "");
 }
 
-TEST_CASE("a loss that is not finite leads to the user's line, of a program or of a recipe") {
+TEST_CASE("a loss that is not finite leads to the user's line in a program or recipe") {
   TinyRun place;
   const std::string rest =
       "data: {dataset: random-images, image_size: 4}\noptimizer: {name: sgd, lr: 100}\n"

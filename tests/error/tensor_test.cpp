@@ -71,7 +71,7 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
   has(message_of([&] { takes(Tensor()); }), "this tensor is empty");
 }
 
-TEST_CASE("a compiled step skips only passes that there are") {
+TEST_CASE("a compiled step refuses to skip unknown passes") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
   CHECK(message_of([&] { step(ones({2})); }) ==
         "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, row_tiling, "
@@ -80,7 +80,7 @@ TEST_CASE("a compiled step skips only passes that there are") {
         "alias, offload, recompute, schedule, join, reuse.");
 }
 
-TEST_CASE("what depends on an input of a step has no elements outside of it") {
+TEST_CASE("a value that depends on a step's input cannot be read outside the step") {
   Tensor kept;
   auto step = compile([&](const Tensor& x) {
     kept = x + 1;
@@ -91,13 +91,13 @@ TEST_CASE("what depends on an input of a step has no elements outside of it") {
       "[eval] this tensor depends on an input of a compiled step, which has no elements outside");
 }
 
-TEST_CASE("activations are kept in float32 or bfloat16") {
+TEST_CASE("activations are stored in float32 or bfloat16 only") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
   CHECK(message_of([&] { step(ones({2})); }) ==
         "[compile] activations are stored in f32 or bf16. Got f16.");
 }
 
-TEST_CASE("arithmetic that has no meaning for bool does not take it") {
+TEST_CASE("arithmetic without meaning for bool refuses bool") {
   Tensor flags = ones({4, 4}, DType::boolean), image = ones({1, 1, 4, 4}, DType::boolean);
   Tensor row = ones({1, 1, 4}, DType::boolean), indices = arange(4);
   has(message_of([&] { matmul(flags, flags); }), "[matmul] needs numbers. Got bool.");
@@ -110,7 +110,7 @@ TEST_CASE("arithmetic that has no meaning for bool does not take it") {
       "[scatter_add] needs numbers. Got bool.");
 }
 
-TEST_CASE("extents that cannot be are refused wherever a tensor is made") {
+TEST_CASE("impossible extents are refused wherever a tensor is created") {
   const int64_t much = int64_t{1} << 40;
   has(message_of([] { zeros({-1, 3}); }), "extents must not be negative. Got [-1, 3].");
   has(message_of([] { one_hot(arange(3), -1); }), "extents must not be negative. Got [3, -1].");
@@ -123,7 +123,7 @@ TEST_CASE("extents that cannot be are refused wherever a tensor is made") {
   has(message_of([&] { Variable("v", {DType::f32, {-1}}); }), "must not be negative.");
 }
 
-TEST_CASE("what reduces integers does so in float32, and errors name the operation called") {
+TEST_CASE("integers are reduced in float32 and errors name the function that was called") {
   Tensor counts = tensor(std::vector<int64_t>{1, 2, 3, 4}, {4});
   CHECK(variance(counts).item() == near(5.0 / 3));
   CHECK(logsumexp(counts).item() == near(4.4401897));
@@ -131,7 +131,7 @@ TEST_CASE("what reduces integers does so in float32, and errors name the operati
       "[stack] tensors differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
-TEST_CASE("what names a rank or sizes says which it takes") {
+TEST_CASE("functions that require a rank or sizes name them") {
   has(message_of([] { split(ones({2, 5}), {2, 2}, 1); }),
       "[split] sizes must be at least 0 and sum to 5, the extent of axis 1. Got [2, 2].");
   has(message_of([] { split(ones({5}), {6, -1}, 0); }), "Got [6, -1].");
@@ -141,7 +141,7 @@ TEST_CASE("what names a rank or sizes says which it takes") {
       "[conv2d] needs x[N, C, H, W]. Got [1, 1, 3].");
 }
 
-TEST_CASE("random numbers are refused a range or a spread that is none") {
+TEST_CASE("random functions refuse invalid ranges, deviations and probabilities") {
   RandomKey key{.step = scalar(0, DType::i64)};
   has(message_of([&] { uniform({4}, key, 3, 1); }),
       "[uniform] low must not exceed high. Got 3 and 1. (tensor_test.cpp:");
@@ -154,7 +154,7 @@ TEST_CASE("random numbers are refused a range or a spread that is none") {
   CHECK(uniform({4}, key, 2, 2).shape() == Shape{4});
 }
 
-TEST_CASE("what has too few elements says which it is") {
+TEST_CASE("reductions over too few elements are refused by operation and shape") {
   has(message_of([] { variance(ones({1})); }),
       "[variance] needs more elements than its correction, 1. Got shape [1]. (tensor_test.cpp:");
   has(message_of([] { max(zeros({0, 2})); }), "[max] axis 0 is empty. Got shape [0, 2].");
@@ -223,7 +223,7 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
   }
 }
 
-TEST_CASE("a graph has no arithmetic on bool, so that no two backends can read it differently") {
+TEST_CASE("a graph has no arithmetic on bool so that all backends agree") {
   Value flags = constant(std::vector<double>{1, 0}, {2}, DType::boolean);
   for (const char* name : {"reciprocal", "exp", "neg", "relu", "floor"})
     has(message_of([&] { make_node(op(name), {flags}); }),

@@ -11,7 +11,7 @@
 
 using namespace weft::test;
 
-TEST_CASE("mistakes on the command line are one line with a hint, and exit code 2") {
+TEST_CASE("mistakes on the command line are one line with a hint and exit code 2") {
   struct Mistake {
     std::vector<std::string> arguments;
     std::string message;
@@ -107,7 +107,7 @@ TEST_CASE("a starter recipe does not overwrite a file") {
   CHECK(place.read("image.yaml") == "mine");
 }
 
-TEST_CASE("files of a profile are whole or absent") {
+TEST_CASE("output files of a profile are complete or absent") {
   Workplace place;
   place.write("bad.yaml", "model: {name: gtp}\ndata: {dataset: addition}\ntrain: {steps: 1}\n");
   for (const char* flag : {"--trace", "--memory-svg", "--roofline-svg"}) {
@@ -121,7 +121,7 @@ TEST_CASE("files of a profile are whole or absent") {
   }
 }
 
-TEST_CASE("two outputs that are one file behind a link that leads nowhere yet are refused") {
+TEST_CASE("two outputs that are one file behind a dangling link are refused") {
   Workplace place;
   place.write("tiny.yaml",
               "model: {name: mlp, config: {hidden_sizes: 4}}\n"
@@ -133,7 +133,7 @@ TEST_CASE("two outputs that are one file behind a link that leads nowhere yet ar
   CHECK(!std::filesystem::exists(place.path("same")));
 }
 
-TEST_CASE("outputs that are devices or links stay what they are") {
+TEST_CASE("outputs that are devices or links keep their type") {
   Workplace place;
   place.write("tiny.yaml",
               "model: {name: mlp, config: {hidden_sizes: 4}}\n"
@@ -181,7 +181,7 @@ TEST_CASE("output that cannot be written is an error") {
   }
 }
 
-TEST_CASE("an environment variable that is no number is named") {
+TEST_CASE("an environment variable that is not a number is named") {
   Workplace place;
   CHECK(fails_with(place.weft({"doctor"}, {{"WEFT_THREADS", "many"}}), 2,
                    "WEFT_THREADS='many' is not a whole number.") == "");
@@ -214,7 +214,7 @@ TEST_CASE("an environment variable that is no number is named") {
         "");
 }
 
-TEST_CASE("a program with a main function of its own ends as weft does") {
+TEST_CASE("a program with its own main function exits as weft does") {
   const Workplace place;
   const std::string examples = std::string(std::getenv("BUILD")) + "/examples/";
   for (const char* name : {"01_tensors", "02_training", "03_plan", "04_own_program", "05_own_parts",
@@ -224,7 +224,7 @@ TEST_CASE("a program with a main function of its own ends as weft does") {
           "");
 }
 
-TEST_CASE("an output that is an input is refused, and nothing is changed") {
+TEST_CASE("an output that is also an input is refused and nothing is changed") {
   Workplace place;
   const std::string recipe =
       "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"
@@ -255,7 +255,7 @@ TEST_CASE("an output that is an input is refused, and nothing is changed") {
   CHECK(place.read("texts/new").starts_with("digraph"));
 }
 
-TEST_CASE("an output that a command reads, by whatever name it found it, is refused") {
+TEST_CASE("an output that a command also reads is refused however the file was found") {
   Workplace place;
   const std::string recipe =
       "model: {name: gpt, config: {hidden_size: 16, num_attention_heads: 2}}\n"
@@ -276,7 +276,7 @@ TEST_CASE("an output that a command reads, by whatever name it found it, is refu
   CHECK(place.weft({"plan", "-", "--dot", "data/text/new"}, data).code == 0);
 }
 
-TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
+TEST_CASE("a relative home or library folder is ignored with a warning") {
   Workplace place;
   for (const char* name : {"WEFT_CUDA_PATH", "HOME"}) {
     const Outcome outcome = place.weft({"list"}, {{name, "here"}});
@@ -286,7 +286,7 @@ TEST_CASE("a relative home, or folder of libraries, is ignored aloud") {
   }
 }
 
-TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PATH says") {
+TEST_CASE("no library is loaded from the current folder whatever LD_LIBRARY_PATH says") {
   Workplace place;
   const char* build = std::getenv("BUILD");
   REQUIRE_MESSAGE(build != nullptr, "set BUILD to the build folder");
@@ -307,7 +307,7 @@ TEST_CASE("no library is loaded from the current folder, whatever LD_LIBRARY_PAT
   }
 }
 
-TEST_CASE("an environment variable that means nothing is one line of warning") {
+TEST_CASE("an unknown environment variable is one line of warning") {
   Workplace place;
   Outcome outcome = place.weft({"list"}, {{"WEFT_THREDS", "3"}, {"WEFT__SEED", "1"}});
   CHECK(outcome.code == 0);

@@ -20,7 +20,7 @@
 using namespace weft::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("a cache folder that others may enter is named once, and left as it is") {
+TEST_CASE("a cache folder open to others is named once and left unchanged") {
   const TinyRun place;
   const std::string cache = place.path("cache");
   place.write("cache/note", "this user's");
@@ -39,7 +39,7 @@ TEST_CASE("a cache folder that others may enter is named once, and left as it is
   CHECK(!fs::is_empty(cache + "/kernels"));
 }
 
-TEST_CASE("without a home nothing is kept, and no data set is looked for in the current folder") {
+TEST_CASE("without a home nothing is cached and no data set is read from the current folder") {
   const TinyRun place;
   auto homeless = [&](const std::vector<std::string>& words, const std::string& cache) {
     std::vector<std::string> arguments{"-u", "HOME", "-u", "XDG_CACHE_HOME", "-u", "XDG_DATA_HOME"};
@@ -63,7 +63,7 @@ TEST_CASE("without a home nothing is kept, and no data set is looked for in the 
   CHECK(homeless({"list", "data"}, "").out.find("  here\n") == std::string::npos);
 }
 
-TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
+TEST_CASE("damaged peaks in the cache are measured again") {
   TinyRun place;
   const std::string file = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
   auto plan = [&] {
@@ -85,7 +85,7 @@ TEST_CASE("peaks of the machine that are kept but damaged are measured anew") {
   }
 }
 
-TEST_CASE("a FIFO, folder or link in the user's own cache is not waited for, and stays") {
+TEST_CASE("a FIFO, folder or link in the user's cache neither blocks nor is replaced") {
   TinyRun place;
   const std::string peaks = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
   const std::vector<std::string> plan{"plan", "tiny.yaml", "--device", "cpu"};
@@ -116,7 +116,7 @@ TEST_CASE("a FIFO, folder or link in the user's own cache is not waited for, and
   CHECK(place.read("victim") == "precious");
 }
 
-TEST_CASE("in a cache that others may write nothing is read and nothing is written") {
+TEST_CASE("a cache that others may write is neither read nor written") {
   TinyRun place;
   const std::string victim = place.path("victim"), cache = place.path("cache");
   place.write("victim", "precious");
@@ -131,8 +131,7 @@ TEST_CASE("in a cache that others may write nothing is read and nothing is writt
   CHECK(std::distance(fs::directory_iterator(cache), {}) == 1);
 }
 
-TEST_CASE(
-    "kernels in the cache that are damaged, or another version's, are named once and made anew") {
+TEST_CASE("damaged or outdated kernels in the cache are named once and compiled again") {
   Workplace place;
   const Workplace::Environment cache{{"WEFT_CACHE_DIR", place.path("cache")}};
   const std::vector<std::string> bench{"bench", "mlp", "--steps", "1"};

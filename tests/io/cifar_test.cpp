@@ -46,7 +46,7 @@ TEST_CASE("records split into labels and pixels") {
   CHECK(pixels[2 * io::cifar_pixels + 5] == std::byte{7});
 }
 
-TEST_CASE("what lies behind the last record is not looked at") {
+TEST_CASE("bytes after the last record are not read") {
   const std::string bytes = records({1, 2}) + "\xff";
   CHECK(io::check_cifar(bytes_of(bytes).first(bytes.size() - 1), "f") == 2);
 }

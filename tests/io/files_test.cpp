@@ -20,7 +20,7 @@ using namespace weft;
 using namespace weft::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("a file is written whole and read back") {
+TEST_CASE("a file is written completely and read back") {
   TemporaryFolder folder;
   std::string text(3'000'000, 'x');
   text += "end";
@@ -33,7 +33,7 @@ TEST_CASE("a file is written whole and read back") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("an older file stays until the new one is complete") {
+TEST_CASE("an existing file stays until the new one is complete") {
   TemporaryFolder folder;
   folder.file("f", "old");
   {
@@ -47,7 +47,7 @@ TEST_CASE("an older file stays until the new one is complete") {
   CHECK(contents_of(folder.file("f")) == "new");
 }
 
-TEST_CASE("a file is not taken for one that was read and is gone, whose number it got") {
+TEST_CASE("a new file with a reused inode is not mistaken for the file that was read") {
   const TemporaryFolder folder;
   for (int i = 0; i < 20; ++i) {
     const std::string path = folder.file("old");
@@ -77,7 +77,7 @@ TEST_CASE("a full disk is reported and changes nothing") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("places that cannot be written are named") {
+TEST_CASE("unwritable paths are named") {
   TemporaryFolder folder;
   folder.file("plain", "x");
   fs::create_directory(folder.file("folder"));
@@ -92,7 +92,7 @@ TEST_CASE("places that cannot be written are named") {
   CHECK(folder.entries() == 2);
 }
 
-TEST_CASE("reading says what is wrong, in the kind of the reader") {
+TEST_CASE("read errors have the reader's kind of error") {
   TemporaryFolder folder;
   folder.file("f", "12345");
   CHECK(error_of([&] { io::read_file(folder.file("f"), 4); }) ==
@@ -103,7 +103,7 @@ TEST_CASE("reading says what is wrong, in the kind of the reader") {
         "data: cannot read " + folder.path() + ": not a regular file.");
 }
 
-TEST_CASE("a FIFO or device is refused at once where a file is read") {
+TEST_CASE("a FIFO or device is refused at once when it is read") {
   TemporaryFolder folder;
   REQUIRE(mkfifo(folder.file("fifo").c_str(), 0600) == 0);
   for (const std::string& path : {folder.file("fifo"), std::string("/dev/zero")}) {
@@ -114,7 +114,7 @@ TEST_CASE("a FIFO or device is refused at once where a file is read") {
   }
 }
 
-TEST_CASE("a symbolic link stays, and what it leads to is written") {
+TEST_CASE("a symbolic link stays and its target is written") {
   TemporaryFolder folder;
   fs::create_directory(folder.file("there"));
   folder.file("there/f", "old");
@@ -135,7 +135,7 @@ TEST_CASE("a symbolic link stays, and what it leads to is written") {
   CHECK(fs::is_symlink(folder.file("circle")));
 }
 
-TEST_CASE("a device or FIFO is written as it is, and stays") {
+TEST_CASE("a device or FIFO is written directly and stays") {
   TemporaryFolder folder;
   CHECK(error_of([&] { io::write_file_atomically("/dev/full", "x"); }) ==
         "failed: cannot write /dev/full: No space left on device after 0 bytes.");
@@ -152,7 +152,7 @@ TEST_CASE("a device or FIFO is written as it is, and stays") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("a file that may not be written is not replaced") {
+TEST_CASE("a read-only file is not replaced") {
   TemporaryFolder folder;
   const std::string path = folder.file("f", "old");
   fs::permissions(path, fs::perms(0444));
@@ -170,7 +170,7 @@ TEST_CASE("a file that may not be written is not replaced") {
   CHECK(contents_of(path) == "old");
 }
 
-TEST_CASE("what is not yet whole has a name that tells its process, and nobody can guess") {
+TEST_CASE("an incomplete file has an unpredictable name with its process id") {
   const std::string name = partial_name("a/step-1");
   CHECK(name.starts_with(fmt::format("a/step-1.partial-{}-", getpid())));
   CHECK(name != partial_name("a/step-1"));
@@ -183,7 +183,7 @@ TEST_CASE("what is not yet whole has a name that tells its process, and nobody c
     CHECK(!partial_owner(other).has_value());
 }
 
-TEST_CASE("a map outlives the name of its file, and an empty file maps to nothing") {
+TEST_CASE("a mapping outlives the file's name and an empty file maps to nothing") {
   TemporaryFolder folder;
   struct sigaction before{};
   sigaction(SIGBUS, nullptr, &before);
@@ -214,7 +214,7 @@ TEST_CASE("a folder appears complete, or not at all") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("a folder replaces an older one of its name") {
+TEST_CASE("a folder replaces an existing one of the same name") {
   TemporaryFolder folder;
   for (const char* text : {"1", "2"}) {
     io::AtomicFolder made(folder.file("step"));
@@ -226,7 +226,7 @@ TEST_CASE("a folder replaces an older one of its name") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("a link moves from one target to another") {
+TEST_CASE("a link is atomically replaced by one to another target") {
   TemporaryFolder folder;
   folder.file("a", "1");
   folder.file("b", "2");
@@ -238,7 +238,7 @@ TEST_CASE("a link moves from one target to another") {
   CHECK(folder.entries() == 3);
 }
 
-TEST_CASE("names from files are fit for a message") {
+TEST_CASE("names from files are sanitised for messages") {
   CHECK(io::printable("block.0\n\x1b[31m") == "block.0\\x0a\\x1b[31m");
   CHECK(io::printable("\u009b31m \u0085\x7f") == "\\xc2\\x9b31m \\xc2\\x85\\x7f");
   CHECK(io::printable("a\x9b\xc3") == "a\\x9b\\xc3");  // not UTF-8
@@ -247,7 +247,7 @@ TEST_CASE("names from files are fit for a message") {
   CHECK(io::printable(std::string(119, 'a') + "東京") == std::string(119, 'a') + "...");
 }
 
-TEST_CASE("a folder that is there leaves its successor alone") {
+TEST_CASE("the cleanup of a committed folder does not remove its successor") {
   TemporaryFolder folder;
   auto first = std::make_unique<io::AtomicFolder>(folder.file("step"));
   first->commit();

@@ -57,12 +57,12 @@ TEST_CASE("bytes are read plain and gzipped, from memory and from files") {
   }
 }
 
-TEST_CASE("plain bytes are shared with the file, not copied") {
+TEST_CASE("plain bytes are shared with the file and not copied") {
   auto bytes = buffer_of(idx(0x08, {3}, "abc"));
   CHECK(io::parse_idx(bytes, "f").elements->data == bytes->data + 8);
 }
 
-TEST_CASE("wider elements are big-endian in the file") {
+TEST_CASE("multi-byte elements are read as big-endian") {
   auto shorts = io::parse_idx(buffer_of(idx(0x0b, {2}, {"\x01\x02\xff\xfe", 4})), "f");
   CHECK(load_int(shorts.elements->data, DType::i16, 0) == 258);
   CHECK(load_int(shorts.elements->data, DType::i16, 1) == -2);
@@ -81,7 +81,7 @@ TEST_CASE("an array without elements is read") {
   CHECK(io::parse_idx(buffer_of(gzip(idx(0x0d, {0}, ""))), "f").elements->bytes == 0);
 }
 
-TEST_CASE("a damaged header is refused in one line that says what and where") {
+TEST_CASE("a damaged header is refused in one line with the offset") {
   CHECK(error_for("") == "data: [idx] f: truncated: the header takes 4 bytes, 0 are left of 0.");
   CHECK(error_for("PK\x03\x04") ==
         "data: [idx] f: wrong magic 504b0304, an IDX file begins with 0000.");
@@ -119,7 +119,7 @@ TEST_CASE("trailing bytes are refused, plain and gzipped, inside and after the s
         "data: [idx] f: 3 bytes after the end of the gzip stream.");
 }
 
-TEST_CASE("gzip files one after another are read as one") {
+TEST_CASE("concatenated gzip files are read as one") {
   std::string plain = idx(0x08, {6}, "abcdef");
   for (size_t cut = 0; cut <= plain.size(); ++cut) {
     std::string packed = gzip(plain.substr(0, cut)) + gzip("") + gzip(plain.substr(cut));
@@ -144,21 +144,21 @@ TEST_CASE("truncated and damaged gzip files are refused") {
         "data: [idx] f: corrupt gzip data near byte 4 (unknown compression method).");
 }
 
-TEST_CASE("a gzip bomb stops at the count of its header") {
+TEST_CASE("a gzip bomb is stopped at the size in the header") {
   std::string zeros(size_t{8} << 20, '\0');
   std::string bomb = gzip(idx(0x08, {10}, zeros));
   CHECK(bomb.size() < 10'000);
   CHECK(error_for(bomb) == "data: [idx] f: more bytes than the header counts.");
 }
 
-TEST_CASE("every prefix of a file is refused, never read beyond") {
+TEST_CASE("every prefix of a file is refused without an out-of-bounds read") {
   std::string plain = idx(0x0b, {2, 2}, "abcdefgh"), packed = gzip(plain);
   for (const std::string& whole : {plain, packed})
     for (size_t length = 0; length < whole.size(); ++length)
       CHECK(error_for(whole.substr(0, length)).starts_with("data: [idx] f: "));
 }
 
-TEST_CASE("a missing file and a folder are named") {
+TEST_CASE("a missing file and a folder are refused by name") {
   TemporaryFolder folder;
   CHECK(error_of([&] { io::read_idx(folder.file("none")); }) ==
         "data: cannot open " + folder.file("none") + ": No such file or directory.");

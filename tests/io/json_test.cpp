@@ -21,7 +21,7 @@ std::string complaint(Function function) {
 }
 }  // namespace
 
-TEST_CASE("text that is not JSON is told with its line and column") {
+TEST_CASE("text that is not JSON is refused with the line and column") {
   auto wrong = [](const std::string& text) { return complaint([&] { io::parse_json(text); }); };
   CHECK(wrong("{\"a\": [1, 2.5, null]}") == "none");
   CHECK(wrong("") == "not JSON: it ends too early, at line 1, column 1");
@@ -39,7 +39,7 @@ TEST_CASE("text that is not JSON is told with its line and column") {
     }
 }
 
-TEST_CASE("a value that is missing or of another kind is told by its key") {
+TEST_CASE("a missing or mistyped value is refused by its key") {
   const json object = json::parse(
       R"({"whole": 7, "part": 7.5, "huge": 18446744073709551615, "text": "t", "nothing": null,
           "truth": true, "list": [1], "inner": {"a": 1}})");

@@ -51,7 +51,7 @@ struct Files {
 };
 }  // namespace
 
-TEST_CASE("patterns match whole names, and carry over what each star stands for") {
+TEST_CASE("patterns match whole names and stars are substituted") {
   CHECK(matches("a.weight", "a.weight"));
   CHECK_FALSE(matches("a.weights", "a.weight"));
   CHECK(matches("h.0.attn.bias", "*.attn.bias"));
@@ -65,7 +65,7 @@ TEST_CASE("patterns match whole names, and carry over what each star stands for"
   CHECK(substitute("a", "model.*", "*") == std::nullopt);
 }
 
-TEST_CASE("a prefix goes, then names are replaced") {
+TEST_CASE("a prefix is removed before names are replaced") {
   Files files;
   const std::string path = files.file(
       "m", {variable("net.linear.weight", matrix, 1), variable("net.linear.bias", list, 7)});
@@ -81,7 +81,7 @@ TEST_CASE("a prefix goes, then names are replaced") {
         "'net.linear.weight'); 1 patterns that match nothing ('linear.*').");
 }
 
-TEST_CASE("what fits is loaded, what is missing and left over is listed") {
+TEST_CASE("matching names are loaded, missing and unexpected names are listed") {
   Files files;
   const std::string path = files.file(
       "m", {variable("fc.bias", list, 7), variable("old.a", list, 1), variable("old.b", list, 1)});
@@ -98,7 +98,7 @@ TEST_CASE("what fits is loaded, what is missing and left over is listed") {
         "none of 1 tensors has the name of a variable ('a', wanted 'fc.weight').");
 }
 
-TEST_CASE("what is ignored is neither wanted nor read, under the file's name or the model's") {
+TEST_CASE("ignored names are neither required nor read, by the file's or the model's name") {
   Files files;
   const std::string path =
       files.file("m", {variable("fc.bias", list, 7), variable("fc.weight", {DType::f32, {9, 3}}, 1),
@@ -115,7 +115,7 @@ TEST_CASE("what is ignored is neither wanted nor read, under the file's name or 
         "1 of another type ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
 }
 
-TEST_CASE("matrices are transposed where a pattern says so, of any type") {
+TEST_CASE("matrices of any type are transposed where a pattern matches") {
   Files files;
   const std::string path = files.file(
       "m", {variable("fc.bias", list, 7), variable("fc.weight", {DType::f32, {3, 2}}, 1)});
@@ -135,7 +135,7 @@ TEST_CASE("matrices are transposed where a pattern says so, of any type") {
   CHECK(load_int(to.bytes().data(), DType::i64, 1) == large);
 }
 
-TEST_CASE("other floating point types are rounded where that is asked for") {
+TEST_CASE("other floating-point types are rounded on request") {
   Files files;
   Variable weight("fc.weight", {DType::f64, {2, 3}});
   weight.assign(tensor(Doubles{1.0 / 3, 1e-9, 3, 4, 5, -6}, {2, 3}));
@@ -153,7 +153,7 @@ TEST_CASE("other floating point types are rounded where that is asked for") {
         "1 of another type ('fc.bias' is i64[3], wanted f32[3]).");
 }
 
-TEST_CASE("several files are one, and no variable is in two of them") {
+TEST_CASE("several files load as one and duplicate variables are refused") {
   Files files;
   const Names parts{files.file("1", {variable("fc.bias", list, 7)}),
                     files.file("2", {variable("fc.weight", matrix, 1)})};
@@ -169,7 +169,7 @@ TEST_CASE("several files are one, and no variable is in two of them") {
         }).starts_with("usage: [load] no file is given."));
 }
 
-TEST_CASE("a tensor that the file does not align is converted all the same") {
+TEST_CASE("a misaligned tensor is converted") {
   // The one-byte tensor `b` comes first, so the elements of `a` start at an odd offset of the data.
   TemporaryFolder folder;
   std::string header =

@@ -49,7 +49,7 @@ Variable variable(std::string name, Type type, float first) {
 
 }  // namespace
 
-TEST_CASE("a file by hand is read without a copy") {
+TEST_CASE("a hand-written file is read without a copy") {
   auto file = buffer_of(file_with(
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
       R"("a":{"shape":[3],"dtype":"U8","data_offsets":[8,11]},"s":{"dtype":"BOOL","shape":[],)"
@@ -70,7 +70,7 @@ TEST_CASE("a file by hand is read without a copy") {
   CHECK(a->data->data == file->data + file->bytes - 4);
 }
 
-TEST_CASE("tensors that the file does not align are copied into place") {
+TEST_CASE("misaligned tensors are copied into place") {
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   for (int spaces = 0; spaces < 4; ++spaces) {
     Safetensors file = parse(file_with(header + std::string(static_cast<size_t>(spaces), ' '),
@@ -79,14 +79,14 @@ TEST_CASE("tensors that the file does not align are copied into place") {
   }
 }
 
-TEST_CASE("an empty file of tensors is valid") {
+TEST_CASE("a file without tensors is valid") {
   CHECK(parse(file_with("{}", "")).entries().empty());
   Safetensors zero =
       parse(file_with(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
   CHECK(zero.entries()[0].type.bytes() == 0);
 }
 
-TEST_CASE("a size of the header that cannot be is refused") {
+TEST_CASE("an invalid header size is refused") {
   CHECK(error_for("abc") == "checkpoint: [safetensors] f: 3 bytes are too few for a header.");
   CHECK(error_for({"\x40\0\0\0\0\0\0\0{}", 10}) ==
         "checkpoint: [safetensors] f: header of 64 bytes, but the file has 10; truncated.");
@@ -127,7 +127,7 @@ TEST_CASE("a header that is not the expected JSON is refused") {
   CHECK(problem("{\"a\":" + deep) == "a list stands out of place.");
 }
 
-TEST_CASE("an entry that breaks a rule is named") {
+TEST_CASE("an invalid entry is refused by its tensor") {
   auto problem = [](std::string_view fields, std::string_view data = "") {
     std::string error = error_for_header(entry(fields), data);
     std::string_view start = "checkpoint: [safetensors] f: tensor 'a': ";
@@ -188,7 +188,7 @@ TEST_CASE("every prefix of a file is refused") {
     CHECK(error_for(whole.substr(0, length)).starts_with("checkpoint: [safetensors] f: "));
 }
 
-TEST_CASE("what is written is read back, aligned, whatever its dtype") {
+TEST_CASE("tensors of every dtype are written aligned and read back") {
   TemporaryFolder folder;
   std::vector<std::string> names, contents;
   std::vector<DType> known;
@@ -216,7 +216,7 @@ TEST_CASE("what is written is read back, aligned, whatever its dtype") {
   }
 }
 
-TEST_CASE("a type that the format lacks is refused by name, and no file appears") {
+TEST_CASE("an unsupported dtype is refused by name and no file is created") {
   TemporaryFolder folder;
   const std::vector<NamedBytes> tensors{{"w", {DType::i4x2, {2}}, bytes_of("bb")}};
   CHECK_THROWS_WITH_AS(io::write_safetensors(folder.file("f"), tensors),
@@ -224,7 +224,7 @@ TEST_CASE("a type that the format lacks is refused by name, and no file appears"
   CHECK(!std::filesystem::exists(folder.file("f")));
 }
 
-TEST_CASE("equal contents give equal files, whatever their order") {
+TEST_CASE("equal contents in any order give equal files") {
   TemporaryFolder folder;
   std::vector<NamedBytes> tensors{{"b", {DType::u8, {2}}, bytes_of("bb")},
                                   {"a", {DType::u8, {2}}, bytes_of("aa")},
@@ -238,7 +238,7 @@ TEST_CASE("equal contents give equal files, whatever their order") {
   CHECK((bytes.size() - 6) % 64 == 0);
 }
 
-TEST_CASE("names that a file cannot hold are refused before it is touched") {
+TEST_CASE("invalid names are refused before the file is touched") {
   TemporaryFolder folder;
   auto error_with = [&](std::string_view one, std::string_view other) {
     std::vector<NamedBytes> tensors{{std::string(one), {DType::u8, {1}}, bytes_of("1")},
@@ -265,7 +265,7 @@ TEST_CASE("variables are saved and loaded by name") {
   CHECK(loaded[1].floats()[5] == 6);
 }
 
-TEST_CASE("what PyTorch counts beside the weights is not needed, and only that") {
+TEST_CASE("only PyTorch's batch counters may be missing from the model") {
   TemporaryFolder folder;
   Type type{DType::f32, {2}}, count{DType::i64, {}};
   auto refused = [&](const char* other) {
@@ -284,7 +284,7 @@ TEST_CASE("what PyTorch counts beside the weights is not needed, and only that")
   CHECK(refused("num_batches_tracked.weight"));
 }
 
-TEST_CASE("a file that does not fit is refused with the first names, and nothing changes") {
+TEST_CASE("a file that does not match is refused by the first names and changes nothing") {
   TemporaryFolder folder;
   Type type{DType::f32, {2}};
   std::vector<Variable> saved;
@@ -322,7 +322,7 @@ TEST_CASE("a model is saved under the names of its state") {
   CHECK(model.variables[0].variable.floats()[1] == 4);
 }
 
-TEST_CASE("a tensor of several chunks is written and read back whole") {
+TEST_CASE("a tensor of several chunks is written and read back completely") {
   TemporaryFolder folder;
   const int64_t count = (int64_t{37} << 18) + 5;  // 37 MiB: two chunks of 16 MiB and a partial one
   const Variable saved = variable("w", {DType::f32, {count}}, 0), read("w", {DType::f32, {count}});

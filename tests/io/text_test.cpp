@@ -8,7 +8,7 @@ using namespace weft;
 using namespace weft::test;
 using io::Vocabulary;
 
-TEST_CASE("bytes number any text") {
+TEST_CASE("the byte vocabulary encodes and decodes any text") {
   Vocabulary bytes = Vocabulary::bytes();
   CHECK(bytes.size() == 256);
   CHECK(bytes.encode({"a\0\xff", 3}) == std::vector<int32_t>{97, 0, 255});
@@ -17,7 +17,7 @@ TEST_CASE("bytes number any text") {
   CHECK(bytes.decode(bytes.encode(all)) == all);
 }
 
-TEST_CASE("characters are sorted, unique code points") {
+TEST_CASE("a character vocabulary holds sorted unique code points") {
   Vocabulary vocabulary = Vocabulary::characters("zebra\n€é😀 a");
   CHECK(vocabulary.size() == 10);
   CHECK(vocabulary.encode("\n ab") == std::vector<int32_t>{0, 1, 2, 3});
@@ -25,7 +25,7 @@ TEST_CASE("characters are sorted, unique code points") {
   CHECK(vocabulary.decode(vocabulary.encode("😀 zebra é€")) == "😀 zebra é€");
 }
 
-TEST_CASE("an unknown character is named with its place") {
+TEST_CASE("an unknown character is refused by its offset") {
   CHECK(error_of([] { Vocabulary::characters("ab").encode("abé"); }) ==
         "data: [text] character U+00E9 'é' at offset 2 is not among the 2 of the vocabulary.");
   CHECK(error_of([] { Vocabulary::characters(""); }) ==
@@ -39,7 +39,7 @@ TEST_CASE("an unknown character is named with its place") {
 }
 
 // The ill-formed sequences lie next to the well-formed ones of the Unicode standard, table 3-7.
-TEST_CASE("whatever is not UTF-8 is refused at its offset") {
+TEST_CASE("invalid UTF-8 is refused by its offset") {
   for (std::string_view bad :
        {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80",
         "\xed\xbf\xbf", "\xe2\x82", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",

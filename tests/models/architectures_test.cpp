@@ -126,50 +126,50 @@ void check_curve(const std::string& name) {
 }
 }  // namespace
 
-TEST_CASE("AlexNet: logits are PyTorch's") { check_forward("alexnet_narrow"); }
-TEST_CASE("ResNet of both blocks, narrow: logits and twenty losses are PyTorch's") {
+TEST_CASE("AlexNet: logits agree with PyTorch") { check_forward("alexnet_narrow"); }
+TEST_CASE("narrow ResNets of both block types: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"resnet18_narrow", "resnet50_narrow"}) {
     check_forward(name);
     check_curve(name);
   }
 }
 TEST_SUITE("slow: architectures of full width are PyTorch's") {
-  TEST_CASE("ResNet-50") {
+  TEST_CASE("ResNet-50 at full width: logits and losses agree with PyTorch") {
     check_forward("resnet50");
     check_curve("resnet50");
   }
-  TEST_CASE("AlexNet") {
+  TEST_CASE("AlexNet at full width: logits and losses agree with PyTorch") {
     check_curve("alexnet_narrow");
     check_forward("alexnet");
     check_curve("alexnet");
   }
 }
 
-TEST_CASE("GPT-2 with biases: logits and twenty losses are PyTorch's") {
+TEST_CASE("GPT-2 with biases: logits and twenty losses agree with PyTorch") {
   check_forward("gpt2");
   check_curve("gpt2");
 }
-TEST_CASE("LSTM and GRU: logits and twenty losses are PyTorch's") {
+TEST_CASE("LSTM and GRU: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"lstm", "gru_both_ways"}) {
     check_forward(name);
     check_curve(name);
   }
 }
 TEST_SUITE("slow: recurrent nets are PyTorch's") {
-  TEST_CASE("GRU, and LSTM both ways: logits and twenty losses") {
+  TEST_CASE("bidirectional LSTM and GRU: logits and twenty losses agree with PyTorch") {
     for (const char* name : {"gru", "lstm_both_ways"}) {
       check_forward(name);
       check_curve(name);
     }
   }
 }
-TEST_CASE("BERT with both heads: logits and twenty losses are PyTorch's") {
+TEST_CASE("BERT with both heads: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"bert_masked", "bert_samples"}) {
     check_forward(name);
     check_curve(name);
   }
 }
-TEST_CASE("Llama: logits and twenty losses are PyTorch's") {
+TEST_CASE("Llama: logits and twenty losses agree with PyTorch") {
   check_forward("llama");
   check_curve("llama");
 }

@@ -64,7 +64,7 @@ Compiled<Tensor> appends_digit(const Variable& x, const StepOptions& options) {
 }
 }  // namespace
 
-TEST_CASE("what a plan has in files lies with the host, and gives the same bits") {
+TEST_CASE("a plan that offloads to files computes bit-identical results") {
   if (!has_device()) return;
   size_t bytes = 0;
   const std::vector<double> offloaded =
@@ -73,7 +73,7 @@ TEST_CASE("what a plan has in files lies with the host, and gives the same bits"
   CHECK(offloaded == losses({.device = device()}));
 }
 
-TEST_CASE("variables with the host are read and written between steps") {
+TEST_CASE("offloaded variables are read and written between steps") {
   if (!has_device()) return;
   const Variable x("x", {DType::f32, {1000}}, Category::parameter);
   auto step = compile(
@@ -91,7 +91,7 @@ TEST_CASE("variables with the host are read and written between steps") {
   CHECK(x.floats()[7] == 103);
 }
 
-TEST_CASE("more than the host can hold is refused before the first step") {
+TEST_CASE("offload that exceeds the host's memory is refused before the first step") {
   if (device_memory() == nullptr) return;
   constexpr size_t each = size_t{256} << 20;  // far below a device's largest allocation
   std::vector<Variable> variables;
@@ -108,7 +108,7 @@ TEST_CASE("more than the host can hold is refused before the first step") {
                     doctest::Contains("the plan does not fit: what is offloaded to host memory"));
 }
 
-TEST_CASE("steps that nobody waits for have each its own inputs") {
+TEST_CASE("asynchronous steps keep separate copies of their inputs") {
   if (!has_device()) return;
   const Variable x("x", {DType::f32, {1000}}, Category::parameter);
   auto step = appends_digit(x, {.device = device()});
@@ -116,7 +116,7 @@ TEST_CASE("steps that nobody waits for have each its own inputs") {
   CHECK(x.floats()[999] == 123456);
 }
 
-TEST_CASE("a variable that is read between steps takes the same bytes of the device again") {
+TEST_CASE("a device variable read between steps reuses its device memory") {
   DeviceMemory* memory = device_memory();
   if (memory == nullptr) return;
   constexpr size_t bytes = 8 << 20;
@@ -146,7 +146,7 @@ TEST_CASE("a variable that is read between steps takes the same bytes of the dev
   CHECK(memory->use().available == available);
 }
 
-TEST_CASE("steps that share a variable find it where it lies, and as the step before left it") {
+TEST_CASE("steps that share a variable see its latest value wherever it resides") {
   if (!has_device()) return;
   const Offload offload = in_files({Category::parameter});
   const StepOptions others[] = {{.device = "cpu"},
@@ -171,7 +171,7 @@ TEST_CASE("steps that share a variable find it where it lies, and as the step be
   }
 }
 
-TEST_CASE("an input may read the variable that the step changes") {
+TEST_CASE("an input may read the variable that the step updates") {
   if (!has_device()) return;
   const Variable x("x", {DType::f32, {1000}}, Category::parameter);
   auto step = appends_digit(x, {.device = device()});
@@ -180,7 +180,7 @@ TEST_CASE("an input may read the variable that the step changes") {
   CHECK(x.floats()[999] == 1234);
 }
 
-TEST_CASE("a result that lies on the device is read by whatever follows") {
+TEST_CASE("a result on the device is readable by any later step or evaluation") {
   if (!has_device()) return;
   auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = device()});
   CHECK(mean(step(full({3, 4}, 8.0))).item() == 16);
@@ -191,7 +191,7 @@ TEST_CASE("a result that lies on the device is read by whatever follows") {
   }
 }
 
-TEST_CASE("what is fetched is what was stored before, in whichever stream") {
+TEST_CASE("a fetch waits for the store before it whichever stream runs it") {
   if (device_memory() == nullptr) return;
   DeviceMemory& memory = *device_memory();
   const std::vector<float> ones(1000, 1.0f);
@@ -212,21 +212,21 @@ TEST_CASE("what is fetched is what was stored before, in whichever stream") {
   CHECK(got == ones);
 }
 
-TEST_CASE("variables with the host are there when steps that nobody waits for are done") {
+TEST_CASE("offloaded variables are complete on the host after asynchronous steps") {
   if (!has_device()) return;
   CHECK(parameters_of("mlp", {.device = device(), .offload = all_in_files()}) ==
         parameters_of("mlp", {.device = device()}));
 }
 
 TEST_SUITE("slow device bits") {
-  TEST_CASE("a GPT whose values lie with the host has the same bits") {
+  TEST_CASE("a GPT with offloaded values is bit-identical") {
     if (!has_device()) return;
     CHECK(parameters_of("gpt", {.device = device(), .offload = all_in_files()}) ==
           parameters_of("gpt", {.device = device()}));
   }
 }
 
-TEST_CASE("a result that is held when the next step runs keeps its elements") {
+TEST_CASE("a result held during the next step keeps its elements") {
   if (!has_device()) return;
   auto step = compile([](const Tensor& x) { return x * 2.0; }, {.device = device()});
   const Tensor first = step(full({3}, 1.0)), second = step(full({3}, 2.0));
@@ -236,7 +236,7 @@ TEST_CASE("a result that is held when the next step runs keeps its elements") {
   CHECK(again.to_vector<float>() == std::vector<float>(3, 8));
 }
 
-TEST_CASE("a plan that is larger than the device's memory is refused before anything runs") {
+TEST_CASE("a plan larger than the device's memory is refused before the step runs") {
   DeviceMemory* memory = device_memory();
   if (memory == nullptr) return;
   const auto extent = static_cast<int64_t>(memory->use().total / 4);

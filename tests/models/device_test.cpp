@@ -111,7 +111,7 @@ size_t planned_bytes(const Plan& plan) {
 }
 }  // namespace
 
-TEST_CASE("a variable is where it is asked for: on the device in a step, with the host outside") {
+TEST_CASE("a variable moves between the device in a step and the host outside") {
   if (!has_device()) return;
   const Variable x("x", {DType::f32, {5}}, Category::parameter);
   auto doubled = compile(
@@ -138,7 +138,7 @@ TEST_CASE("a variable is where it is asked for: on the device in a step, with th
   CHECK(x.floats()[0] == 7.5);
 }
 
-TEST_CASE("a device has one library, whatever its name") {
+TEST_CASE("all names of a device share one library") {
   CHECK(&library("cuda") == &library("cuda:0"));
   CHECK(&library("cuda:H200") == &library("cuda:h200"));
   CHECK(&library("cuda") != &library("cuda:1"));
@@ -150,7 +150,7 @@ TEST_CASE("a device has one library, whatever its name") {
   }
 }
 
-TEST_CASE("a variable goes from one device to another") {
+TEST_CASE("a variable moves from one device to another") {
   if (!has_device() || library(device()).memory().is_host()) return;
   const Variable x("x", {DType::f32, {3, 7}}, Category::parameter);
   auto doubled_on = [&](const std::string& where) {
@@ -170,7 +170,7 @@ TEST_CASE("a variable goes from one device to another") {
   CHECK(x.floats()[20] == 15);
 }
 
-TEST_CASE("trainings on two devices in turn have the losses of each alone") {
+TEST_CASE("alternating trainings on two devices have the losses of separate ones") {
   if (!has_device()) return;
   const std::vector<double> alone = Curve{"mlp", "sgd", 4}.on(device());
   manual_seed(1);
@@ -189,7 +189,7 @@ TEST_CASE("a perceptron trains on a device as on the CPU") {
   check_narrow_curve({"mlp", "sgd", 10});
 }
 
-TEST_CASE("two runs of a perceptron on a device, recorded or not, have the same bits") {
+TEST_CASE("two runs of a perceptron on a device are bit-identical with and without graph capture") {
   check_bits({"mlp", "sgd", 5});
 }
 
@@ -222,13 +222,13 @@ TEST_SUITE("slow device curves") {
 }
 
 TEST_SUITE("slow device bits") {
-  TEST_CASE("two runs on a device, recorded or not, have the same bits") {
+  TEST_CASE("two runs on a device are bit-identical with and without graph capture") {
     for (const char* model : {"gpt", "lenet5", "lstm"}) check_bits({model, "adamw", 4});
   }
 }
 
 TEST_SUITE("slow device memory") {
-  TEST_CASE("a device gives the memory that was planned, and later steps take none") {
+  TEST_CASE("device memory in use matches the plan and later steps allocate none") {
     if (!has_device()) return;
     DeviceMemory& memory = library(device()).memory();
     if (memory.is_host() || memory.use().available == memory.use().total) {

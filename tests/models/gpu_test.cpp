@@ -265,7 +265,7 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
 
 // The kernel keeps 64 numbers live until their sum is known. Bounds of 2 x 1024 threads leave 32
 // registers for each.
-TEST_CASE("registers that a kernel spills are found in its machine code") {
+TEST_CASE("spilled registers are found in a kernel's machine code") {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
   auto kernel_of = [](const std::string& bounds) {
@@ -295,7 +295,7 @@ TEST_CASE("CUDA C of a step's kernels compiles") {
   check_cuda(kernels, {90});
 }
 
-TEST_CASE("a generated kernel is named by its kind and eight digits of its text") {
+TEST_CASE("a generated kernel is named by its kind and eight digits of its source's hash") {
   const auto source_of = [](const std::string& text) {
     return [text](const std::string& name) { return loop::GpuKernel{.source = name + text}; };
   };
@@ -324,7 +324,7 @@ TEST_SUITE("slow gpu kernels of models") {
   TEST_CASE("CUDA C of every model's kernels compiles for every other architecture") {
     check_cuda(kernels_of_every_model(), {75, 80, 100});
   }
-  TEST_CASE("the kernels of GPT-2 ask for little more than each operand and result once") {
+  TEST_CASE("the kernels of GPT-2 ask for little more traffic than each operand and result once") {
     Kernels kernels(loop::GpuLanguage::cuda);
     train::Recipe recipe =
         train::Recipe::parse("model: {name: gpt2}\n" + tokens(50257, 1024, 64), "gpt2");

@@ -66,7 +66,7 @@ class OwnArena {
 void as_planned(Plan&) {}
 }  // namespace
 
-TEST_CASE("what is read or written beside a buffer is counted") {
+TEST_CASE("accesses outside a buffer are counted") {
   for (const size_t bytes : {size_t{1}, size_t{64}, size_t{100}, page, 3 * page + 640}) {
     CAPTURE(bytes);
     GuardedBuffers guard;
@@ -89,7 +89,7 @@ TEST_CASE("what is read or written beside a buffer is counted") {
   }
 }
 
-TEST_CASE("what is measured of an arena is the last byte that a step writes") {
+TEST_CASE("the measured arena size is the last byte that a step writes") {
   for (const char* model : {"mlp", "cnn", "gpt", "lstm"}) {
     CAPTURE(model);
     GuardedBuffers guard;
@@ -102,7 +102,7 @@ TEST_CASE("what is measured of an arena is the last byte that a step writes") {
   }
 }
 
-TEST_CASE("a plan that names fewer or more bytes than its step touches is found out") {
+TEST_CASE("a plan with fewer or more bytes than its step touches is detected") {
   GuardedBuffers guard;
   size_t needed = 0, unsure = 0;
   OwnArena larger("mlp", [&](Plan& plan) {

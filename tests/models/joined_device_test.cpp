@@ -96,7 +96,7 @@ class Odd {
 };
 }  // namespace
 
-TEST_CASE("joined updates and casts have the bits of separate ones") {
+TEST_CASE("joined updates and casts are bit-identical to separate ones") {
   if (!has_cuda()) return;
   for (const char* optimizer : {"adamw", "adam", "sgd"})
     for (const Precision precision : {Precision::as_written, Precision::bf16_mixed}) {
@@ -113,7 +113,7 @@ TEST_CASE("joined updates and casts have the bits of separate ones") {
     }
 }
 
-TEST_CASE("a joined launch finds what moved since: variables, and the arena as it grew") {
+TEST_CASE("a joined launch follows moved variables and a grown arena") {
   if (!has_cuda()) return;
   std::vector<std::vector<std::vector<std::byte>>> states;
   for (const bool moves : {false, true}) {

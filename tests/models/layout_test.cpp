@@ -6,7 +6,7 @@
 using namespace weft;
 using namespace weft::testing;
 
-TEST_CASE("every activation of ResNet-20 and its gradient lies channels-last") {
+TEST_CASE("activations of ResNet-20 and their gradients are channels-last") {
   constexpr int64_t batch = 5;  // no weight has this extent
   Training training("resnet20", "sgd", batch);
   int activations = 0;

@@ -97,7 +97,7 @@ TEST_SUITE("slow zoo") {
   }
 }
 
-TEST_CASE("a loss that the caller keeps is copied out: the handle and its bytes, no more") {
+TEST_CASE("a loss that the caller holds is copied out with only its handle and its bytes") {
   if (!can_watch_allocations()) return;
   Threads two(std::min(thread_count(), 2));
   Training training("mlp", "sgd", 8);
@@ -114,7 +114,7 @@ TEST_CASE("a loss that the caller keeps is copied out: the handle and its bytes,
   CHECK(value > 0);
 }
 
-TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live peak") {
+TEST_CASE("used bytes match the plan and the arena is within 5 % of the live peak") {
   for_each_way(families, [](Training& training) {
     training.step();
     const Plan& plan = training.executable().plan();
@@ -126,7 +126,7 @@ TEST_CASE("planned bytes are used bytes, and the arena is within 5 % of the live
   });
 }
 
-TEST_CASE("none of 1,000 random orders of a model's steps has a lower peak") {
+TEST_CASE("none of 1,000 random schedules of a model's steps has a lower peak") {
   Threads two(std::min(thread_count(), 2));  // scratch grows with the thread count
   for_each_training({.device = "null"}, families, [](Training& training) {
     PassOptions options{.library = &library("cpu"), .threads = thread_count()};

@@ -62,7 +62,7 @@ size_t generated_kernels(int64_t layers) {
 }
 }  // namespace
 
-TEST_CASE("capturing and planning a layer takes as many allocations in a deep model") {
+TEST_CASE("allocations while planning grow linearly with the number of layers") {
   if (!can_watch_allocations()) return;
   auto planning = [](int64_t layers) {
     DeepStep step(layers);
@@ -73,14 +73,14 @@ TEST_CASE("capturing and planning a layer takes as many allocations in a deep mo
   CHECK(deep.most_live < 64 * (size_t{8} << 20));  // keeps 126 layers below 1 GB
 }
 
-TEST_CASE("a model of 48 layers compiles the kernels of one of 4") {
+TEST_CASE("a model of 48 layers compiles as many kernels as one of 4") {
   size_t four = generated_kernels(4), all = generated_kernels(48);
   CAPTURE(four);
   CAPTURE(all);
   CHECK(all <= four + 4);
 }
 
-TEST_CASE("a step that no kernel that runs again makes small enough is given up soon") {
+TEST_CASE("planning soon gives up on a limit that rematerialization cannot meet") {
   if (!can_watch_allocations()) return;
   nn::BuildScope no_weights({.initialize = false});
   auto model = make_model("resnet50", {}, {InputKind::images, {3, 224, 224}, 1000});

@@ -34,7 +34,7 @@ std::unique_ptr<Model> small_gpt2() {
 }
 }  // namespace
 
-TEST_CASE("GPT-2 loads by its published names, from matrices that are [in, out]") {
+TEST_CASE("GPT-2 loads by its published names from matrices stored as [in, out]") {
   const auto model = small_gpt2(), loaded = small_gpt2();
   uint64_t stream = 0;
   for (const Variable& variable : model->variables())
@@ -69,8 +69,7 @@ TEST_CASE("GPT-2 loads by its published names, from matrices that are [in, out]"
   }
 }
 
-TEST_CASE(
-    "a ResNet whose head is \"linear\", saved from DataParallel, loads by a prefix and a name") {
+TEST_CASE("a ResNet from DataParallel with a renamed head loads by a prefix and a name") {
   const auto make = [] {
     return make_model("resnet", {{"depth", int64_t{8}}, {"shortcut", std::string("zeros_around")}},
                       {InputKind::images, {3, 8, 8}, 10});

@@ -57,7 +57,7 @@ struct Net : nn::Module {
 };
 }  // namespace
 
-TEST_CASE("modules that are named run again: fewer bytes, the same bits") {
+TEST_CASE("named modules are rematerialized: fewer bytes and bit-identical results") {
   struct Case {
     std::string model, modules;
     double at_most;  // of the arena that keeps all
@@ -78,7 +78,7 @@ TEST_CASE("modules that are named run again: fewer bytes, the same bits") {
   }
 }
 
-TEST_CASE("masks of dropout and statistics of batches are those of the first time") {
+TEST_CASE("rematerialized dropout masks and batch statistics are those of the first run") {
   std::vector<std::vector<double>> kept;
   for (const std::vector<std::string>& modules :
        {std::vector<std::string>{}, {"blocks.*"}, {"blocks.1", "blocks.4"}}) {
@@ -104,7 +104,7 @@ TEST_CASE("masks of dropout and statistics of batches are those of the first tim
   }
 }
 
-TEST_CASE("what is named runs again within a limit, too, and with values in files") {
+TEST_CASE("named modules are rematerialized also under a limit and with offload") {
   Training kept("gpt", "adamw", 16);
   const auto want = trained(kept);
   Training named("gpt", "adamw", 16, {.device = "cpu", .rematerialize = {"h.*"}});
@@ -123,14 +123,14 @@ TEST_CASE("what is named runs again within a limit, too, and with values in file
   CHECK(trained(filed) == want);
 }
 
-TEST_CASE("a step without a backward pass keeps nothing, and so runs nothing again") {
+TEST_CASE("a step without a backward pass rematerializes nothing") {
   Net net;
   auto step =
       compile([&](Tensor x) { return net(x); }, {.device = "cpu", .rematerialize = {"blocks.*"}});
   CHECK(step.plan(Type{DType::f32, {8, 32}}).rematerialized == 0);
 }
 
-TEST_CASE("a pattern that no module of the step is like is refused by its name") {
+TEST_CASE("a pattern that matches no module of the step is refused by name") {
   Net net;
   auto step = compile([&](Tensor x) { return net(x); },
                       {.device = "cpu", .rematerialize = {"blocks.*", "layers.*"}});

@@ -49,13 +49,13 @@ double deviation(const Variable& variable) {
 }
 }  // namespace
 
-TEST_CASE("models have PyTorch's parameters, names and order") {
+TEST_CASE("models have PyTorch's parameter names and order") {
   check_names(*make_model("mlp", {}, {InputKind::features, {784}, 10}), "mlp");
   check_names(*make_model("resnet20", {}, colours), "resnet20");
   check_names(*make_model("gpt", small_gpt(), characters), "gpt");
 }
 
-TEST_CASE("models have the known numbers of parameters") {
+TEST_CASE("models have the published numbers of parameters") {
   nn::BuildScope scope({.initialize = false});
   CHECK(make_model("mlp", {}, {InputKind::features, {784}, 10})->parameter_count() == 203'530);
   CHECK(make_model("lenet5", {}, digits)->parameter_count() == 61'706);
@@ -105,7 +105,7 @@ TEST_CASE("every model of the zoo yields logits for a batch") {
   }
 }
 
-TEST_CASE("a model's config makes the same model again") {
+TEST_CASE("a model can be rebuilt from its config") {
   nn::BuildScope scope({.initialize = false});
   for (const ModelEntry& entry : registry::models()) {
     if (entry.name == "user_model") continue;
@@ -119,7 +119,7 @@ TEST_CASE("a model's config makes the same model again") {
   }
 }
 
-TEST_CASE("GPT starts as GPT-2 does: 0.02, residual projections over sqrt(2 layers), biases zero") {
+TEST_CASE("GPT is initialised like GPT-2: 0.02, residual projections scaled, zero biases") {
   models::Gpt model({.vocab_size = 100,
                      .max_position_embeddings = 32,
                      .hidden_size = 64,
@@ -138,7 +138,7 @@ TEST_CASE("GPT starts as GPT-2 does: 0.02, residual projections over sqrt(2 laye
   }
 }
 
-TEST_CASE("a list of layers is a model; its last layer must yield the classes") {
+TEST_CASE("a list of layers is a model whose last layer must yield the classes") {
   std::vector<nn::LayerSpec> layers = {{"flatten"}, {"linear", {{"out_features", int64_t{10}}}}};
   auto model = make_layers_model(layers, digits);
   CHECK((*model)(zeros({4, 1, 28, 28})).shape() == Shape{4, 10});
@@ -150,7 +150,7 @@ TEST_CASE("a list of layers is a model; its last layer must yield the classes") 
       Error);
 }
 
-TEST_CASE("a user's model enters the registry") {
+TEST_CASE("a user's model can be registered") {
   registry::models().add(
       {.name = "user_model", .doc = "mine", .make = [](const nn::Options&, const TaskShape& task) {
          return make_model("mlp", {}, task);
@@ -160,7 +160,7 @@ TEST_CASE("a user's model enters the registry") {
                        "[model] the name \"user_model\" is taken or empty.", Error);
 }
 
-TEST_CASE("wrong configs are refused with the option and its limit") {
+TEST_CASE("invalid configs are refused by the option and its limit") {
   auto message = [](const char* model, const nn::Options& config,
                     const TaskShape& task) -> std::string {
     try {

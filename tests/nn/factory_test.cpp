@@ -24,7 +24,7 @@ std::string message_of(const std::vector<LayerSpec>& layers, const Type& input) 
 const Type image{DType::f32, {1, 3, 12, 12}};
 }  // namespace
 
-TEST_CASE("a list of layers becomes a net whose input features are inferred") {
+TEST_CASE("a list of layers becomes a net with inferred input features") {
   std::vector<LayerSpec> layers = {
       {"conv2d",
        {{"out_channels", int64_t{8}}, {"kernel_size", int64_t{3}}, {"padding", int64_t{1}}}},
@@ -52,7 +52,7 @@ TEST_CASE("a list of layers becomes a net whose input features are inferred") {
   CHECK(net(zeros({5, 3, 12, 12})).shape() == Shape{5, 10});
 }
 
-TEST_CASE("layers of tokens: embedding, attention, norms") {
+TEST_CASE("layers of tokens include embedding, attention and norms") {
   std::vector<LayerSpec> layers = {
       {"embedding", {{"num_embeddings", int64_t{50}}, {"embedding_dim", int64_t{8}}}},
       {"rms_norm"},
@@ -65,7 +65,7 @@ TEST_CASE("layers of tokens: embedding, attention, norms") {
   CHECK(nn::add_layers(net, layers, {DType::i64, {1, 16}}).shape == Shape{1, 16, 50});
 }
 
-TEST_CASE("building a net leaves running statistics as they were") {
+TEST_CASE("building a net does not change running statistics") {
   nn::Module root;
   nn::Sequential net(root, "");
   std::vector<LayerSpec> layers = {{"batch_norm"}};
@@ -74,7 +74,7 @@ TEST_CASE("building a net leaves running statistics as they were") {
     CHECK(buffer.floats()[0] == (name == "0.running_var" ? 1.0f : 0.0f));
 }
 
-TEST_CASE("errors name the layer's place, the option and the limit") {
+TEST_CASE("errors name the layer's index, the option and the limit") {
   CHECK(message_of({{"relu"}, {"conv2d", {{"kernel_size", int64_t{3}}}}}, image) ==
         "[layers[1].conv2d] out_channels is required.");
   CHECK(message_of({{"linear", {{"out_feature", int64_t{3}}}}}, image) ==
@@ -100,7 +100,7 @@ TEST_CASE("errors name the layer's place, the option and the limit") {
                 "[layers[1]] unknown layer \"frobnicate\". Known: linear, embedding, conv1d,"));
 }
 
-TEST_CASE("an error of an operation names the place of the layer") {
+TEST_CASE("an operation's error names the index of the layer") {
   std::string message = message_of(
       {{"relu"}, {"conv2d", {{"out_channels", int64_t{1}}, {"kernel_size", int64_t{30}}}}}, image);
   CHECK(message.ends_with("(layers:1)"));

@@ -39,7 +39,7 @@ int products(const Net& net, optim::Optimizer& optimizer) {
 }
 }  // namespace
 
-TEST_CASE("patterns of names freeze parameters, which are then left out of what trains") {
+TEST_CASE("name patterns freeze parameters, which are excluded from training") {
   Net net;
   net.freeze("first.*");
   CHECK(names(net.parameters()) == Names{"head.weight", "head.bias"});
@@ -61,7 +61,7 @@ TEST_CASE("patterns of names freeze parameters, which are then left out of what 
                        "[module] no parameter of \"first\" has a name like \"head*\".", Error);
 }
 
-TEST_CASE("frozen parameters keep their values, and cost neither gradients nor state") {
+TEST_CASE("frozen parameters keep their values without gradients or optimizer state") {
   Net net;
   optim::AdamW all(net.parameters(), {});
   const int products_of_all = products(net, all);
@@ -79,7 +79,7 @@ TEST_CASE("frozen parameters keep their values, and cost neither gradients nor s
   CHECK(net.head.weight.value().to_doubles() != head);
 }
 
-TEST_CASE("an optimizer that had parameters before they froze says so") {
+TEST_CASE("an optimizer built before its parameters were frozen refuses a step") {
   Net net;
   optim::AdamW optimizer(net.parameters(), {});
   net.freeze("first.*");

@@ -58,7 +58,7 @@ TEST_CASE("normal initial values follow the normal distribution") {
   CHECK(largest < 6.0f);
 }
 
-TEST_CASE("initial values are uncorrelated: neighbours, blocks of the generator, streams, seeds") {
+TEST_CASE("initial values are uncorrelated between neighbours, blocks, streams and seeds") {
   std::vector<float> z = drawn(nn::Init::normal(0, 1), many);
   double limit = 4 / std::sqrt(static_cast<double>(many));
   for (size_t lag : {1, 4, 16, 32, 64, 1024}) CHECK(std::abs(correlation(z, z, lag)) < limit);
@@ -88,7 +88,7 @@ TEST_CASE("initial values do not depend on the number of threads") {
   CHECK(testing::same_bits(one, three));
 }
 
-TEST_CASE("other types hold the f32 values, rounded") {
+TEST_CASE("initial values of other types are the f32 values rounded") {
   std::vector<float> f32 = drawn(nn::Init::normal(0, 1), 1000);
   Variable variable("x", {DType::f64, {1000}});
   nn::initialize(variable, nn::Init::normal(0, 1), 1, 0);
@@ -115,7 +115,7 @@ TEST_CASE("weights and biases of linear and convolution are uniform to 1 / sqrt(
   check(transposed.bias, 1 / std::sqrt(400 * 9.0));
 }
 
-TEST_CASE("embeddings are standard normal, norms start as the identity") {
+TEST_CASE("embeddings are standard normal and norms start as the identity") {
   nn::Module root;
   nn::Embedding embedding(root, "embedding", 1000, 64);
   auto span = embedding.weight.floats();
@@ -126,7 +126,7 @@ TEST_CASE("embeddings are standard normal, norms start as the identity") {
   CHECK(norm.bias.floats()[7] == 0.0f);
 }
 
-TEST_CASE("the seed and the position in the model decide the values") {
+TEST_CASE("initial values depend on the seed and the position in the model") {
   auto first_weights = [](int64_t seed) {
     manual_seed(seed);
     nn::Module root;

@@ -41,7 +41,7 @@ TEST_CASE("layers yield PyTorch's shapes") {
   CHECK(nn::Activation(root, "a", "gelu")(image).shape() == image.shape());
 }
 
-TEST_CASE("batch norm agrees with PyTorch in train and eval mode, running statistics too") {
+TEST_CASE("batch norm agrees with PyTorch in train and eval mode with running statistics") {
   nn::BuildScope scope({.dtype = DType::f64});
   for (bool training : {true, false}) {
     Json row = reference_case(training ? "batch_norm_train" : "batch_norm_eval");
@@ -97,7 +97,7 @@ TEST_CASE("multi-head attention is attention per head between two linear layers"
   check_close(got, expected.to_doubles(), 1e-12, "attention");
 }
 
-TEST_CASE("dropout keeps the mean, draws anew each step, and is off in eval mode") {
+TEST_CASE("dropout keeps the mean, draws a new mask each step and is off in eval mode") {
   nn::Module root;
   nn::Dropout dropout(root, "dropout", 0.25);
   Tensor x = ones({100, 1000});
@@ -117,7 +117,7 @@ TEST_CASE("dropout keeps the mean, draws anew each step, and is off in eval mode
   for (double value : eval(x).to_doubles()) REQUIRE(value == 1);
 }
 
-TEST_CASE("what dropout draws follows its path, not what else the step draws") {
+TEST_CASE("a dropout mask depends on the module's path and not on other draws of the step") {
   nn::Module root;
   nn::Dropout first(root, "first", 0.5), second(root, "second", 0.5);
   const Tensor x = ones({1000});
@@ -155,7 +155,7 @@ TEST_CASE("a sequence applies its layers in order under numbered names") {
   check_close(net(x).to_doubles(), y.to_doubles(), 0, "sequence");
 }
 
-TEST_CASE("layers over volumes compute what the functions do") {
+TEST_CASE("layers over volumes agree with the functions") {
   nn::Module root;
   const Tensor x = rand({2, 3, 4, 5, 6});
   const nn::MaxPool3d most(root, "most", {2, 3, 1}, {.stride = 2, .padding = {1, 1, 0}});

@@ -46,7 +46,7 @@ std::vector<std::string> names(const std::vector<nn::NamedVariable>& variables) 
 using Names = std::vector<std::string>;
 }  // namespace
 
-TEST_CASE("parameters come in the order of registration, a weight before its bias") {
+TEST_CASE("parameters are in registration order with a weight before its bias") {
   Mlp model;
   CHECK(names(model.named_parameters()) ==
         Names{"hidden.weight", "hidden.bias", "head.weight", "head.bias"});
@@ -55,7 +55,7 @@ TEST_CASE("parameters come in the order of registration, a weight before its bia
   CHECK(model.parameter_count() == 4 * 6 + 4 + 3 * 4 + 3);
 }
 
-TEST_CASE("a module's own parameters come before its children's, buffers apart") {
+TEST_CASE("a module's own parameters precede its children's and buffers are separate") {
   Outer model;
   CHECK(names(model.first.named_parameters()) ==
         Names{"own", "late.weight", "late.bias", "norm.weight", "norm.bias"});
@@ -76,7 +76,7 @@ struct Branches : nn::Module {
 };
 }  // namespace
 
-TEST_CASE("a list and a dictionary of modules name what they own") {
+TEST_CASE("a module list and a module dictionary name their children") {
   Branches model;
   for (int64_t width : {4, 3, 2}) model.blocks.add(width + 1, width);
   model.heads.add<nn::Linear>("classes", 2, 5, nn::LinearOptions{.bias = false});
@@ -99,8 +99,7 @@ TEST_CASE("a list and a dictionary of modules name what they own") {
   CHECK(keys == Names{"classes", "norm"});
 }
 
-TEST_CASE(
-    "a list and a dictionary of modules refuse places and keys that are not there, or not new") {
+TEST_CASE("a module list and a module dictionary refuse missing and duplicate keys") {
   Branches model;
   CHECK(model.blocks.empty());
   model.blocks.add(2, 2);
@@ -122,7 +121,7 @@ TEST_CASE("a shared variable counts once, under its first name") {
   CHECK(model.parameter_count() == 21);
 }
 
-TEST_CASE("two members of one name are refused with the module's path") {
+TEST_CASE("duplicate member names are refused with the module's path") {
   nn::Module root;
   nn::Module block(root, "block");
   nn::Linear first(block, "linear", 2, 2);
@@ -131,7 +130,7 @@ TEST_CASE("two members of one name are refused with the module's path") {
   CHECK(block.children().size() == 1);
 }
 
-TEST_CASE("a child that is destroyed leaves its parent") {
+TEST_CASE("a destroyed child is removed from its parent") {
   nn::Module root;
   {
     nn::Linear child(root, "child", 2, 2);
@@ -140,7 +139,7 @@ TEST_CASE("a child that is destroyed leaves its parent") {
   CHECK(root.parameters().empty());
 }
 
-TEST_CASE("nodes carry the path of their layer and the line of the user's call") {
+TEST_CASE("nodes have the path of their layer and the line of the user's call") {
   Mlp model;
   Tensor x = zeros({2, 6});
   unsigned line = __LINE__ + 1;
@@ -150,7 +149,7 @@ TEST_CASE("nodes carry the path of their layer and the line of the user's call")
   CHECK(std::string(y->origin.where.file).find("module_test.cpp") != std::string::npos);
 }
 
-TEST_CASE("a wrong shape is an error that names layer, limit and the user's line") {
+TEST_CASE("a wrong shape is refused with the layer, the limit and the user's line") {
   Mlp model;
   std::string line = std::to_string(__LINE__ + 3);
   std::string message;
@@ -165,7 +164,7 @@ TEST_CASE("a wrong shape is an error that names layer, limit and the user's line
             line + ")");
 }
 
-TEST_CASE("a build scope sets the type of parameters and may leave them zero") {
+TEST_CASE("a build scope sets the type of parameters and can leave them zero") {
   nn::Module root;
   {
     nn::BuildScope scope({.dtype = DType::f64, .initialize = false});

@@ -106,7 +106,7 @@ auto maker(Args... args) {
 Named only(Tensor y) { return {{"y", std::move(y)}}; }
 }  // namespace
 
-TEST_CASE("MultiheadAttention is PyTorch's: masks of both kinds, memory, other widths") {
+TEST_CASE("MultiheadAttention agrees with PyTorch: masks, cross-attention, other widths") {
   using Net = nn::MultiheadAttention;
   using Options = nn::MultiheadAttentionOptions;
   check<Net>("attention_self", maker<Net>(8, 2),
@@ -131,7 +131,7 @@ TEST_CASE("MultiheadAttention is PyTorch's: masks of both kinds, memory, other w
       [](const Net& net, Named& in) { return only(net(in["query"], in["key"], in["value"])); });
 }
 
-TEST_CASE("Transformer layers and whole Transformers are PyTorch's, norms first and last") {
+TEST_CASE("Transformer layers and Transformers agree with PyTorch with pre-norm and post-norm") {
   for (const bool first : {false, true}) {
     const std::string end = first ? "_norm_first" : "_norm_last";
     const nn::TransformerOptions options{.dim_feedforward = 12,
@@ -159,7 +159,7 @@ TEST_CASE("Transformer layers and whole Transformers are PyTorch's, norms first 
   }
 }
 
-TEST_CASE("LSTM and GRU with lengths are PyTorch's of packed sequences") {
+TEST_CASE("LSTM and GRU with lengths agree with PyTorch on packed sequences") {
   const Tensor lengths = tensor({3, 5}, {2});
   const auto options = nn::RecurrentOptions{.num_layers = 2, .bidirectional = true};
   check<nn::LSTM>("lstm_lengths", maker<nn::LSTM>(3, 4, options),
@@ -174,7 +174,7 @@ TEST_CASE("LSTM and GRU with lengths are PyTorch's of packed sequences") {
                  });
 }
 
-TEST_CASE("BERT with an attention mask and token types gives Hugging Face's logits") {
+TEST_CASE("BERT with an attention mask and token types agrees with Hugging Face's logits") {
   models::BertConfig config;
   config.vocab_size = 11;
   config.num_labels = 3;
@@ -193,7 +193,7 @@ TEST_CASE("BERT with an attention mask and token types gives Hugging Face's logi
         });
 }
 
-TEST_CASE("ResNets for small images have each of the published shortcuts") {
+TEST_CASE("ResNets for small images support each published shortcut") {
   for (const std::string shortcut : {"zeros_behind", "zeros_around", "projection"}) {
     const models::ResNetConfig config{
         .shortcut = shortcut, .depth = 8, .num_labels = 5, .hidden_size = 4};
@@ -203,7 +203,7 @@ TEST_CASE("ResNets for small images have each of the published shortcuts") {
   }
 }
 
-TEST_CASE("convolutions of volumes are PyTorch's, with strides, paddings, dilations and groups") {
+TEST_CASE("convolutions of volumes agree with PyTorch in every geometry option") {
   using Net = nn::Conv3d;
   const auto run = [](const Net& net, Named& in) { return only(net(in["x"])); };
   check<Net>("conv3d", maker<Net>(4, 6, Dims{2, 3, 1}), run);
@@ -217,7 +217,7 @@ TEST_CASE("convolutions of volumes are PyTorch's, with strides, paddings, dilati
              run);
 }
 
-TEST_CASE("an embedding's row of padding begins as zeros, is read as it is, and gets no gradient") {
+TEST_CASE("an embedding's padding row starts at zero, is read as stored and gets no gradient") {
   const nn::EmbeddingOptions options{.padding_idx = 1};
   const Tensor tokens = tensor({3, 1, 1, 0, 2, 1}, {2, 3});
   check<nn::Embedding>("embedding_padding", maker<nn::Embedding>(4, 3, options),
@@ -228,7 +228,7 @@ TEST_CASE("an embedding's row of padding begins as zeros, is read as it is, and 
   CHECK(norm(fresh.weight[2]).item() > 0);
 }
 
-TEST_CASE("grouped heads: each head of keys and values serves the same number of queries' heads") {
+TEST_CASE("grouped-query attention equals attention with repeated key and value heads") {
   nn::BuildScope scope({.dtype = DType::f64});
   nn::Module root;
   const nn::MultiheadAttention grouped(root, "grouped", 12, 6, {.num_kv_heads = 2});
@@ -254,7 +254,7 @@ TEST_CASE("grouped heads: each head of keys and values serves the same number of
               "memory");
 }
 
-TEST_CASE("attention drops weights in train mode alone, and keeps their mean") {
+TEST_CASE("attention dropout applies in train mode only and keeps the mean") {
   nn::Module root;
   const nn::MultiheadAttention plain(root, "plain", 4, 1, {.bias = false});
   const nn::MultiheadAttention drops(root, "drops", 4, 1, {.dropout = 0.25, .bias = false});
@@ -277,7 +277,7 @@ TEST_CASE("attention drops weights in train mode alone, and keeps their mean") {
   CHECK(train(x).to_doubles() != weights);
 }
 
-TEST_CASE("lengths: padding is not read, a sequence of no steps keeps its state") {
+TEST_CASE("recurrent layers skip padding, and an empty sequence keeps its state") {
   nn::BuildScope scope({.dtype = DType::f64});
   nn::Module root;
   const nn::LSTM net(root, "net", 3, 4, {.bidirectional = true});
@@ -297,7 +297,7 @@ TEST_CASE("lengths: padding is not read, a sequence of no steps keeps its state"
   check_close(all.h[{range(), 2}].to_doubles(), whole.h[{range(), 2}].to_doubles(), 1e-14, "h");
 }
 
-TEST_CASE("what does not fit attention, embeddings and recurrent nets is named in a line") {
+TEST_CASE("mismatched arguments of attention, embeddings and recurrent nets are refused") {
   nn::Module root;
   using doctest::Contains;
   const nn::MultiheadAttention net(root, "net", 8, 2);

@@ -67,10 +67,14 @@ Count training_kernels(int64_t length) {
 }
 }  // namespace
 
-TEST_CASE("LSTM: last states, and a sequence in two parts") { check_states<nn::LSTM>(true); }
-TEST_CASE("GRU: last states, and a sequence in two parts") { check_states<nn::GRU>(false); }
+TEST_CASE("an LSTM returns its last states and continues a sequence from them") {
+  check_states<nn::LSTM>(true);
+}
+TEST_CASE("a GRU returns its last states and continues a sequence from them") {
+  check_states<nn::GRU>(false);
+}
 
-TEST_CASE("inputs and weights' gradients are one product, states one for each step") {
+TEST_CASE("a recurrent net has one product per time step for states and one for all inputs") {
   for (auto kernels : {training_kernels<nn::LSTM>, training_kernels<nn::GRU>}) {
     Count few = kernels(10), many = kernels(20);
     // A time step has a product forward and one backward; the number of others is constant.
@@ -81,7 +85,7 @@ TEST_CASE("inputs and weights' gradients are one product, states one for each st
   }
 }
 
-TEST_CASE("a recurrent layer names what it takes") {
+TEST_CASE("a recurrent layer refuses inputs and states of other shapes") {
   Root root;
   nn::LSTM rnn(root, "rnn", 3, 4);
   using doctest::Contains;

@@ -31,7 +31,7 @@ Value numbers(const Shape& shape, double first) {
 Value slope(const Value& loss, const Value& x) { return gradients(loss, std::span(&x, 1)).front(); }
 }  // namespace
 
-TEST_CASE("slice_at and update_at give what loops over the indices within the axis give") {
+TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indices") {
   const Value x = numbers({2, 5, 3}, 1), updates = numbers({2, 2, 3}, 100);
   const Value weights = numbers({2, 2, 3}, 7), all_weights = numbers({2, 5, 3}, 7);
   const auto index = [](int64_t i, int64_t j, int64_t k, int64_t extent) {
@@ -69,7 +69,7 @@ TEST_CASE("slice_at and update_at give what loops over the indices within the ax
         Doubles{9, 1, 2, 3, 4});
 }
 
-TEST_CASE("a user's gradient takes the place of that of what computed the value") {
+TEST_CASE("custom_gradient replaces the gradient of an expression") {
   const Value x = constant(Doubles{0.4, 1.6, -2.7}, {3}, DType::f64), w = numbers({3}, 5);
   const Value through =
       custom_gradient(round(x), {x}, [](const Value& dy) { return std::vector{dy}; });
@@ -90,7 +90,7 @@ TEST_CASE("a user's gradient takes the place of that of what computed the value"
   CHECK(run(slope(sum(y), w)) == Doubles{2, 2, 2});
 }
 
-TEST_CASE("what does not fit slice_at, update_at and custom_gradient is named in a line") {
+TEST_CASE("invalid arguments of slice_at, update_at and custom_gradient are refused") {
   const Value x = zeros({2, 3});
   const auto by_rule = [&](const GradientRule& rule) {
     slope(sum(custom_gradient(x, {x}, rule)), x);

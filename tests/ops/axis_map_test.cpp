@@ -224,7 +224,7 @@ Value of(const Shape& shape, DType dtype = DType::f32) { return input({dtype, sh
 std::string map_of(const Value& value) { return to_string(axis_map(*value.node())); }
 }  // namespace
 
-TEST_CASE("a slice of every op, by every factor, is computed from slices of its operands") {
+TEST_CASE("a slice of every op along every factor is computed from slices of its operands") {
   Tried all;
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def) || !is_in_part(def->name)) continue;
@@ -240,7 +240,7 @@ TEST_CASE("a slice of every op, by every factor, is computed from slices of its 
                      << " with other elements elsewhere");
 }
 
-TEST_CASE("maps say how axes relate") {
+TEST_CASE("axis maps relate the axes of operands and results") {
   const Value x = of({4, 6});
   CHECK(map_of(exp(x)) == "([a, b]) -> [a, b]");
   CHECK(map_of(matmul(x, of({6, 5}))) == "([a, c], [c, b]) -> [a, b], c reduced");
@@ -275,7 +275,7 @@ TEST_CASE("maps say how axes relate") {
         "([a, b, c, e], [a, b, f, e], [a, b, f, d]) -> [a, b, c, d], e whole, f whole");
 }
 
-TEST_CASE("what meets itself transposed is read whole") {
+TEST_CASE("an operand combined with its own transpose is read whole") {
   static const OpDef folded{
       .name = "test_plus_transposed",
       .infer = [](std::span<const Value> inputs, const Attrs&) { return inputs[0].type(); },

@@ -188,7 +188,7 @@ void add_large_convolutions(DType dtype, Random& random, Cases& cases) {
 }  // namespace
 
 TEST_SUITE("slow pytorch") {
-  TEST_CASE("every op is PyTorch's") {
+  TEST_CASE("every op agrees with PyTorch") {
     const char* python = std::getenv("PEERS_PYTHON");
     if (python == nullptr || *python == '\0') {
       skipped("PEERS_PYTHON names no Python that has PyTorch");

@@ -51,7 +51,7 @@ LossAndGradient cross_entropy_at(int64_t label, const CrossEntropyOptions& optio
 }
 }  // namespace
 
-TEST_CASE("a label that is no class makes the loss and the gradient of its row NaN") {
+TEST_CASE("a label outside the classes makes the loss and the gradient of its row NaN") {
   for (const KernelLibrary* library : backends())
     for (double smoothing : {0.0, 0.1})
       for (int64_t label : {int64_t{-1}, int64_t{2}, int64_t{5}, int64_t{1} << 32}) {
@@ -63,7 +63,7 @@ TEST_CASE("a label that is no class makes the loss and the gradient of its row N
       }
 }
 
-TEST_CASE("an ignored label counts neither in the loss nor in the gradient, whatever it is") {
+TEST_CASE("an ignored label contributes neither to the loss nor to the gradient") {
   // The loss is -log p of the first and the last row, the gradient p - 1 at the label, both halved.
   const double first = std::log1p(std::exp(1.0)), last = std::log1p(std::exp(3.0));
   const double p = 1 / (1 + std::exp(-1.0)), q = 1 / (1 + std::exp(-3.0));
@@ -78,7 +78,7 @@ TEST_CASE("an ignored label counts neither in the loss nor in the gradient, what
     }
 }
 
-TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
+TEST_CASE("labels of a narrow type work with an ignore_index beyond their range") {
   Value logits = zeros({1, 200});
   for (const KernelLibrary* library : backends()) {
     Value loss = cross_entropy(logits, integers({156}, DType::u8));  // -100 modulo 256
@@ -86,7 +86,7 @@ TEST_CASE("labels of a narrow type meet an ignore_index that it cannot hold") {
   }
 }
 
-TEST_CASE("any of nothing is false and all of nothing is true") {
+TEST_CASE("any over an empty axis is false and all is true") {
   Value none = zeros({0, 3}, DType::boolean);
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
@@ -104,7 +104,7 @@ TEST_CASE("any of nothing is false and all of nothing is true") {
   }
 }
 
-TEST_CASE("powers of whole numbers are whole and exact where they fit") {
+TEST_CASE("integer powers are exact where they fit") {
   struct Power {
     int64_t base, exponent, result;
   };
@@ -150,7 +150,7 @@ TEST_CASE("powers of whole numbers are whole and exact where they fit") {
   CHECK(pow(2.5, a).dtype() == DType::f32);
 }
 
-TEST_CASE("a sum of exponentials by their logarithms keeps infinities, and halves of equals") {
+TEST_CASE("logaddexp keeps infinities and splits the gradient of equal operands") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const Value a = constant(std::vector{infinity, infinity, -infinity, -infinity, 1000.0, 3.0}, {6},
                            DType::f32),
@@ -198,7 +198,7 @@ TEST_CASE("the remainder of a division by infinity has the sign of the divisor")
     }
 }
 
-TEST_CASE("rows without elements, and no rows, have gradients without elements") {
+TEST_CASE("norms and softmax over empty rows have empty gradients") {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{17, 0}, Shape{0, 17}, Shape{3, 0, 5}, Shape{0, 0}})
       for (const KernelLibrary* library : backends()) {

@@ -74,7 +74,7 @@ Value gelu_gradient(const Value& at, const Value& dy) {
 }
 }  // namespace
 
-TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, and stores those") {
+TEST_CASE("on CUDA a 16-bit product has a GELU epilogue that can also store its sums") {
   for (const DType type : {DType::bf16, DType::f16}) {
     CAPTURE(name(type));
     Product of{type};
@@ -93,7 +93,7 @@ TEST_CASE("on CUDA a product of 16-bit numbers computes the GELU of its sums, an
   }
 }
 
-TEST_CASE("on CUDA a product is multiplied by the slope of GELU as it is stored") {
+TEST_CASE("on CUDA a 16-bit product has an epilogue for the gradient of GELU") {
   for (const DType type : {DType::bf16, DType::f16}) {
     CAPTURE(name(type));
     Product of{type};
@@ -107,7 +107,7 @@ TEST_CASE("on CUDA a product is multiplied by the slope of GELU as it is stored"
   }
 }
 
-TEST_CASE("on CUDA the gradient of a bias is summed beside that of its weight") {
+TEST_CASE("on CUDA the gradient of a bias is an epilogue of the weight gradient") {
   for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
     CAPTURE(name(type));
     Product of{type};
@@ -124,7 +124,7 @@ TEST_CASE("on CUDA the gradient of a bias is summed beside that of its weight") 
   }
 }
 
-TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its own") {
+TEST_CASE("on CUDA expressions that only resemble the GELU epilogue get their own kernel") {
   Product of;
   const Value sum = of.biased(), at = of.like_product();
   for (const Value& other : {gelu(sum), silu(sum), narrow_to(widen(gelu_tanh(sum)) * 2.0, of.type),
@@ -143,7 +143,7 @@ TEST_CASE("on CUDA what is not the GELU of a product's sums has a kernel of its 
 }
 
 // cuBLASLt assumes that the auxiliary matrix of an epilogue is aligned to 16 bytes.
-TEST_CASE("on CUDA a matrix beside a product is copied where it begins elsewhere") {
+TEST_CASE("on CUDA an auxiliary matrix of an epilogue is copied where misaligned") {
   for (const int64_t begin : {0, 1, 3, 4, 8}) {
     CAPTURE(begin);
     Product of;
@@ -156,7 +156,7 @@ TEST_CASE("on CUDA a matrix beside a product is copied where it begins elsewhere
 }
 
 // A part of a concatenation with no other reader is stored directly into the result.
-TEST_CASE("on CUDA the gradient of a bias is copied to where it would not be aligned") {
+TEST_CASE("on CUDA the gradient of a bias is copied where its destination is misaligned") {
   for (const int64_t before : {3, 32}) {
     CAPTURE(before);
     Product of;
@@ -171,7 +171,7 @@ TEST_CASE("on CUDA the gradient of a bias is copied to where it would not be ali
   }
 }
 
-TEST_CASE("on CUDA a bias is added from wherever it begins") {
+TEST_CASE("on CUDA a bias may begin at any address") {
   const KernelLibrary& cuda = *backends().back();
   if (cuda.name() != "cuda" || getenv("FAKE_CUBLASLT_REFUSES") != nullptr) return;
   Product of{.type = DType::f32};
@@ -211,7 +211,7 @@ TEST_CASE("on CUDA a bias is added from wherever it begins") {
   }
 }
 
-TEST_CASE("on CUDA a product that is measured is told apart by how its operands are aligned") {
+TEST_CASE("on CUDA tuned products are keyed by the alignment of their operands") {
   const KernelLibrary& cuda = *backends().back();
   if (cuda.name() != "cuda") return;
   const std::string shape = ": 1 x 6 x 40 x 16";  // a shape that no other test uses
@@ -238,7 +238,7 @@ TEST_CASE("on CUDA a product that is measured is told apart by how its operands 
         }) == 2);
 }
 
-TEST_CASE("on CUDA rows that lie apart are copied for a product that does more") {
+TEST_CASE("on CUDA rows with gaps are copied for a product with an epilogue") {
   Product of;
   const Value x = of.draw({2, 4, 16}, of.type), matrix = of.draw({16, 24}, of.type);
   const Value product = widen(matmul(slice(x, 1, 0, 3), matrix));
@@ -246,7 +246,7 @@ TEST_CASE("on CUDA rows that lie apart are copied for a product that does more")
   CHECK(of.kernels({sum, gelu_tanh(sum)}) == "copy cublaslt:matmul.bias.gelu.and_sum ");
 }
 
-TEST_CASE("where a product stores its sums beside their GELU, mixed precision rounds those") {
+TEST_CASE("mixed precision rounds the sums that a GELU epilogue stores") {
   Product of{.type = DType::f32};
   const Value sum = of.biased(), last = of.draw({of.columns, 8}, DType::f32);
   const Value y = gelu_tanh(sum), dy = matmul(of.draw({2, 3, 8}, DType::f32), transpose(last));

@@ -122,7 +122,7 @@ Value gradient_by_result(const Value& node) {
 }  // namespace
 
 TEST_SUITE("slow device forms") {
-  TEST_CASE("convolutions and their gradients in every form and type") {
+  TEST_CASE("convolutions and their gradients in every form and type agree with the reference") {
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
       for (const Image& image : images)
         for (const Value& node : convolutions_of(image, dtype)) {
@@ -132,7 +132,7 @@ TEST_SUITE("slow device forms") {
             check(with(node, "wide"), interpreted(cast(node, DType::f32)));
         }
   }
-  TEST_CASE("attention in every form: causal or not, grouped heads, side by side or apart") {
+  TEST_CASE("attention in every form agrees with its expression") {
     Random random(2);
     for (DType dtype : {DType::f16, DType::bf16})
       for (const Heads& h : forms)
@@ -147,7 +147,7 @@ TEST_SUITE("slow device forms") {
             check(y, interpreted(y));
           }
   }
-  TEST_CASE("the gradient of attention in every form") {
+  TEST_CASE("the gradient of attention in every form agrees with its expression") {
     Random random(3);
     for (DType dtype : {DType::f16, DType::bf16})
       for (const Heads& h : forms)

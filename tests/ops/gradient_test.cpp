@@ -82,7 +82,7 @@ bool has_gradient(const OpDef& def) {
 }
 }  // namespace
 
-TEST_CASE("every op has a gradient, or a stated reason for none") {
+TEST_CASE("every op has a gradient or a stated reason for none") {
   for (const OpDef* def : registered_ops()) {
     if (def->kind == OpKind::leaf) continue;
     INFO(def->name);
@@ -135,7 +135,7 @@ TEST_SUITE("slow gradients") {
 }
 
 // The wrong rules are off by 1e-6 in the first operand that has a gradient.
-TEST_CASE("a wrong gradient rule of any op is caught") {
+TEST_CASE("a wrong gradient rule of any op is detected") {
   for (const OpDef* def : registered_ops()) {
     if (!has_gradient(*def) || def->gradient == nullptr) continue;
     OpDef wrong = *def;
@@ -162,7 +162,7 @@ TEST_CASE("a wrong gradient rule of any op is caught") {
   }
 }
 
-TEST_CASE("an operand used several times gets the sum of its gradients") {
+TEST_CASE("gradients of an operand with several uses add up") {
   Random random(1);
   Value x = random_values({DType::f64, {1, 2, 3, 4}}, -1, 1, random);
   check_gradients(weighted_sum(attention(x, x, x), random), {x});
@@ -172,7 +172,7 @@ TEST_CASE("an operand used several times gets the sum of its gradients") {
                   {square});
 }
 
-TEST_CASE("gradients of activations that are plain expressions agree with finite differences") {
+TEST_CASE("gradients of composite activations agree with finite differences") {
   Random random(2);
   Value x = random_values({DType::f64, {24}}, -6, 6, random);
   for (auto activation :
@@ -187,7 +187,7 @@ TEST_CASE("gradients of activations that are plain expressions agree with finite
     check_gradients(weighted_sum(activation(x), random), {x});
 }
 
-TEST_CASE("gradients of functions of arrays agree with finite differences") {
+TEST_CASE("gradients of array functions agree with finite differences") {
   Random random(3);
   const Value x = random_values({DType::f64, {4, 6}}, -2, 2, random);
   const Value other = random_values({DType::f64, {4, 6}}, -2, 2, random);
@@ -216,7 +216,9 @@ TEST_CASE("gradients of functions of arrays agree with finite differences") {
         +[](const Value& a, const Value& b) { return huber_loss(a, b, 0.7, Reduction::none); },
         +[](const Value& a, const Value& b) { return smooth_l1_loss(a, b, 0.5, Reduction::sum); },
         +[](const Value& a, const Value& b) { return kl_div(a, exp(b)); },
-        +[](const Value& a, const Value& b) { return bce_loss(sigmoid(a), sigmoid(b)); },
+        +[](const Value& a, const Value& b) {
+          return binary_cross_entropy(sigmoid(a), sigmoid(b));
+        },
         +[](const Value& a, const Value& b) { return hinge_loss(a, b, Reduction::none); }})
     check_gradients(weighted_sum(function(x, other), random), {x, other});
   const Value puts = random_values({DType::f64, {4, 3}}, -2, 2, random);

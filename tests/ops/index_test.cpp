@@ -19,7 +19,7 @@ Value numbers(std::initializer_list<double> list, DType dtype = DType::f32) {
 }
 }  // namespace
 
-TEST_CASE("indices read what NumPy's read") {
+TEST_CASE("indexing reads the elements that NumPy reads") {
   const Value x = cube();
   struct Case {
     const char* numpy;
@@ -62,7 +62,7 @@ TEST_CASE("indices read what NumPy's read") {
   }
 }
 
-TEST_CASE("a wrong index is one line that names the axis and its extent") {
+TEST_CASE("an invalid index is reported in one line with the axis and its extent") {
   const Value x = cube();
   check_calls({
       {"[index] 2 is out of range for axis 0 of extent 2.", [&] { return x[2]; }},
@@ -82,14 +82,14 @@ TEST_CASE("a wrong index is one line that names the axis and its extent") {
   });
 }
 
-TEST_CASE("what an index leaves out has no gradient") {
+TEST_CASE("elements outside an index have zero gradient") {
   const Value x = cast(cube(), DType::f64), y = x[{1, range(0, to_end, 2), -1}];
   Doubles expected(24, 0);
   expected[15] = expected[23] = 1;
   CHECK(values(gradients(sum(y), std::span(&x, 1)).front()) == expected);
 }
 
-TEST_CASE("ranges count as Python's do") {
+TEST_CASE("ranges count as in Python") {
   auto listed = [](const IndexRange& range) {
     std::vector<int64_t> list(range.begin(), range.end());
     CHECK(range.size() == static_cast<int64_t>(list.size()));
@@ -106,7 +106,7 @@ TEST_CASE("ranges count as Python's do") {
   CHECK(listed(range(-3)).empty());
 }
 
-TEST_CASE("assigning operators make another value of their left side alone") {
+TEST_CASE("compound assignment rebinds its left side and leaves aliases unchanged") {
   Value x = numbers({5, 7, -9});
   const Value before = x;
   x += 1;
@@ -127,7 +127,7 @@ TEST_CASE("assigning operators make another value of their left side alone") {
 }
 
 // The expected values are those of NumPy, e.g. 7 - np.array([2, -3]).
-TEST_CASE("a number on the left is as weak as on the right") {
+TEST_CASE("a scalar on either side of an operator is weakly typed") {
   const Value whole = numbers({2, -3}, DType::i64), half = numbers({2, -3}, DType::f16);
   const std::vector<std::pair<Value, Doubles>> of_integers = {
       {7 + whole, {9, 4}}, {7 - whole, {5, 10}}, {7 * whole, {14, -21}}, {7 % whole, {1, -2}}};
@@ -143,7 +143,7 @@ TEST_CASE("a number on the left is as weak as on the right") {
   CHECK(values(whole % 2) == Doubles{0, 1});
 }
 
-TEST_CASE("methods are the functions of their names") {
+TEST_CASE("methods agree with the functions of the same name") {
   const Value x = numbers({3, -1, 2, 0, 5, 4}).reshape({2, 3});
   CHECK(x.shape() == Shape{2, 3});
   CHECK(values(x.sum()) == Doubles{13});
@@ -157,7 +157,11 @@ TEST_CASE("methods are the functions of their names") {
   CHECK(values((x > 4).any(1)) == Doubles{0, 1});
   CHECK(values((x >= 0).all(1)) == Doubles{0, 1});
   CHECK(values(x.argmax(0)) == Doubles{0, 1, 1});
-  CHECK(values(x.argmin()) == Doubles{1, 0});
+  CHECK(values(x.argmin(-1)) == Doubles{1, 0});
+  CHECK(values(x.argmin()) == Doubles{1});
+  CHECK(values(x.argmax()) == Doubles{4});
+  CHECK(x.argmax({}, true).shape() == Shape{1, 1});
+  CHECK(x.argmax().shape() == Shape{});
   CHECK(values(x.transpose()) == Doubles{3, 0, -1, 5, 2, 4});
   CHECK(values(x.permute({1, 0})) == values(x.transpose(0, 1)));
   CHECK(x.flatten().shape() == Shape{6});

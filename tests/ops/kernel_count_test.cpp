@@ -42,7 +42,7 @@ std::pair<size_t, std::string> kernels(const Graph& graph) {
 }
 }  // namespace
 
-TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is a loss of rows") {
+TEST_CASE("gradients of a norm's input, gain and bias share one kernel, as does a row loss") {
   Value x = input({DType::f32, {512, 768}}, 0), dy = input({DType::f32, {512, 768}}, 1);
   std::vector<Value> all = {x, input({DType::f32, {768}}, 2), input({DType::f32, {768}}, 3)};
   Value loss = sum(layer_norm(all[0], all[1], all[2]) * dy);
@@ -76,7 +76,7 @@ TEST_CASE("gradients of a norm's input, gain and bias are one kernel, and so is 
   }
 }
 
-TEST_CASE("softmax and norms over the last axis are one kernel, with their gradient two") {
+TEST_CASE("softmax and norms over the last axis take one kernel forward and at most two backward") {
   for (const Subject& subject : subjects) {
     Value x = input({DType::f32, {512, 768}}, 0), dy = input({DType::f32, {512, 768}}, 1);
     Value y = subject.make(x);

@@ -5,7 +5,7 @@ using namespace weft;
 using namespace weft::testing;
 using enum DType;
 
-TEST_CASE("attention refuses shapes, types and masks that do not fit") {
+TEST_CASE("attention refuses mismatched shapes, types and masks") {
   auto attend = [](const Shape& q, const Shape& k, const Shape& v) {
     return Refusal{fmt::format("[attention] needs q[B, H, T, D], k[B, G, S, D], v[B, G, S, E]. Got "
                                "{}, {} and {}.",
@@ -50,7 +50,7 @@ TEST_CASE("attention refuses shapes, types and masks that do not fit") {
   });
 }
 
-TEST_CASE("convolutions refuse shapes that do not fit") {
+TEST_CASE("convolutions refuse mismatched shapes") {
   const Value image = zeros({2, 4, 5, 7}), row = zeros({2, 4, 7});
   auto give = [](const Shape& x, const Shape& weight, const ConvOptions& options = {}) {
     conv(zeros(x), zeros(weight), {}, options);
@@ -112,7 +112,7 @@ TEST_CASE("convolutions refuse shapes that do not fit") {
   });
 }
 
-TEST_CASE("convolutions take one number per spatial axis, each above its limit") {
+TEST_CASE("convolution options take one number per spatial axis above its least value") {
   const Value image = zeros({2, 4, 5, 5}), row = zeros({2, 4, 5});
   const std::string at_least = " must be at least ", each = " has one number per spatial axis ";
   check_calls({
@@ -132,7 +132,7 @@ TEST_CASE("convolutions take one number per spatial axis, each above its limit")
   });
 }
 
-TEST_CASE("transposed convolutions refuse shapes and paddings that do not fit") {
+TEST_CASE("transposed convolutions refuse mismatched shapes and paddings") {
   const Value image = zeros({2, 4, 5, 5}), row = zeros({2, 4, 5}), kernel = zeros({4, 3, 3, 3});
   const std::string needs =
       "[conv_transpose] needs x[N, C, spatial...] and weight[C, O / groups, kernel...] with one to "
@@ -157,7 +157,7 @@ TEST_CASE("transposed convolutions refuse shapes and paddings that do not fit") 
   });
 }
 
-TEST_CASE("nodes of convolutions refuse operands and gradients of other shapes") {
+TEST_CASE("convolution nodes refuse operands and gradients of other shapes") {
   const Attrs attrs{{"stride", Dims{1, 1}},
                     {"padding", Dims{0, 0}},
                     {"dilation", Dims{1, 1}},
@@ -189,7 +189,7 @@ TEST_CASE("nodes of convolutions refuse operands and gradients of other shapes")
   });
 }
 
-TEST_CASE("cross entropy refuses logits and labels that do not fit") {
+TEST_CASE("cross entropy refuses mismatched logits and labels") {
   const Value logits = zeros({2, 3}), labels = zeros({2}, i64), none;
   auto smoothed = [&](double by) { cross_entropy(logits, labels, {.label_smoothing = by}); };
   const std::string floats = "[cross_entropy] logits must be floating point";
@@ -230,7 +230,7 @@ TEST_CASE("cross entropy refuses logits and labels that do not fit") {
   });
 }
 
-TEST_CASE("normalisation refuses integers, and vectors of other than an element per channel") {
+TEST_CASE("normalisation refuses integers and vectors that do not match the channels") {
   const Value x = zeros({5, 4}), vector = zeros({4}), matrix = zeros({2, 2}), row = zeros({4}), no;
   const std::string floats = " needs a floating point tensor. Got i64. Hint: cast it first.";
   const std::string shape = " must have shape [4]. Got [2, 2].";
@@ -266,7 +266,7 @@ TEST_CASE("normalisation refuses integers, and vectors of other than an element 
   });
 }
 
-TEST_CASE("pooling refuses images and windows that do not fit") {
+TEST_CASE("pooling refuses mismatched images and windows") {
   const Value x = zeros({1, 2, 3, 5}), row = zeros({2, 3, 5}), whole = zeros({1, 2, 3, 5}, i64), no;
   const std::string window = "[pool] the window of ", floats = " needs a floating point tensor. ";
   const std::string pair = " needs two numbers of at least ";
@@ -308,7 +308,7 @@ TEST_CASE("pooling refuses images and windows that do not fit") {
   });
 }
 
-TEST_CASE("nodes of pooling refuse integers, and gradients of other shapes") {
+TEST_CASE("pooling nodes refuse integers and gradients of other shapes") {
   const Shape X{1, 2, 3, 5};
   const Attrs attrs{{"kernel", Dims{3, 3}},
                     {"stride", Dims{1, 1}},
@@ -331,7 +331,7 @@ TEST_CASE("nodes of pooling refuse integers, and gradients of other shapes") {
   });
 }
 
-TEST_CASE("recurrent layers refuse gates, weights and states that do not fit") {
+TEST_CASE("recurrent layers refuse mismatched gates, weights and states") {
   auto unfit = [](const Shape& gates, const Shape& weight, const Shape& h) {
     return Refusal{
         fmt::format("[lstm] needs gates[T, B, 4 H], weight[4 H, H], h[B, H]. Got {}, {}, "

@@ -134,7 +134,7 @@ struct Head {
 };
 }  // namespace
 
-TEST_CASE("a head of an odd vocabulary trains as written, whatever lies behind its rows") {
+TEST_CASE("a head with an odd vocabulary trains correctly whatever bytes pad its rows") {
   for (const int64_t classes : {257, 264})
     for (const DType type : {DType::bf16, DType::f16, DType::f32})
       for (const bool tied : {false, true})
@@ -159,7 +159,7 @@ TEST_CASE("a head of an odd vocabulary trains as written, whatever lies behind i
         }
 }
 
-TEST_CASE("a head of an odd vocabulary trains in parts, and by kernels that are measured, too") {
+TEST_CASE("a head with an odd vocabulary trains correctly with row tiling and tuned kernels") {
   const Head head{.classes = 1001, .biased = true};
   const Graph graph = head.graph();
   const std::vector<Value> given = head.given(graph);
@@ -180,7 +180,7 @@ TEST_CASE("a head of an odd vocabulary trains in parts, and by kernels that are 
   CHECK(parts.unaligned == 0);
 }
 
-TEST_CASE("a table that is kept in the type of products has room for what they round up") {
+TEST_CASE("the 16-bit copy of an odd table is padded for tensor cores") {
   const int64_t classes = 257;
   const auto state = std::make_shared<VariableState>("table", Type{DType::f32, {classes, 24}});
   const Value table = variable_leaf(state);
@@ -216,7 +216,7 @@ TEST_CASE("a table that is kept in the type of products has room for what they r
   CHECK(two_updates({}) == two_updates({"copies"}));
 }
 
-TEST_CASE("scores of an odd vocabulary that are asked for are its own, as many as it has") {
+TEST_CASE("logits of an odd vocabulary are returned without their padding") {
   const Value x = input({DType::bf16, {3, 16}}, 0), table = input({DType::bf16, {257, 16}}, 1);
   const Value scores = matmul(x, transpose(table));
   const Graph graph{.inputs = {x, table}, .outputs = {scores, max(widen(scores), {.axes = {-1}})}};
@@ -228,7 +228,7 @@ TEST_CASE("scores of an odd vocabulary that are asked for are its own, as many a
     CHECK(disagreement(run_planned(graph, given, *library), want, *library) == "");
 }
 
-TEST_CASE("extents that are rounded up change no bit") {
+TEST_CASE("padding the extents of products keeps results bit-identical") {
   const KernelLibrary& last = *backends().back();
   const Head head{.classes = 1001, .tied = true};
   const Graph graph = head.graph();
@@ -244,7 +244,7 @@ TEST_CASE("extents that are rounded up change no bit") {
 }
 
 // These operands are graph inputs or contiguous rows of odd extents, without padding.
-TEST_CASE("operands without room are copied for a product that becomes faster by more than that") {
+TEST_CASE("unpadded operands are copied where the faster product outweighs the copy") {
   auto product = [](DType type, int64_t rows, bool along_terms) {
     const int64_t columns = along_terms ? 2048 : 1001, terms = along_terms ? 1001 : 200;
     const Value x = input({type, {rows, terms}}, 0);
@@ -276,7 +276,7 @@ TEST_CASE("operands without room are copied for a product that becomes faster by
         1);
 }
 
-TEST_CASE("copies with room are what the operands were") {
+TEST_CASE("padded copies hold their operands' elements") {
   const KernelLibrary& cuda = *backends().back();
   if (cuda.name() != "cuda") return;
   const Value x = input({DType::f16, {700, 257}}, 0), table = input({DType::f16, {700, 257}}, 1);
@@ -294,7 +294,7 @@ TEST_CASE("copies with room are what the operands were") {
   CHECK(disagreement(got, want, cuda) == "");
 }
 
-TEST_CASE("what a step gives away, or a variable becomes, has no room behind it") {
+TEST_CASE("outputs and variables of a step are not padded") {
   const auto weight = std::make_shared<VariableState>("weight", Type{DType::bf16, {1001, 32}});
   const Value dy =
       relu(matmul(input({DType::bf16, {64, 16}}, 0), input({DType::bf16, {16, 1001}}, 1)));

@@ -203,8 +203,8 @@ const std::map<std::string, Function> functions = {
      [](const Named& in, const json& a) {
        return nll_loss(in.at("input"), in.at("target"), a["ignore_index"], reduction_of(a));
      }},
-    {"bce_with_logits", loss_of<bce_with_logits>},
-    {"bce_loss", loss_of<bce_loss>},
+    {"binary_cross_entropy_with_logits", loss_of<binary_cross_entropy_with_logits>},
+    {"binary_cross_entropy", loss_of<binary_cross_entropy>},
     {"mse_loss", loss_of<mse_loss>},
     {"l1_loss", loss_of<l1_loss>},
     {"kl_div", loss_of<kl_div>},
@@ -320,7 +320,7 @@ void run_case(const json& row, const Function& function) {
 }
 }  // namespace
 
-TEST_CASE("the formula of the reference files is PyTorch's") {
+TEST_CASE("the formula of the reference files agrees with PyTorch") {
   json check_values = reference_file("ops.json")["check"];
   CHECK(fmt::format("{:#x}", formula_bits(7, 3)) == check_values["bits(7, 3)"].get<std::string>());
   for (uint64_t i = 0; i < 3; ++i)
@@ -331,7 +331,7 @@ TEST_CASE("the formula of the reference files is PyTorch's") {
           check_values["integer(2000, 0..7, 10)"][i].get<int64_t>());
 }
 
-TEST_CASE("values and gradients are PyTorch's") {
+TEST_CASE("values and gradients agree with PyTorch") {
   const std::set<std::string_view> elsewhere = {"lstm_cell"};  // two results, tested below
   std::set<std::string> found;
   json file = reference_file("ops.json");
@@ -350,7 +350,7 @@ TEST_CASE("values and gradients are PyTorch's") {
   CHECK(found.size() == functions.size());
 }
 
-TEST_CASE("a step of an LSTM, from states of its own, is PyTorch's") {
+TEST_CASE("a step of an LSTM from its previous states agrees with PyTorch") {
   json file = reference_file("ops.json");
   for (const json& row : file["cases"]) {
     if (row["name"] != "lstm_cell") continue;
@@ -367,7 +367,7 @@ TEST_CASE("a step of an LSTM, from states of its own, is PyTorch's") {
   }
 }
 
-TEST_CASE("batch statistics update running statistics as PyTorch's") {
+TEST_CASE("batch norm updates running statistics as PyTorch does") {
   json file = reference_file("ops.json");
   for (const json& row : file["cases"]) {
     if (row["name"] != "batch_norm_train") continue;
@@ -383,7 +383,7 @@ TEST_CASE("batch statistics update running statistics as PyTorch's") {
   }
 }
 
-TEST_CASE("a one-dimensional convolution is a two-dimensional one of height one") {
+TEST_CASE("a one-dimensional convolution equals a two-dimensional one of height one") {
   Random random(3);
   Value x = random_values({DType::f64, {2, 4, 9}}, -1, 1, random);
   Value weight = random_values({DType::f64, {6, 2, 3}}, -1, 1, random);
@@ -394,7 +394,7 @@ TEST_CASE("a one-dimensional convolution is a two-dimensional one of height one"
   CHECK(difference(interpret(line), interpret(reshape(image, line.shape())), 0) == "");
 }
 
-TEST_CASE("a query that may look at nothing gets zeros") {
+TEST_CASE("attention of a fully masked query is zero") {
   Random random(4);
   Value q = random_values({DType::f32, {1, 1, 2, 3}}, -1, 1, random);
   Value mask = constant(std::vector<double>{0, 0, 1, 1}, {2, 2}, DType::boolean);

@@ -39,7 +39,7 @@ Doubles nibbles(const Doubles& bytes) {
 }
 }  // namespace
 
-TEST_CASE("unpack gives the two numbers of every byte, and pack the byte again") {
+TEST_CASE("pack and unpack convert between bytes and pairs of 4-bit numbers") {
   const Value bytes = cast(reshape(arange(256), {2, 128}), DType::u8);
   const Value packed = cast(bytes, DType::i4x2);
   CHECK(packed.type().bytes() == 256);
@@ -51,7 +51,7 @@ TEST_CASE("unpack gives the two numbers of every byte, and pack the byte again")
   CHECK(run(unpack(pack(wide))) == saturated);
 }
 
-TEST_CASE("dequantize scales each block of neighbours about its zero") {
+TEST_CASE("dequantize scales each block of neighbours about its zero point") {
   Random random(5);
   const Value packed = random_values({DType::i4x2, {3, 8}}, 0, 255, random);
   const Value scale = random_values({DType::f32, {3, 4}}, 0.1, 2, random);
@@ -68,7 +68,7 @@ TEST_CASE("dequantize scales each block of neighbours about its zero") {
   CHECK(run(y) == want);
 }
 
-TEST_CASE("quantize is within half a unit of each number, in every type of few bits") {
+TEST_CASE("quantize is within half a unit of each number in every low-bit type") {
   Random random(6);
   const Value x = random_values({DType::f32, {4, 24}}, -3, 3, random);
   const Doubles exact = elements(x);
@@ -96,7 +96,7 @@ TEST_CASE("quantize is within half a unit of each number, in every type of few b
   CHECK(elements(interpret(quantize(nothing, DType::i8).scale)) == Doubles(4, 1));
 }
 
-TEST_CASE("factors of two types are read as they are stored, on every backend") {
+TEST_CASE("products of two types read their operands as stored on every backend") {
   struct Product {
     DType a, b, y;
   };
@@ -127,7 +127,7 @@ TEST_CASE("factors of two types are read as they are stored, on every backend") 
   }
 }
 
-TEST_CASE("the gradient of a mixed product is that of the product of converted factors") {
+TEST_CASE("the gradient of a mixed product equals that of the product of converted operands") {
   Random random(8);
   const Value x = random_values({DType::f32, {5, 6}}, -1, 1, random);
   const Value stored = random_values({DType::i8, {7, 6}}, -9, 9, random);
@@ -146,7 +146,7 @@ TEST_CASE("the gradient of a mixed product is that of the product of converted f
   }
 }
 
-TEST_CASE("types that have no product, and shapes that do not fit, are refused by name") {
+TEST_CASE("products of unsupported types and shapes are refused by name") {
   const Value f = zeros({2, 4}), i = zeros({4, 2}, DType::i32), q = zeros({4, 2}, DType::u8);
   const Value packed = cast(q, DType::i4x2);
   check_calls({

@@ -35,14 +35,14 @@ void check_range(uint64_t first, uint64_t count) {
 }
 }  // namespace
 
-TEST_CASE("random graphs give the interpreter's results, whatever passes are skipped") {
+TEST_CASE("random graphs give the interpreter's results whatever passes are skipped") {
   check_range(0, 50);
 }
 
 // `least` is the number of random graphs that must expose a bug on the CPU backend, about half of
 // the rate over 400 graphs; fewer mean that the tester lost sensitivity. Rarely exposed bugs get
 // more graphs.
-TEST_CASE("a bug seeded in any pass shows in random graphs") {
+TEST_CASE("a bug seeded in any pass is detected by random graphs") {
   struct Fault {
     const char* name;
     int least;
@@ -90,7 +90,7 @@ TEST_CASE("a bug seeded in any pass shows in random graphs") {
 }
 
 TEST_SUITE("slow random graphs") {
-  TEST_CASE("many random graphs give the interpreter's results, whatever passes are skipped") {
+  TEST_CASE("many random graphs give the interpreter's results whatever passes are skipped") {
     check_range(1000, 2000);
   }
 }

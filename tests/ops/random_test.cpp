@@ -35,7 +35,7 @@ double deviation_of(const std::vector<double>& x) {
 }  // namespace
 
 // The known answers are those of the authors' library, Random123 (kat_vectors).
-TEST_CASE("philox gives the published words") {
+TEST_CASE("philox agrees with the published test vectors") {
   using Words = std::array<uint32_t, 4>;
   uint32_t full = 0xffffffff;
   CHECK(philox({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -58,7 +58,7 @@ TEST_CASE("element i of a uniform tensor is a function of seed, stream, step and
   CHECK(values(uniform({3, 7}, key(11, seed, 3))) != u);
 }
 
-TEST_CASE("every backend draws the same bits") {
+TEST_CASE("every backend draws bit-identical random numbers") {
   Graph graph;
   graph.outputs = {uniform({5, 13}, key(3)), bernoulli({40}, key(4), 0.3),
                    uniform({2, 3}, key(-1, -2, -3))};
@@ -69,7 +69,7 @@ TEST_CASE("every backend draws the same bits") {
   }
 }
 
-TEST_CASE("a part of a uniform tensor is drawn alone, to the same bits, on every backend") {
+TEST_CASE("a part of a uniform tensor is drawn alone with the same bits on every backend") {
   const int64_t far = int64_t{3} << 40;
   auto drawn = [&](const Shape& shape, int64_t offset, const Dims& strides) {
     return make_node(op("random_uniform"), {key(3).step},
@@ -112,7 +112,7 @@ TEST_CASE("distributions have their moments") {
   CHECK(std::fabs(mean_of(values(cast(bernoulli({20000}, key(0), 0.3), DType::f32))) - 0.3) < 0.02);
 }
 
-TEST_CASE("normal numbers are those of Box and Muller over two streams") {
+TEST_CASE("normal numbers are the Box-Muller transform of two streams") {
   std::vector<double> n = values(normal({50}, key(4), 1, 2));
   for (int64_t i = 0; i < 50; ++i) {
     double u = 1.0 - static_cast<double>(philox_uniform({.seed = 7, .stream = 3, .step = 4}, i));
@@ -122,7 +122,7 @@ TEST_CASE("normal numbers are those of Box and Muller over two streams") {
   }
 }
 
-TEST_CASE("host arrays hold the generator's words, sixteen blocks at a time") {
+TEST_CASE("fills of host arrays agree with the generator's words in groups of sixteen blocks") {
   PhiloxKey host_key{.seed = (int64_t{5} << 40) + 9, .stream = 2, .step = -1};
   std::vector<float> u(200), n(200);
   fill_uniform(u, host_key, -2, 2);
@@ -140,7 +140,7 @@ TEST_CASE("host arrays hold the generator's words, sixteen blocks at a time") {
   }
 }
 
-TEST_CASE("a permutation holds every index once and differs from step to step") {
+TEST_CASE("a random permutation holds every index once and differs from step to step") {
   std::vector<double> p = values(permutation(100, key(0))), sorted = p;
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 0; i < sorted.size(); ++i) CHECK(sorted[i] == static_cast<double>(i));
@@ -148,7 +148,7 @@ TEST_CASE("a permutation holds every index once and differs from step to step") 
   CHECK(p != values(permutation(100, key(1))));
 }
 
-TEST_CASE("dropout zeroes its share and scales the rest") {
+TEST_CASE("dropout zeroes its share of elements and scales the rest") {
   Value x = ones({10000});
   std::vector<double> y = values(dropout(x, 0.25, key(0)));
   double kept = 0;

@@ -87,7 +87,7 @@ std::string run_scattered(const Value& y, Random& random) {
 }
 }  // namespace
 
-TEST_CASE("every primitive honours offsets and strides of operands and result") {
+TEST_CASE("every primitive supports offsets and strides of operands and result") {
   auto library = reference_library();
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def) || def->decompose != nullptr) continue;
@@ -118,7 +118,7 @@ TEST_CASE("the reference runs every primitive and overrides no composite") {
   }
 }
 
-TEST_CASE("results known by hand") {
+TEST_CASE("results agree with values computed by hand") {
   Value x = numbers({1, 2, 3, 4, 5, 6}, {2, 3});
   CHECK(values(matmul(x, transpose(x))) == std::vector<double>{14, 32, 32, 77});
   CHECK(values(sum(x, {.axes = {0}})) == std::vector<double>{5, 7, 9});
@@ -150,7 +150,7 @@ TEST_CASE("results known by hand") {
 }
 
 // Operations are additions, multiplications and functions of one element; moving elements has none.
-TEST_CASE("the operations of a node are those of its definition") {
+TEST_CASE("the operation count of a node follows from its definition") {
   auto count = [](const Value& value) { return flops(*value.node()); };
   Value x = zeros({2, 3}), image = zeros({1, 4, 6, 6}),
         rows = constant(std::vector{0.0, 1.0}, {2}, DType::i32);
@@ -180,7 +180,7 @@ TEST_CASE("the operations of a node are those of its definition") {
   CHECK(count(attention(q, q, q)) == 2 * (2 * 18 * 4) + 18 + 5 * 18 + 6);
 }
 
-TEST_CASE("products, windows and attention take the narrow type under mixed precision, no others") {
+TEST_CASE("only products, windows and attention take the narrow type under mixed precision") {
   std::set<std::string_view> narrow;
   for (const OpDef* def : registered_ops())
     if (def->narrows) narrow.insert(def->name);
@@ -190,7 +190,7 @@ TEST_CASE("products, windows and attention take the narrow type under mixed prec
                                              "max_pool_gradient"});
 }
 
-TEST_CASE("lists in braces join and split") {
+TEST_CASE("concat, stack and split accept braced lists") {
   Value a = numbers({1, 2}, {2}), b = numbers({3}, {1});
   CHECK(values(concat({a, b, a}, 0)) == std::vector<double>{1, 2, 3, 1, 2});
   Value both = stack({a, a * 10}, -1);
@@ -208,7 +208,7 @@ TEST_CASE("lists in braces join and split") {
   CHECK(split(x, std::vector<int64_t>{1, 1}, 0).size() == 2);
 }
 
-TEST_CASE("an index outside of the axis reads zero and adds nowhere") {
+TEST_CASE("an index outside the axis reads zero and adds nowhere") {
   Value x = numbers({10, 20, 30}, {3});
   Value indices = numbers({2, -1, 0, 3}, {4}, DType::i64);
   CHECK(values(gather(x, indices)) == std::vector<double>{30, 0, 10, 0});
@@ -216,13 +216,13 @@ TEST_CASE("an index outside of the axis reads zero and adds nowhere") {
         std::vector<double>{13, 20, 31});
 }
 
-TEST_CASE("embedding and one_hot") {
+TEST_CASE("embedding and one_hot select rows by index") {
   Value weight = numbers({1, 2, 3, 4, 5, 6}, {3, 2}), ids = numbers({2, 0}, {2}, DType::i32);
   CHECK(values(embedding(ids, weight)) == std::vector<double>{5, 6, 1, 2});
   CHECK(values(one_hot(ids, 3)) == std::vector<double>{0, 0, 1, 1, 0, 0});
 }
 
-TEST_CASE("sums of many 16-bit numbers accumulate wider") {
+TEST_CASE("sums of 16-bit numbers accumulate in a wider type") {
   CHECK(values(sum(ones({4096}, DType::bf16))) == std::vector<double>{4096});
   CHECK(values(sum(full({1000}, 100, DType::i16))) == std::vector<double>{100000});
 }

@@ -6,7 +6,7 @@ using namespace weft;
 using namespace weft::testing;
 using enum DType;
 
-TEST_CASE("activations refuse what they have no meaning for") {
+TEST_CASE("activations refuse unsupported types and options") {
   const Value x = zeros({2, 4}), counts = zeros({2, 4}, i64);
   const std::string floats = " needs a floating point tensor. Got i64. Hint: cast it first.";
   check_calls({
@@ -71,7 +71,7 @@ TEST_CASE("select and stochastic rounding refuse operands of other types") {
   });
 }
 
-TEST_CASE("only one floating point element has gradients by itself") {
+TEST_CASE("a gradient without a seed requires one floating-point element") {
   auto grad = [](const Value& y, const Value& seed) { gradients(y, std::vector{y}, seed); };
   check_nodes({
       {"[grad] only floating point values have gradients. Got i64[].",
@@ -85,7 +85,7 @@ TEST_CASE("only one floating point element has gradients by itself") {
   });
 }
 
-TEST_CASE("gathers and scatters refuse indices and updates that do not fit") {
+TEST_CASE("gathers and scatters refuse mismatched indices and updates") {
   const Value x = zeros({5, 4}), deep = zeros(Dims::filled(max_rank, 1));
   const Value indices = zeros({2, 3}, i32), fractions = zeros({2, 3});
   const std::string integers = " indices must be integers. Got f32. Hint: cast them.";
@@ -116,7 +116,7 @@ TEST_CASE("gathers and scatters refuse indices and updates that do not fit") {
   });
 }
 
-TEST_CASE("constants have as many elements and bytes as their type") {
+TEST_CASE("constants require as many elements and bytes as their type") {
   auto list = [](size_t count) { constant(std::vector<double>(count), {2}, f32); };
   auto bytes = [](size_t count) { from_buffer(Buffer::allocate(count), {f32, {2}}); };
   check_calls({
@@ -131,7 +131,7 @@ TEST_CASE("constants have as many elements and bytes as their type") {
   });
 }
 
-TEST_CASE("products refuse operands that do not fit") {
+TEST_CASE("products refuse mismatched operands") {
   const Value a = zeros({2, 3}), b = zeros({3, 4}), vector = zeros({3}), number = scalar(0);
   const std::string axes = "[matmul] operands must have at least one axis. Got ";
   const std::string inner = "[matmul] inner extents must match. Got ";
@@ -168,7 +168,7 @@ TEST_CASE("products refuse operands that do not fit") {
   });
 }
 
-TEST_CASE("movement refuses shapes, orders and ranges that do not fit") {
+TEST_CASE("movement operations refuse invalid shapes, orders and ranges") {
   const Value six = zeros({6}), x = zeros({2, 3});
   const std::string order = "[permute] the order must name every axis once. Got ";
   const std::string range = " is out of range for axis 0 of extent 6.";
@@ -201,7 +201,7 @@ TEST_CASE("movement refuses shapes, orders and ranges that do not fit") {
   });
 }
 
-TEST_CASE("padding, joining and splitting refuse what does not fit") {
+TEST_CASE("padding, joining and splitting refuse mismatched arguments") {
   const Value six = zeros({6}), x = zeros({2, 3});
   auto joined = [](const Value& a, const Value& b, int axis) {
     return Refusal{fmt::format("[concat] tensors differ outside axis {}. Got {} and {}.", axis,
@@ -239,7 +239,7 @@ TEST_CASE("padding, joining and splitting refuse what does not fit") {
   });
 }
 
-TEST_CASE("random numbers refuse keys, ranges and probabilities that are none") {
+TEST_CASE("random functions refuse invalid keys, ranges and probabilities") {
   const Value x = zeros({2});
   const RandomKey key{.step = scalar(0, i64)};
   const std::string step = "[random] the step must be i64[]. Got ";

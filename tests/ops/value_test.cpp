@@ -128,24 +128,23 @@ void test_sizes(bool all_dtypes, uint64_t draws) {
 }
 }  // namespace
 
-TEST_CASE("every op on every backend computes what the interpreter computes") { test_all(0, 1); }
+TEST_CASE("every op on every backend agrees with the interpreter") { test_all(0, 1); }
 
-TEST_CASE("every op takes axes of extent 0, 1, 3 and 17") { test_sizes(false, 1); }
-TEST_CASE("gradients of every op on every backend are what the interpreter computes") {
-  test_gradients();
-}
+TEST_CASE("every op supports axes of extent 0, 1, 3 and 17") { test_sizes(false, 1); }
+TEST_CASE("gradients of every op on every backend agree with the interpreter") { test_gradients(); }
 
 TEST_SUITE("slow ops") {
-  TEST_CASE("every op on every backend computes what the interpreter computes, many shapes") {
+  TEST_CASE("every op on every backend agrees with the interpreter on many shapes") {
     test_all(100, 40);
   }
-  TEST_CASE("every op takes axes of extent 0, 1, 3 and 17 in every type") { test_sizes(true, 4); }
+  TEST_CASE("every op supports axes of extent 0, 1, 3 and 17 in every type") {
+    test_sizes(true, 4);
+  }
 }
 
 // A type that an op does not accept is a usage error, found before any backend is asked; the tests
 // above cover accepted types.
-TEST_CASE(
-    "a type that an op does not take every backend computes or refuses as the reference does") {
+TEST_CASE("a type that an op does not support is computed or refused alike on every backend") {
   for (const OpDef* def : registered_ops()) {
     if (!has_cases(*def)) continue;
     const std::vector<DType> taken = dtypes_of(*def);
@@ -174,7 +173,7 @@ TEST_CASE(
 }
 
 // PyTorch gives the same results.
-TEST_CASE("a softmax over nothing is empty, a log of a sum over nothing is -inf") {
+TEST_CASE("softmax over an empty axis is empty and logsumexp over an empty axis is -inf") {
   Value none = zeros({5, 0});
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());
@@ -191,7 +190,7 @@ TEST_CASE("a softmax over nothing is empty, a log of a sum over nothing is -inf"
   CHECK_THROWS_AS(max(none, {.axes = {1}}), Error);
 }
 
-TEST_CASE("the expression of an elementwise composite agrees with its oracle") {
+TEST_CASE("the decomposition of an elementwise composite agrees with its oracle") {
   for (const OpDef* def : registered_ops()) {
     if (def->kind != OpKind::composite || def->oracle == nullptr) continue;
     INFO(def->name);
@@ -211,7 +210,7 @@ TEST_CASE("the expression of an elementwise composite agrees with its oracle") {
   }
 }
 
-TEST_CASE("plain expressions of activations are what their papers say") {
+TEST_CASE("activations agree with the formulas of their papers") {
   struct Activation {
     std::string name;
     Value (*make)(const Value&);
@@ -266,7 +265,7 @@ TEST_CASE("plain expressions of activations are what their papers say") {
       }
 }
 
-TEST_CASE("glu halves an axis: the first half passes as far as the second opens") {
+TEST_CASE("glu gates the first half of an axis by the sigmoid of the second") {
   Random random(7);
   Value x = random_values({DType::f64, {2, 6, 3}}, -4, 4, random);
   std::vector<double> in = elements(x);
@@ -285,7 +284,7 @@ TEST_CASE("glu halves an axis: the first half passes as far as the second opens"
   CHECK_THROWS_WITH_AS(glu(x), doctest::Contains("must be even. Got 3"), Error);
 }
 
-TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
+TEST_CASE("logarithms of powers and integer powers are exact") {
   for (const KernelLibrary* library : backends())
     for (DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
       INFO(library->name() << " " << name(dtype));
@@ -314,7 +313,7 @@ TEST_CASE("logarithms of powers and powers of whole numbers are exact") {
   }
 }
 
-TEST_CASE("a constant of floats is float32, and one of doubles what it is asked to be") {
+TEST_CASE("a constant of floats is float32 and one of doubles has the requested dtype") {
   const std::vector<float> narrow{0.1F, -2, 3};
   const Value value = constant(narrow, {3});
   CHECK(value.type() == Type{DType::f32, {3}});
@@ -323,7 +322,7 @@ TEST_CASE("a constant of floats is float32, and one of doubles what it is asked 
   CHECK(elements(constant(wide, {2, 1}, DType::f64)) == wide);
 }
 
-TEST_CASE("integers keep all their bits") {
+TEST_CASE("64-bit integers keep all their bits") {
   int64_t big = (int64_t{1} << 60) + 1;
   auto values = [](std::vector<int64_t> list) {
     Random random(0);
@@ -355,7 +354,7 @@ TEST_CASE("integers keep all their bits") {
   }
 }
 
-TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
+TEST_CASE("casts from floats truncate, saturate and turn NaN into 0") {
   std::vector<double> in = {2.9, -2.9, 1e30, -1e30, NAN, 300, -5};
   Value x = constant(in, {7}, DType::f64);
   for (const KernelLibrary* library : backends()) {
@@ -372,7 +371,7 @@ TEST_CASE("casts from floats truncate, saturate, and make 0 of NaN") {
   }
 }
 
-TEST_CASE("a small cross entropy keeps its digits under large logits") {
+TEST_CASE("a small cross entropy keeps its precision under large logits") {
   // log(1 + exp(-8)) and its gradient -p, p must be as exact next to 1024 as next to 0.
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());

@@ -80,7 +80,7 @@ TEST_CASE("a transposed convolution of volumes is the transpose of the convoluti
   }
 }
 
-TEST_CASE("gradients of transposed convolutions and pools of volumes are finite differences") {
+TEST_CASE("gradients of transposed convolutions and pools of volumes match finite differences") {
   const Shape volume{1, 2, 3, 4, 3};
   const PoolOptions windows{.kernel = {2, 3, 2}, .stride = {1, 2, 2}, .padding = {1, 1, 0}};
   PoolOptions inside = windows;
@@ -104,7 +104,7 @@ TEST_CASE("gradients of transposed convolutions and pools of volumes are finite 
   }
 }
 
-TEST_CASE("of equal elements of a box the first gets the gradient, and padding never wins") {
+TEST_CASE("max_pool3d routes gradients to the first of equal elements and never to padding") {
   const Value x = full({1, 1, 2, 2, 2}, -3.0).eval();
   const Value y = max_pool3d(x, {.kernel = {3}, .stride = {1}, .padding = {1}});
   CHECK(y.shape() == Shape{1, 1, 2, 2, 2});
@@ -113,7 +113,7 @@ TEST_CASE("of equal elements of a box the first gets the gradient, and padding n
   CHECK(gradients(sum(y), in)[0].to_doubles() == std::vector<double>{8, 0, 0, 0, 0, 0, 0, 0});
 }
 
-TEST_CASE("a mean of 16-bit volumes is rounded once") {
+TEST_CASE("an average pool of 16-bit volumes is rounded once") {
   Random random(2);
   const Value x = cast(drawn({2, 3, 4, 6, 5}, random), DType::bf16);
   const PoolOptions box{.kernel = {3, 2, 2}, .stride = {1, 2, 1}};

@@ -11,7 +11,8 @@
 
 using namespace weft;
 
-TEST_CASE("a loss scale grows after good steps, shrinks at a bad one, and stays above its floor") {
+TEST_CASE(
+    "a loss scale grows after good steps, shrinks after a bad one and stays above its floor") {
   optim::LossScale scale({.initial = 8, .floor = 2, .interval = 3});
   auto update = compile([&](Tensor finite) { scale.update(finite); });
   auto now = [&] { return scale.state()[0].value().item(); };
@@ -31,13 +32,13 @@ TEST_CASE("a loss scale grows after good steps, shrinks at a bad one, and stays 
   }
 }
 
-TEST_CASE("scaled and unscaled are inverse to each other") {
+TEST_CASE("scaling and unscaling are inverse") {
   optim::LossScale scale({.initial = 1024});
   CHECK(scale.scaled(tensor(std::vector<float>{3}, {1})).item() == 3072);
   CHECK(scale.unscaled(std::vector{tensor(std::vector<float>{3072}, {1})})[0].item() == 3);
 }
 
-TEST_CASE("a step that is left out changes neither parameters nor moments") {
+TEST_CASE("a skipped step changes neither parameters nor moments") {
   for (const char* name : {"adamw", "sgd"}) {
     Variable parameter("w", {DType::f32, {2}});
     parameter.assign(tensor(std::vector<float>{1, -2}, {2}));
@@ -66,7 +67,7 @@ TEST_CASE("a step that is left out changes neither parameters nor moments") {
   }
 }
 
-TEST_CASE("a loss scale of impossible options is refused") {
+TEST_CASE("impossible options of a loss scale are refused") {
   CHECK_THROWS_AS(optim::LossScale({.initial = 1, .floor = 2}), Error);
   CHECK_THROWS_AS(optim::LossScale({.initial = 1, .floor = 0}), Error);
   CHECK_NOTHROW(optim::LossScale({.initial = 1, .floor = 1}));

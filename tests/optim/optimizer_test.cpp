@@ -24,7 +24,7 @@ optim::OptimizerSettings settings_of(const Json& attributes) {
 }
 }  // namespace
 
-TEST_CASE("five steps of every optimiser agree with PyTorch") {
+TEST_CASE("five steps of every optimizer agree with PyTorch") {
   const std::pair<const char*, const char*> cases[] = {{"sgd", "sgd"},
                                                        {"sgd_momentum", "sgd"},
                                                        {"sgd_dampening", "sgd"},
@@ -52,7 +52,7 @@ TEST_CASE("five steps of every optimiser agree with PyTorch") {
 
 // The first update of a weight is by the rate, whatever the gradient: its moments are corrected by
 // what they are made with. 1 - 0.999 in float32 is 1.3e-5 off.
-TEST_CASE("Adam in float32 corrects its moments to the last digits") {
+TEST_CASE("bias correction of Adam in float32 is accurate to the last digits") {
   for (const double beta2 : {0.999, 0.99999, 0.0}) {
     Variable w("w", {DType::f32, {1}});
     optim::Adam adam({w}, {.lr = 1.0, .betas = {0.9, beta2}, .eps = 0});
@@ -66,7 +66,7 @@ TEST_CASE("Adam in float32 corrects its moments to the last digits") {
   }
 }
 
-TEST_CASE("outside of a compiled step an optimiser works the same") {
+TEST_CASE("an optimizer also works outside a compiled step") {
   Json row = reference_case("optimizer_adamw");
   Variable parameter("w", {DType::f64, {4}});
   write(parameter, elements_of(row.at("inputs").at("parameter")));
@@ -77,7 +77,7 @@ TEST_CASE("outside of a compiled step an optimiser works the same") {
   check_close(read(parameter), elements_of(row.at("outputs").at("parameter_1")), 1e-12, "adamw");
 }
 
-TEST_CASE("the schedule moves the rate of a compiled step without compiling anew") {
+TEST_CASE("a schedule changes the learning rate of a compiled step without recompilation") {
   Variable w("w", {DType::f32, {1}});
   optim::SGD sgd({w}, {.lr = optim::linear(1.0, {.total = 4})});
   auto step = compile([&](Tensor gradient) { sgd.step(std::vector{gradient}); });
@@ -92,7 +92,7 @@ TEST_CASE("the schedule moves the rate of a compiled step without compiling anew
   CHECK(expected == near(-2.5));  // 1 + 3/4 + 1/2 + 1/4 + 0 + 0
 }
 
-TEST_CASE("groups scale the rate and set the decay of what they match") {
+TEST_CASE("parameter groups scale the learning rate and set the decay of matching parameters") {
   Variable matrix("m", {DType::f64, {2, 2}}), bias("b", {DType::f64, {2}});
   Variable slow("slow", {DType::f64, {1, 2}});
   for (const Variable& v : {matrix, bias, slow})
@@ -109,7 +109,7 @@ TEST_CASE("groups scale the rate and set the decay of what they match") {
   CHECK(read(slow)[0] == near(1 - 0.05 * 0.2));
 }
 
-TEST_CASE("state is named after the parameters and counts as optimiser state") {
+TEST_CASE("state is named after the parameters and counts as optimizer state") {
   Variable w("blocks.0.weight", {DType::f32, {3, 2}});
   optim::AdamW adamw({w}, {});
   REQUIRE(adamw.state().size() == 3);
@@ -128,7 +128,7 @@ TEST_CASE("moments of bf16 parameters are f32") {
   CHECK(read(w)[0] == near(-1e-3, 0.01));
 }
 
-TEST_CASE("an update is one kernel per parameter, with every moment written in place") {
+TEST_CASE("an update is one kernel per parameter with every moment in place") {
   std::vector<Variable> parameters;
   parameters.reserve(6);
   for (int i = 0; i < 6; ++i)
@@ -156,7 +156,7 @@ TEST_CASE("an update is one kernel per parameter, with every moment written in p
   CHECK(plan.launches.size() <= 6 + 8);  // the rest: scalars of the schedule
 }
 
-TEST_CASE("clipping agrees with PyTorch, whether it bites or not") {
+TEST_CASE("gradient clipping agrees with PyTorch above and below its limit") {
   for (const char* name : {"clip_grad_norm_clips", "clip_grad_norm_leaves"}) {
     Json row = reference_case(name);
     std::vector<Tensor> gradients{reference_tensor(row.at("inputs").at("grad_a")),
@@ -171,7 +171,7 @@ TEST_CASE("clipping agrees with PyTorch, whether it bites or not") {
   }
 }
 
-TEST_CASE("accumulated gradients of a ragged split are the gradient of the whole batch") {
+TEST_CASE("accumulated gradients of a ragged split equal the gradient of the whole batch") {
   Variable w("w", {DType::f64, {3}});
   write(w, {0.5, -1.0, 2.0});
   std::vector<double> rows(7 * 3);

@@ -32,7 +32,7 @@ std::string suffix(optim::Rounding rounding) {
 }
 }  // namespace
 
-TEST_CASE("stochastic rounding yields one of two neighbours, with the value as their mean") {
+TEST_CASE("stochastic rounding returns one of two neighbours with the value as their mean") {
   const double values[] = {1.003, -1.003, 0.1, -3.14159, 1e-30, 7.7e-39, 65504.3, 3.3e38, -1e-41};
   for (const char* device : {"cpu", "reference"}) {
     auto round = compile(
@@ -61,7 +61,7 @@ TEST_CASE("stochastic rounding yields one of two neighbours, with the value as t
   }
 }
 
-TEST_CASE("stochastic rounding leaves what bfloat16 holds, infinities and NaN") {
+TEST_CASE("stochastic rounding keeps bfloat16 values, infinities and NaN") {
   Tensor noise = full({6}, 0.9999999);
   std::vector<double> exact{1.5, -2, 0, INFINITY, -INFINITY, NAN};
   Tensor x = tensor(exact, {6}, DType::f32);
@@ -73,7 +73,8 @@ TEST_CASE("stochastic rounding leaves what bfloat16 holds, infinities and NaN") 
 }
 
 // Below 1, bfloat16 numbers are 2^-8 apart: rounding to nearest loses an update of 2^-12.
-TEST_CASE("updates below the spacing of bfloat16 are lost to nearest, and kept by the others") {
+TEST_CASE(
+    "updates below bfloat16's spacing survive stochastic and Kahan rounding but not nearest") {
   constexpr double rate = 0x1p-12;
   constexpr int steps = 128;
   for (const char* device : {"cpu", "reference"})
@@ -95,7 +96,7 @@ TEST_CASE("updates below the spacing of bfloat16 are lost to nearest, and kept b
     }
 }
 
-TEST_CASE("equal parameters are rounded apart") {
+TEST_CASE("equal parameters draw independent stochastic rounding") {
   Variable a = bf16_ones("a"), b = bf16_ones("b");
   optim::SGD sgd({a, b}, {.lr = 1e-3, .rounding = optim::Rounding::stochastic});
   CompiledStep step(
@@ -117,7 +118,7 @@ TEST_CASE("equal parameters are rounded apart") {
   CHECK(static_cast<double>(different) / many == near(0.381, 0.1));
 }
 
-TEST_CASE("rounded updates are one kernel per parameter, with all state written in place") {
+TEST_CASE("updates with rounding are one kernel per parameter with all state in place") {
   for (auto [rounding, results] : {std::pair{optim::Rounding::stochastic, size_t{3}},
                                    std::pair{optim::Rounding::kahan, size_t{4}}}) {
     std::vector<Variable> parameters;
@@ -144,7 +145,7 @@ TEST_CASE("rounded updates are one kernel per parameter, with all state written 
   }
 }
 
-TEST_CASE("compensation is optimiser state of bfloat16 parameters, and of no others") {
+TEST_CASE("only bfloat16 parameters have a Kahan compensation in the optimizer state") {
   Variable narrow = bf16_ones("narrow"), wide("wide", {DType::f32, {2}});
   optim::SGD sgd({narrow, wide}, {.rounding = optim::Rounding::kahan});
   REQUIRE(sgd.state().size() == 2);

@@ -20,7 +20,7 @@ const Schedule schedules[] = {
 };
 }
 
-TEST_CASE("warm-up rises in a straight line from above zero to the rate") {
+TEST_CASE("warm-up rises linearly from above zero to the learning rate") {
   Schedule schedule = constant(1.0, {.warmup = 4});
   CHECK(schedule.at(0) == near(0.2));
   CHECK(schedule.at(3) == near(0.8));
@@ -28,7 +28,7 @@ TEST_CASE("warm-up rises in a straight line from above zero to the rate") {
   CHECK(schedule.at(1000000) == 1.0);
 }
 
-TEST_CASE("linear and cosine reach half way in the middle and min_lr at the end") {
+TEST_CASE("linear and cosine schedules are halfway in the middle and end at min_lr") {
   for (auto make : {linear, cosine}) {
     Schedule schedule = make(1.0, {.warmup = 100, .total = 300, .min_lr = 0.2});
     CHECK(schedule.at(100) == near(1.0));
@@ -41,14 +41,14 @@ TEST_CASE("linear and cosine reach half way in the middle and min_lr at the end"
   CHECK(linear(1.0, {.total = 4}).at(1) == near(0.75));
 }
 
-TEST_CASE("step decay multiplies by gamma after every so many steps") {
+TEST_CASE("step decay multiplies by gamma after every interval") {
   Schedule schedule = step_decay(1.0, {.every = 10, .gamma = 0.1});
   CHECK(schedule.at(9) == near(1.0));
   CHECK(schedule.at(10) == near(0.1));
   CHECK(schedule.at(29) == near(0.01));
 }
 
-TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
+TEST_CASE("wsd is constant until its last steps and then falls linearly") {
   Schedule schedule = wsd(1.0, {.warmup = 10, .total = 100, .decay = 20});
   CHECK(schedule.at(10) == 1.0);
   CHECK(schedule.at(80) == 1.0);
@@ -56,7 +56,7 @@ TEST_CASE("wsd stays until its last steps, then falls in a straight line") {
   CHECK(std::abs(schedule.at(100)) < 1e-15);
 }
 
-TEST_CASE("in the graph a schedule has the values of the host") {
+TEST_CASE("a schedule has the same values in the graph and on the host") {
   for (const Schedule& schedule : schedules) {
     for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-12}, {DType::f32, 1e-6}}) {
       std::vector<Tensor> rates;

@@ -49,7 +49,7 @@ double off(const Graph& step, std::span<const Value> got, std::span<const Value>
 }
 }  // namespace
 
-TEST_CASE("what is kept elsewhere means what it meant") {
+TEST_CASE("activation compression preserves a step's meaning up to rounding") {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RandomGraph drawn = random_graph(seed);
     CAPTURE(seed);
@@ -62,23 +62,23 @@ TEST_CASE("what is kept elsewhere means what it meant") {
   }
 }
 
-TEST_CASE("a wrong sign in what is kept is caught") {
+TEST_CASE("a seeded wrong sign in compressed activations is detected") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2)})
     CHECK(change_of_meaning(step, random_inputs(step, random), "keep-negates") != "");
 }
 
-TEST_CASE("nothing is kept of a step without a backward pass") {
+TEST_CASE("a step without a backward pass compresses no activations") {
   Graph step = mlp_step(2, 8, 4);
   Graph forward{.inputs = step.inputs, .outputs = step.outputs, .assignments = {}};
   CHECK(roundings(kept(forward, DType::bf16)) == 0);
 }
 
 // An element rounded to 8 bits is off by up to 0.4 %, and errors of many partly cancel; logits near
-// ten are off by 0.02, and so are their exponentials. The forward pass reads no rounded element: its
-// loss has the same bits where kernels add in the order of the graph (reference backend), and is off
-// by the rounding of float32 sums where fusion changes with the casts and so does the order.
-TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
+// ten are off by 0.02, and so are their exponentials. The forward pass reads no rounded element:
+// its loss has the same bits where kernels add in the order of the graph (reference backend), and
+// is off by the rounding of float32 sums where fusion changes with the casts and so does the order.
+TEST_CASE("activations compressed to bfloat16 keep the loss and change gradients slightly") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 32, 512), conv_step(4, 8, 8), gpt_step(2, 32, 4, 64)})
     for (const KernelLibrary* library : backends()) {
@@ -98,7 +98,7 @@ TEST_CASE("kept in bfloat16, a loss is the same and its gradients are near") {
     }
 }
 
-TEST_CASE("kept in bfloat16, activations take half of the memory") {
+TEST_CASE("activations compressed to bfloat16 take half of the memory") {
   const PlanningLibrary library;  // its kernels need no workspace, unlike those of some hosts
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
     const PassOptions whole{.library = &library, .threads = 2};
@@ -109,7 +109,7 @@ TEST_CASE("kept in bfloat16, activations take half of the memory") {
   }
 }
 
-TEST_CASE("backends agree on what a step with narrow activations is") {
+TEST_CASE("backends agree on a step with compressed activations") {
   for (const KernelLibrary* library : backends())
     for (uint64_t seed = 0; seed < 40; ++seed) {
       CAPTURE(library->name());

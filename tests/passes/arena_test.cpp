@@ -50,8 +50,7 @@ std::vector<Block> random_blocks(Random& random, int count, int kind) {
 }  // namespace
 
 TEST_SUITE("arena") {
-  TEST_CASE(
-      "nothing that lives at the same time overlaps, and the arena is within 5 % of the peak") {
+  TEST_CASE("live ranges do not overlap in the arena, which is within 5 % of the live peak") {
     for (int kind = 0; kind < 3; ++kind)
       for (int count : {1, 3, 10, 40, 150, 600})
         for (uint64_t seed = 0; seed < (count > 100 ? 2 : 10); ++seed) {
@@ -68,7 +67,7 @@ TEST_SUITE("arena") {
         }
   }
 
-  TEST_CASE("a deep net packs as well as a shallow one") {
+  TEST_CASE("a deep net packs as tightly as a shallow one") {
     // The blocks of a transformer's forward pass, 9 launches per layer: MiB, first and last launch.
     constexpr Block layer[] = {{2, 0, 4, 0}, {2, 0, 1, 0}, {8, 1, 3, 0}, {2, 3, 4, 0}, {2, 4, 9, 0},
                                {2, 4, 5, 0}, {6, 5, 7, 0}, {2, 7, 8, 0}, {2, 8, 9, 0}};
@@ -83,7 +82,7 @@ TEST_SUITE("arena") {
     }
   }
 
-  TEST_CASE("the packing is a function of the blocks") {
+  TEST_CASE("the packing depends only on the blocks") {
     Random random(5);
     std::vector<Block> a = random_blocks(random, 200, 0), b = a;
     pack(a);
@@ -92,7 +91,7 @@ TEST_SUITE("arena") {
                      [](const Block& x, const Block& y) { return x.offset == y.offset; }));
   }
 
-  TEST_CASE("no blocks need no bytes") {
+  TEST_CASE("an empty list of blocks needs no bytes") {
     std::vector<Block> none;
     CHECK(pack(none) == 0);
     CHECK(live_peak(none) == 0);

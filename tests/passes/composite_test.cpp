@@ -68,7 +68,7 @@ std::string composites_of(const Graph& graph) {
 }  // namespace
 
 TEST_SUITE("composites") {
-  TEST_CASE("what a library may compute stays known when it is expanded and simplified") {
+  TEST_CASE("a composite's annotation survives decomposition and simplification") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library};
     const Graph expanded = decompose(step(), options), simple = simplify(expanded, options);
@@ -79,12 +79,12 @@ TEST_SUITE("composites") {
     CHECK(to_text(simple).find(", composite=gelu_tanh_gradient)") != std::string::npos);
   }
 
-  TEST_CASE("nothing else is known of what no library may compute") {
+  TEST_CASE("composites that no library overrides are not annotated") {
     const PlanningLibrary library;
     CHECK(known(decompose(step(), {.library = &library})).empty());
   }
 
-  TEST_CASE("a gradient that reads what is kept in a narrower type is that of what is kept") {
+  TEST_CASE("a gradient of compressed activations is annotated with the compressed operand") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.keep = DType::bf16}};
     const Graph kept = compress_activations(simplify(decompose(step(), options), options), options);
@@ -96,7 +96,7 @@ TEST_SUITE("composites") {
           backward->annotations.composite->inputs[0].node());
   }
 
-  TEST_CASE("each part of rows is known by the rows that it is of") {
+  TEST_CASE("each tile of rows is annotated with its own rows") {
     const PlanningLibrary library = with_gelu();
     const PassOptions options{.library = &library, .step = {.chunks = 2}, .chunk_anywhere = true};
     const Graph simple = simplify(decompose(step(), options), options);
@@ -107,7 +107,7 @@ TEST_SUITE("composites") {
     for (const Value& value : known(parts)) CHECK(value.dim(0) == 4);
   }
 
-  TEST_CASE("an operation on other inputs is not known by the composite of before") {
+  TEST_CASE("a rebuilt node with other inputs loses its composite annotation") {
     const PlanningLibrary library = with_gelu();
     const Value y = known(decompose(step(), {.library = &library})).front();
     std::vector<Value> inputs;

@@ -110,7 +110,7 @@ Variable weight_of(float first) {
 }
 }  // namespace
 
-TEST_CASE("weights kept in the type of products train to the bits of weights that are cast") {
+TEST_CASE("training with 16-bit copies of weights is bit-identical to training with casts") {
   for (const KernelLibrary* library : backends())
     for (Graph (*step)() : {mlp, conv, gpt}) {
       CAPTURE(library->name());
@@ -121,13 +121,13 @@ TEST_CASE("weights kept in the type of products train to the bits of weights tha
     }
 }
 
-TEST_CASE("a copy that lags behind its weight is caught") {
+TEST_CASE("a seeded stale copy of a weight is detected") {
   for (const KernelLibrary* library : backends())
     CHECK(losses(gpt, *library, {.fault = "copies-lag"}) !=
           losses(gpt, *library, {.step = {.skip = {"copies"}}}));
 }
 
-TEST_CASE("an update writes the copies of all weights that products read, and casts none") {
+TEST_CASE("an update writes the 16-bit copies of all weights that products read and casts none") {
   const Apart library(weft::library("cpu"));
   const Plan plan =
       make_plan(gpt(), {.library = &library, .step = {.precision = Precision::bf16_mixed}});
@@ -138,7 +138,7 @@ TEST_CASE("an update writes the copies of all weights that products read, and ca
   for (const Launch& launch : plan.launches) CHECK(launch.kernel != "cast");
 }
 
-TEST_CASE("on the host, a step that updates weights casts them, whoever keeps copies") {
+TEST_CASE("on the host a step that updates weights casts them even if another step keeps copies") {
   const Graph update = gpt();
   Graph evaluation = update;
   evaluation.assignments.clear();
@@ -153,7 +153,7 @@ TEST_CASE("on the host, a step that updates weights casts them, whoever keeps co
   }
 }
 
-TEST_CASE("where memory is short, weights are cast where they are read") {
+TEST_CASE("weights are cast where they are read when memory is short") {
   const std::vector<PassOptions> tight{{.step = {.memory = size_t{1} << 30}},
                                        {.step = {.recompute = Recompute::full}},
                                        {.step = {.offload = {.categories = {Category::parameter}}}},
@@ -168,7 +168,7 @@ TEST_CASE("where memory is short, weights are cast where they are read") {
   }
 }
 
-TEST_CASE("a weight that another wrote since is copied before it is read") {
+TEST_CASE("the copy of a weight that another step wrote is refreshed before it is read") {
   for (const KernelLibrary* library : backends()) {
     const std::string device(library->name());
     CAPTURE(device);
@@ -192,7 +192,7 @@ TEST_CASE("a weight that another wrote since is copied before it is read") {
   }
 }
 
-TEST_CASE("a step that fails after it wrote a weight leaves no copy of what that was") {
+TEST_CASE("a failed step leaves no stale copy of a weight that it wrote") {
   const Variable weight = weight_of(1);
   Product product(weight);
   const std::vector<float> before = product.result();
@@ -208,7 +208,7 @@ TEST_CASE("a step that fails after it wrote a weight leaves no copy of what that
   CHECK(product.result() != before);
 }
 
-TEST_CASE("a copy is rounded to nearest, ties to even, as the type says") {
+TEST_CASE("16-bit copies are rounded to nearest with ties to even") {
   Random random(3);
   for (const Precision precision : {Precision::bf16_mixed, Precision::fp16_mixed}) {
     const Variable weight("w", {DType::f32, {64, 64}});
@@ -233,7 +233,7 @@ TEST_CASE("a copy is rounded to nearest, ties to even, as the type says") {
   }
 }
 
-TEST_CASE("passes and update that are steps of their own share the copies") {
+TEST_CASE("separate gradient and update steps share the copies") {
   const Variable weight = weight_of(1);
   Product product(weight);
   (void)product.plan();
@@ -252,7 +252,7 @@ TEST_CASE("passes and update that are steps of their own share the copies") {
   }
 }
 
-TEST_CASE("a copy lives as long as a step that reads it, and keeps its weight") {
+TEST_CASE("a copy lives as long as a step that reads it and keeps its weight alive") {
   Variable weight = weight_of(1);
   const std::weak_ptr<VariableState> state = weight.state();
   {

@@ -18,7 +18,7 @@ int composites(const Graph& graph) {
 }  // namespace
 
 TEST_SUITE("decompose") {
-  TEST_CASE("only primitives are left, at any depth of nesting") {
+  TEST_CASE("decomposition leaves only primitives at any depth of nesting") {
     Graph graph = gpt_step(1, 16, 1, 4);
     REQUIRE(composites(graph) > 5);
     Graph result = decompose(graph, {});
@@ -26,7 +26,7 @@ TEST_SUITE("decompose") {
     CHECK(composites(result) == 0);
   }
 
-  TEST_CASE("composites that the library has a kernel for stay") {
+  TEST_CASE("composites with a library kernel are not decomposed") {
     PlanningLibrary library;
     library.overrides = {"softmax", "gelu"};
     Value x = input({DType::f32, {4, 8}}, 0);
@@ -37,7 +37,7 @@ TEST_SUITE("decompose") {
     CHECK(result.outputs[0]->inputs[0]->is("softmax"));
   }
 
-  TEST_CASE("expressions keep module and line of what they replace") {
+  TEST_CASE("decomposed expressions keep the module and line of the composite") {
     Value x = input({DType::f32, {4, 8}}, 0);
     Value y;
     {
@@ -49,7 +49,7 @@ TEST_SUITE("decompose") {
     CHECK(z->origin.where.line == 12);
   }
 
-  TEST_CASE("a training step means the same decomposed") {
+  TEST_CASE("decomposition preserves a training step's results") {
     Graph graph = mlp_step(2, 6, 3);
     Random random(1);
     std::vector<Value> inputs = random_inputs(graph, random);

@@ -64,7 +64,7 @@ std::string disagreement(const Graph& graph, const PassOptions& options, uint64_
 
 }  // namespace
 
-TEST_CASE("a plan with joined launches computes what the graph means") {
+TEST_CASE("a plan with joined launches computes the results of its graph") {
   const JoiningLibrary library;
   int joined = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
@@ -82,7 +82,7 @@ TEST_CASE("a plan with joined launches computes what the graph means") {
     CHECK(disagreement(graph, {.library = &library, .threads = 2, .verify = true}, 1) == "");
 }
 
-TEST_CASE("a launch of what waits for a part of it is noticed") {
+TEST_CASE("a seeded join of dependent launches is detected") {
   const JoiningLibrary library;
   int caught = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -102,7 +102,7 @@ TEST_CASE("a launch of what waits for a part of it is noticed") {
   CHECK(caught > 0);
 }
 
-TEST_CASE("launches are joined as far as there is room") {
+TEST_CASE("launches are joined as far as memory allows") {
   const JoiningLibrary library;
   const Graph graph = gpt_step(4, 32, 2, 8);
   PassOptions options{
@@ -129,7 +129,7 @@ TEST_CASE("launches are joined as far as there is room") {
   }
 }
 
-TEST_CASE("a part of a launch is the kernel that it was") {
+TEST_CASE("each part of a joined launch is the original kernel") {
   const JoiningLibrary library;
   const Graph graph = mlp_step(3, 16, 4);
   auto kernels = [&](std::vector<std::string> skip) {
@@ -155,7 +155,7 @@ TEST_CASE("a part of a launch is the kernel that it was") {
   CHECK(kernels({"reuse"}) == kernels({"reuse", "join"}));
 }
 
-TEST_CASE("on CUDA the updates of a GPT are a launch or two, and casts of its weights are one") {
+TEST_CASE("on CUDA the updates of a GPT take a launch or two and the casts of its weights one") {
   const auto library = cuda_library("h100");
   const Graph graph = gpt_step(6, 64, 16, 32);
   const int parameters = static_cast<int>(graph.assignments.size()) / 3;  // each has two moments
@@ -191,7 +191,7 @@ TEST_CASE("on CUDA the updates of a GPT are a launch or two, and casts of its we
   }
 }
 
-TEST_CASE("a kernel that waits for a transfer, or that one waits for, is a launch of its own") {
+TEST_CASE("a kernel that waits for a transfer, or that a transfer awaits, is not joined") {
   const JoiningLibrary library;
   for (const bool offloads : {false, true}) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};

@@ -36,7 +36,7 @@ Type f32(const Shape& shape) { return {DType::f32, shape}; }
 }  // namespace
 
 TEST_SUITE("memory") {
-  TEST_CASE("the arena is within 5 % of the live peak on training steps") {
+  TEST_CASE("the arena of a training step is within 5 % of the live peak") {
     for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"fuse"}})
       for (const Graph& graph : {mlp_step(3, 64, 32), conv_step(3, 8, 4), gpt_step(2, 32, 2, 8)}) {
         Plan plan = plan_of(graph, skip);
@@ -47,7 +47,7 @@ TEST_SUITE("memory") {
       }
   }
 
-  TEST_CASE("an elementwise chain runs in the memory of its input") {
+  TEST_CASE("an elementwise chain runs in place in its input's memory") {
     Value x = input(f32({1000}), 0);
     Plan plan = plan_of({.inputs = {x}, .outputs = {exp(tanh(sin(x)))}}, {"fuse"});
     CHECK(plan.launches.size() == 3);
@@ -55,7 +55,7 @@ TEST_SUITE("memory") {
     for (const Launch& launch : plan.launches) CHECK(launch.in_place.size() == 1);
   }
 
-  TEST_CASE("memory that a result takes over is of the kind that it is at the peak") {
+  TEST_CASE("an aliased slot has the category of its value at the peak") {
     auto kind_of = [](const Plan& plan, size_t step) {
       REQUIRE(plan.launches[step].in_place.size() == 1);
       return plan.slots[static_cast<size_t>(plan.launches[step].results[0].at.slot)].category;
@@ -69,7 +69,7 @@ TEST_SUITE("memory") {
     CHECK(kind_of(after, 1) == Category::activation);  // an output holds it after the peak
   }
 
-  TEST_CASE("an operand that is read later, or twice in the step, is not overwritten") {
+  TEST_CASE("an operand that is read again is not overwritten in place") {
     Value x = input(f32({16}), 0), y = tanh(x);
     Plan later = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});
     CHECK(later.arena_bytes == 128);
@@ -82,7 +82,7 @@ TEST_SUITE("memory") {
     CHECK(flipped->is("exp"));
   }
 
-  TEST_CASE("scratch lives in its step only") {
+  TEST_CASE("the workspace of a kernel lives during its launch only") {
     PlanningLibrary library;
     library.workspace = 10'000;
     Value x = input(f32({4, 4}), 0);
@@ -97,7 +97,7 @@ TEST_SUITE("memory") {
     CHECK(plan.arena_bytes < 2 * 10'000);
   }
 
-  TEST_CASE("scratch grows into what the arena has free, which stays as large as it was") {
+  TEST_CASE("workspaces grow into free arena bytes without enlarging the arena") {
     const Graph graph = gpt_step(2, 32, 2, 8);
     PlanningLibrary library;
     library.workspace = 256;
@@ -128,14 +128,14 @@ TEST_SUITE("memory") {
     CHECK(plan.arena_bytes == total);
   }
 
-  TEST_CASE("slots that overlap are noticed, by the verifier and in the results") {
+  TEST_CASE("the verifier refuses seeded overlaps of slots") {
     Graph graph = mlp_step(2, 16, 4);
     CHECK(verifier_refuses([&] { plan_of(graph, {}, "memory-overlap"); }));
   }
 }
 
 TEST_SUITE("alias") {
-  TEST_CASE("updates write straight into their variables") {
+  TEST_CASE("updates write in place into their variables") {
     for (const Graph& graph : {mlp_step(3, 16, 8), conv_step(2, 4, 2)}) {
       Plan plan = plan_of(graph);
       CHECK(plan.assigns.size() == graph.assignments.size());
@@ -143,7 +143,7 @@ TEST_SUITE("alias") {
     }
   }
 
-  TEST_CASE("readers of the old value come before the writer") {
+  TEST_CASE("readers of the old value run before the writer") {
     Random random(1);
     Value v = random_variable("v", f32({64}), random), x = input(f32({64}), 0);
     // The new value is ready long before the last read of the old one.
@@ -155,7 +155,7 @@ TEST_SUITE("alias") {
     CHECK(wrong.launches.empty());
   }
 
-  TEST_CASE("a value that its variable's readers wait for is copied at the end") {
+  TEST_CASE("a new value is copied at the end where readers of the old value depend on it") {
     Random random(1);
     Value v = random_variable("v", f32({64}), random);
     Value next = tanh(v);
@@ -163,7 +163,7 @@ TEST_SUITE("alias") {
     CHECK(assign_of(plan_of(graph, {"fuse"}), "v").copy);
   }
 
-  TEST_CASE("variables that read each other's old values, or swap, end right") {
+  TEST_CASE("variables that read each other's old values or swap are assigned correctly") {
     Random random(1);
     Value a = random_variable("a", f32({8}), random), b = random_variable("b", f32({8}), random);
     Value c = random_variable("c", f32({8}), random);
@@ -185,7 +185,7 @@ TEST_SUITE("alias") {
     }
   }
 
-  TEST_CASE("one value for two variables is written once and copied once") {
+  TEST_CASE("one value assigned to two variables is written once and copied once") {
     Random random(1);
     Value a = random_variable("a", f32({8}), random), b = random_variable("b", f32({8}), random);
     Value next = tanh(a + b);
@@ -193,7 +193,7 @@ TEST_SUITE("alias") {
     CHECK(assign_of(plan, "a").copy != assign_of(plan, "b").copy);
   }
 
-  TEST_CASE("an output that is also a new value stays out of the variable") {
+  TEST_CASE("an output that is also a new value has its own slot") {
     Random random(1);
     Value v = random_variable("v", f32({8}), random), next = v + 1.0;
     Plan plan = plan_of({.outputs = {next}, .assignments = {{v, next}}});
@@ -201,13 +201,13 @@ TEST_SUITE("alias") {
     CHECK(plan.slots[static_cast<size_t>(plan.outputs[0].at.slot)].space == Space::arena);
   }
 
-  TEST_CASE("a variable that is assigned itself needs nothing") {
+  TEST_CASE("a variable assigned to itself takes no launch") {
     Random random(1);
     Value v = random_variable("v", f32({8}), random);
     CHECK(plan_of({.assignments = {{v, v}}}).assigns.empty());
   }
 
-  TEST_CASE("writing over an old value that is still read is noticed") {
+  TEST_CASE("the verifier refuses a write over an old value that is still read") {
     Random random(1);
     Value v = random_variable("v", f32({64}), random);
     Value next = tanh(v);
@@ -228,7 +228,7 @@ std::set<int64_t> places(const Access& access) {
 }  // namespace
 
 TEST_SUITE("plan verifier") {
-  TEST_CASE("a step may read and write parts of a slot that share no element") {
+  TEST_CASE("a step may read and write disjoint parts of a slot") {
     Random random(3);
     int apart = 0, together = 0;
     for (int i = 0; i < 2000; ++i) {
@@ -256,7 +256,7 @@ TEST_SUITE("plan verifier") {
     CHECK(apart > 300);
     CHECK(together > 300);
   }
-  TEST_CASE("broken promises are named") {
+  TEST_CASE("the verifier refuses every broken invariant of a plan") {
     Value x = input(f32({64}), 0), y = tanh(x);
     const Plan plan = plan_of({.inputs = {x}, .outputs = {exp(y), y}}, {"fuse"});
     verify(plan);

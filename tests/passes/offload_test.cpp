@@ -58,7 +58,7 @@ Plan sequential(const Graph& step, const PassOptions& options) {
 }
 }  // namespace
 
-TEST_CASE("what was in a file has the bits that it had") {
+TEST_CASE("values offloaded to files keep their bits") {
   Random random(1);
   for (const Graph& step : steps()) {
     const std::vector<Value> inputs = random_inputs(step, random);
@@ -73,7 +73,7 @@ TEST_CASE("what was in a file has the bits that it had") {
   }
 }
 
-TEST_CASE("variables that live in files take no memory but while they are in use") {
+TEST_CASE("offloaded variables occupy memory only while they are in use") {
   for (const Graph& step : steps()) {
     const Plan whole = make_plan(step, on_cpu());
     const Plan plan = make_plan(step, on_cpu(in_files({Category::parameter})));
@@ -85,7 +85,7 @@ TEST_CASE("variables that live in files take no memory but while they are in use
   }
 }
 
-TEST_CASE("small variables stay in memory") {
+TEST_CASE("small variables are not offloaded") {
   const Plan plan =
       make_plan(mlp_step(6, 32, 512), on_cpu(in_files({Category::parameter}, size_t{32} * 32 * 4)));
   int in_file = 0;
@@ -97,7 +97,7 @@ TEST_CASE("small variables stay in memory") {
   CHECK(in_file == 12);  // weights and their momentum
 }
 
-TEST_CASE("values of the step go to files only as far as the limit asks for") {
+TEST_CASE("activations and gradients are offloaded only as far as the limit requires") {
   for (const Graph& step : steps()) {
     PassOptions options = on_cpu(in_files({Category::activation, Category::gradient}));
     const Plan least = make_plan(step, options);
@@ -117,7 +117,7 @@ TEST_CASE("values of the step go to files only as far as the limit asks for") {
   }
 }
 
-TEST_CASE("where values may go to files, running kernels again never makes the least larger") {
+TEST_CASE("rematerialization never raises the least memory of an offloading plan") {
   for (const Graph& step : steps()) {
     PassOptions options =
         on_cpu(in_files({Category::parameter, Category::gradient, Category::activation}));
@@ -134,7 +134,7 @@ TEST_CASE("where values may go to files, running kernels again never makes the l
   }
 }
 
-TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
+TEST_CASE("transfers overlap with kernels without raising the peak") {
   for (const Graph& step : steps()) {
     const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
     const Plan plan = make_plan(step, options);
@@ -144,7 +144,7 @@ TEST_CASE("transfers overlap with kernels, and raise no peak for it") {
   }
 }
 
-TEST_CASE("a transfer is under way while kernels take its time, and no longer") {
+TEST_CASE("a transfer is in flight only while kernels cover its time") {
   constexpr size_t room = size_t{1} << 40;
   const PlanningLibrary library;
   for (const Graph& step : steps()) {
@@ -162,7 +162,7 @@ TEST_CASE("a transfer is under way while kernels take its time, and no longer") 
   }
 }
 
-TEST_CASE("a plan that reads what is on its way, or drops what it writes, is refused") {
+TEST_CASE("the verifier refuses reads of in-flight transfers and dropped stores") {
   const Graph step = mlp_step(6, 32, 512);
   for (const char* fault : {"offload-forgets-stores", "overlap-awaits-late"}) {
     CAPTURE(fault);

@@ -47,7 +47,7 @@ std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
 }
 }  // namespace
 
-TEST_CASE("a plan computes what the graph means, whatever optional passes are left out") {
+TEST_CASE("a plan computes the results of its graph whatever optional passes are skipped") {
   PlanningLibrary library;
   library.workspace = 100;
   const std::vector<std::string> optional{"simplify", "fuse", "alias", "schedule", "reuse"};
@@ -63,7 +63,8 @@ TEST_CASE("a plan computes what the graph means, whatever optional passes are le
   }
 }
 
-TEST_CASE("a library's kernel takes in what follows it alone, where the library says so") {
+TEST_CASE(
+    "a library's kernel fuses its only consumer as an epilogue where the library supports it") {
   PlanningLibrary library;
   library.most_results = 1;
   const Value a = input({DType::f32, {4, 8, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
@@ -81,7 +82,7 @@ TEST_CASE("a library's kernel takes in what follows it alone, where the library 
         "add copy test:matmul test:matmul+1 ");
 }
 
-TEST_CASE("where one library's kernel refuses what it could compute beside, another one does it") {
+TEST_CASE("an epilogue that one library's kernel refuses is fused into another's") {
   PlanningLibrary library;
   library.most_results = 2;
   library.overrides = {"softmax"};
@@ -104,7 +105,7 @@ TEST_CASE("where one library's kernel refuses what it could compute beside, anot
   CHECK(kernels(after) == "test:matmul test:softmax tanh.add ");
 }
 
-TEST_CASE("parts of a concatenation are computed where they belong, if they begin aligned there") {
+TEST_CASE("parts of a concatenation are computed in place where their offset is aligned") {
   const PlanningLibrary library;
   auto kernels = [&](int64_t columns) {
     const Value a = input({DType::f32, {4, 6}}, 0), b = input({DType::f32, {6, columns}}, 1);
@@ -115,7 +116,7 @@ TEST_CASE("parts of a concatenation are computed where they belong, if they begi
   CHECK(kernels(5) == "test:matmul add test:matmul copy ");
 }
 
-TEST_CASE("a value that libraries want in several orders of its axes has one copy of each") {
+TEST_CASE("an operand that libraries need in several layouts is copied once per layout") {
   PlanningLibrary library;
   library.overrides = {"softmax", "log_softmax"};
   library.orders = {{"softmax", {2, 1, 0}}, {"log_softmax", {2, 1, 0}}, {"matmul", {0, 2, 1}}};
@@ -128,7 +129,7 @@ TEST_CASE("a value that libraries want in several orders of its axes has one cop
             dense_strides(a.shape(), library.orders.find(launch.body.front()->op->name)->second));
 }
 
-TEST_CASE("a library's kernel takes in nothing that has to run before it or amid it") {
+TEST_CASE("a library's kernel fuses nothing that must run before or during it") {
   PlanningLibrary library;
   const Value a = input({DType::f32, {32, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
   auto kernels = [&](const std::vector<Value>& outputs) {
@@ -146,7 +147,7 @@ TEST_CASE("a library's kernel takes in nothing that has to run before it or amid
   CHECK(kernels({matmul(factor, b), sum(factor, {.axes = {1}})}) == "tanh.sum test:matmul ");
 }
 
-TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
+TEST_CASE("on CUDA a product fuses the addition of a bias that is its only consumer") {
   const KernelLibrary& cuda = library("null:cuda");
   for (const DType type : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
     const Value a = input({type, {4, 8, 16}}, 0), b = input({type, {16, 24}}, 1);
@@ -182,7 +183,7 @@ TEST_CASE("on CUDA a product takes in a bias that follows it alone") {
     CHECK(launch.kernel != "cublaslt:matmul.bias");
 }
 
-TEST_CASE("on CUDA a bias that is a factor, too, is added by a kernel of its own") {
+TEST_CASE("on CUDA a bias that is also a factor is added by a separate kernel") {
   const KernelLibrary& cuda = library("null:cuda");
   const Value bias = input({DType::f32, {24}}, 0), matrix = input({DType::f32, {24, 24}}, 1);
   const Value rows = broadcast_to(bias, {8, 24}), square = broadcast_to(bias, {24, 24});
@@ -194,7 +195,7 @@ TEST_CASE("on CUDA a bias that is a factor, too, is added by a kernel of its own
   }
 }
 
-TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those of what follows") {
+TEST_CASE("on CUDA rows of a product and of its consumers are aligned to 16 bytes") {
   const KernelLibrary& cuda = library("null:cuda");
   const Value a = input({DType::bf16, {2, 6, 20}}, 0), b = input({DType::bf16, {20, 201}}, 1);
   const Value c = input({DType::bf16, {201, 9}}, 2);
@@ -243,7 +244,7 @@ TEST_CASE("on CUDA rows of a product begin at multiples of 16 bytes, and those o
   }
 }
 
-TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers") {
+TEST_CASE("a bug seeded in any pass is detected by the verifier or by the results") {
   PlanningLibrary library;
   for (const std::string fault : {"fold-wrong", "cse-ignores-attrs", "alias-ignores-readers",
                                   "order-ignores-dependency", "memory-overlap"}) {
@@ -265,7 +266,7 @@ TEST_CASE("a seeded bug in any pass is caught, by the verifier or by the numbers
   }
 }
 
-TEST_CASE("a plan is a function of the graph: its text and hash are the same again") {
+TEST_CASE("planning is deterministic: equal graphs give plans of equal text and hash") {
   PlanningLibrary library;
   PassOptions options{.library = &library, .threads = 2};
   Plan a = make_plan(gpt_step(1, 16, 1, 4), options), b = make_plan(gpt_step(1, 16, 1, 4), options);

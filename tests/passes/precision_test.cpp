@@ -28,7 +28,7 @@ std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
 }
 }  // namespace
 
-TEST_CASE("mixed precision changes the types of a step and not what it means") {
+TEST_CASE("mixed precision changes the types of a step and preserves its meaning") {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RandomGraph drawn = random_graph(seed);
     CAPTURE(seed);
@@ -39,13 +39,13 @@ TEST_CASE("mixed precision changes the types of a step and not what it means") {
     CHECK(change_of_meaning(step, random_inputs(step, random)) == "");
 }
 
-TEST_CASE("a wrong sign in what mixed precision rounds is caught") {
+TEST_CASE("a seeded wrong sign in mixed precision's rounding is detected") {
   Random random(1);
   Graph step = mlp_step(2, 8, 4);
   CHECK(change_of_meaning(step, random_inputs(step, random), "precision-negates") != "");
 }
 
-TEST_CASE("under mixed precision products take the narrow type, and state stays float32") {
+TEST_CASE("under mixed precision products take the narrow type and state stays float32") {
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2), gpt_step(2, 16, 2, 8)}) {
     Graph mixed = narrowed(step, DType::bf16);
     int narrow = 0, sums = 0;
@@ -63,7 +63,7 @@ TEST_CASE("under mixed precision products take the narrow type, and state stays 
   }
 }
 
-TEST_CASE("a value that goes into a product is rounded for all its readers, a parameter is not") {
+TEST_CASE("an activation that a product reads is rounded for all readers and a parameter is not") {
   Variable weight("w", {DType::f32, {4, 4}});
   Value x = input({DType::f32, {4, 4}}, 0), h = tanh(x);
   Value w = weight.value();
@@ -76,7 +76,7 @@ TEST_CASE("a value that goes into a product is rounded for all its readers, a pa
   CHECK(mixed.outputs[2].node() == w.node());
 }
 
-TEST_CASE("transposes and slices of what is rounded move the narrow elements") {
+TEST_CASE("transposes and slices of rounded values move the narrow elements") {
   Value x = input({DType::f32, {4, 4}}, 0), y = input({DType::f32, {4, 4}}, 1);
   Value h = matmul(x, y);
   Graph graph{
@@ -91,7 +91,7 @@ TEST_CASE("transposes and slices of what is rounded move the narrow elements") {
   CHECK(mixed.outputs[1]->inputs[0]->inputs[0].node() == moved->inputs[0].node());
 }
 
-TEST_CASE("no precision, or one of other types, leaves a graph as it is") {
+TEST_CASE("mixed precision leaves float64 graphs unchanged and so does full precision") {
   Value x = input({DType::f64, {4, 4}}, 0);
   Graph graph{.inputs = {x}, .outputs = {matmul(x, x)}, .assignments = {}};
   CHECK(structural_hash(narrowed(graph, DType::bf16)) == structural_hash(graph));

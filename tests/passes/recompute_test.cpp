@@ -47,7 +47,7 @@ int again(const Plan& plan) {
 }
 }  // namespace
 
-TEST_CASE("a plan fits every limit from what it takes down to the least it can, which it names") {
+TEST_CASE("a plan fits every memory limit down to the least, which the refusal names") {
   const PlanningLibrary library;  // its kernels need no workspace, unlike those of some hosts
   for (const Graph& step : steps()) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};
@@ -70,7 +70,7 @@ TEST_CASE("a plan fits every limit from what it takes down to the least it can, 
   }
 }
 
-TEST_CASE("a larger limit never takes more time, and the least that is named is the least") {
+TEST_CASE("a larger memory limit never takes more time and the named least is minimal") {
   for (const Graph& step : larger_steps())
     for (bool files : {false, true}) {
       PassOptions options = on_cpu();
@@ -91,7 +91,7 @@ TEST_CASE("a larger limit never takes more time, and the least that is named is 
     }
 }
 
-TEST_CASE("what is computed again has the bits that it had") {
+TEST_CASE("rematerialized values are bit-identical") {
   Random random(1);
   for (const Graph& step : steps()) {
     const std::vector<Value> inputs = random_inputs(step, random);
@@ -104,7 +104,7 @@ TEST_CASE("what is computed again has the bits that it had") {
   }
 }
 
-TEST_CASE("selective recompute runs no product again") {
+TEST_CASE("selective rematerialization repeats no product") {
   int count = 0;
   for (const Graph& step : steps()) {
     PassOptions options = on_cpu();
@@ -120,7 +120,7 @@ TEST_CASE("selective recompute runs no product again") {
   CHECK(count > 0);
 }
 
-TEST_CASE("what reads state that was assigned meanwhile is not computed again") {
+TEST_CASE("values that read reassigned state are not rematerialized") {
   Variable state("v", {DType::f32, {64, 64}});
   state.assign(full({64, 64}, 0.01));
   const Value v = variable_leaf(state.state()), y = matmul(v, v), z = v * sum(y);
@@ -134,7 +134,7 @@ TEST_CASE("what reads state that was assigned meanwhile is not computed again") 
   CHECK(verifier_refuses([&] { run_planned(graph, {}, *backends().back(), settings); }));
 }
 
-TEST_CASE("a compiled step keeps to its limit, or says that it cannot") {
+TEST_CASE("a compiled step meets its memory limit or is refused") {
   const Tensor x = ones({256, 64}), weight = full({64, 64}, 0.02);
   auto deep = [weight](Tensor value) {
     Tensor y = value;

@@ -23,7 +23,7 @@ Value leaf(DType dtype) { return input({dtype, {4, 4}}, 0); }
 Launch step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes = 20}; }
 }  // namespace
 
-TEST_CASE("the peak of a kernel is that of the type of its products") {
+TEST_CASE("the peak of a kernel is that of its products' type") {
   auto product = [](DType dtype) { return step_of(matmul(leaf(dtype), leaf(dtype))); };
   CHECK(computed_in(product(DType::bf16)) == DType::bf16);
   CHECK(roofline(product(DType::f32), machine).compute == near(8));
@@ -36,13 +36,13 @@ TEST_CASE("the peak of a kernel is that of the type of its products") {
   CHECK(!roofline(wide, machine).compute_bound());
 }
 
-TEST_CASE("what is no product is computed in float32, or in float64 where a value is") {
+TEST_CASE("kernels without products count as float32, or float64 where a value has it") {
   CHECK(computed_in(step_of(exp(leaf(DType::bf16)))) == DType::f32);
   CHECK(computed_in(step_of(exp(leaf(DType::f64)))) == DType::f64);
   CHECK(computed_in({}) == DType::f32);
 }
 
-TEST_CASE("measured peaks take the place of those of the data sheet, where both are known") {
+TEST_CASE("measured peaks replace those of the data sheet where both are known") {
   CHECK(!machine.was_measured());
   MachineSpec measured = machine;
   measured.measured_half_flops_per_s = 800;
@@ -57,7 +57,7 @@ TEST_CASE("measured peaks take the place of those of the data sheet, where both 
   CHECK(roofline(product, as_measured(measured)).memory == near(4));
 }
 
-TEST_CASE("plans for the host go by any processor's spec, as do those for machines nobody knows") {
+TEST_CASE("costs on the host and on unknown machines follow a generic processor's spec") {
   const MachineSpec host = library("cpu").meters().spec();
   CHECK(host.known());
   CHECK(host.name.empty());
@@ -71,7 +71,7 @@ TEST_CASE("plans for the host go by any processor's spec, as do those for machin
   }
 }
 
-TEST_CASE("likely times of kernels are those that are published for an H100 and an H200") {
+TEST_CASE("likely times of kernels agree with published times of an H100 and an H200") {
   for (const char* gpu : {"h100", "h200"}) {
     CAPTURE(gpu);
     const MachineSpec spec = spec_of(*find_gpu(gpu));
@@ -125,12 +125,12 @@ TEST_CASE("likely times of kernels are those that are published for an H100 and 
   }
 }
 
-TEST_CASE("peaks that are not known are float32's; without those nothing is known") {
+TEST_CASE("unknown peaks default to float32's and an unknown machine has no time") {
   CHECK(MachineSpec{.flops_per_s = 7}.flops_per_s_in(DType::bf16) == 7);
   CHECK(roofline(step_of(exp(leaf(DType::f32))), {}).seconds() == 0);
 }
 
-TEST_CASE("what the loops of a kernel read again takes time, but is no part of the roofline") {
+TEST_CASE("repeated reads of a kernel take time but are no part of the roofline") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{.rows = 0.5, .launch = 1};
   Launch launch = step_of(sum(leaf(DType::f32)));
@@ -141,7 +141,7 @@ TEST_CASE("what the loops of a kernel read again takes time, but is no part of t
   CHECK(roofline(launch, gpu).seconds() == near(2));
 }
 
-TEST_CASE("what is read again comes from the second-level cache, as far as half of it holds it") {
+TEST_CASE("repeated reads are served by the L2 cache as far as half of it holds them") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{};
   Launch launch = step_of(sum(leaf(DType::f32)));

@@ -64,7 +64,7 @@ PlanSettings into(int chunks) {
 }
 }  // namespace
 
-TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
+TEST_CASE("row tiling keeps outputs and updates bit-identical") {
   // The rows span two axes, are no multiple of the least tile, or are cut into the most tiles.
   for (const Graph& graph : {Head(2, 512, 96, 1000).graph, Head(1, 1100, 64, 1500).graph,
                              gpt_step(1, 64, 4, 256, 1000)}) {
@@ -82,7 +82,7 @@ TEST_CASE("rows in parts give the bits of the whole, outputs and updates") {
 
 // The library computes sums of 16-bit products, and row tiles add up in float32, so the last digit
 // of the weight's gradient may differ.
-TEST_CASE("rows of 16-bit products in parts agree to 1e-6") {
+TEST_CASE("row tiling of 16-bit products agrees to 1e-6") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     const Graph graph = Head(2, 512, 96, 1000, false, dtype).graph;
     CHECK(count(tile_rows(simplified(graph), on_cpu(4)), "matmul_add") == 3);
@@ -91,8 +91,7 @@ TEST_CASE("rows of 16-bit products in parts agree to 1e-6") {
   }
 }
 
-TEST_CASE(
-    "logits that are computed in parts exist nowhere whole, and the plan is smaller by them") {
+TEST_CASE("tiled logits never exist whole and the plan shrinks by their bytes") {
   const Graph graph = Head(2, 1024, 32, 4000).graph;
   const auto logits = static_cast<double>(2 * 1024 * 4000 * sizeof(float));
   const Plan whole = make_plan(graph, on_cpu(1));
@@ -106,7 +105,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a step is left alone whose widest rows are read whole, or would be summed otherwise") {
+TEST_CASE("a step is not tiled where its widest rows are read whole or sums would change order") {
   auto alone = [](const Graph& graph) {
     const Graph before = simplified(graph), after = tile_rows(before, on_cpu(4));
     return structural_hash(before) == structural_hash(after);
@@ -121,7 +120,7 @@ TEST_CASE("a step is left alone whose widest rows are read whole, or would be su
   CHECK(!alone(Head(1, 2048, 64, 1000).graph));
 }
 
-TEST_CASE("parts of a product may be rounded as the whole may") {
+TEST_CASE("tiles of a product keep the whole's permission to round") {
   const Graph head = Head(2, 512, 96, 1000).graph;
   PassOptions options = on_cpu(4);
   options.step.precision = Precision::tf32;
@@ -132,7 +131,7 @@ TEST_CASE("parts of a product may be rounded as the whole may") {
     if (value->is("matmul") || value->is("matmul_add")) CHECK(value->annotations.tf32);
 }
 
-TEST_CASE("where the widest product must stay whole, a narrower one is cut") {
+TEST_CASE("a narrower product is tiled where the widest must stay whole") {
   Random random(2);
   Head head(2, 512, 96, 1000);
   Value z = random_variable("z", {DType::f32, {1024, 1100}}, random);
@@ -141,7 +140,7 @@ TEST_CASE("where the widest product must stay whole, a narrower one is cut") {
   CHECK(count(tile_rows(simplified(head.graph), on_cpu(4)), "matmul_add") == 3);
 }
 
-TEST_CASE("what every row needs of all rows is no part of a region") {
+TEST_CASE("a value that depends on all rows is excluded from a tiled region") {
   Random random(1);
   Value x = random_variable("x", {DType::f32, {1024, 64}}, random);
   Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
@@ -154,7 +153,7 @@ TEST_CASE("what every row needs of all rows is no part of a region") {
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
 
-TEST_CASE("rows that are groups are counted by the attribute of a tile") {
+TEST_CASE("rows that are groups of a convolution are counted by the tile's attribute") {
   Random random(1);
   const Value x = random_variable("x", {DType::f32, {2, 6, 5, 5}}, random);
   const Value each = random_variable("each", {DType::f32, {6, 1, 3, 3}}, random);
@@ -171,7 +170,7 @@ TEST_CASE("rows that are groups are counted by the attribute of a tile") {
   CHECK(!reads_by_row(*conv(x, pairs, {}, {.groups = 3}).node(), 2, 6).has_value());
 }
 
-TEST_CASE("tiles of random numbers hold those of the whole") {
+TEST_CASE("tiles of random numbers hold those of the whole tensor") {
   Random random(1);
   Value x = random_variable("x", {DType::f32, {2, 512, 64}}, random);
   Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
@@ -183,7 +182,7 @@ TEST_CASE("tiles of random numbers hold those of the whole") {
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
 
-TEST_CASE("a limit below what the whole takes is met by parts, to the same bits") {
+TEST_CASE("a memory limit below the untiled plan is met by bit-identical tiling") {
   const Graph graph = gpt_step(2, 64, 8, 256, 2000);
   PassOptions options = on_cpu();
   auto bytes = [](const Plan& plan) {
@@ -211,7 +210,7 @@ TEST_CASE("a limit below what the whole takes is met by parts, to the same bits"
   CHECK(bytes(make_plan(graph, options)) <= options.step.memory);
 }
 
-TEST_CASE("without a limit nothing is cut") {
+TEST_CASE("without a memory limit nothing is tiled") {
   const Graph graph = Head(1, 2048, 64, 1000).graph;
   CHECK(content_hash(make_plan(graph, on_cpu(0))) == content_hash(make_plan(graph, on_cpu(1))));
   CHECK(content_hash(make_plan(graph, on_cpu(0))) != content_hash(make_plan(graph, on_cpu(2))));

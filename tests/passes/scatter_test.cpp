@@ -70,7 +70,7 @@ bool stores(const Plan& plan, const Type& type) {
 }
 }  // namespace
 
-TEST_CASE("few rows added to zeros are read from their sums") {
+TEST_CASE("a scatter_add of few rows into zeros becomes a gather of their sums") {
   Value indices = input({DType::i32, {2, 3}}, 0), rows = input({DType::f32, {2, 3, 5}}, 1);
   Value y = simplified(scatter_add(zeros({12, 5}), indices, rows));
   REQUIRE(y->is("gather"));
@@ -80,7 +80,7 @@ TEST_CASE("few rows added to zeros are read from their sums") {
   CHECK(y->inputs[1]->is("first_position"));
 }
 
-TEST_CASE("many rows, or rows added to anything else, stay as they are") {
+TEST_CASE("scatter_add of many rows or into other values is unchanged") {
   Value indices = input({DType::i32, {6}}, 0), rows = input({DType::f32, {6, 5}}, 1);
   Value none = input({DType::i32, {0}}, 0), no_rows = input({DType::f32, {0, 5}}, 1);
   CHECK(simplified(scatter_add(zeros({11, 5}), indices, rows))->is("scatter_add"));
@@ -90,7 +90,7 @@ TEST_CASE("many rows, or rows added to anything else, stay as they are") {
   CHECK(simplified(scatter_add(zeros({12, 5}), none, no_rows))->is("scatter_add"));
 }
 
-TEST_CASE("sums of few rows are those of all to the bit, on every backend and in every type") {
+TEST_CASE("sums of few rows are bit-identical to scatter_add on every backend in every type") {
   for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
     for (uint64_t seed = 0; seed < 20; ++seed) {
       Random random(seed);
@@ -110,7 +110,7 @@ TEST_CASE("sums of few rows are those of all to the bit, on every backend and in
     }
 }
 
-TEST_CASE("an index outside that adds to the first sum is noticed") {
+TEST_CASE("a seeded out-of-range index that adds to the first sum is detected") {
   Value indices = constant(std::vector<double>{2, -1, 9}, {3}, DType::i32), rows = ones({3, 2});
   Value y = scatter_add(zeros({8, 2}), indices, rows);
   auto run = [&](const std::string& fault) {
@@ -122,7 +122,7 @@ TEST_CASE("an index outside that adds to the first sum is noticed") {
   CHECK(run("scatter-adds-outside") != run(""));
 }
 
-TEST_CASE("the gradient of a large table never exists whole, and updates it to the same bits") {
+TEST_CASE("the dense gradient of a large table is never stored and its update is bit-identical") {
   for (DType dtype : {DType::f32, DType::bf16}) {
     const Lookup step(dtype, {4096, 64}, 200, false);
     CHECK(stores(step.plan({"simplify"}), step.type));
@@ -132,7 +132,7 @@ TEST_CASE("the gradient of a large table never exists whole, and updates it to t
   }
 }
 
-TEST_CASE("nor where its norm is wanted too: the arena is smaller by the table") {
+TEST_CASE("an update scaled by the gradient's norm stores no dense gradient of the table") {
   const Lookup step(DType::f32, {4096, 64}, 200, true);
   const Plan plan = step.plan({});
   CHECK(!stores(plan, step.type));

@@ -105,7 +105,7 @@ void check_against_random(const Graph& graph, const std::vector<std::string>& sk
 }  // namespace
 
 TEST_SUITE("schedule") {
-  TEST_CASE("no random order of a training step has a lower peak") {
+  TEST_CASE("no random schedule of a training step has a lower peak") {
     for (const std::vector<std::string>& skip : {std::vector<std::string>{}, {"fuse"}}) {
       check_against_random(mlp_step(2, 32, 16), skip, 40);
       check_against_random(mlp_step(4, 16, 64), skip, 40);
@@ -114,7 +114,7 @@ TEST_SUITE("schedule") {
     }
   }
 
-  TEST_CASE("the peak after memory is that of a naive count, never more than without taking over") {
+  TEST_CASE("the live peak matches a naive count and aliasing never raises it") {
     PlanningLibrary library;
     for (const Graph& graph : {mlp_step(3, 16, 8), conv_step(2, 4, 2), gpt_step(1, 16, 1, 4)}) {
       Plan plan = schedule(scheduled(graph, library, {}), {});
@@ -127,7 +127,7 @@ TEST_SUITE("schedule") {
     }
   }
 
-  TEST_CASE("updates follow their gradients, so that gradients do not pile up") {
+  TEST_CASE("updates are scheduled right after their gradients to free them") {
     PlanningLibrary library;
     Graph graph = mlp_step(12, 64, 4);
     size_t gradients = 12 * 64 * 64 * 4;
@@ -135,7 +135,7 @@ TEST_SUITE("schedule") {
     CHECK(plan.live_peak_bytes < gradients / 3);
   }
 
-  TEST_CASE("a step that runs too early is noticed") {
+  TEST_CASE("the verifier refuses a launch that is scheduled too early") {
     PlanningLibrary library;
     Plan plan = scheduled(mlp_step(2, 8, 4), library, {});
     const Plan early = schedule(plan, {.fault = "order-ignores-dependency"});

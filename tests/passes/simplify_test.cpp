@@ -38,7 +38,7 @@ uint64_t bits_of(double x) { return std::bit_cast<uint64_t>(x); }
 }  // namespace
 
 TEST_SUITE("simplify") {
-  TEST_CASE("neutral operands vanish") {
+  TEST_CASE("neutral operands are removed") {
     Value x = leaf({3, 4}), k = leaf({3}, DType::i32);
     CHECK(simplified(x * 1.0).node() == x.node());
     CHECK(simplified(1.0 * x).node() == x.node());
@@ -53,12 +53,12 @@ TEST_SUITE("simplify") {
     CHECK(simplified(select(leaf({3, 4}, DType::boolean), x, x)).node() == x.node());
   }
 
-  TEST_CASE("a concatenation of one part of equal elements is that part") {
+  TEST_CASE("a concatenation of one uniform part is that part") {
     const Value one = node("concat", {full({2, 3}, 1.5)}, {{"axis", int64_t{0}}});
     CHECK(uniform_value(simplified(one)) == 1.5);
   }
 
-  TEST_CASE("what would change bits stays") {
+  TEST_CASE("rewrites that would change bits are not applied") {
     Value x = leaf({3, 4});
     CHECK(simplified(x + 0.0)->is("add"));  // -0 + 0 is 0
     CHECK(simplified(x * 0.0)->is("mul"));  // NaN, infinity, -0
@@ -72,12 +72,12 @@ TEST_SUITE("simplify") {
     CHECK(simplified(logical_not(x < 1.0))->is("logical_not"));  // NaN
   }
 
-  TEST_CASE("integers times zero are zero") {
+  TEST_CASE("integers times zero fold to zero") {
     CHECK(is_number(simplified(leaf({3}, DType::i32) * 0), 0));
     CHECK(is_number(simplified(scalar(0, DType::i32) * leaf({3}, DType::i32)), 0));
   }
 
-  TEST_CASE("signs merge into sums and differences") {
+  TEST_CASE("negations merge into sums and differences") {
     Value x = leaf({3}), y = input({DType::f32, {3}}, 1);
     Value a = simplified(x + -y), b = simplified(x - -y), c = simplified(-x + y);
     CHECK(a->is("sub"));
@@ -87,7 +87,7 @@ TEST_SUITE("simplify") {
     CHECK(c->inputs[0].node() == y.node());
   }
 
-  TEST_CASE("division by a power of two is a product, where the inverse is a normal number") {
+  TEST_CASE("division by a power of two becomes a product where the inverse is a normal number") {
     Value x = leaf({3});
     Value y = simplified(x / 8.0);
     REQUIRE(y->is("mul"));
@@ -96,13 +96,13 @@ TEST_SUITE("simplify") {
     CHECK(simplified(leaf({3}, DType::f16) / 32768.0)->is("div"));
   }
 
-  TEST_CASE("a square needs no power") {
+  TEST_CASE("a square is a product instead of a power") {
     Value y = simplified(pow(leaf({3}), scalar(2)));
     CHECK(y->is("mul"));
     CHECK(y->inputs[0].node() == y->inputs[1].node());
   }
 
-  TEST_CASE("a cast there and back vanishes exactly where the other type holds every number") {
+  TEST_CASE("a round-trip cast is removed exactly where the other type holds every number") {
     struct Range {
       DType dtype;
       bool fractions, negative;
@@ -126,7 +126,7 @@ TEST_SUITE("simplify") {
         CHECK((simplified(cast(cast(x, other.dtype), from.dtype)).node() == x.node()) == holds);
       }
   }
-  TEST_CASE("casts vanish only where no value can change") {
+  TEST_CASE("casts are removed only where no value can change") {
     Value x = leaf({3}, DType::f32), h = leaf({3}, DType::f16), k = leaf({3}, DType::i32);
     Value byte = leaf({3}, DType::u8), flag = leaf({3}, DType::boolean);
     CHECK(simplified(cast(cast(h, DType::f32), DType::f16)).node() == h.node());
@@ -144,7 +144,7 @@ TEST_SUITE("simplify") {
           x.node());
   }
 
-  TEST_CASE("movements merge") {
+  TEST_CASE("consecutive movement operations merge") {
     Value x = leaf({4, 6});
     Value r = simplified(reshape(reshape(x, {24}), {2, 12}));
     CHECK(r->inputs[0].node() == x.node());
@@ -174,7 +174,7 @@ TEST_SUITE("simplify") {
     CHECK(count(simplified(pad(pad(x, {1, 0}, {0, 2}, 1.0), {1, 1}, {0, 0}))) == 3);
   }
 
-  TEST_CASE("slices see through concatenations and pads") {
+  TEST_CASE("slices pass through concatenations and pads") {
     Value a = leaf({4, 2}), b = input({DType::f32, {4, 3}}, 1);
     Value both = concat(std::vector{a, b}, 1);
     CHECK(simplified(slice(both, 1, 0, 2)).node() == a.node());
@@ -184,7 +184,7 @@ TEST_SUITE("simplify") {
     CHECK(simplified(slice(pad(a, {1, 0}, {0, 0}), 0, 0, 3))->is("slice"));
   }
 
-  TEST_CASE("every movement and every chain of them moves the same elements after simplification") {
+  TEST_CASE("every chain of movement operations keeps its elements after simplification") {
     for (uint64_t seed = 0; seed < 300; ++seed) {
       Random random(seed);
       Value x = random_values({DType::f32, {3, 4, 2}}, -1, 1, random), y = x;
@@ -230,7 +230,7 @@ TEST_SUITE("simplify") {
     }
   }
 
-  TEST_CASE("the gradients of all slices of a value are one value, also when summed in float32") {
+  TEST_CASE("gradients of all slices of a value merge into one, also when summed in float32") {
     const Value x = leaf({3, 4});
     for (DType type : {DType::f32, DType::bf16}) {
       const Value y = simplified(cast(x, type));
@@ -242,7 +242,7 @@ TEST_SUITE("simplify") {
     }
   }
 
-  TEST_CASE("reductions over single elements vanish") {
+  TEST_CASE("reductions over single elements are removed") {
     Value x = leaf({1, 6, 1});
     CHECK(simplified(sum(x, {.axes = {0, 2}, .keepdim = true})).node() == x.node());
     CHECK(simplified(max(x, {.axes = {0}, .keepdim = true})).node() == x.node());
@@ -251,7 +251,7 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(argmax(x, 0, true)), 0));
   }
 
-  TEST_CASE("exactly rounded operations on constants are evaluated in the dtype's rounding") {
+  TEST_CASE("exactly rounded operations on constants fold in the dtype's rounding") {
     Value third = scalar(1) / scalar(3);
     CHECK(is_number(simplified(third), static_cast<double>(1.0F / 3.0F)));
     CHECK(is_number(simplified(scalar(0.1) + scalar(0.2)), static_cast<double>(0.1F + 0.2F)));
@@ -265,7 +265,7 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(floor_divide(scalar(-7, DType::i64), scalar(2, DType::i64))), -4));
   }
 
-  TEST_CASE("folded constants are those that the reference computes, bit for bit") {
+  TEST_CASE("folded constants are bit-identical to the reference") {
     const std::vector<std::function<Value(Value, Value)>> operations{
         [](Value a, Value b) { return a + b; },
         [](Value a, Value b) { return a - b; },
@@ -287,7 +287,7 @@ TEST_SUITE("simplify") {
         }
   }
 
-  TEST_CASE("small arrays fold, large ones stay") {
+  TEST_CASE("small arrays fold and large ones do not") {
     Value small = constant(std::vector<float>{1, 2, 3}, {3}), y = simplified(small * 2.0 + 1.0);
     REQUIRE(y->is("data"));
     CHECK(elements(y) == std::vector<double>{3, 5, 7});
@@ -303,7 +303,7 @@ TEST_SUITE("simplify") {
     CHECK(is_number(simplified(max(full({10}, 0.1))), static_cast<double>(0.1F)));
   }
 
-  TEST_CASE("equal elements fold through pads of their number and joins of any count") {
+  TEST_CASE("uniform constants fold through pads and concatenations") {
     const Value threes = full({2}, 3);
     auto joined = [&](size_t parts) {
       return simplified(node("concat", std::vector(parts, threes), {{"axis", int64_t{0}}}));
@@ -314,7 +314,7 @@ TEST_SUITE("simplify") {
     CHECK(simplified(pad(threes, {1}, {0}, 2))->is("pad"));
   }
 
-  TEST_CASE("functions of broadcasts are evaluated once per element") {
+  TEST_CASE("elementwise functions move below broadcasts") {
     Value x = leaf({4, 1});
     Value y = simplified(tanh(broadcast_to(x, {4, 1000})));
     REQUIRE(y->is("broadcast"));
@@ -328,7 +328,7 @@ TEST_SUITE("simplify") {
 }
 
 TEST_SUITE("common subexpressions") {
-  TEST_CASE("equal nodes merge, commuted operands included") {
+  TEST_CASE("equal nodes merge with commuted operands included") {
     Value x = leaf({3}), y = input({DType::f32, {3}}, 1);
     Value z = simplified((x + y) * (y + x));
     CHECK(z->inputs[0].node() == z->inputs[1].node());
@@ -338,7 +338,7 @@ TEST_SUITE("common subexpressions") {
     CHECK(count(s) == 4 + (s->is("reshape") ? 1 : 0));
   }
 
-  TEST_CASE("nodes that differ in attributes, type, sign of zero, variable or input stay apart") {
+  TEST_CASE("nodes that differ in attributes, type, sign of zero, variable or input do not merge") {
     Random random(1);
     Value x = leaf({4, 4});
     auto apart = [](const Value& a, const Value& b) {
@@ -360,14 +360,14 @@ TEST_SUITE("common subexpressions") {
     CHECK(!apart(uniform(Shape{4}, key), uniform(Shape{4}, key)));
   }
 
-  TEST_CASE("a merge that ignores attributes is noticed") {
+  TEST_CASE("a seeded merge that ignores attributes is detected") {
     Value x = leaf({4, 4});
     Value y = simplified(slice(x, 0, 0, 2) - slice(x, 0, 1, 3), "cse-ignores-attrs");
     CHECK(y->inputs[0].node() == y->inputs[1].node());
   }
 }
 
-TEST_CASE("simplify computes the same on random graphs, with no more nodes") {
+TEST_CASE("simplify preserves the results of random graphs and adds no nodes") {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
     Graph graph = random_graph(random, 40), simple = simplify(graph, {});

@@ -53,7 +53,7 @@ const Setting settings[] = {
 };
 }  // namespace
 
-TEST_CASE("plans cost what they did") {
+TEST_CASE("plans of small models match the snapshot of their cost") {
 #ifdef __clang__
   skipped(
       "Clang, the compiler of the sanitizers, evaluates arguments in another order than GCC: ties");

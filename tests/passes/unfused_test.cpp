@@ -45,21 +45,21 @@ std::map<std::string, FusionRefusal> reasons(const Plan& plan) {
 using Reasons = std::map<std::string, FusionRefusal>;
 }  // namespace
 
-TEST_CASE("a value with two readers is made by the first and read by the other") {
+TEST_CASE("a value with a second reader is stored by the first kernel") {
   Drawn of;
   const Value sum = of.in({64, 64}) + of.in({64, 64});
   const Value product = matmul(exp(sum), of.in({64, 64}));
   CHECK(reasons(of.plan({neg(product) * sum})) == Reasons{{"neg.mul", FusionRefusal::stored}});
 }
 
-TEST_CASE("a value is not made in a kernel that waits for what another one computes of it") {
+TEST_CASE("a fusion that would make a cycle is refused") {
   Drawn of;
   const Value sum = of.in({64, 64}) + of.in({64, 64});
   CHECK(reasons(of.plan({exp(sum) + matmul(sum, sum)})) ==
         Reasons{{"exp.add", FusionRefusal::cycle}});
 }
 
-TEST_CASE("a value is not made in loops over other axes") {
+TEST_CASE("a fusion of loops over other axes is refused") {
   Drawn of;
   const Value sum = of.in({64, 32}) + of.in({64, 32});
   CHECK(reasons(of.plan({neg(transpose(sum))})) == Reasons{{"neg", FusionRefusal::other_axes}});
@@ -71,7 +71,7 @@ TEST_CASE("a value is not made in loops over other axes") {
         Reasons{{"mul.sum", FusionRefusal::other_axes}});
 }
 
-TEST_CASE("a kernel is not made larger than it may be") {
+TEST_CASE("a fusion that exceeds the largest kernel is refused") {
   Drawn of;
   Value sum = of.in({8});
   for (int i = 0; i < 70; ++i) sum = sum + of.in({8});
@@ -80,14 +80,14 @@ TEST_CASE("a kernel is not made larger than it may be") {
   CHECK(found.begin()->second == FusionRefusal::too_large);
 }
 
-TEST_CASE("an operand that a gather reads by index is stored, not fused") {
+TEST_CASE("an operand that is gathered by index is stored and not fused") {
   Drawn of;
   const Value sum = of.in({8, 8}) + of.in({8, 8});
   CHECK(reasons(of.plan({neg(pad(sum, {1, 0}, {0, 0}))})) ==
         Reasons{{"pad.neg", FusionRefusal::gathered}});
 }
 
-TEST_CASE("what is kept in a narrower type is made where its operand is") {
+TEST_CASE("a compressed activation is computed in the kernel of its operand") {
   Drawn of;
   const Value sum = of.in({8, 8}) + of.in({8, 8});
   const Value kept = make_node(op("cast"), {sum}, {{"dtype", static_cast<int64_t>(DType::bf16)}},
@@ -96,14 +96,14 @@ TEST_CASE("what is kept in a narrower type is made where its operand is") {
         Reasons{{"cast.exp", FusionRefusal::compressed}});
 }
 
-TEST_CASE("what a kernel wants in another order is copied") {
+TEST_CASE("a value that a kernel needs in another layout is copied") {
   Drawn of;
   const Value sum = of.in({64, 32}) + of.in({64, 32});
   CHECK(reasons(of.plan({matmul(transpose(sum), of.in({64, 16}))})) ==
         Reasons{{"copy", FusionRefusal::copied}});
 }
 
-TEST_CASE("where fusion is skipped it has no reasons, and inputs need none") {
+TEST_CASE("a plan without the fusion pass has no refusals and inputs need none") {
   Drawn of;
   const Value sum = of.in({64, 64}) + of.in({64, 64});
   CHECK(reasons(of.plan({exp(sum)})).empty());

@@ -149,7 +149,7 @@ def losses(table):
               ignore_index=-100, label_smoothing=0.1)
     table.add("cross_entropy_images", cross_entropy, {"input": [2, 3, 2, 2]}, None,
               {"target": integers(2998, [2, 2, 2], 3)})
-    table.add("bce_with_logits",
+    table.add("binary_cross_entropy_with_logits",
               lambda input, target, **a: F.binary_cross_entropy_with_logits(input, target, **a),
               {"input": ([3, 4], 30.0)}, {"target": ([3, 4], 0.5, 0.5)})
     pair = ({"input": ([4, 3], 2.0)}, {"target": ([4, 3], 2.0)})
@@ -280,8 +280,8 @@ def reductions_of_losses(table):
         "huber_loss": (F.huber_loss, pair, {"delta": 0.6}),
         "smooth_l1_loss": (F.smooth_l1_loss, pair, {"beta": 0.6}),
         "kl_div": (F.kl_div, {"input": ([4, 3], 2.0, -3.0), "target": ([4, 3], 0.5, 0.6)}, {}),
-        "bce_loss": (F.binary_cross_entropy, probabilities, {}),
-        "bce_with_logits": (F.binary_cross_entropy_with_logits, pair, {}),
+        "binary_cross_entropy": (F.binary_cross_entropy, probabilities, {}),
+        "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, pair, {}),
     }
     for reduction in ("mean", "sum", "none"):
         for name, (function, inputs, options) in functions.items():

@@ -84,7 +84,7 @@ Value mapped(const Value& x, F&& function) {
 }  // namespace
 
 TEST_SUITE("own op") {
-  TEST_CASE("a function of C's has the values of the C library on every backend") {
+  TEST_CASE("a user's C function agrees with the C library on every backend") {
     for (DType dtype : {DType::f32, DType::f64}) {
       const Value x = numbers(dtype), y = gamma(x) * 2.0;
       const Value exact = mapped(x, [](double at) { return 2 * std::tgamma(at); });
@@ -96,7 +96,8 @@ TEST_SUITE("own op") {
       }
     }
   }
-  TEST_CASE("its gradient is the slope on every backend") {
+  TEST_CASE(
+      "the derivative of a user's C function agrees with finite differences on every backend") {
     const Value x = numbers(DType::f64);
     const Graph graph{.outputs = gradients(sum(gamma(x)), std::vector{x})};
     const Value want = mapped(x, [](double at) {
@@ -111,7 +112,7 @@ TEST_SUITE("own op") {
       CHECK(difference(run_planned(graph, {}, *library).front(), want, 1e-10) == "");
     }
   }
-  TEST_CASE("it lifts integers, and has results of 16 bits rounded once") {
+  TEST_CASE("a user's function converts integers to float and rounds 16-bit results once") {
     const Value whole = constant(std::vector{1.0, 2.0, 3.0, 4.0, 5.0}, {5}, DType::i32);
     CHECK(elements(run_planned({.outputs = {gamma(whole)}}, {}, library("cpu")).front()) ==
           std::vector<double>{1, 1, 2, 6, 24});
@@ -121,7 +122,7 @@ TEST_SUITE("own op") {
     CHECK(elements(run_planned({.outputs = {gamma(half)}}, {}, library("cpu")).front()) ==
           std::vector<double>{root});
   }
-  TEST_CASE("one that is defined after kernels have run is called, too") {
+  TEST_CASE("a user's op that is defined after kernels have run is compiled") {
     const Value x = numbers(DType::f64);
     run_planned({.outputs = {gamma(x)}}, {}, library("cpu"));
     static const OpDef& cube_def = define({
@@ -134,7 +135,7 @@ TEST_SUITE("own op") {
         run_planned({.outputs = {apply_unary(cube_def, x)}}, {}, library("cpu")).front();
     CHECK(difference(got, interpret(x * x * x), 0) == "");
   }
-  TEST_CASE("a function that C lacks runs on the CPU, and a GPU names it") {
+  TEST_CASE("a function that C lacks runs on the CPU and a GPU refuses it by name") {
     const Value x = numbers(DType::f32);
     const Value want = mapped(x, sawtooth_of);
     for (const KernelLibrary* library : generators()) {
@@ -150,7 +151,7 @@ TEST_SUITE("own op") {
               "operations.");
     }
   }
-  TEST_CASE("an elementwise op that says not what it computes is refused") {
+  TEST_CASE("an elementwise op without a function is refused") {
     CHECK_THROWS_WITH_AS(define({.name = "says nothing", .kind = OpKind::elementwise}),
                          doctest::Contains("says nothing needs a function of one number"),
                          InternalError);

@@ -221,7 +221,7 @@ std::vector<double> weights_of(const train::Experiment& experiment) {
 }
 }  // namespace
 
-TEST_CASE("a program's own optimizer and schedule move every weight by the rate of the step") {
+TEST_CASE("a user's optimizer and schedule move every weight by the step's learning rate") {
   train::Experiment experiment = train::make_experiment(recipe_of());
   train::Steps steps(experiment, "cpu");
   const data::Batch batch = first_batch(experiment);
@@ -241,7 +241,7 @@ TEST_CASE("a program's own optimizer and schedule move every weight by the rate 
   }
 }
 
-TEST_CASE("a program's own optimizer and schedule read keys of their own") {
+TEST_CASE("a user's optimizer and schedule read their own keys") {
   train::Recipe recipe = recipe_of();
   recipe.set("optimizer.stride", "2", "--optimizer.stride");
   recipe.set("scheduler.slope", "3", "--scheduler.slope");
@@ -261,7 +261,7 @@ TEST_CASE("a program's own optimizer and schedule read keys of their own") {
   }
 }
 
-TEST_CASE("a program's own metric reads keys of its own, in the graph and on the host") {
+TEST_CASE("a user's metric reads its keys in the graph and on the host") {
   auto evaluated = [](const char* within, const char* scale) {
     train::Recipe recipe = recipe_of();
     recipe.set("eval.within", within, "--eval.within");
@@ -273,7 +273,7 @@ TEST_CASE("a program's own metric reads keys of its own, in the graph and on the
   CHECK(evaluated("4", "50").others[0].second == near(50));
 }
 
-TEST_CASE("keys of a program's own optimizer, schedule and metric are keys of recipes") {
+TEST_CASE("keys of a user's optimizer, schedule and metric become recipe keys") {
   const train::Recipe recipe = recipe_of();
   CHECK(recipe.number("optimizer.stride") == 1);
   CHECK(recipe.number("scheduler.slope") == 1);
@@ -296,7 +296,7 @@ TEST_CASE("keys of a program's own optimizer, schedule and metric are keys of re
         "usage: r:1: eval.withn is no recipe key. Did you mean eval.within?");
 }
 
-TEST_CASE("a key whose optimizer, schedule or metric the recipe does not use is refused") {
+TEST_CASE("a key of an unused optimizer, schedule or metric is refused") {
   auto message = [](std::string_view path, const char* value, std::string_view by,
                     const char* name) {
     train::Recipe recipe = recipe_of();
@@ -332,7 +332,7 @@ TEST_CASE("a key whose optimizer, schedule or metric the recipe does not use is 
   CHECK(w[0].to_doubles() == std::vector<double>{-1, 1});
 }
 
-TEST_CASE("a program's own loss is trained and evaluated, with its own key") {
+TEST_CASE("a user's loss with its own key is trained and evaluated") {
   auto losses = [](const char* loss) {
     train::Recipe recipe = recipe_of(loss);
     train::Experiment experiment = train::make_experiment(recipe);
@@ -348,7 +348,7 @@ TEST_CASE("a program's own loss is trained and evaluated, with its own key") {
   CHECK(losses("loss: {name: multiple, factor: 5}\n").second == near(5 * evaluated, 1e-6));
 }
 
-TEST_CASE("a program's own metric adds up over batches, beside accuracy") {
+TEST_CASE("a user's metric accumulates over batches beside accuracy") {
   train::Experiment experiment = train::make_experiment(recipe_of());
   double right = 0, among_two = 0;
   for (const Point& point : quadrants(40, 2)) {
@@ -371,7 +371,7 @@ TEST_CASE("a program's own metric adds up over batches, beside accuracy") {
   CHECK(evaluation.others[0].second == near(among_two / 40));
 }
 
-TEST_CASE("a run of a program's own parts logs and saves as any other") {
+TEST_CASE("a run with a user's optimizer, loss and metric is logged and saved") {
   TemporaryFolder folder;
   const train::TrainResult result =
       train::train(recipe_of("name: own\nloss: {name: multiple, factor: 3}\n"),
@@ -387,7 +387,7 @@ TEST_CASE("a run of a program's own parts logs and saves as any other") {
   CHECK(again.step == 3);
 }
 
-TEST_CASE("a program's own data set and format read keys and files of their own") {
+TEST_CASE("a user's data set and format read their own keys and files") {
   train::Recipe recipe = recipe_of();
   CHECK(train::make_experiment(recipe).train->size() == 64);
   recipe.set("data.points", "32", "--data.points");
@@ -407,7 +407,7 @@ TEST_CASE("a program's own data set and format read keys and files of their own"
   CHECK(first_batch(read).labels.to_doubles() == std::vector<double>{3, 2, 1});
 }
 
-TEST_CASE("refusals name what comes with weft and what the program added") {
+TEST_CASE("refusals list the entries of weft and of the user's program") {
   auto message = [](const std::string& yaml) {
     return error_of([&] { train::Recipe::parse(yaml, "r"); });
   };
@@ -445,7 +445,7 @@ TEST_CASE("refusals name what comes with weft and what the program added") {
         "data.");
 }
 
-TEST_CASE("a recipe that is older than an entry has the defaults of its keys") {
+TEST_CASE("a recipe parsed before an entry was registered has the defaults of its keys") {
   const train::Recipe older = recipe_of();
   const RecipeKey* lr = train::find_key("optimizer.lr");
   registry::losses().add({.name = "later",
@@ -460,7 +460,7 @@ TEST_CASE("a recipe that is older than an entry has the defaults of its keys") {
   CHECK(lr->path == "optimizer.lr");
 }
 
-TEST_CASE("entries share a key that they describe alike, and no other") {
+TEST_CASE("entries share a key only where they describe it alike") {
   auto make = [](std::vector<Variable> parameters, const optim::OptimizerSettings& settings) {
     return std::make_unique<SignDescent>(std::move(parameters), settings);
   };

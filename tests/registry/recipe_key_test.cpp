@@ -9,7 +9,7 @@
 
 using namespace weft;
 
-TEST_CASE("values of keys are read by their types, and integers as numbers, too") {
+TEST_CASE("values of keys are read by type and integers also as numbers") {
   const KeyValues values = {{"a.text", "word"},
                             {"a.integer", 3},
                             {"a.number", 0.5},
@@ -29,7 +29,7 @@ TEST_CASE("values of keys are read by their types, and integers as numbers, too"
   CHECK(!values.has("b"));
 }
 
-TEST_CASE("a key without a value, or with one of another type, is named") {
+TEST_CASE("a missing or mistyped key is refused by name") {
   const KeyValues values = {{"a.text", "word"}};
   CHECK_THROWS_WITH_AS((void)values.number("a.text"),
                        doctest::Contains("[recipe] the value of a.text is not a number."), Error);

@@ -14,7 +14,7 @@ struct Entry {
 Registry<Entry> fruits() { return {"basket", "fruit", {{"apple", "red"}, {"pear", "green"}}}; }
 }  // namespace
 
-TEST_CASE("entries are found by name, in the order in which they came, at one address") {
+TEST_CASE("entries are found by name, keep registration order and keep their address") {
   Registry<Entry> registry = fruits();
   const Entry* apple = registry.find("apple");
   for (int i = 0; i < 100; ++i) registry.add({"fruit-" + std::to_string(i), ""});
@@ -26,7 +26,7 @@ TEST_CASE("entries are found by name, in the order in which they came, at one ad
   CHECK(registry.find("plum") == nullptr);
 }
 
-TEST_CASE("an unknown name is answered with the few that there are, or the nearest of many") {
+TEST_CASE("an unknown name is refused with the known names or the nearest match") {
   Registry<Entry> registry = fruits();
   CHECK(error_of([&] { registry.get("appel"); }) ==
         "usage: [basket] unknown fruit \"appel\". Known: apple, pear.");
@@ -38,7 +38,7 @@ TEST_CASE("an unknown name is answered with the few that there are, or the neare
         "eeee, ffff, gggg, hhhh, iiii.");
 }
 
-TEST_CASE("a name that is taken or empty is refused, and nothing is added") {
+TEST_CASE("a duplicate or empty name is refused and nothing is added") {
   Registry<Entry> registry = fruits();
   CHECK(error_of([&] { registry.add({"pear", "yellow"}); }) ==
         "usage: [basket] the name \"pear\" is taken or empty.");

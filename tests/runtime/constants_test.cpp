@@ -26,7 +26,7 @@ size_t count(const std::string& text, const std::string& part) {
 }
 }  // namespace
 
-TEST_CASE("a captured tensor that the step keeps as a constant is named, once") {
+TEST_CASE("a warning names a captured tensor that the step keeps as a constant once") {
   Tensor factor = tensor({0.5}, {1});
   const std::string of_data = warnings([&](Tensor x) { return x * factor; });
   CHECK(count(of_data, "\n") == 1);
@@ -47,7 +47,7 @@ TEST_CASE("a captured tensor that the step keeps as a constant is named, once") 
   CHECK(count(warnings([&](Tensor x) { return x * mixed; }), "\n") == 1);
 }
 
-TEST_CASE("parameters, what is computed of them, and tensors of the step itself are no constants") {
+TEST_CASE("parameters, values derived from them and tensors of the step are not constants") {
   const Variable w("w", {DType::f32, {1}});
   const Tensor pending = w.value() * 2;
   CHECK(warnings([&](Tensor x) { return x * w.value() + pending; }) == "");

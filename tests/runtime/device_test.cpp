@@ -8,7 +8,7 @@
 
 using namespace weft;
 
-TEST_CASE("every device that is listed computes") {
+TEST_CASE("every listed device computes") {
   const std::vector<Device> all = devices();
   for (const char* name : {"cpu", "opencl:0", "reference"}) {
     CAPTURE(name);
@@ -26,7 +26,7 @@ TEST_CASE("every device that is listed computes") {
   }
 }
 
-TEST_CASE("a GPU of the catalogue is a device that steps are planned for") {
+TEST_CASE("a GPU of the catalogue is a device that steps can be planned for") {
   const Device gpu = "h100";
   CHECK(gpu.name() == "cuda:h100");
   CHECK(gpu == Device("cuda:h100"));
@@ -36,7 +36,7 @@ TEST_CASE("a GPU of the catalogue is a device that steps are planned for") {
   CHECK(step.plan_on(gpu, Type{DType::f32, {4}}).device == gpu.model());
 }
 
-TEST_CASE("a device that only plans is not present") {
+TEST_CASE("a planning-only device is not present") {
   CHECK(!Device("null").is_present());
   CHECK(!Device("null:cuda").is_present());
 }

@@ -38,7 +38,7 @@ std::vector<double> numbers_of(DType dtype) {
 }  // namespace
 
 // Sources: OCP 8-bit Floating Point Specification (2023), tables 1 and 2; IEEE 754 binary16.
-TEST_CASE("formats have the extremes that their standards give") {
+TEST_CASE("formats have the limits of their standards") {
   struct Extremes {
     DType dtype;
     double largest, least_normal, least;
@@ -63,7 +63,7 @@ TEST_CASE("formats have the extremes that their standards give") {
   CHECK(rounded(-61440, DType::f8_e5m2) == -HUGE_VAL);
 }
 
-TEST_CASE("a number is rounded to the nearest of a type, and to an even one between two") {
+TEST_CASE("conversions round to nearest with ties to even") {
   Random random(1);
   for (const DType dtype : narrow_types) {
     CAPTURE(name(dtype));
@@ -82,7 +82,7 @@ TEST_CASE("a number is rounded to the nearest of a type, and to an even one betw
   }
 }
 
-TEST_CASE("numbers that are only stored in a type are moved and cast, and else refused") {
+TEST_CASE("storage-only types are moved and cast and refused elsewhere") {
   const Tensor x = tensor(std::vector<float>{1, -0.3F, 500, 0.001F, -448, 0}, {2, 3});
   const Tensor stored = cast(x, DType::f8_e4m3);
   const Tensor back = cast(transpose(stored), DType::f32);

@@ -50,7 +50,7 @@ double farthest(const Doubles& a, const Doubles& b) {
 }
 }  // namespace
 
-TEST_CASE("values are computed on the device of the scope, to the results of the processor") {
+TEST_CASE("eager evaluation on the scope's device agrees with the CPU") {
   const Doubles here = computed();
   for (const char* device : {"reference", "opencl", "cpu"}) {
     CAPTURE(device);
@@ -66,14 +66,14 @@ TEST_CASE("values are computed on the device of the scope, to the results of the
   CHECK(made == 1);
 }
 
-TEST_CASE("a device that there is not, or that only plans, is refused where the scope begins") {
+TEST_CASE("an absent or planning-only device is refused where the scope begins") {
   CHECK_THROWS_WITH_AS(DeviceScope("nowhere"), doctest::Contains("unknown device 'nowhere'"),
                        Error);
   CHECK_THROWS_WITH_AS(DeviceScope("null"), doctest::Contains("[device] null only plans"), Error);
   CHECK(tensor({1.0}, {1}).item() == 1);
 }
 
-TEST_CASE("a loop plans once, on any device") {
+TEST_CASE("an eager loop plans once on any device") {
   for (const char* device : {"cpu", "reference", "opencl"}) {
     CAPTURE(device);
     const DeviceScope on(device);
@@ -89,8 +89,7 @@ TEST_CASE("a loop plans once, on any device") {
   }
 }
 
-TEST_CASE(
-    "a loop that trains outside of compiled steps, with new random numbers, plans few times") {
+TEST_CASE("an eager training loop with random inputs reuses its plans") {
   const Variable w("w", {DType::f32, {3}});
   const Tensor truth = tensor({1.0, -2.0, 0.5}, {3});
   auto iteration = [&] {
@@ -110,7 +109,7 @@ TEST_CASE(
   CHECK(last < 1e-4 * first);
 }
 
-TEST_CASE("draws of one plan differ, and begin anew with the seed") {
+TEST_CASE("draws of a cached plan differ and repeat with the seed") {
   manual_seed(7);
   const Doubles first = rand({4}).to_doubles(), second = rand({4}).to_doubles();
   CHECK(first != second);
@@ -119,7 +118,7 @@ TEST_CASE("draws of one plan differ, and begin anew with the seed") {
   CHECK(rand({4}).to_doubles() == second);
 }
 
-TEST_CASE("plans depend on what a graph computes, its types and numbers, and not on its elements") {
+TEST_CASE("the plan cache is keyed by operations, types and numbers and not by elements") {
   auto made = [](const Tensor& value) { return plans_made([&] { value.eval(); }); };
   const Tensor a = tensor({1.0, 2.0, 3.0}, {3}), b = tensor({5.0, 6.0, 7.0}, {3});
   CHECK(made(a * 2.5 + b) == 1);
@@ -135,7 +134,7 @@ TEST_CASE("plans depend on what a graph computes, its types and numbers, and not
   CHECK(other.to_doubles() == Doubles{13.5, 17, 20.5});
 }
 
-TEST_CASE("as many plans are kept as the header says, those that ran last") {
+TEST_CASE("the plan cache keeps the most recently used plans up to its limit") {
   const Tensor x = tensor({1.0}, {1});
   auto evaluate = [&](int i) { CHECK((x * (i + 0.125)).item() == i + 0.125); };
   for (int i = 0; i < 100; ++i) evaluate(i);
@@ -147,7 +146,7 @@ TEST_CASE("as many plans are kept as the header says, those that ran last") {
   CHECK(plans_made([&] { evaluate(37); }) == 1);
 }
 
-TEST_CASE("a plan that is kept holds no tensor, and what it gave stays when it runs again") {
+TEST_CASE("a cached plan holds no tensors and its results survive the next run") {
   const auto owner = std::make_shared<std::vector<float>>(5, 2.0F);
   std::weak_ptr<std::vector<float>> watched = owner;
   std::vector<Tensor> results;
@@ -172,7 +171,7 @@ TEST_CASE("a plan that is kept holds no tensor, and what it gave stays when it r
   CHECK(watched.use_count() == 1);
 }
 
-TEST_CASE("what a graph reads may be larger than what plans copy") {
+TEST_CASE("eager evaluation reads operands that are too large to copy") {
   const int64_t count = (int64_t{64} << 20) / 4 + 1024;
   const Tensor large = ones({count}).eval();
   const int64_t made = plans_made([&] {
@@ -182,7 +181,7 @@ TEST_CASE("what a graph reads may be larger than what plans copy") {
   CHECK(made == 2);
 }
 
-TEST_CASE("variables that a step has on a device stay there when an evaluation reads them") {
+TEST_CASE("variables that a step keeps on a device stay there when evaluation reads them") {
   const Variable w("w", {DType::f32, {4}});
   auto step = compile([&] { w.assign(w.value() + 1.0); }, {.device = "opencl"});
   step();

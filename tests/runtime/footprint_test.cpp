@@ -25,7 +25,7 @@ size_t bytes_of(int threads, const std::vector<Launch>& launches) {
 }
 }  // namespace
 
-TEST_CASE("what compiling takes grows with kernels that no other is like") {
+TEST_CASE("the compiler's estimated memory grows with distinct kernels") {
   const Launch small = kernel(Launch::Kind::fused, 8), large = kernel(Launch::Kind::fused, 9);
   const size_t none = bytes_of(2, {}), one = bytes_of(2, {small});
   const size_t alike = bytes_of(2, {small, small}), unlike = bytes_of(2, {small, large});
@@ -35,7 +35,7 @@ TEST_CASE("what compiling takes grows with kernels that no other is like") {
   CHECK(unlike - none == 2 * (one - none));
 }
 
-TEST_CASE("a library's kernel takes room for each thread's part, of which there are 16 at most") {
+TEST_CASE("a library kernel's estimated memory grows with threads up to 16") {
   auto parts = [](int threads) {
     return bytes_of(threads, {kernel(Launch::Kind::library, 8)}) - bytes_of(threads, {});
   };

@@ -44,7 +44,7 @@ std::string notes_on_terminal(Work work) {
 }
 }  // namespace
 
-TEST_CASE("long work says how far it is, on a terminal alone") {
+TEST_CASE("long work reports progress only on a terminal") {
   auto plan = [] {
     logging::LongWork work("planning a step");
     work.go_on("pass fit is done");
@@ -60,7 +60,7 @@ TEST_CASE("long work says how far it is, on a terminal alone") {
         }) == "");
 }
 
-TEST_CASE("a long compilation says how many kernels it has") {
+TEST_CASE("a long compilation reports its number of kernels") {
   const KernelLibrary& cpu = library("cpu");
   const Value x = input({DType::f32, {64}}, 0);
   Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},

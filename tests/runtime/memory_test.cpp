@@ -31,7 +31,7 @@ class Groups {
 std::string mebibytes(size_t count) { return std::to_string(count * mebibyte) + "\n"; }
 }  // namespace
 
-TEST_CASE("a control group of version 2 and those that hold it limit memory") {
+TEST_CASE("control groups of version 2 and their ancestors limit memory") {
   Groups groups;
   groups.write("a/b/memory.max", "max\n");
   groups.write("a/b/memory.current", mebibytes(100));
@@ -46,7 +46,7 @@ TEST_CASE("a control group of version 2 and those that hold it limit memory") {
   CHECK(groups.limits("0::/a/b\n").available == 0);
 }
 
-TEST_CASE("a control group of version 1 limits memory, and its other controllers do not") {
+TEST_CASE("a control group of version 1 limits memory and its other controllers do not") {
   Groups groups;
   groups.write("memory/job/memory.limit_in_bytes", mebibytes(300));
   groups.write("memory/job/memory.usage_in_bytes", mebibytes(120));

@@ -14,7 +14,7 @@ ValueRange range_of(std::initializer_list<double> elements) {
 }
 }  // namespace
 
-TEST_CASE("a range is that of the finite elements, and counts the others") {
+TEST_CASE("a range spans the finite elements and counts the others") {
   const ValueRange range = range_of({3, -INFINITY, NAN, -2, INFINITY});
   CHECK(range.low == -2);
   CHECK(range.high == 3);
@@ -25,7 +25,7 @@ TEST_CASE("a range is that of the finite elements, and counts the others") {
   CHECK(range_of({}).low > range_of({}).high);
 }
 
-TEST_CASE("including a ValueRange in another merges their bounds and adds their counts") {
+TEST_CASE("merging two value ranges joins their bounds and adds their counts") {
   ValueRange range = range_of({1, 5, NAN});
   range.include(range_of({-4, 2, INFINITY, NAN}));
   CHECK(range.low == -4);

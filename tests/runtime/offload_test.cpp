@@ -51,7 +51,7 @@ std::string error_of(F&& f) {
 }
 }  // namespace
 
-TEST_CASE("a variable in a file is read, assigned and stepped like any other") {
+TEST_CASE("an offloaded variable is read, assigned and stepped like any other") {
   Sums sums;
   auto step = sums.compiled(in_files({Category::parameter}));
   CHECK(step(one()).item() == 0);
@@ -65,7 +65,7 @@ TEST_CASE("a variable in a file is read, assigned and stepped like any other") {
   CHECK(step(one()).item() == 6 * width * width + 1);
 }
 
-TEST_CASE("a step that was compiled before a variable moved finds it where it is") {
+TEST_CASE("a step compiled before a variable was offloaded finds its new residency") {
   Sums sums;
   auto in_memory = sums.compiled({});
   CHECK(in_memory(one()).item() == 0);
@@ -75,7 +75,7 @@ TEST_CASE("a step that was compiled before a variable moved finds it where it is
   CHECK(in_file(one()).item() == 3 * width * width);
 }
 
-TEST_CASE("every step that is compiled after a variable moved fetches it, and none maps it") {
+TEST_CASE("every step compiled after a variable was offloaded fetches it") {
   Sums sums;
   auto in_file = sums.compiled(in_files({Category::parameter}));
   in_file(one());
@@ -85,7 +85,7 @@ TEST_CASE("every step that is compiled after a variable moved fetches it, and no
   for (const Slot& slot : later.prepare(types).plan().slots) CHECK(slot.space != Space::state);
 }
 
-TEST_CASE("a step in files finds its files again after another variable moved") {
+TEST_CASE("an offloading step finds its files after another variable is offloaded") {
   Sums here, elsewhere;
   auto step = here.compiled(in_files({Category::parameter}));
   CHECK(step(one()).item() == 0);
@@ -93,7 +93,7 @@ TEST_CASE("a step in files finds its files again after another variable moved") 
   for (int runs = 1; runs <= 3; ++runs) CHECK(step(one()).item() == runs * width * width);
 }
 
-TEST_CASE("a file leaves nothing in its folder") {
+TEST_CASE("an offload file leaves nothing in its folder") {
   TemporaryFolder folder;
   Sums sums;
   Offload offload = in_files({Category::parameter});
@@ -103,7 +103,7 @@ TEST_CASE("a file leaves nothing in its folder") {
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
-TEST_CASE("a variable in a file takes no memory of the process") {
+TEST_CASE("an offloaded variable takes no memory of the process") {
   constexpr size_t bytes = size_t{64} << 20;
   FileRange range(std::filesystem::temp_directory_path().string(), bytes);
   auto mapped = range.map();
@@ -118,7 +118,7 @@ TEST_CASE("a variable in a file takes no memory of the process") {
   CHECK(mapped->data[4096] == std::byte{1});
 }
 
-TEST_CASE("a folder that is not there or cannot be written is named") {
+TEST_CASE("a missing or unwritable offload folder is named") {
   Sums sums;
   for (const std::string folder : {"/nowhere/at/all", "/proc"}) {
     Offload offload = in_files({Category::parameter});
@@ -129,7 +129,7 @@ TEST_CASE("a folder that is not there or cannot be written is named") {
   }
 }
 
-TEST_CASE("a disk without room is found before the first step") {
+TEST_CASE("a disk without room is detected before the first step") {
   const std::string folder = std::filesystem::temp_directory_path().string();
   const auto space = std::filesystem::space(folder);
   const FullDisk limit(size_t{64} << 10);
@@ -143,7 +143,7 @@ TEST_CASE("a disk without room is found before the first step") {
         std::string::npos);
 }
 
-TEST_CASE("a write that fails in a step ends the step with one line") {
+TEST_CASE("a failed write during a step ends the step with one line") {
   Sums sums;
   auto step = sums.compiled(in_files({Category::parameter}));
   step(one());

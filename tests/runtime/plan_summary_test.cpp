@@ -31,7 +31,7 @@ struct Training {
 };
 }  // namespace
 
-TEST_CASE("a step says before it runs what its run then takes") {
+TEST_CASE("the summary of a step's plan matches what its run uses") {
   for (const char* device : {"cpu", "reference", "opencl"}) {
     CAPTURE(device);
     Training training;
@@ -62,7 +62,7 @@ TEST_CASE("a step says before it runs what its run then takes") {
   }
 }
 
-TEST_CASE("a plan for a GPU of the catalogue needs none, and its time is that of its data sheet") {
+TEST_CASE("a plan for a GPU of the catalogue needs none and takes the data sheet's time") {
   const int64_t count = int64_t{1} << 28;
   auto step = compile([](Tensor x) { return x * 2.0 + 1.0; });
   const GpuModel& gpu = *find_gpu("h100");
@@ -80,7 +80,7 @@ TEST_CASE("a plan for a GPU of the catalogue needs none, and its time is that of
                        doctest::Contains("unknown device"), Error);
 }
 
-TEST_CASE("a plan takes no memory, and a limit that it exceeds is refused as a run would be") {
+TEST_CASE("planning allocates no memory and refuses an exceeded limit as a run does") {
   auto step = compile([](Tensor x) { return sum(exp(x) * x); }, {.device = "cpu"});
   const Type huge{DType::f32, {int64_t{1} << 20, int64_t{1} << 20}};
   CHECK(step.plan(huge).arena_bytes >= size_t{1} << 42);
@@ -89,7 +89,7 @@ TEST_CASE("a plan takes no memory, and a limit that it exceeds is refused as a r
   CHECK(limited.plan(Type{DType::f32, {100}}).arena_bytes <= 1_MiB);
 }
 
-TEST_CASE("constants, files and kernels that run again are counted") {
+TEST_CASE("a plan summary counts constants, files and rematerialized kernels") {
   Training training;
   const Tensor table = ones({1000}).eval();
   auto with_table = compile([&](Tensor x) { return x + table; }, {.device = "cpu"});

@@ -56,7 +56,7 @@ bool dies(F&& f) {
 }
 }  // namespace
 
-TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
+TEST_CASE("poisoning exposes a kernel that reads a freed slot") {
   const double right = std::tanh(1.0) + std::sin(1.0);
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
@@ -71,7 +71,7 @@ TEST_CASE("a kernel that reads a value whose slot was given up is caught") {
   }
 }
 
-TEST_CASE("a result that is kept, and inputs that are results, outlive poisoned runs") {
+TEST_CASE("held results and results used as inputs survive poisoned runs") {
   const KernelLibrary& library = *backends()[1];
   Executable executable(make(library, false), library, std::make_shared<Workspace>());
   executable.set_poisoning(true);
@@ -84,7 +84,7 @@ TEST_CASE("a result that is kept, and inputs that are results, outlive poisoned 
   CHECK(twice.to_doubles()[63] == near(std::tanh(x) + std::sin(x)));
 }
 
-TEST_CASE("poison fills every byte of the arena before a run, and a dead value's after its step") {
+TEST_CASE("poison fills the arena before a run and a dead value's slot after its last reader") {
   if (address_sanitizer) return skipped("sanitizers forbid to look at what is poisoned");
   const Plan plan = make(*backends()[1], false);
   Poison poison(plan);

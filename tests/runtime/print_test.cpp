@@ -43,7 +43,7 @@ TEST_CASE("tensors are printed as NumPy prints arrays") {
   [2.857143   3.         3.142857   3.2857144 ]]])");
 }
 
-TEST_CASE("numbers are printed with the digits that tell them apart in their dtype") {
+TEST_CASE("numbers are printed with the digits that distinguish them in their dtype") {
   CHECK(to_string(tensor({0.1, 0.2}, {2}, DType::f16)) == "[0.1 0.2]");
   CHECK(to_string(tensor({0.1, 0.2}, {2}, DType::bf16)) == "[0.1 0.2]");
   CHECK(to_string(tensor({0.1, 0.2}, {2}, DType::f32)) == "[0.1 0.2]");
@@ -56,14 +56,14 @@ TEST_CASE("numbers are printed with the digits that tell them apart in their dty
         "[4611686018427387904                   1]");
 }
 
-TEST_CASE("infinities and NaN are as wide as their column") {
+TEST_CASE("infinities and NaN are padded to the width of their column") {
   CHECK(to_string(tensor({NAN, INFINITY, -INFINITY, 1.5f}, {4})) == "[ nan  inf -inf  1.5]");
   CHECK(to_string(tensor(std::vector<double>{1e10, NAN, -INFINITY}, {3})) ==
         "[1.e+10    nan   -inf]");
   CHECK(to_string(tensor(std::vector<float>{INFINITY}, {1, 1, 1})) == "[[[inf]]]");
 }
 
-TEST_CASE("of more than a thousand elements the first and last three of each axis are printed") {
+TEST_CASE("tensors above a thousand elements print three elements at each end of each axis") {
   CHECK(to_string(arange(1000)).find("...") == std::string::npos);
   CHECK(to_string(arange(1001)) == "[   0    1    2 ...  998  999 1000]");
   CHECK(to_string(reshape(arange(2000), {2, 1000})) ==
@@ -79,7 +79,7 @@ TEST_CASE("of more than a thousand elements the first and last three of each axi
   CHECK(to_string(zeros({2, 0})) == "[]");
 }
 
-TEST_CASE("rows longer than a line go on in the next") {
+TEST_CASE("rows longer than a line are wrapped") {
   CHECK(to_string(arange(30) * 1000) ==
         R"([    0  1000  2000  3000  4000  5000  6000  7000  8000  9000 10000 11000
  12000 13000 14000 15000 16000 17000 18000 19000 20000 21000 22000 23000
@@ -93,13 +93,24 @@ TEST_CASE("streams and fmt print tensors and variables") {
   out << x << ' ' << w;
   CHECK(out.str() == "[1 2] [0. 0.]");
   CHECK(fmt::format("{} {:>8}|{}", x, x, w) == "[1 2]    [1 2]|[0. 0.]");
+  CHECK(fmt::format("{} {} {}", x.shape(), x.dtype(), Device("cpu")) == "[2] i64 cpu");
 }
 
-TEST_CASE("a value that was printed can still be differentiated") {
+TEST_CASE("a printed value can still be differentiated") {
   const Variable w("w", {DType::f32, {}});
   const Tensor loss = square(w.value() - 1);
   CHECK(to_string(loss) == "1.0");
   CHECK(to_string(grad(loss, std::vector{w})[0]) == "-2.0");
+}
+
+TEST_CASE("a gradient is asked for by one variable or tensor, or a list of them") {
+  const Variable w("w", {DType::f32, {}});
+  const Tensor x = tensor({3.0}), loss = sum(square(w.value() - x));
+  CHECK(grad(loss, w).item() == -6);
+  CHECK(grad(loss, x).item() == 6);
+  CHECK(grad(loss, {w})[0].item() == -6);
+  CHECK(grad(loss, {x, w.value()}).size() == 2);
+  CHECK(grad(loss, {w, w}).size() == 2);
 }
 
 // A type whose namespace has its own print, like std and fmt: if a call found both functions, it
@@ -116,8 +127,12 @@ void print(fmt::format_string<Args...>, Args&&...) {
 template <>
 struct fmt::formatter<other::Text> : fmt::formatter<std::string> {};
 
-TEST_CASE("print is weft's, whatever print stands beside the types of its arguments") {
+TEST_CASE("print resolves to weft's despite argument-dependent lookup") {
   const test::Captured out(1);
   print("{}", other::Text());
   CHECK(out.text() == "text\n");
+  print(tensor({1, 2}));
+  print(Shape{2, 3});
+  print(7);
+  CHECK(out.text() == "text\n[1 2]\n[2, 3]\n7\n");
 }

@@ -21,7 +21,7 @@ Doubles slope(const Tensor& loss, const Tensor& x) {
 }
 }  // namespace
 
-TEST_CASE("a loss that was read is differentiated as if it had not been") {
+TEST_CASE("a loss that was read has the same gradient") {
   const Tensor x = tensor({0.5, -1.25, 2.0}, {3});
   const auto loss_of = [&] { return sum(exp(x) * x * x); };
   const Doubles unread = slope(loss_of(), x);
@@ -32,7 +32,7 @@ TEST_CASE("a loss that was read is differentiated as if it had not been") {
   CHECK(slope(loss, x) == unread);
 }
 
-TEST_CASE("gradients go through values in between that were read, and second ones too") {
+TEST_CASE("first and second gradients pass through intermediate values that were read") {
   const Tensor x = tensor({0.5, 2.0}, {2});
   const Tensor square = x * x;
   (void)square.to_doubles();
@@ -44,7 +44,7 @@ TEST_CASE("gradients go through values in between that were read, and second one
   CHECK(slope(loss, square) == Doubles{0.5, 8});  // 2 square
 }
 
-TEST_CASE("parameters that were read any number of times keep their gradients") {
+TEST_CASE("parameters keep their gradients however often they were read") {
   const Variable w("w", {DType::f32, {}});
   const Tensor handle = w.value(), loss = square(handle - 1);
   for (int i = 0; i < 3; ++i) CHECK(w.value().item() == 0);
@@ -56,7 +56,7 @@ TEST_CASE("parameters that were read any number of times keep their gradients") 
   CHECK(slope(loss, younger) == Doubles{-2});
 }
 
-TEST_CASE("a tensor that is held keeps its gradient, whatever was read before it") {
+TEST_CASE("a held tensor keeps its gradient whatever was read before") {
   Tensor x = tensor({3.0, 4.0}, {2});
   Tensor held = x * 2;
   (void)held.to_doubles();
@@ -81,7 +81,7 @@ TEST_CASE("an eager loop that reads its loss and its parameter trains") {
   CHECK(w.value().item() == 1 - 0.0625);
 }
 
-TEST_CASE("what no gradient can be asked for keeps nothing alive") {
+TEST_CASE("values without a possible gradient keep nothing alive") {
   std::weak_ptr<Node> first;
   Tensor x = tensor({1.0, 2.0}, {2});
   first = x.shared();
@@ -98,7 +98,7 @@ TEST_CASE("what no gradient can be asked for keeps nothing alive") {
   CHECK(first.expired());
 }
 
-TEST_CASE("a loop whose state passes stop_gradient keeps no chain of reads") {
+TEST_CASE("stop_gradient in a loop's state releases earlier iterations") {
   const Variable w("w", {DType::f32, {}});
   Tensor h = w.value() + 1;
   std::vector<std::weak_ptr<Node>> states;
@@ -127,8 +127,7 @@ TEST_CASE("a running mean of losses does not keep the parameters of past steps")
   CHECK(!means[4].expired());
 }
 
-TEST_CASE(
-    "a chain of reads that grows too long is cut, and a gradient through the cut is refused") {
+TEST_CASE("a long chain of reads is cut and a gradient through the cut is refused") {
   const Variable w("w", {DType::f32, {}});
   Tensor h = w.value();
   std::weak_ptr<Node> early;

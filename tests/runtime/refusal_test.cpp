@@ -114,7 +114,7 @@ class RefusesScratch : public Refusing {
 };
 }  // namespace
 
-TEST_CASE("a library is asked once for all steps that are alike") {
+TEST_CASE("a library that refuses a kernel is not asked again for equal launches") {
   std::vector<Value> inputs, alike, apart;
   for (int i = 0; i < 16; ++i) {
     inputs.push_back(input({DType::f32, {64}}, i));
@@ -127,7 +127,7 @@ TEST_CASE("a library is asked once for all steps that are alike") {
   CHECK(refusals_of({.inputs = inputs, .outputs = apart}) == std::pair<int, size_t>(16, 16));
 }
 
-TEST_CASE("the arena of a plan that was refused is given back") {
+TEST_CASE("the arena of a refused plan is freed") {
   const RefusesScratch library;
   const auto workspace = std::make_shared<Workspace>();
   const Value a = input({DType::f32, {8, 8}}, 0), b = input({DType::f32, {8, 8}}, 1);
@@ -139,7 +139,7 @@ TEST_CASE("the arena of a plan that was refused is given back") {
   CHECK(workspace->buffer->bytes == made->plan().arena_bytes);
 }
 
-TEST_CASE("refusals are told in the order of the steps, whichever thread is done first") {
+TEST_CASE("refusals are reported in launch order on any number of threads") {
   if (compile_threads() < 2)
     return weft::testing::skipped("one thread compiles one kernel after another");
   const RefusesInReverse library;

@@ -29,11 +29,14 @@ static_assert(Maximum<Tensor, Tensor> && Maximum<Tensor, Variable> && Maximum<Te
 static_assert(!Maximum<Tensor, double>);  // max(x, 0) reduces over axis 0
 template <class... Args>
 concept Sum = requires(Args... args) { sum(args...); };
+template <class... Args>
+concept Norm = requires(Args... args) { norm(args...); };
+static_assert(Norm<Tensor> && Norm<Tensor, ReduceOptions> && !Norm<Tensor, int>);  // axis or order?
 static_assert(Sum<Tensor, int, bool> && Sum<Tensor, int64_t> && !Sum<Tensor, bool>);
 
 }  // namespace
 
-TEST_CASE("steps are lambdas with auto, functions, and return pairs, tuples and arrays") {
+TEST_CASE("compile accepts generic lambdas and functions that return pairs, tuples and arrays") {
   const Tensor a = tensor({2, 3}, {2}), b = tensor({5, 7}, {2});
   auto [sum, product] =
       compile([](auto x, const auto& y) { return std::pair(x + y, x * y); })(a, b);
@@ -53,7 +56,7 @@ TEST_CASE("steps are lambdas with auto, functions, and return pairs, tuples and 
   CHECK(compile([] { return ones({2}); })().to_doubles() == Doubles{1, 1});
 }
 
-TEST_CASE("one axis by its number, and max and min of two tensors") {
+TEST_CASE("reductions accept an axis by number and max and min accept two tensors") {
   const Tensor x = tensor({1.0, 5.0, 3.0, 4.0}, {2, 2}), y = tensor({2.0, 2.0}, {2});
   CHECK(sum(x, 1).to_doubles() == Doubles{6, 7});
   CHECK(sum(x, -1, true).shape() == Shape{2, 1});

@@ -20,7 +20,8 @@
 namespace weft::testing {
 namespace {
 
-TEST_CASE("a region has each position once, in parts that depend on the number of threads alone") {
+TEST_CASE(
+    "a region visits each position once in a partition that depends only on the thread count") {
   for (int threads : thread_counts) {
     const Threads with(threads);
     for (int64_t count : {0, 1, 2, 3, 7, 8, 1000}) {
@@ -40,7 +41,7 @@ TEST_CASE("a region has each position once, in parts that depend on the number o
 
 // These regions end within microseconds, one after another: a late thread must not run a part of
 // the next region with the body of the last.
-TEST_CASE("short regions of changing sizes never mix") {
+TEST_CASE("consecutive short regions of changing sizes do not interfere") {
   const Threads with(8);
   int64_t wrong = 0;
   for (int64_t round = 0; round < 20000; ++round) {
@@ -54,7 +55,7 @@ TEST_CASE("short regions of changing sizes never mix") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("regions within regions, and of several threads at once, are complete") {
+TEST_CASE("nested regions and regions of several threads complete") {
   const Threads with(3);
   std::atomic<int64_t> positions = 0;
   auto nested = [&] {
@@ -79,7 +80,7 @@ std::set<std::string> threads_of_process() {
 }
 
 // The test uses more threads than any before it, so that every new thread is its own.
-TEST_CASE("what runs products and convolutions is the team and nobody else") {
+TEST_CASE("only the team's threads run products and convolutions") {
   const Threads with(11);
   start_team();
   const std::set<std::string> before = threads_of_process();

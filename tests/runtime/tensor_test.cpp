@@ -11,7 +11,7 @@
 
 using namespace weft;
 
-TEST_CASE("lists in braces make the tensors that they make in PyTorch") {
+TEST_CASE("braced lists make tensors of PyTorch's shapes and types") {
   Tensor whole = tensor({1, -2, 3}, {3}), fractions = tensor({1.5, 0.1}, {2, 1});
   CHECK(whole.dtype() == DType::i64);
   CHECK(whole.to_doubles() == std::vector<double>{1, -2, 3});
@@ -20,16 +20,22 @@ TEST_CASE("lists in braces make the tensors that they make in PyTorch") {
   CHECK(fractions.to_doubles() == std::vector<double>{1.5, static_cast<double>(0.1f)});
   CHECK(tensor({1.0f}, {}).dtype() == DType::f32);
   CHECK(tensor({int64_t{1} << 60, int64_t{1}}, {2}).dtype() == DType::i64);
+  CHECK(tensor({1, 2, 3}).shape() == Shape{3});
+  CHECK(tensor({7}).shape() == Shape{1});
+  const Tensor matrix = tensor({{1.0, 2.0}, {3.0, 4.0}, {5.0, 6.0}});
+  CHECK(matrix.type() == Type{DType::f32, {3, 2}});
+  CHECK(matrix.to_doubles() == std::vector<double>{1, 2, 3, 4, 5, 6});
+  CHECK_THROWS_WITH_AS(tensor({{1, 2}, {3}}), doctest::Contains("[stack]"), Error);
 }
 
-TEST_CASE("the memory of a step's result is as large as its type") {
+TEST_CASE("a step's result takes as many bytes as its type") {
   CompiledStep doubled([](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; }, {});
   const Tensor result = doubled.run(std::array{tensor({1.0f, 2.0f, 3.0f}, {3})})[0];
   CHECK(result.to_doubles() == std::vector<double>{2, 4, 6});
   CHECK(result->data->bytes == 3 * sizeof(float));
 }
 
-TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dtype asked for") {
+TEST_CASE("doubles make a float64 tensor with all their digits or the requested dtype") {
   std::vector<double> digits = {0.1, 1e300, -1.0 / 3};
   Tensor all = tensor(digits, {3});
   CHECK(all.dtype() == DType::f64);
@@ -41,7 +47,7 @@ TEST_CASE("doubles make a float64 tensor with all their digits, or one of the dt
   CHECK((all * 3.0).dtype() == DType::f64);
 }
 
-TEST_CASE("an empty variable says so, and numbers of any integer type are operands") {
+TEST_CASE("an empty variable is refused and scalars of any integer type are operands") {
   const Variable none;
   CHECK(!none.defined());
   const std::string message = "[variable] this variable is empty";
@@ -54,7 +60,7 @@ TEST_CASE("an empty variable says so, and numbers of any integer type are operan
     CHECK(half.to_doubles() == std::vector<double>{3, 4});
 }
 
-TEST_CASE("a seed repeats what a compiled step draws, and another one changes it") {
+TEST_CASE("the seed determines the random numbers of a compiled step") {
   const Tensor ones = full({1000}, 1.0);
   auto step = compile([](Tensor x) { return dropout(x, 0.5, next_random_key()); });
   auto masks = [&](int64_t seed) {
@@ -70,7 +76,7 @@ TEST_CASE("a seed repeats what a compiled step draws, and another one changes it
   CHECK(first[0] != other[0]);
 }
 
-TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repeats") {
+TEST_CASE("rand, randn and randint draw independent numbers that the seed repeats") {
   auto draw = [] {
     return std::vector{rand({1000}), rand({1000}), randn({1000}),
                        randint(-2, 3, {1000}).cast(DType::f32)};
@@ -103,7 +109,7 @@ TEST_CASE("rand, randn and randint draw numbers of their own, which a seed repea
                        Error);
 }
 
-TEST_CASE("bernoulli, randperm and dropout draw numbers of their own, which a seed repeats") {
+TEST_CASE("bernoulli, randperm and dropout draw independent numbers that the seed repeats") {
   auto draw = [] {
     return std::vector{bernoulli(0.3, {1000}).cast(DType::f32), dropout(ones({1000}), 0.25),
                        dropout(ones({1000})), randperm(100).cast(DType::f32)};
@@ -129,7 +135,7 @@ TEST_CASE("bernoulli, randperm and dropout draw numbers of their own, which a se
   CHECK(randperm(3).dtype() == DType::i64);
 }
 
-TEST_CASE("dropout without a key follows the mode, as nn::Dropout does") {
+TEST_CASE("dropout without a key follows the mode as nn::Dropout does") {
   const Tensor x = ones({1000});
   auto drop = [](Tensor x) { return dropout(x, 0.5); };
   auto train = compile(drop);
@@ -143,7 +149,7 @@ TEST_CASE("dropout without a key follows the mode, as nn::Dropout does") {
                        Error);
 }
 
-TEST_CASE("what rand draws in a step differs from step to step") {
+TEST_CASE("rand in a step draws new numbers at each run") {
   CompiledStep step([](std::span<const Tensor>) { return std::vector{rand({8}), rand({8})}; }, {});
   auto drawn = [&] {
     const std::span<const Tensor> results = step.run({});
@@ -154,14 +160,14 @@ TEST_CASE("what rand draws in a step differs from step to step") {
   CHECK(first[0] != second[0]);
 }
 
-TEST_CASE("a variable is indexed as the tensor that it holds") {
+TEST_CASE("a variable is indexed like a tensor") {
   Variable w("w", {DType::f32, {2, 3}});
   for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
   CHECK(w[1].to_doubles() == std::vector<double>{3, 4, 5});
   CHECK(w[{range(), -1}].to_doubles() == std::vector<double>{2, 5});
 }
 
-TEST_CASE("a variable has the methods of the tensor that it holds") {
+TEST_CASE("a variable has the methods of a tensor") {
   const Variable w("w", {DType::f32, {2, 3}});
   for (int i : {0, 1, 2, 3, 4, 5}) w.floats()[static_cast<size_t>(i)] = static_cast<float>(i);
   CHECK(w.dtype() == DType::f32);
@@ -179,7 +185,8 @@ TEST_CASE("a variable has the methods of the tensor that it holds") {
   CHECK(w.cast(DType::boolean).any(1).to_doubles() == std::vector<double>{1, 1});
   CHECK(w.cast(DType::boolean).all(1).to_doubles() == std::vector<double>{0, 1});
   CHECK(w.argmax(0).to_doubles() == std::vector<double>{1, 1, 1});
-  CHECK(w.argmin().to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.argmin(1).to_doubles() == std::vector<double>{0, 0});
+  CHECK(w.argmin().item() == 0);
   CHECK(w.reshape({3, -1}).shape() == Shape{3, 2});
   CHECK(w.transpose().to_doubles() == std::vector<double>{0, 3, 1, 4, 2, 5});
   CHECK(w.permute({1, 0}).shape() == Shape{3, 2});
@@ -195,7 +202,7 @@ TEST_CASE("a variable has the methods of the tensor that it holds") {
                        Error);
 }
 
-TEST_CASE("within a step, a variable's methods read what was assigned last, and differentiate") {
+TEST_CASE("a variable's methods in a step read the latest assignment and differentiate") {
   const Variable w("w", {DType::f32, {2}});
   w.assign(tensor({1.0, 3.0}, {2}));
   auto step = compile([&](Tensor x) {

@@ -1,5 +1,6 @@
 // Tests tensors in conditions: those without a truth value do not compile; others replace them.
 #include <concepts>
+#include <type_traits>
 
 #include <doctest/doctest.h>
 
@@ -19,6 +20,8 @@ concept Disjunction = requires(A a, B b) { a || b; };
 static_assert(Condition<int> && Conjunction<int, int> && Disjunction<int, int>);
 static_assert(!Condition<Tensor> && !Condition<Variable>);
 static_assert(!std::constructible_from<bool, Tensor>);
+// x[0] = y would assign to a temporary, and change nothing.
+static_assert(std::assignable_from<Tensor&, Tensor> && !std::is_assignable_v<Tensor, Tensor>);
 static_assert(!Conjunction<Tensor, Tensor> && !Disjunction<Tensor, Tensor>);
 static_assert(!Conjunction<Tensor, bool> && !Disjunction<bool, Tensor>);
 static_assert(!Conjunction<Variable, Variable> && !Disjunction<Variable, Tensor>);
@@ -26,7 +29,7 @@ static_assert(!Conjunction<Variable, Variable> && !Disjunction<Variable, Tensor>
 using Doubles = std::vector<double>;
 }  // namespace
 
-TEST_CASE("& | ! combine tensors of bool element by element") {
+TEST_CASE("the operators & | ! combine bool tensors elementwise") {
   const Tensor a = tensor({1, 1, 0, 0}, {4}) == 1, b = tensor({1, 0, 1, 0}, {4}) == 1;
   CHECK((a & b).to_doubles() == Doubles{1, 0, 0, 0});
   CHECK((a | b).to_doubles() == Doubles{1, 1, 1, 0});
@@ -37,7 +40,7 @@ TEST_CASE("& | ! combine tensors of bool element by element") {
   CHECK((!(x > 0)).dtype() == DType::boolean);
 }
 
-TEST_CASE("& and | of numbers, which are bitwise elsewhere, are refused") {
+TEST_CASE("the operators & and | refuse numbers, where others are bitwise") {
   const Tensor whole = tensor({1, 2}, {2}), flags = whole == 1;
   CHECK_THROWS_WITH_AS(whole & flags,
                        doctest::Contains("[operator&] combines tensors of bool. Got "
@@ -50,7 +53,7 @@ TEST_CASE("& and | of numbers, which are bitwise elsewhere, are refused") {
   CHECK_THROWS_WITH_AS(flags & 1, doctest::Contains("Got a number."), Error);
 }
 
-TEST_CASE("a tensor and a variable are defined once something was assigned to them") {
+TEST_CASE("tensors and variables are defined once they are assigned") {
   Tensor x;
   Variable w;
   CHECK(!x.defined());

@@ -11,9 +11,7 @@
 
 using namespace weft;
 
-TEST_CASE(
-    "update_at of a variable is in place: the arena holds where to read, and no copy of the "
-    "state") {
+TEST_CASE("update_at of a variable is in place without a copy of the state in the arena") {
   const Variable cache("cache", {DType::f32, {4, 100, 8}}, Category::buffer_state);
   auto put = compile(
       [&](Tensor rows, Tensor place) { cache.assign(update_at(cache.value(), 1, place, rows)); });
@@ -37,7 +35,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a user's gradient holds in steps, and for values that were read") {
+TEST_CASE("custom_gradient holds in compiled steps and for values that were read") {
   const Variable x("x", {DType::f32, {3}});
   x.assign(tensor({0.2, 0.7, 5.0}, {3}));
   const auto through = [](const Tensor& value) {

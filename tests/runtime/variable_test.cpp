@@ -6,7 +6,7 @@
 
 using namespace weft;
 
-TEST_CASE("a variable that was read and assigned outside of steps is freed with its last handle") {
+TEST_CASE("a variable read and assigned outside steps is freed with its last handle") {
   Variable w("w", {DType::f32, {2}});
   std::weak_ptr<VariableState> state = w.state();
   Tensor twice = w.value() * 2;

@@ -35,7 +35,7 @@ Sample sample(const data::Source& source, const data::SampleKey& key) {
 
 }  // namespace
 
-TEST_CASE("samples are true sums, whose answers alone count") {
+TEST_CASE("samples are correct sums of which only the answers count in the loss") {
   for (bool reversed : {false, true}) {
     train::AdditionOptions options{.reversed = reversed, .size = 500};
     for (const auto& source : {train::addition_train(options), train::addition_test(options)}) {
@@ -58,7 +58,7 @@ TEST_CASE("samples are true sums, whose answers alone count") {
   }
 }
 
-TEST_CASE("no sum of the test set is ever trained, in either order") {
+TEST_CASE("no sum of the test set is trained in either order") {
   train::AdditionOptions options{.digits = 2, .held_out = 0.2, .size = 40'000};
   auto parts = [](const data::Source& source) {
     std::set<std::pair<int, int>> sums;
@@ -77,7 +77,7 @@ TEST_CASE("no sum of the test set is ever trained, in either order") {
   CHECK(train.size() + test.size() > 4900);
 }
 
-TEST_CASE("short numbers are trained often, and are as rare in tests as they are") {
+TEST_CASE("short numbers are oversampled in training but not in the test set") {
   auto short_ones = [](const data::Source& source) {
     int count = 0;
     for (int64_t i = 0; i < 1000; ++i) {
@@ -94,14 +94,14 @@ TEST_CASE("short numbers are trained often, and are as rare in tests as they are
   CHECK(tested < 140);
 }
 
-TEST_CASE("tests are the same in every epoch, training sums are not") {
+TEST_CASE("test samples are the same in every epoch and training samples are not") {
   auto train = train::addition_train(), test = train::addition_test({.size = 100});
   CHECK(sample(*test, {0, 0, 7}).inputs == sample(*test, {5, 9, 7}).inputs);
   CHECK(sample(*train, {0, 0, 7}).inputs != sample(*train, {0, 1, 7}).inputs);
   CHECK(sample(*train, {0, 1, 7}).inputs == sample(*train, {0, 1, 7}).inputs);
 }
 
-TEST_CASE("options that cannot be are refused") {
+TEST_CASE("impossible options are refused") {
   CHECK(error_of([] { train::addition_train({.digits = 5}); }) ==
         "usage: [addition] digits are 1 to 4. Got 5.");
   CHECK(error_of([] { train::addition_test({.held_out = 1}); }) ==

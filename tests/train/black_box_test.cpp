@@ -84,7 +84,7 @@ Failure failure_of(const TemporaryFolder& folder, const train::Recipe& recipe) {
 const std::string short_run = "train: {steps: 40, global_batch_size: 12}\n";
 }  // namespace
 
-TEST_CASE("a black box names the operation that made the first number that is not finite") {
+TEST_CASE("a black box names the operation that produced the first non-finite number") {
   struct Case {
     std::string fault, op, kind;
   };
@@ -112,7 +112,7 @@ TEST_CASE("a black box names the operation that made the first number that is no
   }
 }
 
-TEST_CASE("a rate that is far too high: norms and batch of the update, whatever line was due") {
+TEST_CASE("the black box of a diverged run has the norms and the batch of its update") {
   TemporaryFolder folder;
   std::string first;
   for (const char* every : {"1", "100"}) {
@@ -144,7 +144,7 @@ TEST_CASE("a rate that is far too high: norms and batch of the update, whatever 
   }
 }
 
-TEST_CASE("a checkpoint, several passes and a short memory lead to the same operation") {
+TEST_CASE("a black box names the same operation with checkpoints and gradient accumulation") {
   TemporaryFolder folder;
   auto recipe = [&](const std::string& name, const std::string& more) {
     auto made = images_recipe(
@@ -168,8 +168,7 @@ TEST_CASE("a checkpoint, several passes and a short memory lead to the same oper
 }
 
 TEST_CASE(
-    "infinities of float16 from the first step: the scale goes to its floor, and the box "
-    "names what only float16 cannot hold") {
+    "float16 infinities reduce the loss scale to its floor and the black box names their op") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "narrow", short_run);
   recipe.set("train.precision", "fp16-mixed", "test");
@@ -184,7 +183,7 @@ TEST_CASE(
   CHECK(error_of([&] { train_in(folder, recipe); }) == "none");
 }
 
-TEST_CASE("a weight that float16 cannot hold is found where it is rounded") {
+TEST_CASE("a weight beyond float16's range is located where it is rounded") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder, "train: {steps: 90, global_batch_size: 12}\n");
   recipe.set("model.layers", "[flatten, {linear: {out_features: 4}}]", "test");
@@ -198,7 +197,7 @@ TEST_CASE("a weight that float16 cannot hold is found where it is rounded") {
   CHECK(std::max(weight["greatest"].get<double>(), -weight["least"].get<double>()) > 65504);
 }
 
-TEST_CASE("an update that spoils a parameter is found one step before it shows") {
+TEST_CASE("an update that makes a parameter non-finite is located one step before it shows") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "none", short_run);
   recipe.set("optimizer.name", "adam", "test");
@@ -213,7 +212,7 @@ TEST_CASE("an update that spoils a parameter is found one step before it shows")
   CHECK(box["first"]["op"] == "div");
 }
 
-TEST_CASE("an evaluation that is not finite has a black box of its own") {
+TEST_CASE("a non-finite evaluation has its own black box") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "evaluated", "train: {steps: 40, global_batch_size: 12}\n");
   recipe.set("eval.every", "3", "test");
@@ -227,7 +226,7 @@ TEST_CASE("an evaluation that is not finite has a black box of its own") {
   CHECK(box["batch"]["index"] == 0);
 }
 
-TEST_CASE("a black box that cannot be written does not hide why the run ended") {
+TEST_CASE("a black box that cannot be written does not hide the original error") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "log", short_run);
   recipe.set("log.every", "2", "test");

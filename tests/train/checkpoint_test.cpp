@@ -40,7 +40,7 @@ std::string damaged(const std::string& checkpoint, const std::string& file, Dama
 }
 }  // namespace
 
-TEST_CASE("a checkpoint holds what it promises, and its manifest is right") {
+TEST_CASE("a checkpoint has all its files and a correct manifest") {
   TemporaryFolder folder;
   train::TrainResult result = train_in(folder, two_steps());
   train::verify_checkpoint(result.checkpoint);
@@ -54,7 +54,7 @@ TEST_CASE("a checkpoint holds what it promises, and its manifest is right") {
   CHECK(train::checkpoint_recipe(result.checkpoint).to_yaml() == two_steps().to_yaml());
 }
 
-TEST_CASE("whatever is wrong with a checkpoint names the file") {
+TEST_CASE("damage to a checkpoint is reported by file") {
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, two_steps()).checkpoint;
   for (std::string file : {"model.safetensors", "config.json", "state-optimizer.safetensors",
@@ -88,7 +88,7 @@ TEST_CASE("whatever is wrong with a checkpoint names the file") {
   }
 }
 
-TEST_CASE("a checkpoint of another model says what differs") {
+TEST_CASE("a checkpoint of another model is refused with the difference") {
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, two_steps()).checkpoint;
   train::Recipe other = two_steps();
@@ -101,7 +101,7 @@ TEST_CASE("a checkpoint of another model says what differs") {
         std::string::npos);
 }
 
-TEST_CASE("only the newest checkpoints stay, and the best") {
+TEST_CASE("the newest checkpoints and the best are kept") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder,
                               "train: {steps: 12, global_batch_size: 12}\n"
@@ -117,7 +117,7 @@ TEST_CASE("only the newest checkpoints stay, and the best") {
   CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
 }
 
-TEST_CASE("an old checkpoint that holds a file of the user's stays, which is said once") {
+TEST_CASE("an old checkpoint with a user's file is kept with one warning") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "1", "test");
@@ -135,8 +135,7 @@ TEST_CASE("an old checkpoint that holds a file of the user's stays, which is sai
                            "notes, which is not part of a checkpoint.\n");
 }
 
-TEST_CASE(
-    "a step that is saved again leaves a file of the user's, and takes no whole one's place") {
+TEST_CASE("a repeated save keeps a user's file and replaces no complete checkpoint") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "1", "test");
@@ -156,7 +155,7 @@ TEST_CASE(
   CHECK(train::list_checkpoints(run).size() == 2);
 }
 
-TEST_CASE("later checkpoints that a run could not go on from count for none of those that stay") {
+TEST_CASE("damaged later checkpoints do not count as kept ones") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "1", "test");
@@ -171,7 +170,7 @@ TEST_CASE("later checkpoints that a run could not go on from count for none of t
   CHECK(steps == std::vector<int64_t>{4, 5, 6});
 }
 
-TEST_CASE("a best checkpoint that could not be saved leaves the next better one to be") {
+TEST_CASE("after a failed best save the next better checkpoint becomes the best") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder,
                               "train: {steps: 6, global_batch_size: 12}\neval: {every: 1}\n"
@@ -197,7 +196,7 @@ TEST_CASE("a best checkpoint that could not be saved leaves the next better one 
   CHECK(marked->step == best);
 }
 
-TEST_CASE("what a process left that is gone is removed, and what belongs to one that lives stays") {
+TEST_CASE("partial checkpoints of dead processes are removed and those of live ones are kept") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, two_steps()).run_folder;
   const pid_t gone = fork();
@@ -226,7 +225,7 @@ TEST_CASE("what a process left that is gone is removed, and what belongs to one 
   CHECK(fs::exists(left_by(1)));
 }
 
-TEST_CASE("a save that fails is said, and tried again while the run goes on") {
+TEST_CASE("a failed save is reported and retried while the run continues") {
   TemporaryFolder folder;
   train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "2", "test");
@@ -257,7 +256,7 @@ TEST_CASE("a save that fails is said, and tried again while the run goes on") {
       error_of([&] { steps_without_room({7}, true); }).starts_with("failed: checkpoint of step 7"));
 }
 
-TEST_CASE("saves that fail are said once until one works, and the last is tried again") {
+TEST_CASE("repeated save failures are reported once and the last save is retried") {
   TemporaryFolder folder;
   train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("log.every", "1000", "test");  // keeps the log below the limit
@@ -291,7 +290,7 @@ TEST_CASE("saves that fail are said once until one works, and the last is tried 
   CHECK(text.find(" It is the last checkpoint: weft retries for 10 s.\n") != std::string::npos);
 }
 
-TEST_CASE("the save of a run that a signal stops is tried again, too") {
+TEST_CASE("the save of a run that a signal stops is retried") {
   TemporaryFolder folder;
   train::Recipe recipe = sums_recipe("train: {steps: 60, global_batch_size: 4}\n");
   std::optional<FullDisk> full;
@@ -314,7 +313,7 @@ TEST_CASE("the save of a run that a signal stops is tried again, too") {
         std::string::npos);
 }
 
-TEST_CASE("a first save that fails speaks of no earlier ones") {
+TEST_CASE("the failure of a first save does not mention earlier ones") {
   TemporaryFolder folder;
   train::Experiment experiment = train::make_experiment(two_steps());
   std::string message;
@@ -326,7 +325,7 @@ TEST_CASE("a first save that fails speaks of no earlier ones") {
   CHECK(message.ends_with(" No checkpoint is saved."));
 }
 
-TEST_CASE("where a checkpoint cannot be written, one line says so and the old one stays") {
+TEST_CASE("a checkpoint that cannot be written is reported in one line and the old one stays") {
   TemporaryFolder folder;
   train::TrainResult result = train_in(folder, two_steps());
   train::Experiment experiment = train::make_experiment(two_steps());
@@ -342,7 +341,7 @@ TEST_CASE("where a checkpoint cannot be written, one line says so and the old on
     CHECK(message.find("File too large") != std::string::npos);
     CHECK(message.ends_with(" Earlier checkpoints are intact."));
   }
-  SUBCASE("a folder that is none") {
+  SUBCASE("a path that is not a folder") {
     fs::rename(result.run_folder + "/checkpoints", result.run_folder + "/aside");
     std::ofstream(result.run_folder + "/checkpoints") << "x";
     std::string message = error_of(save);

@@ -45,7 +45,7 @@ int names_in(const std::string& folder) {
 }
 }  // namespace
 
-TEST_CASE("whichever system call of a save fails, the old or the new checkpoint is whole") {
+TEST_CASE("any failing system call of a save leaves the old or the new checkpoint whole") {
   train::Experiment experiment = train::make_experiment(steps_recipe(9));
   for (int error : {EIO, ENOSPC, EROFS, EINTR, CallObserver::half}) {
     CAPTURE(error);
@@ -82,7 +82,7 @@ TEST_CASE("whichever system call of a save fails, the old or the new checkpoint 
   }
 }
 
-TEST_CASE("whenever the power goes, a run goes on from what it last said that it saved") {
+TEST_CASE("after a power failure a run resumes from the last checkpoint that it reported") {
   constexpr int64_t steps = 2;
   constexpr auto all_of_it = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
   TemporaryFolder folder, copies, kept, whole;
@@ -117,7 +117,7 @@ TEST_CASE("whenever the power goes, a run goes on from what it last said that it
   }
 }
 
-TEST_CASE("whenever the power goes, a checkpoint that replaces another of its step is whole") {
+TEST_CASE("a power failure leaves a checkpoint that replaces another of its step whole") {
   const train::Experiment experiment = train::make_experiment(steps_recipe(9));
   TemporaryFolder folder, copies;
   bool saved = false;
@@ -131,7 +131,7 @@ TEST_CASE("whenever the power goes, a checkpoint that replaces another of its st
   }
 }
 
-TEST_CASE("a start that fails takes no name, and the run that it was to replace stays") {
+TEST_CASE("a failed start creates no folder and keeps the run that it was to replace") {
   TemporaryFolder folder;
   const std::string run = folder.file("runs/saved");
   auto start = [&](int call, bool overwrite) {
@@ -187,7 +187,7 @@ TEST_CASE("a run whose checkpoints would fill the disk is refused before it begi
   CHECK(!fs::exists(folder.file("runs")));
 }
 
-TEST_CASE("checkpoints that are there take no more room, and the best takes some of its own") {
+TEST_CASE("existing checkpoints need no further room and the best needs its own") {
   // Returns the size, in checkpoints, of the smallest disk on which the run is not refused.
   auto needed = [](const train::Recipe& recipe, const TemporaryFolder& folder, bool resume) {
     const train::Experiment experiment = train::make_experiment(recipe);
@@ -222,7 +222,7 @@ TEST_CASE("checkpoints that are there take no more room, and the best takes some
   CHECK(needed(best(12), folder, true) == std::max<int64_t>(4 - there, 1));
 }
 
-TEST_CASE("a second start of a name that begins at once leaves the first one's folder") {
+TEST_CASE("a concurrent second start with the same name keeps the first one's folder") {
   TemporaryFolder folder;
   const train::Recipe recipe = steps_recipe(1);
   train::RunFolder first(folder.path(), "saved", false, false);
@@ -237,7 +237,7 @@ TEST_CASE("a second start of a name that begins at once leaves the first one's f
   CHECK(fs::exists(folder.file("saved/checkpoints")));
 }
 
-TEST_CASE("a run whose folder is a link that leads nowhere is refused, and the link stays") {
+TEST_CASE("a run whose folder is a dangling link is refused and the link stays") {
   TemporaryFolder folder;
   fs::create_directory(folder.file("runs"));
   fs::create_symlink("/nowhere/disk", folder.file("runs/saved"));
@@ -247,7 +247,7 @@ TEST_CASE("a run whose folder is a link that leads nowhere is refused, and the l
   CHECK(fs::read_symlink(folder.file("runs/saved")) == "/nowhere/disk");
 }
 
-TEST_CASE("--overwrite replaces no link to the folder of a run") {
+TEST_CASE("--overwrite does not replace a link to the folder of a run") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, steps_recipe(1)).run_folder;
   fs::rename(run, folder.file("large disk"));
@@ -262,7 +262,7 @@ TEST_CASE("--overwrite replaces no link to the folder of a run") {
   CHECK(fs::exists(run + "/checkpoints/latest"));
 }
 
-TEST_CASE("what is in the way of checkpoints is refused before a step, and stays") {
+TEST_CASE("files in the way of checkpoints are refused before a step and stay") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, steps_recipe(1)).run_folder;
   auto refusal = [&] {

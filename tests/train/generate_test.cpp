@@ -20,7 +20,7 @@ train::Experiment small_model() {
 }
 }  // namespace
 
-TEST_CASE("logits after a text are those of its last position, whatever fills the window") {
+TEST_CASE("logits after a prompt are those of its last position whatever pads the window") {
   train::Experiment experiment = small_model();
   train::Generator generator(experiment, "cpu");
   std::vector<int32_t> tokens = experiment.vocabulary->encode("12+34=");
@@ -37,7 +37,7 @@ TEST_CASE("logits after a text are those of its last position, whatever fills th
   }
 }
 
-TEST_CASE("a text longer than the window is cut to its last tokens") {
+TEST_CASE("a prompt longer than the window is truncated to its last tokens") {
   train::Experiment experiment = small_model();
   train::Generator generator(experiment, "cpu");
   std::vector<int32_t> tokens = experiment.vocabulary->encode("1111122222333334444455555");
@@ -45,7 +45,7 @@ TEST_CASE("a text longer than the window is cut to its last tokens") {
   CHECK(generator.next_logits(tokens) == generator.next_logits(std::span(tokens).last(window)));
 }
 
-TEST_CASE("tokens are drawn as the logits say") {
+TEST_CASE("tokens are sampled from the distribution of the logits") {
   std::vector<double> logits = {std::log(0.5), std::log(0.3), std::log(0.15), std::log(0.05)};
   auto frequencies = [&](const train::GenerateOptions& options) {
     std::map<int32_t, double> counts;
@@ -76,7 +76,7 @@ TEST_CASE("tokens are drawn as the logits say") {
   CHECK(frequencies({.seed = 1}) == frequencies({.seed = 1}));
 }
 
-TEST_CASE("text is the same for one seed, ends at the stop, and comes piece by piece") {
+TEST_CASE("generated text is a function of the seed, ends at the stop token and is streamed") {
   train::Experiment experiment = small_model();
   train::Generator generator(experiment, "cpu");
   std::string pieces;
@@ -93,7 +93,7 @@ TEST_CASE("text is the same for one seed, ends at the stop, and comes piece by p
   CHECK(error_of([&] { generator.generate("x", options); }).starts_with("data: "));
 }
 
-TEST_CASE("a checkpoint of a text model writes without its data, and only in its own vocabulary") {
+TEST_CASE("a text checkpoint generates without its data and only in its own vocabulary") {
   TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 200; ++i) text += "the cat sat. ";

@@ -44,7 +44,7 @@ std::string gpt2(int64_t batch) {
 }
 }  // namespace
 
-TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks that make sense") {
+TEST_CASE("every GPU of the catalogue has a planning device and plausible peaks") {
   std::set<std::string_view> names;
   for (const GpuModel& gpu : gpu_models()) {
     CAPTURE(gpu.id);
@@ -67,7 +67,7 @@ TEST_CASE("every GPU of the catalogue has a device that plans for it, and peaks 
   CHECK(library("cuda:h200").meters().spec().bytes_per_s == near(4.8e12));
 }
 
-TEST_CASE("GPUs are ranked by their data sheets, and measured times stand beside those") {
+TEST_CASE("GPUs are ranked by data sheet with measured times beside it") {
   // A GPU that is at least as good in each number must not be planned slower, measured or not.
   std::map<std::string_view, std::unique_ptr<train::PlannedRun>> runs;
   for (const GpuModel& gpu : gpu_models())
@@ -100,7 +100,7 @@ TEST_CASE("GPUs are ranked by their data sheets, and measured times stand beside
   CHECK(runs.at("h200")->report.likely_seconds < runs.at("h100")->report.likely_seconds);
 }
 
-TEST_CASE("GPT-2 in bfloat16, 64 times 1,024 tokens, is planned for an H200 without one") {
+TEST_CASE("GPT-2 in bfloat16 with 64 x 1,024 tokens is planned for an H200 without one") {
   const auto run = planned(gpt2(64), "cuda:h200");
   const train::RunReport& report = run->report;
   CHECK(report.device_name == "NVIDIA H200");
@@ -140,7 +140,7 @@ TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
   CHECK(launches <= 2);
 }
 
-TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one") {
+TEST_CASE("ResNet-50 with 256 images per update is planned for an H200 without one") {
   const auto run = planned(
       "model: {name: resnet50}\ndata: {dataset: random-images, image_size: 224, classes: 1000}\n"
       "optimizer: {name: sgd, momentum: 0.9}\n"
@@ -156,7 +156,7 @@ TEST_CASE("ResNet-50, 256 images an update, is planned for an H200 without one")
   CHECK(report.seconds < 40 * floor);  // the step is memory-bound
 }
 
-TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits") {
+TEST_CASE("a plan larger than its GPU is rematerialized until it fits") {
   const auto run = planned(gpt2(64), "cuda:t4");
   const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.1);
@@ -175,7 +175,7 @@ TEST_CASE("a plan that is larger than its GPU runs kernels again until it fits")
   CHECK(table.find(price) != std::string::npos);
 }
 
-TEST_CASE("running all of the forward pass again costs about a third, and says what it saves") {
+TEST_CASE("full rematerialization costs about a third more work and reports what it saves") {
   const std::string key = "precision: bf16-mixed";
   std::string recipe = gpt2(64);
   recipe.insert(recipe.find(key) + key.size(), ", recompute: full");
@@ -193,7 +193,7 @@ TEST_CASE("running all of the forward pass again costs about a third, and says w
   }
 }
 
-TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are named") {
+TEST_CASE("faster changes that also fit are named where a limit makes a plan slow") {
   setenv("WEFT_PATIENCE", "600", 1);
   const std::string key = "precision: bf16-mixed";
   std::string recipe = gpt2(64);
@@ -213,7 +213,7 @@ TEST_CASE("where a limit makes a plan dear, quicker changes that fit as well are
   CHECK(to_table(run->report).find("\n" + run->report.quicker + "\n") != std::string::npos);
 }
 
-TEST_CASE("a plan that does not fit its GPU is refused with a table, and its hint fits") {
+TEST_CASE("a plan that does not fit its GPU is refused with a table and its hint fits") {
   setenv("WEFT_PATIENCE", "600", 1);  // suffices on a busy machine
   const std::string key = "precision: bf16-mixed";
   const std::string recipe = gpt2(64);

@@ -149,7 +149,7 @@ TEST_SUITE("slow kill") {
         {.runs = runs, .resume = std::filesystem::exists(runs + "/killed"), .quiet = true});
   }
 
-  TEST_CASE("killed while it starts, resumes or trains, a run goes on from a whole checkpoint") {
+  TEST_CASE("a run killed while it starts, resumes or trains resumes from a whole checkpoint") {
     for (int kind = 0; kind < kinds; ++kind) check_kills(kind);
   }
 }

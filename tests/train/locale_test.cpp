@@ -59,7 +59,7 @@ std::vector<std::string> said() {
 }
 }  // namespace
 
-TEST_CASE("what a run reads and writes does not depend on the locale of its program") {
+TEST_CASE("files and messages of a run do not depend on the program's locale") {
   const std::vector<std::string> plain = said();
   CHECK(plain.size() >= 6);
   const WithCommas commas;

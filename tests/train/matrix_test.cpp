@@ -109,14 +109,14 @@ train::Recipe mlp_recipe(const TemporaryFolder& folder) {
 }
 }  // namespace
 
-TEST_CASE("a loss curve is one under every recomputation, fusion and thread count") {
+TEST_CASE("losses agree under every recomputation, fusion and thread count") {
   TemporaryFolder folder;
   check_matrix(gpt_recipe(), {"fp32", "bf16-mixed"});
   check_matrix(convolutions_recipe(folder), {"fp16-mixed"});
 }
 
 TEST_SUITE("slow matrix") {
-  TEST_CASE("a loss curve is one under every precision, recomputation, fusion and thread count") {
+  TEST_CASE("losses agree under every precision, recomputation, fusion and thread count") {
     const std::vector<std::string> all{"fp32", "fp64", "bf16-mixed", "fp16-mixed", "bf16"};
     TemporaryFolder folder;
     SUBCASE("MLP") { check_matrix(mlp_recipe(folder), all); }

@@ -103,13 +103,13 @@ int64_t allocations_of_four_steps(const train::Recipe& recipe, const TemporaryFo
 }
 }  // namespace
 
-TEST_CASE("a run of a model of each kind touches all memory that is planned, and none beyond") {
+TEST_CASE("a run of each kind of model touches exactly the planned memory") {
   size_t next = 0;
   for (const std::string& model : first_of_a_kind)
     check_run(model, testing::thread_counts[next++ % std::size(testing::thread_counts)]);
 }
 
-TEST_CASE("a run allocates nothing from step to step, but for lines of the log") {
+TEST_CASE("a run allocates nothing from step to step except for log lines") {
   if (!testing::can_watch_allocations()) return;
   const std::string text = "train: {steps: 11, global_batch_size: 8}\n";
   TemporaryFolder folder;
@@ -131,7 +131,7 @@ TEST_CASE("a run allocates nothing from step to step, but for lines of the log")
 }
 
 TEST_SUITE("slow zoo") {
-  TEST_CASE("a run of any model on any number of threads touches what is planned, and no more") {
+  TEST_CASE("a run of any model on any number of threads touches exactly the planned memory") {
     for (const ModelEntry& model : models::zoo())
       for (const int threads : testing::thread_counts) check_run(model.name, threads);
   }

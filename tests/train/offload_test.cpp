@@ -50,7 +50,7 @@ json plan_of(const train::TrainResult& result) {
 }
 }  // namespace
 
-TEST_CASE("a run with values in files is bit-equal to one without, and so is its checkpoint") {
+TEST_CASE("a run with offloaded values and its checkpoint are bit-identical") {
   for (const std::string model : {"gpt", "mlp"})
     for (const std::string micro_batch : {"null", "4"}) {
       TemporaryFolder kept_folder;
@@ -68,7 +68,7 @@ TEST_CASE("a run with values in files is bit-equal to one without, and so is its
     }
 }
 
-TEST_CASE("a run that was stopped goes on with its state in files, or back in memory") {
+TEST_CASE("a stopped run resumes with its state offloaded or back in memory") {
   TemporaryFolder kept_folder;
   const auto kept = train_in(kept_folder, recipe_of("gpt", "[]"));
   for (const std::string then : {"[parameters, optimizer]", "[]"}) {
@@ -81,7 +81,7 @@ TEST_CASE("a run that was stopped goes on with its state in files, or back in me
   }
 }
 
-TEST_CASE("activations in files meet a limit that nothing else may") {
+TEST_CASE("offloaded activations meet a memory limit that nothing else can") {
   TemporaryFolder kept_folder, folder;
   auto recipe = recipe_of("gpt", "[]");
   const auto kept = train_in(kept_folder, recipe);
@@ -98,7 +98,7 @@ TEST_CASE("activations in files meet a limit that nothing else may") {
   CHECK(plan_of(limited)["file_bytes"] > 0);
 }
 
-TEST_CASE("what lies in files counts for no memory, and the process keeps to its plan") {
+TEST_CASE("offloaded values take no memory and the process stays within its plan") {
   TemporaryFolder kept_folder, folder;
   const json kept = plan_of(train_in(kept_folder, recipe_of("gpt", "[]", "4")));
   const auto result = train_in(folder, recipe_of("gpt", "[parameters, optimizer, gradients]", "4"));
@@ -122,7 +122,7 @@ TEST_CASE("what lies in files counts for no memory, and the process keeps to its
   CHECK(json::parse(closing)["used_state"] == json::parse(closing)["state"]);
 }
 
-TEST_CASE("the planned time has the transfers that kernels wait for") {
+TEST_CASE("the planned time includes the transfers that kernels wait for") {
   const MachineSpec machine{.flops_per_s = 1e11, .bytes_per_s = 1e10};
   const auto kept = train::plan_run(recipe_of("mlp", "[]"), machine);
   const auto moved = train::plan_run(recipe_of("mlp", "[optimizer]"), machine);
@@ -131,7 +131,7 @@ TEST_CASE("the planned time has the transfers that kernels wait for") {
   CHECK(moved->report.seconds < kept->report.seconds + alone);
 }
 
-TEST_CASE("an unknown kind of value and a folder that cannot be written are one line") {
+TEST_CASE("an unknown offload category and an unwritable folder are refused in one line") {
   CHECK(error_of([] { recipe_of("gpt", "[weights]"); })
             .find("train.offload must be one of parameters, optimizer, gradients, activations. Got "
                   "'weights'.") != std::string::npos);

@@ -21,7 +21,7 @@ train::RunReport planned(const std::string& model, int64_t seq_len) {
 }
 }  // namespace
 
-TEST_CASE("a plan of a model far beyond this machine allocates none of it") {
+TEST_CASE("planning a model far beyond this machine does not allocate its memory") {
   train::RunReport report = planned("llama-8b", 128);
   CHECK(report.parameters == 8'030'261'248);
   CHECK(report.model_bytes == 4 * size_t{8'030'261'248});
@@ -34,7 +34,7 @@ TEST_CASE("a plan of a model far beyond this machine allocates none of it") {
   CHECK(report.flops < 1.2 * products);
 }
 
-TEST_CASE("the limit of memory holds for an evaluation, beside the gradients that are summed") {
+TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
   auto report = [](const std::string& memory, int global_batch_size) {
     return train::PlannedRun(
                train::Recipe::parse(
@@ -68,7 +68,7 @@ TEST_CASE("the limit of memory holds for an evaluation, beside the gradients tha
 }
 
 TEST_SUITE("slow: the largest model") {
-  TEST_CASE("405 billion parameters are planned") {
+  TEST_CASE("a model of 405 billion parameters can be planned") {
     train::RunReport report = planned("llama-405b", 2048);
     CHECK(report.model_bytes == 4 * size_t{405'853'388'800});
   }

@@ -64,7 +64,7 @@ void check_curves(const train::Recipe& recipe, const std::vector<Kind>& kinds) {
 }  // namespace
 
 TEST_SUITE("slow: narrow precision learns as float32 does, within the spread of two seeds") {
-  TEST_CASE("ResNet-20") {
+  TEST_CASE("ResNet-20: loss curves of every precision agree") {
     if (!has_data("cifar-10-binary")) return;
     check_curves(train::Recipe::parse(R"(
 model: {name: resnet20}
@@ -76,7 +76,7 @@ train: {steps: 500, global_batch_size: 32}
                                       "test.yaml"),
                  mixed);  // bf16 parameters exceed the spread (docs/roadmap.md)
   }
-  TEST_CASE("GPT") {
+  TEST_CASE("GPT: loss curves of every precision agree") {
     if (!has_data("text/tinyshakespeare.txt")) return;
     check_curves(train::Recipe::parse(R"(
 model: {name: gpt, config: {hidden_size: 128, num_hidden_layers: 4, num_attention_heads: 4}}

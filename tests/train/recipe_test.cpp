@@ -28,7 +28,7 @@ std::string message_of(const std::string& yaml) {
 }
 }  // namespace
 
-TEST_CASE("what a recipe leaves out has the default of the table") {
+TEST_CASE("omitted keys have the defaults of the table") {
   Recipe recipe = Recipe::parse(smallest, "r.yaml");
   recipe.check();
   CHECK(recipe.text("model.name") == "mlp");
@@ -38,7 +38,7 @@ TEST_CASE("what a recipe leaves out has the default of the table") {
   CHECK(recipe.integer("seed") == 0);
 }
 
-TEST_CASE("a recipe in full reads back as itself") {
+TEST_CASE("a complete recipe survives a round trip through YAML") {
   Recipe recipe = Recipe::parse(
       "name: \"12\"\n"
       "model: {layers: [{conv2d: {out_channels: 32, kernel_size: [3, 5], bias: false}}, relu, "
@@ -61,7 +61,7 @@ TEST_CASE("a recipe in full reads back as itself") {
   CHECK(again.transforms()[1].name == "random_horizontal_flip");
 }
 
-TEST_CASE("every control character of a name comes through YAML") {
+TEST_CASE("every control character in a name survives a round trip through YAML") {
   for (int c = 1; c < 0xa0; c = c == 0x1f ? 0x7f : c + 1) {
     Recipe recipe = Recipe::parse(fmt::format("name: \"a\\u{:04x}b\"\n", c), "r.yaml");
     CAPTURE(c);
@@ -73,7 +73,7 @@ TEST_CASE("every control character of a name comes through YAML") {
   CHECK(Recipe::parse(recipe.to_yaml(), "again.yaml").text("name") == recipe.text("name"));
 }
 
-TEST_CASE("mistakes name the line, the key and what is allowed") {
+TEST_CASE("mistakes are refused with the line, the key and the allowed values") {
   CHECK(message_of("optimizer: {lr: fast}\n") ==
         "usage: r.yaml:1: optimizer.lr must be a number. Got 'fast'.");
   CHECK(message_of("seed: 1\noptimizer:\n  lr: 1000\n")
@@ -89,7 +89,7 @@ TEST_CASE("mistakes name the line, the key and what is allowed") {
   CHECK(message_of("- 1\n").starts_with("usage: r.yaml: a recipe is a map"));
 }
 
-TEST_CASE("whole numbers may be written as counts") {
+TEST_CASE("integers may be written with count suffixes") {
   Recipe recipe = Recipe::parse(
       "train: {steps: 32K, global_batch_size: 2Ki}\nseed: 1M\nlog: {every: 7}\n"
       "model: {config: {vocab_size: 50K}}\n",
@@ -125,7 +125,7 @@ TEST_CASE("rules between keys are checked") {
         std::string::npos);
 }
 
-TEST_CASE("hostile recipes are refused, not followed") {
+TEST_CASE("malicious recipes are refused") {
   CHECK(message_of(std::string(2000000, ' ')).find("at most 1048576 bytes") != std::string::npos);
   CHECK(message_of(std::string(100, '[')).find("nests at most 32 deep") != std::string::npos);
   for (const char* documents :
@@ -143,13 +143,13 @@ TEST_CASE("hostile recipes are refused, not followed") {
   CHECK(message_of("a: &x [1]\nb: [*x, *x]\n").find("no anchors and aliases") != std::string::npos);
 }
 
-TEST_CASE("a comment may hold what a recipe may not, from the first column on") {
+TEST_CASE("a comment may contain characters that are refused elsewhere") {
   const std::string text = "# R & D, 2 * 3\n" + std::string(smallest) + "seed: 3  # a & b\n";
   CHECK(Recipe::parse(text, "r.yaml").to_yaml() ==
         Recipe::parse(std::string(smallest) + "seed: 3\n", "r.yaml").to_yaml());
 }
 
-TEST_CASE("a flag beats the environment, which beats the recipe") {
+TEST_CASE("flags override the environment, which overrides the recipe") {
   setenv("WEFT__OPTIMIZER__LR", "0.5", 1);
   setenv("WEFT__TRAIN__GLOBAL_BATCH_SIZE", "7", 1);
   Recipe recipe = Recipe::parse(std::string(smallest) + "optimizer: {lr: 0.25}\n", "r.yaml");
@@ -165,7 +165,7 @@ TEST_CASE("a flag beats the environment, which beats the recipe") {
         }).starts_with("usage: --optimizer.lr: "));
 }
 
-TEST_CASE("one option of a map changes one option; an empty map empties it") {
+TEST_CASE("an option of a map changes only that option and an empty map clears it") {
   const std::string gpt =
       "model: {name: gpt, config: {hidden_size: 64, dropout: 0.1}}\n"
       "data: {dataset: addition}\ntrain: {steps: 1}\n";
@@ -188,7 +188,7 @@ TEST_CASE("one option of a map changes one option; an empty map empties it") {
   CHECK(config() == "{}");
 }
 
-TEST_CASE("options from the environment join those of the recipe, a new model's its own") {
+TEST_CASE("environment options merge with the recipe's unless the model changes") {
   setenv("WEFT__MODEL__CONFIG", "{dropout: 0.5}", 1);
   setenv("WEFT__MODEL__CONFIG__HIDDEN_SIZE", "96", 1);
   const std::string rest = "data: {dataset: addition}\ntrain: {steps: 1}\n";
@@ -239,7 +239,7 @@ TEST_CASE("schema and reference list every key of the table once") {
         "pattern": "^[0-9]+([KMGT]i?)?$", "minimum": 1.0, "maximum": 4.0})"));
 }
 
-TEST_CASE("every recipe that comes with weft is right, and has its file's name") {
+TEST_CASE("every shipped recipe is valid and named after its file") {
   int count = 0;
   for (const auto& entry : fs::directory_iterator("recipes")) {
     Recipe recipe = Recipe::load(entry.path().string());

@@ -21,7 +21,7 @@ using namespace weft;
 using namespace weft::test;
 using weft::testing::near;
 
-TEST_CASE("lines read as documented") {
+TEST_CASE("step lines have the documented format") {
   train::StepLine line{.step = 120,
                        .steps = 2000,
                        .loss = 1.83421,
@@ -47,7 +47,7 @@ TEST_CASE("lines read as documented") {
         "loss 2.0000  accuracy 0.5000  perplexity 7.389");
 }
 
-TEST_CASE("a narrow line drops what matters least, and no more than it must") {
+TEST_CASE("a narrow terminal drops the least important fields first") {
   train::StepLine line{.step = 1200,
                        .steps = 20000,
                        .loss = 1.8342,
@@ -72,7 +72,7 @@ TEST_CASE("a narrow line drops what matters least, and no more than it must") {
   CHECK(to_line(line, 5) == "step 1200/20000  loss 1.8342");
 }
 
-TEST_CASE("a log that cannot be written is said once, and the run goes on") {
+TEST_CASE("a log that cannot be written is reported once and the run continues") {
   const Captured said(2);
   train::Reporter reporter(nullptr, "/dev/full");
   for (int64_t step : {1, 2}) reporter.epoch(step, step, 1.0);
@@ -80,7 +80,7 @@ TEST_CASE("a log that cannot be written is said once, and the run goes on") {
         "weft: warning: cannot write /dev/full: No space left on device. Log lines are lost.\n");
 }
 
-TEST_CASE("while a disk fills and has room again, lines of the log are there as wholes or not") {
+TEST_CASE("a full disk never leaves partial lines in the log") {
   const TemporaryFolder folder;
   const std::string path = folder.file("log.jsonl");
   const Captured said(2);
@@ -107,7 +107,7 @@ TEST_CASE("while a disk fills and has room again, lines of the log are there as 
   CHECK(text.find(again, first + 1) != std::string::npos);
 }
 
-TEST_CASE("numbers are short and right at the edges") {
+TEST_CASE("numbers are formatted briefly and correctly at the edges") {
   CHECK(train::bytes_text(0) == "0 B");
   CHECK(train::bytes_text(1023) == "1023 B");
   CHECK(train::bytes_text(1536) == "1.5 KiB");
@@ -132,7 +132,7 @@ TEST_CASE("numbers are short and right at the edges") {
   CHECK(train::rate_text(0) == "0");
 }
 
-TEST_CASE("the closing table sets what was measured beside what was planned") {
+TEST_CASE("the closing table compares measured with planned values") {
   constexpr size_t mebibyte = 1 << 20;
   const std::string table = to_table(train::ClosingReport{.planned_arena = 10 * mebibyte,
                                                           .used_arena = 9 * mebibyte,
@@ -149,7 +149,7 @@ TEST_CASE("the closing table sets what was measured beside what was planned") {
   }
 }
 
-TEST_CASE("the closing table has energy, and cost where a price is known") {
+TEST_CASE("the closing table has energy and cost where a price is known") {
   train::ClosingReport report{
       .planned_step_seconds = 0.5, .measured_step_seconds = 0.6, .seconds = 7200, .steps = 7200};
   std::string table = to_table(report);
@@ -164,7 +164,7 @@ TEST_CASE("the closing table has energy, and cost where a price is known") {
   CHECK(train::cost_text(0.00123) == "$0.0012");
 }
 
-TEST_CASE("the closing table says whether a loss is of training or of evaluation") {
+TEST_CASE("the closing table distinguishes training and evaluation loss") {
   train::ClosingReport report{.train_loss = 0.25};
   CHECK(to_table(report).ends_with("\ntraining    loss 0.2500\n"));
   report.evaluation = {.loss = 0.5, .accuracy = 0.75, .count = 4};
@@ -172,7 +172,7 @@ TEST_CASE("the closing table says whether a loss is of training or of evaluation
       "\ntraining    loss 0.2500\nevaluation  loss 0.5000  accuracy 0.7500\n"));
 }
 
-TEST_CASE("energy is what all packages took, beyond where a counter begins anew") {
+TEST_CASE("energy is summed over all packages and counter overflows") {
   TemporaryFolder folder;
   auto count = [&](const std::string& zone, long microjoules) {
     std::filesystem::create_directories(folder.file(zone));
@@ -192,7 +192,7 @@ TEST_CASE("energy is what all packages took, beyond where a counter begins anew"
   CHECK(*meter.joules() == near(3.5));
 }
 
-TEST_CASE("at its peak an update holds gradients, and an evaluation none") {
+TEST_CASE("the peak of an update includes gradients and that of an evaluation none") {
   // At the peak, in the backward pass, the widest activation and its gradients are live, and little
   // else.
   const auto planned = train::plan_run(
@@ -247,7 +247,7 @@ TEST_CASE("tables of memory and work add up to the plan") {
   }
 }
 
-TEST_CASE("a window's verdict is what took most of it") {
+TEST_CASE("the verdict of a window is its largest share of time") {
   using train::verdict;
   CHECK(verdict({.step = 1, .compute_share = 0.7, .memory_share = 0.3}) == "compute");
   CHECK(verdict({.step = 1, .compute_share = 0.3, .memory_share = 0.7}) == "memory");
@@ -261,7 +261,7 @@ TEST_CASE("a window's verdict is what took most of it") {
   CHECK(verdict({}) == "");
 }
 
-TEST_CASE("planned time is what the slower of work and traffic takes") {
+TEST_CASE("planned time is the larger of compute and traffic for each kernel") {
   Plan plan;
   plan.launches.resize(2);
   plan.launches[0].flops = 1000;
@@ -272,7 +272,7 @@ TEST_CASE("planned time is what the slower of work and traffic takes") {
   CHECK(planned_seconds(plan, {}) == 0);
 }
 
-TEST_CASE("copies of both directions take their time at once where the link carries both") {
+TEST_CASE("transfers in both directions overlap where the link is full duplex") {
   Plan plan;
   const Value x = input({DType::f32, {100}}, 0);
   plan.slots.resize(4);

@@ -43,14 +43,15 @@ void check_resume(const train::Recipe& recipe, const std::vector<int>& stops) {
 }
 }  // namespace
 
-TEST_CASE("a language model that was stopped and resumed is bit-equal to one that never stopped") {
+TEST_CASE(
+    "a language model that was stopped and resumed is bit-identical to an uninterrupted one") {
   check_resume(sums_recipe("train: {steps: 120, global_batch_size: 8, grad_clip: 1}\n"
                            "scheduler: {name: cosine, warmup_steps: 10}\n"
                            "eval: {every: 25}\n"),
                {20, 60});
 }
 
-TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 with them") {
+TEST_CASE("runs of every precision and float16's loss scale resume bit-identically") {
   const std::pair<const char*, const char*> kinds[] = {{"bf16-mixed", "null"},
                                                        {"fp16-mixed", "null"},
                                                        {"bf16", "nearest"},
@@ -71,7 +72,7 @@ TEST_CASE("runs of every precision resume bit-equal, the loss scale of float16 w
   }
 }
 
-TEST_CASE("a run whose last checkpoints are damaged goes on from the newest whole one, aloud") {
+TEST_CASE("a run with damaged last checkpoints resumes from the newest whole one with a warning") {
   TemporaryFolder folder, whole;
   const auto recipe = [](int steps) {
     train::Recipe all =
@@ -99,7 +100,7 @@ TEST_CASE("a run whose last checkpoints are damaged goes on from the newest whol
         "checkpoint: " + run + "/checkpoints/latest has no MANIFEST.json.");
 }
 
-TEST_CASE("a run does not go on with other data, wherever they lie") {
+TEST_CASE("a run does not resume with other data but does with moved data") {
   TemporaryFolder folder, elsewhere;
   const std::string length = "train: {epochs: 1, global_batch_size: 12}\nname: same\n";
   REQUIRE(train_in(folder, images_recipe(folder, length), false, {.signal = SIGTERM, .step = 2})
@@ -123,7 +124,7 @@ TEST_CASE("a run does not go on with other data, wherever they lie") {
   CHECK(train_in(folder, moved, true).exit_code == 0);
 }
 
-TEST_CASE("a run does not go on with another text") {
+TEST_CASE("a run does not resume with another text") {
   TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "ab c\n"[i * i % 7 % 5];
@@ -149,7 +150,7 @@ TEST_CASE("a run does not go on with another text") {
   CHECK(train_in(folder, recipe(text, text), true).exit_code == 0);
 }
 
-TEST_CASE("a resumed run goes on with the kernels that it began with") {
+TEST_CASE("a resumed run uses the kernels with which it began") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder, "train: {epochs: 2, global_batch_size: 12}\nname: chosen\n");
   recipe.set("model.layers",
@@ -174,7 +175,7 @@ TEST_CASE("a resumed run goes on with the kernels that it began with") {
   library("auto").kernels().prefer(before);  // restores the state for later tests
 }
 
-TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middle of an epoch") {
+TEST_CASE("a net with batch norm and augmentation resumes bit-identically in mid-epoch") {
   TemporaryFolder data;
   check_resume(images_recipe(data,
                              "train: {epochs: 12, global_batch_size: 12, micro_batch_size: 6}\n"
@@ -183,7 +184,7 @@ TEST_CASE("a net with batch norm and augmentation resumes bit-equal in the middl
                {11, 43});
 }
 
-TEST_CASE("a run goes on only as what it was") {
+TEST_CASE("a resumed run refuses another seed, batch size or optimizer") {
   TemporaryFolder folder;
   train_in(folder, two_steps());
   auto message = [&](const std::string& key, const std::string& value) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using namespace weft;
 using namespace weft::test;
 
-TEST_CASE("a run that exists is neither touched nor mixed with another") {
+TEST_CASE("an existing run is neither changed nor mixed with another") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
   train::TrainResult first = train_in(folder, recipe);
@@ -36,7 +36,7 @@ TEST_CASE("a run that exists is neither touched nor mixed with another") {
   CHECK(train::list_checkpoints(second.run_folder)[0].step == 1);
 }
 
-TEST_CASE("a run that is replaced goes only when what replaces it has trained and saved") {
+TEST_CASE("a replaced run is removed only after its replacement has trained and saved") {
   TemporaryFolder folder;
   const std::string runs = folder.file("runs");
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
@@ -87,7 +87,7 @@ TEST_CASE("a run that is replaced goes only when what replaces it has trained an
   CHECK(beside() == model);
 }
 
-TEST_CASE("a run that another process trains is left alone") {
+TEST_CASE("a run that another process trains is not changed") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
   train::TrainResult first = train_in(folder, recipe);
@@ -98,7 +98,7 @@ TEST_CASE("a run that another process trains is left alone") {
   CHECK(message == "usage: run " + first.run_folder + " is being trained by another process.");
 }
 
-TEST_CASE("a recipe that is removed while the run goes on is written again, and its log stays") {
+TEST_CASE("a recipe removed in mid-run is written again and the log is kept") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "2", "test");
@@ -115,7 +115,7 @@ TEST_CASE("a recipe that is removed while the run goes on is written again, and 
 }
 
 TEST_CASE(
-    "a run whose folder is removed makes it again with the next checkpoint, and can be resumed") {
+    "a run folder removed in mid-run is recreated by the next checkpoint and can be resumed") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "3", "test");
@@ -143,7 +143,7 @@ TEST_CASE(
   CHECK(train_in(folder, longer, true).step == 8);
 }
 
-TEST_CASE("a run whose name another one has by now goes on beside, and writes nothing there") {
+TEST_CASE("a run whose name was taken by another continues in a new folder") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   const Captured said(2);
@@ -164,7 +164,7 @@ TEST_CASE("a run whose name another one has by now goes on beside, and writes no
   CHECK(contents_of(folder.file("runs/run/recipe.yaml")) == "of another\n");
 }
 
-TEST_CASE("a log that is removed in mid-run is made again, which is said once") {
+TEST_CASE("a log removed in mid-run is recreated with one warning") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("log.every", "1", "test");
@@ -181,7 +181,7 @@ TEST_CASE("a log that is removed in mid-run is made again, which is said once") 
                     "/log.jsonl was removed during the run: it is recreated and starts here.\n");
 }
 
-TEST_CASE("a log that is replaced in mid-run goes on in what is there, but not through a link") {
+TEST_CASE("a log replaced in mid-run is appended to unless it is a link") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
   recipe.set("log.every", "1", "test");

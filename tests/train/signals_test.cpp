@@ -9,7 +9,7 @@
 
 using namespace weft;
 
-TEST_CASE("SIGHUP asks to stop, unless who started the run has it ignored") {
+TEST_CASE("SIGHUP requests a stop unless the parent ignores it") {
   auto* const inherited = std::signal(SIGHUP, SIG_DFL);
   {
     train::Signals signals;
@@ -26,7 +26,7 @@ TEST_CASE("SIGHUP asks to stop, unless who started the run has it ignored") {
   CHECK(still_ignored);
 }
 
-TEST_CASE("the first SIGINT and SIGTERM ask to stop, SIGUSR1 asks once to save") {
+TEST_CASE("the first SIGINT and SIGTERM request a stop and SIGUSR1 requests one save") {
   train::Signals signals;
   CHECK(!signals.stop_requested());
   CHECK(!signals.take_save_request());
@@ -37,7 +37,7 @@ TEST_CASE("the first SIGINT and SIGTERM ask to stop, SIGUSR1 asks once to save")
   CHECK(signals.stop_requested());
 }
 
-TEST_CASE("a new run begins with no request") {
+TEST_CASE("a new run starts without pending requests") {
   {
     train::Signals first;
     std::raise(SIGINT);
@@ -46,7 +46,7 @@ TEST_CASE("a new run begins with no request") {
   CHECK(!second.stop_requested());
 }
 
-TEST_CASE("a request before a run begins is one to the run") {
+TEST_CASE("a request before a run starts applies to the run") {
   {
     const train::Signals outer;
     std::raise(SIGUSR1);
@@ -61,7 +61,7 @@ TEST_CASE("a request before a run begins is one to the run") {
   CHECK(!train::Signals().stop_requested());
 }
 
-TEST_CASE("after a run its signals do what they did before") {
+TEST_CASE("signal handlers are restored after a run") {
   static int heard = 0;
   struct sigaction counted{}, before{};
   counted.sa_handler = [](int) { ++heard; };
@@ -87,7 +87,7 @@ TEST_CASE("raises SIGINT twice" * doctest::skip()) {  // runs in its own process
 
 // The child calls exec because the thread sanitizer delivers no signals in a fork of a threaded
 // process.
-TEST_CASE("the second SIGINT ends the process at once") {
+TEST_CASE("a second SIGINT ends the process at once") {
   pid_t child = fork();
   if (child == 0) {
     execl("/proc/self/exe", "train", "--no-skip", "--test-case=raises SIGINT twice", nullptr);

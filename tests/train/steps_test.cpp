@@ -84,7 +84,7 @@ Expected by_loops(const train::Experiment& experiment) {
 }
 }  // namespace
 
-TEST_CASE("an update in several passes equals one in a single pass, whatever counts in each") {
+TEST_CASE("gradient accumulation equals a single pass even with unequal counts per pass") {
   for (const char* optimizer : {"adamw", "sgd"}) {
     std::vector<double> whole = parameters_after("24", optimizer),
                         split = parameters_after("4", optimizer);
@@ -109,7 +109,7 @@ std::array<Tensor, 2> first_images(const TemporaryFolder& folder,
   return {batches[0].inputs, batches[1].inputs};
 }
 
-TEST_CASE("images are normalised as the recipe says, to train and to evaluate") {
+TEST_CASE("images are normalised as the recipe says in training and evaluation") {
   const TemporaryFolder folder;
   const auto plain = first_images(folder, {});
   const auto changed = first_images(folder, {{"data.mean", "[0.5]"}, {"data.std", "[0.25]"}});
@@ -120,7 +120,7 @@ TEST_CASE("images are normalised as the recipe says, to train and to evaluate") 
   }
 }
 
-TEST_CASE("images are turned as the recipe says") {
+TEST_CASE("images are flipped as the recipe says") {
   const TemporaryFolder folder;
   const Tensor plain = first_images(folder, {{"data.transforms", "[]"}})[0];
   const Tensor turned =
@@ -129,13 +129,13 @@ TEST_CASE("images are turned as the recipe says") {
   CHECK(turned.to_doubles() != plain.to_doubles());
 }
 
-TEST_CASE("a limit of 0 for the gradients is none") {
+TEST_CASE("a gradient limit of 0 disables clipping") {
   std::vector<double> off = parameters_after("24", "sgd", "null");
   CHECK(parameters_after("24", "sgd", "0") == off);
   CHECK(parameters_after("24", "sgd", "0.01") != off);
 }
 
-TEST_CASE("evaluation counts every sample once, at any batch size, and no padding") {
+TEST_CASE("evaluation counts every sample once at any batch size without padding") {
   auto recipe = sums_recipe("train: {steps: 60, global_batch_size: 32}\neval: {every: 1000}\n");
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, recipe).checkpoint;
@@ -164,7 +164,7 @@ TEST_CASE("evaluation counts every sample once, at any batch size, and no paddin
   }
 }
 
-TEST_CASE("label smoothing changes the loss of training and not that of evaluation") {
+TEST_CASE("label smoothing changes the training loss and not the evaluation loss") {
   auto recipe = sums_recipe("train: {steps: 1, global_batch_size: 16}\n");
   auto losses = [&](const char* smoothing) {
     recipe.set("loss.label_smoothing", smoothing, "test");

@@ -29,7 +29,7 @@ std::vector<json> log_of(const train::TrainResult& result) {
 }
 }  // namespace
 
-TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints") {
+TEST_CASE("a run learns and its folder holds recipe, plan, log and checkpoints") {
   TemporaryFolder folder;
   auto recipe =
       images_recipe(folder, "train: {epochs: 12, global_batch_size: 12}\nname: quarters\n");
@@ -62,7 +62,7 @@ TEST_CASE("a run learns, and its folder holds recipe, plan, log and checkpoints"
   CHECK(log.back()["planned_arena"] == plan["arena_bytes"]);
 }
 
-TEST_CASE("each line of the log says what the window waited for, where the machine is known") {
+TEST_CASE("each log line names what bounds its window where the machine is known") {
   TemporaryFolder folder;
   // The first machine is compute-bound, the second memory-bound, the third unknown.
   const std::pair<MachineSpec, std::string> machines[] = {
@@ -82,7 +82,7 @@ TEST_CASE("each line of the log says what the window waited for, where the machi
   }
 }
 
-TEST_CASE("two runs of one recipe are bit-equal, and the seed matters") {
+TEST_CASE("two runs of one recipe are bit-identical and the seed matters") {
   TemporaryFolder one, two, three;
   auto recipe = sums_recipe("train: {steps: 10, global_batch_size: 4}\n");
   auto weights = [&](const TemporaryFolder& folder) {
@@ -94,7 +94,7 @@ TEST_CASE("two runs of one recipe are bit-equal, and the seed matters") {
   CHECK(first != weights(three));
 }
 
-TEST_CASE("a run that goes on from an earlier checkpoint writes its closing line again") {
+TEST_CASE("a run that resumes from an earlier checkpoint writes its closing line again") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 4, global_batch_size: 4}\n");
   recipe.set("checkpoint.every", "2", "test");
@@ -107,7 +107,7 @@ TEST_CASE("a run that goes on from an earlier checkpoint writes its closing line
   CHECK(closing == 1);
 }
 
-TEST_CASE("a finished run that is resumed does nothing more, and one made longer goes on") {
+TEST_CASE("a finished run resumes without further steps and an extended one continues") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 3, global_batch_size: 4}\n");
   train_in(folder, recipe);
@@ -118,7 +118,7 @@ TEST_CASE("a finished run that is resumed does nothing more, and one made longer
   CHECK(train::list_checkpoints(longer.run_folder).back().step == 5);
 }
 
-TEST_CASE("the time of an epoch is told where one process saw all of it") {
+TEST_CASE("the time of an epoch is logged only where one process ran all of it") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder, "train: {epochs: 3, global_batch_size: 12}\n");  // of 8 steps
   const auto run = train_in(folder, recipe, false, {.signal = SIGTERM, .step = 11}).run_folder;
@@ -130,7 +130,7 @@ TEST_CASE("the time of an epoch is told where one process saw all of it") {
   CHECK(epochs == std::vector<int>{1, 3});
 }
 
-TEST_CASE("a loss that is not finite ends the run with the step, and no such state is saved") {
+TEST_CASE("a non-finite loss ends the run with its step and that state is not saved") {
   TemporaryFolder folder;
   auto recipe = images_recipe(
       folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {every: 1, keep_last: 40}\n");
@@ -148,7 +148,7 @@ TEST_CASE("a loss that is not finite ends the run with the step, and no such sta
   CHECK(all.back().step == step - 1);
 }
 
-TEST_CASE("the step of a non-finite loss is right whatever is due: a line, a checkpoint, or none") {
+TEST_CASE("the reported step of a non-finite loss is right whatever interval is due") {
   TemporaryFolder folder;
   auto recipe = images_recipe(
       folder, "train: {steps: 40, global_batch_size: 12}\ncheckpoint: {keep_last: 40}\n");
@@ -174,7 +174,7 @@ TEST_CASE("the step of a non-finite loss is right whatever is due: a line, a che
 }
 
 TEST_CASE(
-    "a loss that float16 cannot hold shrinks the loss scale to its floor before the run fails") {
+    "a loss beyond float16's range shrinks the loss scale to its floor before the run fails") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 100, global_batch_size: 4, precision: fp16-mixed}\n");
   recipe.set("optimizer.lr", "100", "test");  // diverges after a few steps
@@ -186,7 +186,7 @@ TEST_CASE(
   CHECK(std::stoll(message.substr(std::string("failed: step ").size())) > halvings);
 }
 
-TEST_CASE("a run stops early when it is good enough, or no longer gets better") {
+TEST_CASE("a run stops early at its target or when it no longer improves") {
   TemporaryFolder folder;
   SUBCASE("the target") {
     auto recipe =
@@ -212,7 +212,7 @@ TEST_CASE("a run stops early when it is good enough, or no longer gets better") 
   }
 }
 
-TEST_CASE("SIGUSR1 saves and goes on") {
+TEST_CASE("SIGUSR1 saves and the run continues") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 60, global_batch_size: 4}\n");
   train::TrainResult result = train_in(folder, recipe, false, {.signal = SIGUSR1, .step = 10});
@@ -223,7 +223,7 @@ TEST_CASE("SIGUSR1 saves and goes on") {
   CHECK(all[0].step == 10);
 }
 
-TEST_CASE("mistakes in a recipe are one line, before anything runs") {
+TEST_CASE("mistakes in a recipe are one line before anything runs") {
   TemporaryFolder folder;
   auto message = [&](const std::string& key, const std::string& value) {
     auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");
@@ -243,7 +243,7 @@ TEST_CASE("mistakes in a recipe are one line, before anything runs") {
   CHECK(!fs::exists(folder.file("runs")));
 }
 
-TEST_CASE("a plan is made without touching a device, and promises what the run then uses") {
+TEST_CASE("planning touches no device and its numbers match the run") {
   TemporaryFolder folder;
   auto recipe = images_recipe(folder,
                               "train: {steps: 3, global_batch_size: 12, micro_batch_size: 4}\n"
@@ -272,7 +272,7 @@ TEST_CASE("a plan is made without touching a device, and promises what the run t
   }
 }
 
-TEST_CASE("a text of which nothing is kept for evaluation is trained on without one") {
+TEST_CASE("a text without a validation split is trained without evaluation") {
   TemporaryFolder folder;
   std::string text = folder.file("text", "to be or not to be, that is the question\n");
   auto recipe = [&](const std::string& more) {
@@ -313,7 +313,7 @@ TEST_CASE("the tokenizer of a text is by characters unless the recipe names anot
   CHECK(vocabulary(", tokenizer: bytes") == 256);
 }
 
-TEST_CASE("a masked language model has a token more, which stands for those that it guesses") {
+TEST_CASE("a masked language model has one more token for the mask") {
   auto planned = train::plan_run(train::Recipe::parse(
       "model: {name: bert, config: {hidden_size: 8, num_hidden_layers: 1, num_attention_heads: "
       "1}}\n"

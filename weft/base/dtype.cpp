@@ -212,3 +212,8 @@ void store_int(void* data, DType dtype, int64_t i, int64_t value) {
   }
 }
 }  // namespace weft
+
+fmt::format_context::iterator fmt::formatter<weft::DType>::format(
+    weft::DType dtype, fmt::format_context& context) const {
+  return fmt::formatter<fmt::string_view>::format(weft::name(dtype), context);
+}

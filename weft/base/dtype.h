@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <fmt/core.h>
+
 namespace weft {
 
 // The order serves the promotion of scalars. `boolean` is one byte, 0 or 1. f8_e4m3 and f8_e5m2
@@ -114,3 +116,9 @@ int64_t load_int(const void* data, DType dtype, int64_t index);
 void store_int(void* data, DType dtype, int64_t index, int64_t value);
 
 }  // namespace weft
+
+// A dtype formats as its name.
+template <>
+struct fmt::formatter<weft::DType> : fmt::formatter<fmt::string_view> {
+  fmt::format_context::iterator format(weft::DType dtype, fmt::format_context& context) const;
+};

@@ -82,3 +82,8 @@ int normalize_axis(int64_t axis, int rank, const char* op) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 }  // namespace weft
+
+fmt::format_context::iterator fmt::formatter<weft::Dims>::format(
+    const weft::Dims& dims, fmt::format_context& context) const {
+  return fmt::formatter<fmt::string_view>::format(weft::to_string(dims), context);
+}

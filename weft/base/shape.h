@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include <fmt/core.h>
+
 namespace weft {
 
 inline constexpr int max_rank = 8;
@@ -50,3 +52,9 @@ std::string to_string(const Dims& dims);  // "[2, 3, 4]"
 int normalize_axis(int64_t axis, int rank, const char* op);
 
 }  // namespace weft
+
+// A shape formats as to_string() writes it: "[2, 3, 4]".
+template <>
+struct fmt::formatter<weft::Dims> : fmt::formatter<fmt::string_view> {
+  fmt::format_context::iterator format(const weft::Dims& dims, fmt::format_context& context) const;
+};

@@ -16,6 +16,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -82,9 +83,8 @@ struct Axes : Dims {
   Axes(int64_t axis) : Dims{axis} {}
 };
 
-// TensorMethods are the functions of weft/ops/ops.h that arrays of NumPy and JAX have as methods,
-// for a Self that converts to Tensor: Tensor itself (weft/ops/methods.cpp) and Variable
-// (weft/tensor/state.cpp).
+// TensorMethods are those functions of weft/ops/ops.h that programs chain most, for a Self that
+// converts to Tensor: Tensor itself (weft/ops/methods.cpp) and Variable (weft/tensor/state.cpp).
 template <class Self>
 class TensorMethods {
  public:
@@ -104,8 +104,10 @@ class TensorMethods {
   Tensor min(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
   Tensor any(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
   Tensor all(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor argmax(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
-  Tensor argmin(int axis = -1, bool keepdim = false, Where where = Where::current()) const;
+  Tensor argmax(std::optional<int> axis = {}, bool keepdim = false,
+                Where where = Where::current()) const;
+  Tensor argmin(std::optional<int> axis = {}, bool keepdim = false,
+                Where where = Where::current()) const;
 
  private:
   friend Self;
@@ -120,9 +122,10 @@ class Tensor : public TensorMethods<Tensor> {
   // compile the release of a reference count.
   ~Tensor();
   Tensor(const Tensor&) = default;
-  Tensor& operator=(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  void operator=(const Tensor&) && = delete;  // x[0] = y would change nothing: see update_at
   explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
   // Returns whether the handle refers to a node. There is no conversion to bool, since

@@ -185,16 +185,16 @@ Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction) {
   return reduced(select(is_zero, 0, p * (log(select(is_zero, 1, p)) - log_q)), reduction);
 }
 
-Tensor bce_loss(Arg probability, Arg target, Reduction reduction) {
+Tensor binary_cross_entropy(Arg probability, Arg target, Reduction reduction) {
   CallSite here(probability.where);
-  auto [p, t] = wide_pair(probability, target, "bce_loss");
+  auto [p, t] = wide_pair(probability, target, "binary_cross_entropy");
   return reduced(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), reduction);
 }
 
 // Computes max(x, 0) - x t + log(1 + exp(-|x|)), which is finite for every logit.
-Tensor bce_with_logits(Arg logits, Arg target, Reduction reduction) {
+Tensor binary_cross_entropy_with_logits(Arg logits, Arg target, Reduction reduction) {
   CallSite here(logits.where);
-  auto [x, t] = wide_pair(logits, target, "bce_with_logits");
+  auto [x, t] = wide_pair(logits, target, "binary_cross_entropy_with_logits");
   return reduced(softplus(x) - x * t, reduction);
 }
 

@@ -71,11 +71,11 @@ Tensor TensorMethods<Self>::all(const Axes& axes, bool keepdim, Where where) con
   return weft::all(self(where), {.axes = axes, .keepdim = keepdim});
 }
 template <class Self>
-Tensor TensorMethods<Self>::argmax(int axis, bool keepdim, Where where) const {
+Tensor TensorMethods<Self>::argmax(std::optional<int> axis, bool keepdim, Where where) const {
   return weft::argmax(self(where), axis, keepdim);
 }
 template <class Self>
-Tensor TensorMethods<Self>::argmin(int axis, bool keepdim, Where where) const {
+Tensor TensorMethods<Self>::argmin(std::optional<int> axis, bool keepdim, Where where) const {
   return weft::argmin(self(where), axis, keepdim);
 }
 }  // namespace weft

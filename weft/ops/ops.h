@@ -191,8 +191,10 @@ Tensor stddev(Arg x, ReduceOptions options = {}, double correction = 1);    // s
 // 0 the count of non-zeros. The gradient at a norm of 0 is 0. Norms of integers and bool are f32.
 Tensor norm(Arg x, ReduceOptions options = {}, double order = 2);
 Tensor logsumexp(Arg x, ReduceOptions options = {});
-Tensor argmax(Arg x, int axis = -1, bool keepdim = false);  // i64; the first of equal elements
-Tensor argmin(Arg x, int axis = -1, bool keepdim = false);
+// Return the index (i64) of the first greatest or least element along `axis`; without one, among
+// all elements in row-major order.
+Tensor argmax(Arg x, std::optional<int> axis = {}, bool keepdim = false);
+Tensor argmin(Arg x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor any(Arg x, ReduceOptions options = {});
 Tensor all(Arg x, ReduceOptions options = {});
 // AxisNumber is the number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
@@ -222,9 +224,8 @@ Tensor variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
 Tensor stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return stddev(x, over_axis(axis, keepdim));
 }
-Tensor norm(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return norm(x, over_axis(axis, keepdim));
-}
+Tensor norm(Arg x,
+            AxisNumber auto) = delete;  // axis or order? norm(x, {.axes = {1}}), norm(x, {}, 1)
 Tensor logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
   return logsumexp(x, over_axis(axis, keepdim));
 }
@@ -419,8 +420,8 @@ BatchNorm batch_norm_train(Arg x, const Tensor& weight, const Tensor& bias, doub
 Tensor batch_norm_eval(Arg x, const Tensor& mean, const Tensor& variance, const Tensor& weight,
                        const Tensor& bias, double eps = 1e-5);
 
-// ---- losses (loss.cpp), under PyTorch's names and with its formulae. Prediction and target
-// broadcast.
+// ---- losses (loss.cpp), by PyTorch's formulae and, except for hinge_loss, its names. Prediction
+// and target broadcast.
 enum class Reduction {
   mean,  // over elements; where there are labels, over rows that are not ignored
   sum,
@@ -450,8 +451,9 @@ Tensor smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
 // not the mean over elements, but the sum over a row's (PyTorch's "batchmean": sum / rows).
 Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
 // Takes probabilities in [0, 1], whose logarithms are clamped to at least -100.
-Tensor bce_loss(Arg probability, Arg target, Reduction reduction = Reduction::mean);
-Tensor bce_with_logits(Arg logits, Arg target, Reduction reduction = Reduction::mean);
+Tensor binary_cross_entropy(Arg probability, Arg target, Reduction reduction = Reduction::mean);
+Tensor binary_cross_entropy_with_logits(Arg logits, Arg target,
+                                        Reduction reduction = Reduction::mean);
 // Computes max(0, 1 - target prediction) for targets -1 and 1.
 Tensor hinge_loss(Arg prediction, Arg target, Reduction reduction = Reduction::mean);
 

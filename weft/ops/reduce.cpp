@@ -147,9 +147,13 @@ Tensor reduce(const OpDef& def, const Arg& x, const ReduceOptions& options) {
   return drop(make_node(def, {x.value}, {{"axes", axes}}), axes, options.keepdim);
 }
 
-Tensor index_reduce(const OpDef& def, const Arg& x, int axis, bool keepdim) {
+Tensor index_reduce(const OpDef& def, const Arg& x, std::optional<int> axis, bool keepdim) {
   CallSite here(x.where, def.name);
-  const int at = normalize_axis(axis, x.value.rank(), std::string(def.name).c_str());
+  if (!axis) {
+    const Tensor index = reduce(def, {reshape(x, {-1}), x.where}, {.axes = {0}, .keepdim = false});
+    return keepdim ? reshape(index, Dims::filled(x.value.rank(), 1)) : index;
+  }
+  const int at = normalize_axis(*axis, x.value.rank(), std::string(def.name).c_str());
   return reduce(def, x, {.axes = {at}, .keepdim = keepdim});
 }
 
@@ -210,8 +214,12 @@ Tensor all(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   return truth(min_def, x, options, true);
 }
-Tensor argmax(Arg x, int axis, bool keepdim) { return index_reduce(argmax_def, x, axis, keepdim); }
-Tensor argmin(Arg x, int axis, bool keepdim) { return index_reduce(argmin_def, x, axis, keepdim); }
+Tensor argmax(Arg x, std::optional<int> axis, bool keepdim) {
+  return index_reduce(argmax_def, x, axis, keepdim);
+}
+Tensor argmin(Arg x, std::optional<int> axis, bool keepdim) {
+  return index_reduce(argmin_def, x, axis, keepdim);
+}
 
 // Mean, variance and logsumexp of integers and bool compute in float32.
 Tensor mean(Arg x, ReduceOptions options) {

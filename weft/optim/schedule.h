@@ -3,6 +3,7 @@
 // rate moves.
 #pragma once
 
+#include <cmath>  // for formulas: `using std::sqrt`
 #include <concepts>
 #include <cstdint>
 #include <functional>

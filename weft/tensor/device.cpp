@@ -41,3 +41,8 @@ std::vector<Device> devices() {
 }
 
 }  // namespace weft
+
+fmt::format_context::iterator fmt::formatter<weft::Device>::format(
+    const weft::Device& device, fmt::format_context& context) const {
+  return fmt::formatter<fmt::string_view>::format(device.name(), context);
+}

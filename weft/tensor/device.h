@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
+
 namespace weft {
 
 class KernelLibrary;
@@ -53,3 +55,10 @@ class DeviceScope {
 };
 
 }  // namespace weft
+
+// A device formats as its name.
+template <>
+struct fmt::formatter<weft::Device> : fmt::formatter<fmt::string_view> {
+  fmt::format_context::iterator format(const weft::Device& device,
+                                       fmt::format_context& context) const;
+};

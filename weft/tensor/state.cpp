@@ -139,6 +139,12 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables
   }
   return grad(loss, values, where);
 }
+Tensor grad(const Tensor& loss, const Tensor& value, std::source_location where) {
+  return grad(loss, {value}, where).front();
+}
+Tensor grad(const Tensor& loss, const Variable& variable, std::source_location where) {
+  return grad(loss, {variable}, where).front();
+}
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where) {
   CallSite here(where, "grad");

@@ -84,6 +84,19 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables
                          std::source_location where = std::source_location::current());
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
                          std::source_location where = std::source_location::current());
+inline std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Variable> variables,
+                                std::source_location where = std::source_location::current()) {
+  return grad(loss, std::span(variables.begin(), variables.size()), where);
+}
+inline std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> values,
+                                std::source_location where = std::source_location::current()) {
+  return grad(loss, std::span(values.begin(), values.size()), where);
+}
+// Returns the gradient of the loss by one tensor or variable.
+Tensor grad(const Tensor& loss, const Tensor& value,
+            std::source_location where = std::source_location::current());
+Tensor grad(const Tensor& loss, const Variable& variable,
+            std::source_location where = std::source_location::current());
 
 // Formats the elements as NumPy prints them: rows in brackets, columns aligned, and above 1,000
 // elements only the first and last three along each axis. Runs pending work.
@@ -102,13 +115,29 @@ Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
 // Rounds the elements to dtype.
 Tensor tensor(const std::vector<double>& elements, const Shape& shape, DType dtype = DType::f64,
               std::source_location where = std::source_location::current());
-// Infers the dtype as PyTorch does: tensor({1, 2}, {2}) is i64, tensor({1.0, 2.0}, {2}) is f32.
-template <class T>
-  requires((std::integral<T> && !std::same_as<T, bool>) || std::floating_point<T>)
+// Infers the dtype as PyTorch does: tensor({1, 2}) is i64, tensor({1.0, 2.0}) is f32. Without a
+// shape, the elements are a row; tensor({{1, 2}, {3, 4}}) is a matrix of rows.
+template <Number T>
 Tensor tensor(std::initializer_list<T> elements, const Shape& shape,
               std::source_location where = std::source_location::current()) {
   using Element = std::conditional_t<std::integral<T>, int64_t, float>;
   return tensor(std::vector<Element>(elements.begin(), elements.end()), shape, where);
+}
+// A CallLine is the line of a call. {} is none, so that it is a shape in tensor({1}, {}).
+struct CallLine {
+  CallLine(std::source_location where) : where(where) {}
+  std::source_location where;
+};
+template <Number T>
+Tensor tensor(std::initializer_list<T> elements, CallLine line = std::source_location::current()) {
+  return tensor(elements, {static_cast<int64_t>(elements.size())}, line.where);
+}
+template <Number T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows,
+              CallLine line = std::source_location::current()) {
+  std::vector<Tensor> each;
+  for (const auto& row : rows) each.push_back(tensor(row, line));
+  return stack(each, 0, line.where);
 }
 // Makes a tensor over bytes that `owner` keeps alive.
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type);
