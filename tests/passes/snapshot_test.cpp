@@ -1,9 +1,9 @@
 // Checks the cost of plans for machines that the test describes: a pass that loses a fusion, a
 // launch order or a kernel's place shows here, although every result stays correct. A cheaper plan
 // is a new snapshot; a commit that changes a heuristic says so.
-#include <fstream>
+#include "tests/support/snapshot.h"
+
 #include <functional>
-#include <sstream>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -18,8 +18,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-const std::string kept = "tests/passes/snapshot.txt";
-
 // Returns kernels and bytes that they move, arena, live peak, workspace, rematerialized kernels,
 // and kernels that overlap a transfer.
 std::string cost_of(const Plan& plan) {
@@ -77,12 +75,5 @@ TEST_CASE("plans of small models match the snapshot of their cost") {
         text += fmt::format("{:8} {:12} {:10} {}\n", machine, name, setting.name,
                             cost_of(make_plan(graph, options)));
       }
-  std::stringstream expected;
-  expected << std::ifstream(kept).rdbuf();
-  std::istringstream now(text);
-  for (std::string had, has; std::getline(expected, had) && std::getline(now, has);)
-    CHECK(has == had);
-  if (text != expected.str()) std::ofstream("build/snapshot.txt") << text;
-  INFO("build/snapshot.txt has what plans cost now: where that is wanted, it becomes " << kept);
-  CHECK(text == expected.str());
+  check_snapshot(text, "tests/passes/snapshot.txt");
 }

@@ -40,18 +40,14 @@ typedef float f32;
 #define i64_of_f64(x) as_long(x)
 #define fabsf fabs
 #define fmaf fma
-#define sqrtf sqrt
-#define floorf floor
-#define ceilf ceil
-#define truncf trunc
-#define rintf rint
 )";
 
 // Functions that both languages have by these names, of f64 in CUDA C; of f32 with an f behind.
 constexpr const char* device_functions[] = {
-    "exp",  "exp2", "expm1", "log",  "log2", "log10",  "log1p", "sin",   "cos",   "tan",
-    "asin", "acos", "atan",  "sinh", "cosh", "tanh",   "asinh", "acosh", "atanh", "erf",
-    "erfc", "pow",  "atan2", "fmod", "cbrt", "lgamma", "logb",  "tgamma"};
+    "exp",    "exp2", "expm1", "log",  "log2",  "log10", "log1p", "sin",    "cos",
+    "tan",    "asin", "acos",  "atan", "sinh",  "cosh",  "tanh",  "asinh",  "acosh",
+    "atanh",  "erf",  "erfc",  "pow",  "atan2", "fmod",  "cbrt",  "lgamma", "logb",
+    "tgamma", "sqrt", "floor", "ceil", "trunc", "rint"};
 std::string opencl_functions() {
   std::string text;
   for (const char* function : device_functions) text += fmt::format("#define {0}f {0}\n", function);

@@ -160,12 +160,8 @@ string arithmetic(const Instruction& in, std::span<const string> args, DType fro
       return fmt::format("scale_f32({}, {})", x, y);
     case Op::fma:
       return call_text("fma", in.type, x, y, args[2]);
-    case Op::sqrt:
-    case Op::floor:
-    case Op::ceil:
-    case Op::trunc:
-    case Op::rint:
-      return call_text(name(in.op), in.type, x);
+    case Op::intrinsic:
+      return call_text(in.function, in.type, x);
     case Op::neg:
       return negated(in.type, x);
     case Op::abs:

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Intrinsics.h>
@@ -23,6 +24,20 @@ Value* integer(Value* like, int64_t value) {
 
 Value* intrinsic(LlvmBuilder& b, llvm::Intrinsic::ID id, Value* x) {
   return b.CreateUnaryIntrinsic(id, x);
+}
+
+// Returns LLVM's name of a function of C that is one instruction.
+llvm::Intrinsic::ID intrinsic_of(std::string_view function) {
+  namespace I = llvm::Intrinsic;
+  constexpr std::pair<std::string_view, I::IndependentIntrinsics> known[] = {
+      {"sqrt", I::sqrt},
+      {"floor", I::floor},
+      {"ceil", I::ceil},
+      {"trunc", I::trunc},
+      {"rint", I::nearbyint}};
+  for (const auto& [name, id] : known)
+    if (name == function) return id;
+  WEFT_ASSERT(false, "no instruction for {}", function);
 }
 
 // Divides integers without traps: x / 0 = 0, x % 0 = 0, least / -1 wraps.
@@ -218,16 +233,8 @@ Value* arithmetic(LlvmBuilder& b, const Instruction& in, std::span<Value* const>
       bool wide = vector != nullptr && vector->getNumElements() == 16 && has_avx512(b);
       return wide ? scale_avx512(b, x, y) : scale(b, x, y);
     }
-    case Op::sqrt:
-      return intrinsic(b, I::sqrt, x);
-    case Op::floor:
-      return intrinsic(b, I::floor, x);
-    case Op::ceil:
-      return intrinsic(b, I::ceil, x);
-    case Op::trunc:
-      return intrinsic(b, I::trunc, x);
-    case Op::rint:
-      return intrinsic(b, I::nearbyint, x);
+    case Op::intrinsic:
+      return intrinsic(b, intrinsic_of(in.function), x);
     case Op::neg:
       return real ? b.CreateFNeg(x) : b.CreateNeg(x);
     case Op::abs:

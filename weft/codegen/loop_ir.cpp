@@ -7,12 +7,12 @@
 namespace weft::loop {
 namespace {
 constexpr const char* op_names[] = {
-    "constant",   "index",       "in_range",  "load",          "reduce",  "add",       "sub",
-    "mul",        "div",         "remainder", "fma",           "scale",   "sqrt",      "floor",
-    "ceil",       "trunc",       "rint",      "neg",           "abs",     "equal",     "not_equal",
-    "less",       "less_equal",  "greater",   "greater_equal", "and",     "or",        "xor",
-    "shift_left", "shift_right", "select",    "convert",       "bitcast", "round_f16", "round_bf16",
-    "philox",     "call"};
+    "constant",   "index",       "in_range",      "load",      "reduce",    "add",
+    "sub",        "mul",         "div",           "remainder", "fma",       "scale",
+    "intrinsic",  "neg",         "abs",           "equal",     "not_equal", "less",
+    "less_equal", "greater",     "greater_equal", "and",       "or",        "xor",
+    "shift_left", "shift_right", "select",        "convert",   "bitcast",   "round_f16",
+    "round_bf16", "philox",      "call"};
 constexpr const char* reduction_names[] = {"sum", "prod", "max", "min", "argmax", "argmin"};
 
 std::string text(const Affine& at) {
@@ -26,7 +26,7 @@ std::string text(const Instruction& in) {
   if (in.op == Op::reduce)
     line += fmt::format(" {}", reduction_names[static_cast<int>(in.reduction)]);
   if (in.largest >= 0) line += fmt::format(" of exp less %{}", in.largest);
-  if (in.op == Op::call) line += fmt::format(" {}", in.function);
+  if (!in.function.empty()) line += fmt::format(" {}", in.function);
   if (in.op == Op::index) line += " " + text(in.at);
   if (in.op == Op::philox)
     line += fmt::format(" {} seed {} stream {}", text(in.at), in.integer, in.low);

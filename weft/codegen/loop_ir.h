@@ -56,11 +56,7 @@ enum class Op : uint8_t {
   remainder,  // div and remainder of integers truncate; by zero they give 0
   fma,        // one rounding; floats
   scale,      // args[0] * 2^args[1], args[1] a whole number in [-252, 252]; f32
-  sqrt,
-  floor,
-  ceil,
-  trunc,
-  rint,  // floats; rint: half to even
+  intrinsic,  // `function` of C, which processors have as one instruction; floats
   neg,
   abs,
   equal,
@@ -101,7 +97,7 @@ struct Instruction {
   int64_t scale = 0;                    // load: elements per unit of args[0]
   Reduction reduction = Reduction::sum;
   int largest = -1;  // reduce: for a sum of exponentials, the `max` of args[0], an instruction
-  std::string_view function;  // call: C name, of a literal or an OpDef
+  std::string_view function;  // intrinsic, call: C name, of a literal or an OpDef
   uint32_t axes = 0;          // bit per axis that the value varies over
   int phase = 0;              // length of the chain of reductions that it depends on
 };

@@ -116,11 +116,13 @@ Expr select(Expr condition, Expr a, Expr b) {
 }
 Expr select(Expr condition, Expr a, double b) { return select(condition, a, constant_like(a, b)); }
 Expr select(Expr condition, double a, Expr b) { return select(condition, constant_like(b, a), b); }
-Expr sqrt(Expr x) { return unary(Op::sqrt, x); }
-Expr floor(Expr x) { return unary(Op::floor, x); }
-Expr ceil(Expr x) { return unary(Op::ceil, x); }
-Expr trunc(Expr x) { return unary(Op::trunc, x); }
-Expr rint(Expr x) { return unary(Op::rint, x); }
+Expr intrinsic(std::string_view function, Expr x) {
+  return x.code->add(
+      {.op = Op::intrinsic, .type = x.type(), .args = {x.id, -1, -1}, .function = function});
+}
+Expr sqrt(Expr x) { return intrinsic("sqrt", x); }
+Expr floor(Expr x) { return intrinsic("floor", x); }
+Expr rint(Expr x) { return intrinsic("rint", x); }
 Expr abs(Expr x) { return unary(Op::abs, x); }
 Expr is_nan(Expr x) { return x != x; }
 

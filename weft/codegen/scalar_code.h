@@ -76,11 +76,11 @@ Expr scale(Expr x, Expr exponent);  // x * 2^exponent, where exponent is a whole
 Expr select(Expr condition, Expr a, Expr b);
 Expr select(Expr condition, Expr a, double b);
 Expr select(Expr condition, double a, Expr b);
+// A function of C that processors have as one instruction (llvm_scalar.cpp lists them).
+Expr intrinsic(std::string_view function, Expr x);
 Expr sqrt(Expr x);
 Expr floor(Expr x);
-Expr ceil(Expr x);
-Expr trunc(Expr x);
-Expr rint(Expr x);
+Expr rint(Expr x);  // half to even
 Expr abs(Expr x);
 Expr is_nan(Expr x);
 Expr convert(Expr x, DType type);

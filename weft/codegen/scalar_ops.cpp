@@ -65,6 +65,10 @@ Expr through_float(F function, Expr x) {
   return convert(function(convert(x, DType::f64)), x.type());
 }
 
+Expr rounded(std::string_view function, Expr x) {
+  return is_float(x.type()) ? intrinsic(function, x) : x;
+}
+
 Expr truth(Expr x) { return convert(x, DType::boolean); }
 
 Expr unary(ScalarOp op, Expr x) {
@@ -88,13 +92,13 @@ Expr unary(ScalarOp op, Expr x) {
     case ScalarOp::rsqrt:
       return through_float([](Expr v) { return 1 / sqrt(v); }, x);
     case ScalarOp::floor:
-      return is_float(x.type()) ? floor(x) : x;
+      return rounded("floor", x);
     case ScalarOp::ceil:
-      return is_float(x.type()) ? ceil(x) : x;
+      return rounded("ceil", x);
     case ScalarOp::trunc:
-      return is_float(x.type()) ? trunc(x) : x;
+      return rounded("trunc", x);
     case ScalarOp::round:
-      return is_float(x.type()) ? rint(x) : x;
+      return rounded("rint", x);
     case ScalarOp::reciprocal:
       return 1 / x;
     default:

@@ -33,11 +33,11 @@ double cost(const Instruction& in) {
       return 60;
     case Op::div:
     case Op::remainder:
-    case Op::sqrt:
       return 6;
     case Op::load:
       return in.args[0] >= 0 ? 8 : 1;
     default:
+      if (in.function == "sqrt") return 6;
       return size_of(in.type) > 4 ? 2 : 1;
   }
 }

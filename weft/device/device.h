@@ -27,6 +27,8 @@ class KernelLibrary {
   // Returns whether the inputs of a training step are double-buffered: copied to memory of their
   // own while the step before runs.
   virtual bool stages_inputs() const { return false; }
+  // Returns whether the library plans and computes nothing: its kernels touch no memory.
+  virtual bool only_plans() const { return false; }
 };
 
 // Returns a library without kernels and without a compiler, for graphs that only passes see.

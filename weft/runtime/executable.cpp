@@ -316,7 +316,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   options.threads = thread_count();
   for (const Value& value : graph.nodes())  // results of steps that nobody has read yet
     if (value->storage != nullptr) fetch(*value.node());
-  if (library.name().starts_with("null")) workspace = nullptr;
+  if (library.only_plans()) workspace = nullptr;
   return make_executable([&] { return make_plan(graph, options); }, library, workspace,
                          options.step.offload.folder, options.step.beside);
 }

@@ -109,8 +109,8 @@ std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder = ".", size_t beside = 0);
 
-// Plans `graph` for the library on this thread count and compiles it. With the null library or a
-// null workspace it only plans.
+// Plans `graph` for the library on this thread count and compiles it. Where the library only plans,
+// or the workspace is null, it compiles nothing that runs.
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
                                           PassOptions options = {});

@@ -188,7 +188,7 @@ detail::EagerPlans detail::eager_plans() { return plans().counts(); }
 
 DeviceScope::DeviceScope(const Device& device) : saved_(scope_device) {
   const KernelLibrary& found = library(device);
-  WEFT_CHECK(found.name() != "null", "[device] {} only plans: it computes nothing. Hint: cpu.",
+  WEFT_CHECK(!found.only_plans(), "[device] {} only plans: it computes nothing. Hint: cpu.",
              device.name());
   (void)found.memory();  // throws where there is no such device
   scope_device = &found;

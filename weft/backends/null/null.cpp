@@ -33,6 +33,7 @@ class NullLibrary : public KernelLibrary {
   const Meters& meters() const override { return of_.meters(); }
   bool on_host() const override { return of_.on_host(); }
   bool stages_inputs() const override { return of_.stages_inputs(); }
+  bool only_plans() const override { return true; }
 
  private:
   const KernelLibrary& of_;
