@@ -272,9 +272,7 @@ class Bpe : public Model {
       if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos)
         return {text.substr(0, space), text.substr(space + 1)};
     }
-    list.fail(fmt::format(
-        "[{}] must be two tokens. Got {}", rank,
-        io::printable(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))));
+    list.fail(fmt::format("[{}] must be two tokens. Got {}", rank, shown(entry)));
   }
 
   int32_t id_in_merge(const Part& list, uint32_t rank, std::string_view token) const {

@@ -197,10 +197,20 @@ class DecoderSequence : public Decoder {
     part.at("decoders").for_each([&](const Part& item) { steps_.push_back(make_decoder(item)); });
   }
   void apply(std::vector<std::string>& tokens) const override {
-    for (const auto& step : steps_) step->apply(tokens);
+    const size_t before = bytes_of(tokens);
+    for (const auto& step : steps_) {
+      step->apply(tokens);
+      check_growth(bytes_of(tokens), before);
+    }
   }
 
  private:
+  static size_t bytes_of(const std::vector<std::string>& tokens) {
+    size_t bytes = 0;
+    for (const std::string& token : tokens) bytes += token.size();
+    return bytes;
+  }
+
   std::vector<std::unique_ptr<Decoder>> steps_;
 };
 

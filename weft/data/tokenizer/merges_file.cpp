@@ -7,7 +7,6 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/io/json.h"
 
 namespace weft::data::tokenizer {
 namespace {
@@ -34,26 +33,22 @@ nlohmann::json merges_of(std::string_view text, const std::string& name) {
 
 }  // namespace
 
-std::string json_of_merges(std::string_view vocabulary, const std::string& vocabulary_name,
-                           std::string_view merges, const std::string& merges_name) {
-  nlohmann::json vocab;
-  try {
-    vocab = io::parse_json(vocabulary);
-  } catch (const io::JsonError& error) {
-    throw Error(ErrorKind::data, "[tokenizer] {}: {}.", vocabulary_name, error.what());
-  }
+nlohmann::json json_of_merges(nlohmann::json vocabulary, std::string_view merges,
+                              const std::string& merges_name) {
   auto added = nlohmann::json::array();
   for (const char* token : {"<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"})
-    if (vocab.is_object() && vocab.contains(token))
-      added.push_back(
-          {{"content", token}, {"id", vocab[token]}, {"normalized", false}, {"special", true}});
-  nlohmann::json file{
-      {"added_tokens", std::move(added)},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model",
-       {{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", merges_of(merges, merges_name)}}}};
-  return io::json_text(file);
+    if (vocabulary.is_object() && vocabulary.contains(token))
+      added.push_back({{"content", token},
+                       {"id", vocabulary[token]},
+                       {"normalized", false},
+                       {"special", true}});
+  return {{"added_tokens", std::move(added)},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model",
+           {{"type", "BPE"},
+            {"vocab", std::move(vocabulary)},
+            {"merges", merges_of(merges, merges_name)}}}};
 }
 
 }  // namespace weft::data::tokenizer

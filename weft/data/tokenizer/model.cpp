@@ -16,7 +16,7 @@ void Model::read_vocabulary(const Part& vocabulary) {
     const auto* number = id.get_ptr<const nlohmann::json::number_unsigned_t*>();
     if (number == nullptr || *number >= static_cast<uint64_t>(limit))
       vocabulary.fail(fmt::format("['{}'] must be an id from 0 to {}. Got {}", io::printable(token),
-                                  limit - 1, io::printable(id.dump())));
+                                  limit - 1, shown(id)));
     tokens_.add(token, static_cast<int32_t>(*number));
   }
 }

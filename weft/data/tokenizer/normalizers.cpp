@@ -165,7 +165,11 @@ class NormalizerSequence : public Normalizer {
     });
   }
   void apply(NormalText& text) const override {
-    for (const auto& step : steps_) step->apply(text);
+    const size_t before = text.text.size();
+    for (const auto& step : steps_) {
+      step->apply(text);
+      check_growth(text.text.size(), before);
+    }
   }
 
  private:

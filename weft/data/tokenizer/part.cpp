@@ -13,6 +13,18 @@
 
 namespace weft::data::tokenizer {
 
+std::string shown(const nlohmann::json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  return io::printable(io::json_text(value));
+}
+
+void check_growth(size_t bytes, size_t from) {
+  if (bytes > (size_t{1} << 20) + 256 * from)
+    throw Error(ErrorKind::data, "[tokenizer] the file's replacements make {} bytes of {}.", bytes,
+                from);
+}
+
 Part::Part(const nlohmann::json& value, const std::string& file, size_t file_bytes)
     : value_(&value), file_(&file), file_bytes_(file_bytes) {}
 
@@ -98,7 +110,7 @@ int64_t Part::integer_or(std::string_view key, int64_t otherwise, int64_t least,
 }
 
 void Part::must(std::string_view rule) const {
-  fail(fmt::format("{}. Got {}", rule, io::printable(io::json_text(*value_))));
+  fail(fmt::format("{}. Got {}", rule, shown(*value_)));
 }
 
 void Part::fail(std::string_view text) const {

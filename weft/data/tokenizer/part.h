@@ -14,8 +14,15 @@
 
 namespace weft::data::tokenizer {
 
-// PartLimits bound what a file can ask for.
+// Sequences may be nested so deep.
 inline constexpr int most_nested_parts = 32;
+
+// Returns a value as an error shows it: lists and objects, which may be as long as the file and
+// nested as deep, by their kind.
+std::string shown(const nlohmann::json& value);
+// Throws Error(data) if the steps of a tokenizer made `bytes` of a text of `from` bytes that are
+// more than any real one makes: replacements that follow each other can double it each time.
+void check_growth(size_t bytes, size_t from);
 
 class Part {
  public:

@@ -8,6 +8,13 @@
 namespace weft::data::tokenizer {
 namespace {
 
+constexpr size_t most_around = 1024;  // special tokens around a text
+
+void check_count(const Part& part, const Surroundings& ids) {
+  if (ids.before.size() + ids.after.size() > most_around)
+    part.fail(fmt::format("has more than {} special tokens", most_around));
+}
+
 // Reads "single" of TemplateProcessing: a list of {"SpecialToken": {"id": name}} and one
 // {"Sequence": {"id": "A"}}, where special_tokens has the ids of each name.
 Surroundings read_template(const Part& part) {
@@ -22,6 +29,7 @@ Surroundings read_template(const Part& part) {
     const std::string& name = item.at("SpecialToken").at("id").text();
     part.at("special_tokens").at(name).at("ids").for_each([&](const Part& id) {
       (after ? ids.after : ids.before).push_back(id.id());
+      check_count(part, ids);
     });
   });
   if (!after) part.at("single").must("must have the sequence A");
@@ -54,6 +62,7 @@ Surroundings read_post_processor(const Part& part) {
       const Surroundings outer = read_post_processor(item);
       all.before.insert(all.before.begin(), outer.before.begin(), outer.before.end());
       all.after.insert(all.after.end(), outer.after.begin(), outer.after.end());
+      check_count(part, all);
     });
     return all;
   }

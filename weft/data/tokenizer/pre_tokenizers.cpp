@@ -134,7 +134,11 @@ class PreTokenizerSequence : public PreTokenizer {
     });
   }
   void apply(Pieces& pieces) const override {
-    for (const auto& step : steps_) step->apply(pieces);
+    const size_t before = pieces.text.size();
+    for (const auto& step : steps_) {
+      step->apply(pieces);
+      check_growth(pieces.text.size(), before);
+    }
   }
   bool ends_in_bytes() const override { return !steps_.empty() && steps_.back()->ends_in_bytes(); }
   void keep_bytes() override { steps_.back()->keep_bytes(); }

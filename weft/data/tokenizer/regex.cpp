@@ -12,6 +12,10 @@
 
 namespace weft::data::tokenizer {
 
+namespace {
+constexpr uint32_t most_steps = 1'000'000;  // of one match
+}
+
 struct Regex::Code {
   explicit Code(pcre2_code* owned) : code(owned) {
     jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
@@ -27,13 +31,12 @@ struct Regex::Code {
 Regex::Regex(std::string_view pattern, const Part& place) : source_(pattern) {
   compile(pcre2_pattern(pattern, place));
   if (code_ == nullptr)
-    place.fail(fmt::format("'{}' is not a regular expression that weft reads: {}",
-                           io::printable(source_), error_));
+    place.fail(fmt::format("'{}' is not a regular expression", io::printable(source_)));
 }
 
 Regex::Regex(std::string_view pattern) : source_(pattern) {
   compile(source_);
-  WEFT_ASSERT(code_ != nullptr, "{}: {}", source_, error_);
+  WEFT_ASSERT(code_ != nullptr, "{}", source_);
 }
 
 void Regex::compile(const std::string& pattern) {
@@ -46,21 +49,20 @@ void Regex::compile(const std::string& pattern) {
   PCRE2_SIZE offset = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                        options, &code, &offset, context.get());
-  if (compiled != nullptr) {
-    code_ = std::make_shared<const Code>(compiled);
-    return;
-  }
-  PCRE2_UCHAR message[160] = {};
-  pcre2_get_error_message(code, message, sizeof message);
-  error_ = reinterpret_cast<const char*>(message);
+  if (compiled != nullptr) code_ = std::make_shared<const Code>(compiled);
 }
 
 struct Regex::Matches::State {
   State(const Regex& of, std::string_view in) : regex(of), text(in) {
     data = pcre2_match_data_create_from_pattern(of.code_->code, nullptr);
-    if (data == nullptr) throw std::bad_alloc();
+    context = pcre2_match_context_create(nullptr);
+    if (data == nullptr || context == nullptr) throw std::bad_alloc();
+    pcre2_set_match_limit(context, most_steps);
   }
-  ~State() { pcre2_match_data_free(data); }
+  ~State() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -69,23 +71,23 @@ struct Regex::Matches::State {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     const Code& code = *regex.code_;
     int result = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (code.jit) result = pcre2_jit_match(code.code, subject, text.size(), from, 0, data, nullptr);
+    if (code.jit) result = pcre2_jit_match(code.code, subject, text.size(), from, 0, data, context);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter keeps its stack in the heap
       result = pcre2_match(code.code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                           data, nullptr);
-    if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
-      PCRE2_UCHAR message[160] = {};
-      pcre2_get_error_message(result, message, sizeof message);
-      throw Error(ErrorKind::data,
-                  "[tokenizer] the regular expression '{}' cannot be matched at byte {}: {}.",
-                  io::printable(regex.source_), from, reinterpret_cast<const char*>(message));
-    }
+                           data, context);
+    if (result < 0 && result != PCRE2_ERROR_NOMATCH)
+      throw Error(
+          ErrorKind::data,
+          "[tokenizer] the regular expression '{}' takes more than {} steps at byte {} of a "
+          "text.",
+          io::printable(regex.source_), most_steps, from);
     return result;
   }
 
   const Regex& regex;
   std::string_view text;
-  pcre2_match_data* data;
+  pcre2_match_data* data = nullptr;
+  pcre2_match_context* context = nullptr;
   size_t from = 0;
   size_t last_end = static_cast<size_t>(-1);
 };

@@ -46,7 +46,7 @@ class Regex {
   void compile(const std::string& pattern);
 
   std::shared_ptr<const Code> code_;
-  std::string source_, error_;  // as the file writes it; what PCRE2 says against it
+  std::string source_;  // as the file writes it
 };
 
 // Returns the PCRE2 form of an expression in Oniguruma's Ruby syntax: \s, \w, \h and \b have their

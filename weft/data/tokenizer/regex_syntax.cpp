@@ -14,10 +14,12 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// Members of classes. PCRE2's own \s has U+180E, and its \w lacks marks.
+// Members of classes. PCRE2's own \s has U+180E, and its \w lacks marks; Oniguruma's \w has the
+// superscripts and fractions of Latin-1, and no others.
 constexpr std::string_view spaces =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view words = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view words =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view hexadecimal = "0-9A-Fa-f";
 
 // Names of POSIX, in brackets ([[:alpha:]]) and as properties (\p{Alpha}).
@@ -29,7 +31,7 @@ constexpr std::pair<std::string_view, std::string_view> posix[] = {
     {"digit", R"(\p{Nd})"},
     {"lower", R"(\p{Lowercase})"},
     {"upper", R"(\p{Uppercase})"},
-    {"punct", R"(\p{P}$+<=>\^`|~)"},
+    {"punct", R"(\p{P})"},
     {"space", spaces},
     {"word", words},
     {"xdigit", hexadecimal},
@@ -311,7 +313,8 @@ class Translator {
         finish_operand();
       } else if (peek() == '[' && peek(1) == ':') {
         const size_t end = in_.find(":]", at_);
-        const auto named = found_in(posix, in_.substr(at_ + 2, end - at_ - 2));
+        std::string_view named = found_in(posix, in_.substr(at_ + 2, end - at_ - 2));
+        if (named == R"(\p{P})") named = R"(\p{P}\p{S})";  // in brackets alone
         if (end == std::string_view::npos || named.empty()) refuse("an unknown [: :]");
         members += named;
         at_ = end + 2;

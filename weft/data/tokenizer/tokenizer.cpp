@@ -28,6 +28,15 @@ using namespace tokenizer;
 namespace {
 
 constexpr size_t most_file_bytes = size_t{512} << 20;
+constexpr std::string_view vocabulary_name = "vocab.json";
+
+nlohmann::json parsed(std::string_view json, const std::string& name) {
+  try {
+    return io::parse_json(json);
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::data, "[tokenizer] {}: {}.", name, error.what());
+  }
+}
 
 // CachePool lends each call a cache of words, so that calls of several threads share none.
 class CachePool {
@@ -114,27 +123,24 @@ struct Tokenizer::Parts {
 };
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
-  nlohmann::json file;
-  try {
-    file = io::parse_json(json);
-  } catch (const io::JsonError& error) {
-    throw Error(ErrorKind::data, "[tokenizer] {}: {}.", name, error.what());
-  }
+  const nlohmann::json file = parsed(json, name);
   return Tokenizer(std::make_shared<const Parts>(Part(file, name, json.size())));
 }
 
 Tokenizer Tokenizer::load(const std::string& path) {
-  std::string file = path;
+  std::string name = path;
   if (io::is_folder(path)) {
-    file = path + "/tokenizer.json";
-    if (!io::exists(file) && io::exists(path + "/vocab.json")) file = path + "/vocab.json";
+    name = path + "/tokenizer.json";
+    if (!io::exists(name) && io::exists(path + "/vocab.json")) name = path + "/vocab.json";
   }
-  const std::string contents = io::read_file(file, most_file_bytes);
-  if (!file.ends_with("vocab.json")) return from_json(contents, file);
-  const std::string merges =
-      file.substr(0, file.size() - std::string_view("vocab.json").size()) + "merges.txt";
-  return from_json(json_of_merges(contents, file, io::read_file(merges, most_file_bytes), merges),
-                   file);
+  const std::string contents = io::read_file(name, most_file_bytes);
+  if (!name.ends_with(vocabulary_name)) return from_json(contents, name);
+  const std::string merges_name =
+      name.substr(0, name.size() - vocabulary_name.size()) + "merges.txt";
+  const std::string merges = io::read_file(merges_name, most_file_bytes);
+  const nlohmann::json file = json_of_merges(parsed(contents, name), merges, merges_name);
+  return Tokenizer(
+      std::make_shared<const Parts>(Part(file, name, contents.size() + merges.size())));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {

@@ -122,7 +122,9 @@ bool is_word_character(char32_t code) {
   const auto kind = category(code);
   return (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_NL) ||
          kind == UTF8PROC_CATEGORY_PC || code == 0x200c || code == 0x200d ||
-         (code >= 0x24b6 && code <= 0x24e9);  // circled letters: Alphabetic, though symbols
+         // Circled and squared letters are Alphabetic, though symbols.
+         (code >= 0x24b6 && code <= 0x24e9) || (code >= 0x1f130 && code <= 0x1f149) ||
+         (code >= 0x1f150 && code <= 0x1f169) || (code >= 0x1f170 && code <= 0x1f189);
 }
 
 std::string normalized(std::string_view text, Form form) {

@@ -8,7 +8,6 @@
 #include "weft/data/tokenizer/model.h"
 #include "weft/data/tokenizer/trie.h"
 #include "weft/data/tokenizer/unicode.h"
-#include "weft/io/files.h"
 
 namespace weft::data::tokenizer {
 namespace {
@@ -26,8 +25,8 @@ class Unigram : public Model {
     for (const auto& entry : vocabulary.value()) {
       const auto id = static_cast<int32_t>(scores_.size());
       if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
-        vocabulary.fail(fmt::format("[{}] must be a token and its score. Got {}", id,
-                                    io::printable(entry.dump())));
+        vocabulary.fail(
+            fmt::format("[{}] must be a token and its score. Got {}", id, shown(entry)));
       const auto& token = entry[0].get_ref<const std::string&>();
       scores_.push_back(entry[1].get<double>());
       least = std::min(least, scores_.back());
