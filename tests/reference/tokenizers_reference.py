@@ -6,6 +6,9 @@
     python tests/reference/tokenizers_reference.py --speed FILE TEXT
                                                               prints the megabytes a second at which
                                                               the tokenizer FILE encodes TEXT
+    python tests/reference/tokenizers_reference.py --speed-files DIR TEXT
+                                                              writes tokenizers to measure, trained on
+                                                              TEXT: DIR/gpt2.json, llama2.json, ...
 
 Needs tokenizers 0.23 (pip install tokenizers); with sentencepiece beside it, --live also reads the
 character map of SentencePiece's nmt_nfkc. All text is made here, from a fixed seed.
@@ -447,6 +450,7 @@ def step_by_step(texts):
             "BytesThenSplit": p.Sequence([p.ByteLevel(), p.Split("Ġ", "merged_with_next")]),
             "WordEdges": p.Split(Regex(r"\b"), "isolated"),
             "Classes": p.Split(Regex(r"[\w&&[^a-m]]+|[[:upper:]\d]|\h{2}|\W{,2}x"), "isolated"),
+            "Options": p.Split(Regex(r"(a(?i)b|the )|\w(?m:.)"), "isolated"),
             "Empty": p.Split(Regex(r"x*"), "isolated"),
             "Lines": p.Split(Regex(r"^.|.$"), "isolated"),
             "SpaceClass": p.Split(Regex(r"[^\S\n]+|\p{Greek}+|\p{^Han}{3}"), "removed"),
@@ -504,6 +508,17 @@ def write_live(folder):
         (folder / f"{name}.text").write_bytes(packed(tokenizer.decode(one).encode() for one in ids))
 
 
+def speed_tokenizers(path):
+    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return {
+        "gpt2": byte_level(texts, 32000),
+        "llama3": byte_level(texts, 32000, split_then_bytes(GPT4), template=True, ignore_merges=True),
+        "llama2": llama2(texts, 32000),
+        "t5": unigram(texts, 16000),
+        "bert": bert(texts, 30000),
+    }
+
+
 def measure(file, path):
     """Prints megabytes a second of one thread, the best of five runs, for whole texts of 100 kB and
     for lines, by encode() and by the faster encode_batch_fast()."""
@@ -527,6 +542,9 @@ def measure(file, path):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--live"]:
         write_live(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--speed-files"]:
+        for name, tokenizer in speed_tokenizers(pathlib.Path(sys.argv[3])).items():
+            tokenizer.save(f"{sys.argv[2]}/{name}.json", pretty=False)
     elif sys.argv[1:2] == ["--speed"]:
         measure(*sys.argv[2:4])
     else:

@@ -93,6 +93,7 @@ class Translator {
 
   std::string run() {
     while (at_ < in_.size()) step();
+    close_options();
     return std::move(out_);
   }
 
@@ -103,6 +104,14 @@ class Translator {
     bool negated = false;
   };
 
+  struct Group {
+    size_t begin = 0;      // in out_
+    bool options = false;  // one that in_ does not close
+  };
+
+  void close_options() {
+    for (; !groups_.empty() && groups_.back().options; groups_.pop_back()) out_ += ')';
+  }
   [[noreturn]] void refuse(std::string_view what) const {
     place_.fail(fmt::format("'{}' has {}, which weft does not read", io::printable(in_), what));
   }
@@ -126,8 +135,9 @@ class Translator {
       case '(':
         return group();
       case ')':
+        close_options();
         if (groups_.empty()) refuse("a ) without its (");
-        atom_ = groups_.back();
+        atom_ = groups_.back().begin;
         groups_.pop_back();
         out_ += in_[at_++];
         return;
@@ -144,9 +154,11 @@ class Translator {
     }
   }
 
-  // Copies what opens a group. (?m) is PCRE2's (?s); verbs and recursion have no counterpart.
+  // Copies what opens a group. (?m) is PCRE2's (?s); verbs and recursion have no counterpart. An
+  // option without a colon holds to the end of its group, alternatives included: a(?i)b|c is
+  // a(?i:b|c).
   void group() {
-    groups_.push_back(out_.size());
+    groups_.push_back({out_.size()});
     out_ += in_[at_++];
     if (peek() == '*') refuse("(*");
     if (peek() != '?') return;
@@ -157,7 +169,12 @@ class Translator {
       ++at_;
     }
     if (peek() != ':' && peek() != ')')
-      refuse(fmt::format("(?{}", io::printable({&in_[at_ - 1], 1})));
+      refuse(fmt::format("(?{}", io::printable(in_.substr(at_, 1))));
+    if (peek() == ')') {
+      groups_.back().options = true;
+      out_ += ':';
+      ++at_;
+    }
   }
 
   // {,n} is {0,n}, and {n,m}+ repeats what {n,m} matches: in PCRE2 the plus would be possessive.
@@ -358,8 +375,8 @@ class Translator {
   const Part& place_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // where the last atom begins in out_
-  std::vector<size_t> groups_;  // where open groups begin in out_
+  size_t atom_ = 0;            // where the last atom begins in out_
+  std::vector<Group> groups_;  // that are open
 };
 
 }  // namespace
