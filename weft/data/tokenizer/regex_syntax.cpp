@@ -14,12 +14,12 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// Members of classes. PCRE2's own \s has U+180E, and its \w lacks marks; Oniguruma's \w has the
-// superscripts and fractions of Latin-1, and no others.
+// Members of classes. PCRE2's own \s has U+180E, and its \w lacks marks. Outside of a class
+// Oniguruma's \w has the superscripts and fractions of Latin-1, too, and no others.
 constexpr std::string_view spaces =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-constexpr std::string_view words =
-    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+constexpr std::string_view words = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view more_words = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view hexadecimal = "0-9A-Fa-f";
 
 // Names of POSIX, in brackets ([[:alpha:]]) and as properties (\p{Alpha}).
@@ -199,9 +199,10 @@ class Translator {
       at_ += 2;
       const std::string_view edge = kind == 'b' ? "(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))"
                                                 : "(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))";
-      return atom(fmt::format(fmt::runtime(edge), words));
+      return atom(fmt::format(fmt::runtime(edge), fmt::format("{}{}", words, more_words)));
     }
-    const Escape meaning = read_escape();
+    Escape meaning = read_escape();
+    if (kind == 'w' || kind == 'W') meaning.members += more_words;
     if (meaning.members.starts_with('\\') && !meaning.negated && is_single(meaning.members))
       return atom(meaning.members);
     atom(fmt::format("[{}{}]", meaning.negated ? "^" : "", meaning.members));
