@@ -1,6 +1,6 @@
 # The dependencies of weft.
 #   weft_dep_public   for users of weft's headers
-#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, oneDNN, OpenCL
+#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, PCRE2, utf8proc, oneDNN, OpenCL
 #   weft_dep_heap     the program's heap, in place of the C library's
 #   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
@@ -13,7 +13,8 @@ target_link_libraries(weft_dep_public INTERFACE fmt::fmt Threads::Threads)
 
 add_library(weft_dep_private INTERFACE)
 
-foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h")
+foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h"
+    "pcre2-8 pcre2.h" "utf8proc utf8proc.h")
   separate_arguments(library_and_header)
   list(POP_FRONT library_and_header library header)
   find_path(WEFT_${library}_INCLUDE ${header} REQUIRED)
@@ -22,6 +23,13 @@ foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.
   target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_${library}_INCLUDE}")
   target_link_libraries(weft_dep_private INTERFACE "${WEFT_${library}}")
 endforeach()
+
+# \p{Alphabetic} and \p{sc:Han}, which tokenizers use, are of PCRE2 10.40.
+file(STRINGS "${WEFT_pcre2-8_INCLUDE}/pcre2.h" pcre2_minor REGEX "#define PCRE2_MINOR")
+string(REGEX REPLACE "[^0-9]*2[^0-9]*" "" pcre2_minor "${pcre2_minor}")
+if(pcre2_minor LESS 40)
+  message(FATAL_ERROR "PCRE2 10.${pcre2_minor} is too old: weft needs 10.40")
+endif()
 
 # dnnl-config.cmake is not used, as it requires TBB and OpenCL development files.
 find_library(WEFT_DNNL dnnl REQUIRED)

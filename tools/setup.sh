@@ -6,8 +6,9 @@
 #   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC, cuBLASLt, cuDNN and their headers,
 #                           none of which needs a GPU, to WEFT_CUDA_PATH (default:
 #                           ~/.cache/weft/cuda, where weft looks for them)
-#   tools/setup.sh --peers  also brings PyTorch and JAX to a virtual environment in build/peers-venv,
-#                           for the tests and benchmarks that hold weft against them
+#   tools/setup.sh --peers  also brings PyTorch, JAX and tokenizers to a virtual environment in
+#                           build/peers-venv, for the tests and benchmarks that hold weft against
+#                           them
 set -euo pipefail
 
 packages=(
@@ -16,6 +17,7 @@ packages=(
   # what weft links or includes
   llvm-19-dev libdnnl-dev libfmt-dev libyaml-cpp-dev libxxhash-dev zlib1g-dev libzstd-dev
   libjemalloc-dev nlohmann-json3-dev libcli11-dev opencl-headers ocl-icd-opencl-dev
+  libpcre2-dev libutf8proc-dev
   # to test, check and fuzz
   doctest-dev clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev tmux zsh fish locales
   pocl-opencl-icd libclblast1
@@ -58,13 +60,13 @@ fi
 
 if [ "${1:-}" = --peers ]; then
   peers=$(dirname "$0")/../build/peers-venv
-  if ! "$peers/bin/python" -c 'import torch, jax, optax' 2>/dev/null; then
-    echo "setup: bringing PyTorch and JAX to build/peers-venv"
+  if ! "$peers/bin/python" -c 'import torch, jax, optax, tokenizers' 2>/dev/null; then
+    echo "setup: bringing PyTorch, JAX and tokenizers to build/peers-venv"
     python3 -m venv "$peers"
     "$peers/bin/python" -m pip install -q --disable-pip-version-check \
-      torch==2.13.0 numpy jax jaxlib optax
+      torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3
   fi
-  echo "setup: PyTorch and JAX are in build/peers-venv"
+  echo "setup: PyTorch, JAX and tokenizers are in build/peers-venv"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

@@ -1,0 +1,318 @@
+// Byte-pair encoding (Sennrich et al. 2016): the adjacent pair of the lowest rank is merged, the
+// leftmost of equals first, until no pair has a rank.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/data/tokenizer/byte_level.h"
+#include "weft/data/tokenizer/model.h"
+#include "weft/data/tokenizer/unicode.h"
+#include "weft/io/files.h"
+
+namespace weft::data::tokenizer {
+namespace {
+
+constexpr uint32_t no_rank = UINT32_MAX;
+constexpr std::string_view word_begin = "\xe2\x96\x81";  // U+2581, SentencePiece's space
+
+struct Merge {
+  uint32_t rank = no_rank;
+  int32_t id = -1;  // of the merged token
+};
+
+// MergeTable maps pairs of ids to merges.
+class MergeTable {
+ public:
+  void reserve(size_t count) {
+    slots_.assign(std::bit_ceil(2 * count + 2), {});
+    shift_ = 64 - std::countr_zero(slots_.size());
+  }
+  void add(int32_t left, int32_t right, Merge merge) {
+    Slot& slot = slots_[slot_of(key_of(left, right))];
+    slot = {key_of(left, right), merge};
+  }
+  Merge find(int32_t left, int32_t right) const {
+    return slots_[slot_of(key_of(left, right))].merge;
+  }
+
+ private:
+  struct Slot {
+    uint64_t key = ~uint64_t{0};
+    Merge merge;
+  };
+  static uint64_t key_of(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
+  }
+  size_t slot_of(uint64_t key) const {
+    size_t slot = (key ^ key >> 32) * 0x9e3779b97f4a7c15 >> shift_;
+    while (slots_[slot].key != key && slots_[slot].merge.id >= 0)
+      slot = (slot + 1) & (slots_.size() - 1);
+    return slot;
+  }
+
+  std::vector<Slot> slots_;
+  int shift_ = 0;
+};
+
+class Bpe : public Model {
+ public:
+  explicit Bpe(const Part& part) : Model(part.file()) {
+    if (const auto dropout = part.find("dropout"); dropout && dropout->number() != 0)
+      dropout->must("must be null or 0: weft encodes a text in one way");
+    prefix_ = part.text_or("continuing_subword_prefix", "");
+    suffix_ = part.text_or("end_of_word_suffix", "");
+    fuse_unknown_ = part.truth_or("fuse_unk", false);
+    byte_fallback_ = part.truth_or("byte_fallback", false);
+    ignore_merges_ = part.truth_or("ignore_merges", false);
+    read_vocabulary(part.at("vocab"));
+    if (const auto unknown = part.find("unk_token")) {
+      has_unknown_ = true;
+      unknown_ = tokens_.find(unknown->text());
+    }
+    bytes_complete_ = byte_fallback_;
+    for (unsigned b = 0; b < 256; ++b) {
+      byte_fallbacks_[b] = tokens_.find(byte_token(static_cast<unsigned char>(b)));
+      bytes_complete_ = bytes_complete_ && byte_fallbacks_[b] >= 0;
+    }
+    read_merges(part.at("merges"));
+  }
+
+  bool take_bytes() override {
+    if (!prefix_.empty() || !suffix_.empty()) return false;
+    for (unsigned b = 0; b < 256; ++b) {
+      std::string character;
+      append_byte_character(character, static_cast<char>(b));
+      byte_ids_[b] = tokens_.find(character);
+      all_bytes_ = all_bytes_ && byte_ids_[b] >= 0;
+    }
+    if (ignore_merges_) index_words_as_bytes();
+    takes_bytes_ = true;
+    may_split_ = false;
+    return true;
+  }
+
+ private:
+  void compute(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const override {
+    if (ignore_merges_) {
+      const int32_t whole = takes_bytes_ ? words_as_bytes_.find(word) : tokens_.find(word);
+      if (whole >= 0) return ids.push_back(whole);
+    }
+    if (may_split_ && split(word, cache, ids)) return;
+    const size_t from = ids.size();
+    append_symbols(word, ids);
+    const std::span<int32_t> symbols(ids.data() + from, ids.size() - from);
+    ids.resize(from +
+               (symbols.size() <= most_scanned ? merge_short(symbols) : merge_long(symbols)));
+  }
+
+  // Encodes words one by one where no merge reaches over U+2581 that follows another character.
+  bool split(std::string_view text, WordCache& cache, std::vector<int32_t>& ids) const {
+    size_t begin = 0;
+    for (size_t at = text.find(word_begin, 1); at != std::string_view::npos;
+         at = text.find(word_begin, at + word_begin.size())) {
+      if (text.substr(0, at).ends_with(word_begin)) continue;
+      encode(text.substr(begin, at - begin), cache, ids);
+      begin = at;
+    }
+    if (begin > 0) encode(text.substr(begin), cache, ids);
+    return begin > 0;
+  }
+
+  void append_symbols(std::string_view word, std::vector<int32_t>& ids) const {
+    if (takes_bytes_ && all_bytes_) {
+      for (char c : word) ids.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    } else if (takes_bytes_) {
+      append_characters(byte_characters(word), ids);
+    } else {
+      append_characters(word, ids);
+    }
+  }
+
+  // Appends the id of each character. One that is unknown is its bytes, else the unknown token;
+  // the unknown token comes before the next known character, as bytes come at once.
+  void append_characters(std::string_view word, std::vector<int32_t>& ids) const {
+    bool pending = false;  // an unknown token that is not yet appended
+    const auto append_pending = [&] {
+      if (std::exchange(pending, false)) ids.push_back(unknown_);
+    };
+    std::string decorated;
+    for (size_t begin = 0; begin < word.size();) {
+      const size_t end = std::min(begin + utf8_length(word[begin]), word.size());
+      std::string_view character = word.substr(begin, end - begin);
+      if ((begin > 0 && !prefix_.empty()) || (end == word.size() && !suffix_.empty())) {
+        decorated = fmt::format("{}{}{}", begin > 0 ? prefix_ : "", character,
+                                end == word.size() ? suffix_ : "");
+        character = decorated;
+      }
+      begin = end;
+      if (const int32_t id = tokens_.find(character); id >= 0) {
+        append_pending();
+        ids.push_back(id);
+      } else if (byte_fallback_ && append_bytes(character, ids)) {
+        continue;
+      } else if (has_unknown_) {
+        if (unknown_ < 0) no_unknown_token(character);
+        if (!fuse_unknown_) append_pending();
+        pending = true;
+      }
+    }
+    append_pending();
+  }
+
+  bool append_bytes(std::string_view character, std::vector<int32_t>& ids) const {
+    const auto id_of = [&](char c) { return byte_fallbacks_[static_cast<unsigned char>(c)]; };
+    if (std::ranges::any_of(character, [&](char c) { return id_of(c) < 0; })) return false;
+    for (char c : character) ids.push_back(id_of(c));
+    return true;
+  }
+
+  // Merges by looking at every pair, which is fastest for the few symbols of a word. Returns how
+  // many symbols are left at the front.
+  static constexpr size_t most_scanned = 96;
+  size_t merge_short(std::span<int32_t> symbols) const {
+    std::array<Merge, most_scanned> merges;  // of each symbol and the next
+    size_t count = symbols.size();
+    for (size_t i = 0; i + 1 < count; ++i) merges[i] = merges_.find(symbols[i], symbols[i + 1]);
+    while (count > 1) {
+      size_t best = 0;
+      for (size_t i = 1; i + 1 < count; ++i)
+        if (merges[i].rank < merges[best].rank) best = i;
+      if (merges[best].rank == no_rank) break;
+      symbols[best] = merges[best].id;
+      --count;
+      for (size_t i = best + 1; i < count; ++i) {
+        symbols[i] = symbols[i + 1];
+        merges[i - 1] = merges[i];
+      }
+      if (best + 1 < count) merges[best] = merges_.find(symbols[best], symbols[best + 1]);
+      if (best > 0) merges[best - 1] = merges_.find(symbols[best - 1], symbols[best]);
+    }
+    return count;
+  }
+
+  // Merges with a heap of candidates and a list of symbols: n log n for texts without words.
+  size_t merge_long(std::span<int32_t> symbols) const {
+    const size_t count = symbols.size();
+    constexpr auto none = static_cast<uint32_t>(-1);
+    std::vector<Merge> merges(count);  // of the symbol and the next; no rank for dead symbols
+    std::vector<uint32_t> previous(count), next(count);
+    std::vector<uint64_t> heap;  // rank << 32 | position
+    const auto look = [&](uint32_t i) {
+      merges[i] = next[i] == none ? Merge{} : merges_.find(symbols[i], symbols[next[i]]);
+      return merges[i].rank != no_rank;
+    };
+    const auto candidate = [&](uint32_t i) { return uint64_t{merges[i].rank} << 32 | i; };
+    for (size_t i = 0; i < count; ++i) {
+      previous[i] = static_cast<uint32_t>(i) - 1;
+      next[i] = i + 1 < count ? static_cast<uint32_t>(i + 1) : none;
+    }
+    for (uint32_t i = 0; i < count; ++i)
+      if (look(i)) heap.push_back(candidate(i));
+    std::ranges::make_heap(heap, std::greater<>());
+    const auto push = [&](uint32_t i) {
+      if (!look(i)) return;
+      heap.push_back(candidate(i));
+      std::ranges::push_heap(heap, std::greater<>());
+    };
+    while (!heap.empty()) {
+      std::ranges::pop_heap(heap, std::greater<>());
+      const auto i = static_cast<uint32_t>(heap.back());
+      const auto rank = static_cast<uint32_t>(heap.back() >> 32);
+      heap.pop_back();
+      if (merges[i].rank != rank) continue;  // one of its symbols changed since
+      symbols[i] = merges[i].id;
+      const uint32_t dead = next[i];
+      merges[dead] = {};
+      next[i] = next[dead];
+      if (next[i] != none) previous[next[i]] = i;
+      push(i);
+      if (previous[i] != none) push(previous[i]);
+    }
+    size_t left = 0;
+    for (uint32_t i = 0; i != none; i = next[i]) symbols[left++] = symbols[i];
+    return left;
+  }
+
+  void read_merges(const Part& list) {
+    if (!list.value().is_array()) list.must("must be a list of pairs");
+    merges_.reserve(list.value().size());
+    may_split_ =
+        !ignore_merges_ && (bytes_complete_ || !has_unknown_) && prefix_.empty() && suffix_.empty();
+    uint32_t rank = 0;
+    std::string merged;
+    for (const auto& entry : list.value()) {
+      const auto [left, right] = pair_of(list, entry, rank);
+      const int32_t left_id = id_in_merge(list, rank, left);
+      const int32_t right_id = id_in_merge(list, rank, right);
+      // The second part of a merge keeps its prefix, the merged token does not.
+      merged.assign(left);
+      merged += right.substr(std::min(right.size(), prefix_.size()));
+      merges_.add(left_id, right_id, {rank, id_in_merge(list, rank, merged)});
+      may_split_ = may_split_ && !reaches_over_word_begin(merged);
+      ++rank;
+    }
+  }
+
+  static std::pair<std::string_view, std::string_view> pair_of(const Part& list,
+                                                               const nlohmann::json& entry,
+                                                               uint32_t rank) {
+    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string())
+      return {entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()};
+    if (entry.is_string()) {
+      const std::string_view text = entry.get_ref<const std::string&>();
+      const size_t space = text.find(' ');
+      if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos)
+        return {text.substr(0, space), text.substr(space + 1)};
+    }
+    list.fail(fmt::format("[{}] must be two tokens. Got {}", rank, shown(entry)));
+  }
+
+  int32_t id_in_merge(const Part& list, uint32_t rank, std::string_view token) const {
+    const int32_t id = tokens_.find(token);
+    if (id < 0)
+      list.fail(
+          fmt::format("[{}] has '{}', which is not in the vocabulary", rank, io::printable(token)));
+    return id;
+  }
+
+  static bool reaches_over_word_begin(std::string_view token) {
+    while (token.starts_with(word_begin)) token.remove_prefix(word_begin.size());
+    return token.find(word_begin) != std::string_view::npos;
+  }
+
+  void index_words_as_bytes() {
+    std::string bytes;
+    for (int64_t id = 0; id < tokens_.size(); ++id) {
+      const std::string* token = tokens_.text_of(id);
+      bytes.clear();
+      if (token != nullptr && append_bytes_of(bytes, *token) && !bytes.empty())
+        words_as_bytes_.add(bytes, tokens_.find(*token));
+    }
+  }
+
+  MergeTable merges_;
+  std::string prefix_, suffix_;  // continuing_subword_prefix, end_of_word_suffix
+  bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
+  bool has_unknown_ = false;
+  int32_t unknown_ = -1;
+  std::array<int32_t, 256> byte_fallbacks_ = {};  // ids of <0x00> and so on
+  bool bytes_complete_ = false;                   // every byte has such a token
+  bool may_split_ = false;                        // no merge reaches over the begin of a word
+  bool takes_bytes_ = false, all_bytes_ = true;
+  std::array<int32_t, 256> byte_ids_ = {};  // of the characters that stand for bytes
+  TokenTable words_as_bytes_;               // for ignore_merges with take_bytes()
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_bpe(const Part& part) { return std::make_unique<Bpe>(part); }
+
+}  // namespace weft::data::tokenizer

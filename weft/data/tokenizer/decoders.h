@@ -1,0 +1,22 @@
+// Decoders: tokens to text.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/data/tokenizer/part.h"
+
+namespace weft::data::tokenizer {
+
+// A Decoder rewrites the texts of tokens, whose concatenation is the text: bytes, which are UTF-8
+// only where the tokens are those of whole characters.
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  virtual void apply(std::vector<std::string>& tokens) const = 0;
+};
+
+std::unique_ptr<Decoder> make_decoder(const Part& part);
+
+}  // namespace weft::data::tokenizer

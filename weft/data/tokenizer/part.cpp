@@ -1,0 +1,135 @@
+#include "weft/data/tokenizer/part.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/utf8.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+
+namespace weft::data::tokenizer {
+
+std::string shown(const nlohmann::json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("a list of {}", value.size());
+  return io::printable(io::json_text(value));
+}
+
+void check_growth(size_t bytes, size_t from) {
+  if (bytes > (size_t{1} << 20) + 256 * from)
+    throw Error(ErrorKind::data, "[tokenizer] the file's replacements make {} bytes of {}.", bytes,
+                from);
+}
+
+Part::Part(const nlohmann::json& value, const std::string& file, size_t file_bytes)
+    : value_(&value), file_(&file), file_bytes_(file_bytes) {}
+
+Part Part::child(const nlohmann::json& value, std::string place) const {
+  Part part(value, *file_, file_bytes_);
+  part.place_ = std::move(place);
+  part.depth_ = depth_ + 1;
+  return part;
+}
+
+int64_t Part::id_limit() const {
+  return std::min<int64_t>(std::max<int64_t>(static_cast<int64_t>(file_bytes_), 1 << 20),
+                           INT32_MAX);
+}
+
+Part Part::at(std::string_view key) const {
+  if (!value_->is_object()) must("must be an object");
+  const auto found = value_->find(key);
+  if (found == value_->end()) fail(fmt::format("has no '{}'", key));
+  return child(*found, place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key));
+}
+
+std::optional<Part> Part::find(std::string_view key) const {
+  if (!value_->is_object()) must("must be an object");
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return at(key);
+}
+
+void Part::for_each(const std::function<void(const Part&)>& use) const {
+  if (!value_->is_array()) must("must be a list");
+  for (size_t i = 0; i < value_->size(); ++i)
+    use(child((*value_)[i], fmt::format("{}[{}]", place_, i)));
+}
+
+const std::string& Part::text() const {
+  if (!value_->is_string()) must("must be text");
+  return value_->get_ref<const std::string&>();
+}
+
+bool Part::truth() const {
+  if (!value_->is_boolean()) must("must be true or false");
+  return value_->get<bool>();
+}
+
+int64_t Part::integer(int64_t least, int64_t most) const {
+  const auto* big = value_->get_ptr<const nlohmann::json::number_unsigned_t*>();
+  const bool fits = value_->is_number_integer() && (big == nullptr || *big <= INT64_MAX);
+  const int64_t got = fits ? value_->get<int64_t>() : 0;
+  if (!fits || got < least || got > most)
+    must(most == INT64_MAX ? fmt::format("must be a whole number of at least {}", least)
+                           : fmt::format("must be a whole number from {} to {}", least, most));
+  return got;
+}
+
+double Part::number() const {
+  if (!value_->is_number()) must("must be a number");
+  return value_->get<double>();
+}
+
+int32_t Part::id() const { return static_cast<int32_t>(integer(0, id_limit() - 1)); }
+
+char32_t Part::character() const {
+  const std::string& character = text();
+  size_t end = 0;
+  const auto code = next_utf8(character, end);
+  if (!code || end != character.size()) must("must be one character");
+  return *code;
+}
+
+std::string Part::text_or(std::string_view key, std::string_view otherwise) const {
+  const auto part = find(key);
+  return part ? part->text() : std::string(otherwise);
+}
+bool Part::truth_or(std::string_view key, bool otherwise) const {
+  const auto part = find(key);
+  return part ? part->truth() : otherwise;
+}
+int64_t Part::integer_or(std::string_view key, int64_t otherwise, int64_t least,
+                         int64_t most) const {
+  const auto part = find(key);
+  return part ? part->integer(least, most) : otherwise;
+}
+
+void Part::must(std::string_view rule) const {
+  fail(fmt::format("{}. Got {}", rule, shown(*value_)));
+}
+
+void Part::fail(std::string_view text) const {
+  throw Error(ErrorKind::data, "[tokenizer] {}: {} {}.", *file_,
+              place_.empty() ? "the file" : io::printable(place_), text);
+}
+
+void Part::unknown(std::string_view key, std::string_view name,
+                   std::initializer_list<std::string_view> known) const {
+  std::string list;
+  for (std::string_view one : known) list += fmt::format("{}{}", list.empty() ? "" : ", ", one);
+  const std::string before = place_.empty() ? std::string() : place_ + ".";
+  throw Error(ErrorKind::data, "[tokenizer] {}: {}{} '{}' is not known. Known: {}.", *file_,
+              io::printable(before), key, io::printable(name), list);
+}
+
+void Part::check_depth() const {
+  if (depth_ > 2 * most_nested_parts)  // each level is a key and an index
+    fail(fmt::format("is nested deeper than {} levels", most_nested_parts));
+}
+
+}  // namespace weft::data::tokenizer

@@ -1,0 +1,78 @@
+// A Part is one value of a tokenizer's file with its place in the file, so that an error names
+// both:
+// "[tokenizer] net/tokenizer.json: model.merges[3] must be two tokens. Got \"a\".".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace weft::data::tokenizer {
+
+// Sequences may be nested so deep.
+inline constexpr int most_nested_parts = 32;
+
+// Returns a value as an error shows it: lists and objects, which may be as long as the file and
+// nested as deep, by their kind.
+std::string shown(const nlohmann::json& value);
+// Throws Error(data) if the steps of a tokenizer made `bytes` of a text of `from` bytes that are
+// more than any real one makes: replacements that follow each other can double it each time.
+void check_growth(size_t bytes, size_t from);
+
+class Part {
+ public:
+  // The value and the name of the file must outlive the part. `file_bytes` bounds ids.
+  Part(const nlohmann::json& value, const std::string& file, size_t file_bytes);
+
+  const nlohmann::json& value() const { return *value_; }
+  const std::string& file() const { return *file_; }
+  // Ids reach no further than the bytes of the file, or a million in a small one, so that one
+  // number cannot make a table of four billion rows.
+  int64_t id_limit() const;
+
+  // Return the value under a key of an object. at() throws if it is missing; find() returns
+  // nullopt where it is missing or null.
+  Part at(std::string_view key) const;
+  std::optional<Part> find(std::string_view key) const;
+  // Calls `use` with each entry of a list; throws if this is no list.
+  void for_each(const std::function<void(const Part&)>& use) const;
+
+  // Return this value. They throw if it is of another kind.
+  const std::string& text() const;
+  bool truth() const;
+  int64_t integer(int64_t least, int64_t most) const;
+  double number() const;
+  int32_t id() const;
+  char32_t character() const;
+
+  // Return the value under a key, or `otherwise` where it is missing or null.
+  std::string text_or(std::string_view key, std::string_view otherwise) const;
+  bool truth_or(std::string_view key, bool otherwise) const;
+  int64_t integer_or(std::string_view key, int64_t otherwise, int64_t least, int64_t most) const;
+
+  // Throws Error(data): "[tokenizer] FILE: PLACE RULE. Got VALUE.".
+  [[noreturn]] void must(std::string_view rule) const;
+  // Throws Error(data): "[tokenizer] FILE: PLACE TEXT.".
+  [[noreturn]] void fail(std::string_view text) const;
+  // Throws Error(data) for a `type` (or another name under `key`) that weft does not know.
+  [[noreturn]] void unknown(std::string_view key, std::string_view name,
+                            std::initializer_list<std::string_view> known) const;
+  // Throws if this part is nested deeper than weft reads.
+  void check_depth() const;
+
+ private:
+  Part child(const nlohmann::json& value, std::string place) const;
+
+  const nlohmann::json* value_;
+  const std::string* file_;
+  size_t file_bytes_;
+  std::string place_;
+  int depth_ = 0;
+};
+
+}  // namespace weft::data::tokenizer

@@ -1,0 +1,31 @@
+// Pre-tokenizers: text to words, each of which the model encodes alone.
+#pragma once
+
+#include <memory>
+
+#include "weft/data/tokenizer/part.h"
+#include "weft/data/tokenizer/split.h"
+
+namespace weft::data::tokenizer {
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  virtual void apply(Pieces& pieces) const = 0;
+  // Returns whether the last step maps bytes to characters (ByteLevel).
+  virtual bool ends_in_bytes() const { return false; }
+  // Leaves bytes as they are in that step, for a model that maps them (Model::take_bytes).
+  virtual void keep_bytes() {}
+};
+
+// Return the pre-tokenizer that a file describes.
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Part& part);
+std::unique_ptr<PreTokenizer> make_byte_level(const Part& part);
+std::unique_ptr<PreTokenizer> make_metaspace(const Part& part);
+std::unique_ptr<PreTokenizer> make_unicode_scripts();
+
+// PrependScheme says which pieces Metaspace begins with its character; its decoder removes that.
+enum class PrependScheme { always, first, never };
+PrependScheme prepend_scheme_of(const Part& part);
+
+}  // namespace weft::data::tokenizer

@@ -1,0 +1,61 @@
+#include "weft/data/tokenizer/token_table.h"
+
+#include <bit>
+
+#include "weft/base/hash.h"
+
+namespace weft::data::tokenizer {
+
+size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
+  const auto short_hash = static_cast<uint32_t>(hash >> 32);
+  for (size_t slot = hash & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
+    const Slot& there = slots_[slot];
+    if (there.index < 0) return slot;
+    if (there.hash == short_hash && tokens_[static_cast<size_t>(there.index)].text == text)
+      return slot;
+  }
+}
+
+void TokenTable::grow(size_t slots) {
+  slots_.assign(slots, {});
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const uint64_t hash = hash_text(tokens_[i].text);
+    slots_[slot_of(tokens_[i].text, hash)] = {static_cast<uint32_t>(hash >> 32),
+                                              static_cast<int32_t>(i)};
+  }
+}
+
+void TokenTable::reserve(size_t count) {
+  tokens_.reserve(count);
+  by_id_.reserve(count);
+  const size_t slots = std::bit_ceil(2 * count + 2);
+  if (slots > slots_.size()) grow(slots);
+}
+
+void TokenTable::add(std::string_view text, int32_t id) {
+  if (slots_.size() < 2 * (tokens_.size() + 1)) grow(std::bit_ceil(4 * tokens_.size() + 16));
+  const uint64_t hash = hash_text(text);
+  Slot& slot = slots_[slot_of(text, hash)];
+  if (slot.index < 0) {
+    slot = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(tokens_.size())};
+    tokens_.push_back({std::string(text), id});
+  } else {
+    tokens_[static_cast<size_t>(slot.index)].id = id;
+  }
+  if (by_id_.size() <= static_cast<size_t>(id)) by_id_.resize(static_cast<size_t>(id) + 1, -1);
+  by_id_[static_cast<size_t>(id)] = slot.index;
+}
+
+int32_t TokenTable::find(std::string_view text) const {
+  if (slots_.empty()) return -1;
+  const int32_t index = slots_[slot_of(text, hash_text(text))].index;
+  return index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
+}
+
+const std::string* TokenTable::text_of(int64_t id) const {
+  if (id < 0 || id >= size()) return nullptr;
+  const int32_t index = by_id_[static_cast<size_t>(id)];
+  return index < 0 ? nullptr : &tokens_[static_cast<size_t>(index)].text;
+}
+
+}  // namespace weft::data::tokenizer

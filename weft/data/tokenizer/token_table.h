@@ -1,0 +1,47 @@
+// Tokens by text and by id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::data::tokenizer {
+
+// A TokenTable maps texts to ids and ids to texts. Ids may have holes.
+class TokenTable {
+ public:
+  // Adds a token. A later one of the same text takes its place; of two texts with one id, the
+  // later is what the id stands for. `id` must not be negative.
+  void add(std::string_view text, int32_t id);
+  // Makes room, so that adding `count` tokens moves nothing.
+  void reserve(size_t count);
+
+  // Returns -1 if there is no such token.
+  int32_t find(std::string_view text) const;
+  // Returns null if no token has that id.
+  const std::string* text_of(int64_t id) const;
+  // Returns the greatest id + 1.
+  int64_t size() const { return static_cast<int64_t>(by_id_.size()); }
+  // Returns the number of tokens.
+  size_t count() const { return tokens_.size(); }
+
+ private:
+  struct Token {
+    std::string text;
+    int32_t id;
+  };
+  struct Slot {
+    uint32_t hash = 0;
+    int32_t index = -1;  // of a token
+  };
+  size_t slot_of(std::string_view text, uint64_t hash) const;
+  void grow(size_t slots);
+
+  std::vector<Token> tokens_;
+  std::vector<Slot> slots_;     // open addressing, a power of two, at most half full
+  std::vector<int32_t> by_id_;  // index of a token, or -1
+};
+
+}  // namespace weft::data::tokenizer

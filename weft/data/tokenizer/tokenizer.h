@@ -1,0 +1,80 @@
+// Tokenizers of published language models: Hugging Face's tokenizer.json, or GPT-2's vocab.json
+// and merges.txt.
+//
+//   auto tokenizer = data::Tokenizer::load("gpt2/tokenizer.json");
+//   std::vector<int32_t> ids = tokenizer.encode("a text");
+//   std::string text = tokenizer.decode(ids);
+//
+// Ids are those of the `tokenizers` package. Errors are ErrorKind::data, one line that names the
+// file, the place in it, and the rule: "[tokenizer] FILE: model.merges[3] must be two tokens. ...".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weft::data {
+
+struct EncodeOptions {
+  bool special_tokens = true;  // with those that the file puts before and after a text
+  bool truncate = false;       // as "truncation" of the file says, if it has that
+  bool pad = false;            // as "padding" of the file says, if it has that
+};
+struct DecodeOptions {
+  bool skip_special = true;
+};
+
+// Tokenizer is a handle to an immutable tokenizer; copies share it. Threads may use it at once.
+class Tokenizer {
+ public:
+  // Reads `path`: tokenizer.json, vocab.json with merges.txt beside it, or a folder with either.
+  static Tokenizer load(const std::string& path);
+  // Reads the contents of a tokenizer.json; `name` stands for the file in errors.
+  static Tokenizer from_json(std::string_view json, const std::string& name);
+
+  // Returns the ids of a text. Each maximal part that is not UTF-8 is read as U+FFFD.
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // Returns the bytes that the ids stand for: UTF-8 where the ids are of whole characters. Ids that
+  // no token has, as models with padded vocabularies may give, stand for nothing.
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
+
+  // Returns the greatest id + 1, which a model's vocabulary must reach.
+  int64_t size() const;
+  // Return nullopt if there is no such token.
+  std::optional<int32_t> id_of(std::string_view token) const;
+  std::optional<std::string> token_of(int64_t id) const;
+  bool is_special(int64_t id) const;
+
+  struct Parts;
+
+ private:
+  explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  std::shared_ptr<const Parts> parts_;
+};
+
+// StreamDecoder gives the text of tokens that come one by one. What it returns ends between
+// characters; joined, it is what decode() returns for all ids.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options = {})
+      : tokenizer_(std::move(tokenizer)), options_(options) {}
+
+  // Returns the text that is complete with this token; empty within a character.
+  std::string add(int32_t id);
+  // Returns what is left, an unfinished character, and begins anew.
+  std::string finish();
+
+ private:
+  Tokenizer tokenizer_;
+  DecodeOptions options_;
+  std::vector<int32_t> window_;  // the last ids: decoders look at their neighbours
+  std::string decoded_;          // their text
+  std::string pending_;          // bytes of a character that has not ended
+};
+
+}  // namespace weft::data
