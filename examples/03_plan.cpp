@@ -32,7 +32,7 @@ int main() try {
   };
 
   // For this machine, and for a GPU that need not be here: what inputs of these types would take.
-  // A processor's time is known once `weft devices --measure` has measured it.
+  // A CPU's time is known once `weft devices --measure` has measured it.
   const Type tokens{DType::i64, {12, 64}};
   auto step = compile(train, {.device = "cpu"});
   show(step.plan(tokens, tokens));

@@ -19,7 +19,7 @@ CODES = {0: "a warning, and the run goes on", 1: "failed", 2: "usage or recipe",
          3: "the plan does not fit", 4: "data", 5: "checkpoint", 6: "a loss that is not finite", 7: "device"}
 LONGEST = 160  # characters of a command
 # Text that depends on the host: missing instruction sets, number of cores, memory.
-HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=...: \1 ..."),
+HOST = [(r"WEFT_ISA=\w+: (this CPU has no more than) [\w, ]+", r"WEFT_ISA=...: \1 ..."),
         (r"share \d+ cores, (.*) than \d+ threads", r"share ... cores, \1 than ... threads"),
         (r"; \d+ are used", "; ... are used"), (r"/[0-9a-f]{16}\.o", "/....o"),
         (r"set \w+ and continues with \w+: (.*)=\w+", r"set ... and continues with ...: \1=..."),
@@ -28,7 +28,7 @@ HOST = [(r"WEFT_ISA=\w+: (this processor has no more than) [\w, ]+", r"WEFT_ISA=
         (r"can use (?!0\.)[\d.]+ GiB", "can use ... GiB")]
 # Rows that a host with every instruction set, or with many cores, would not produce.
 ANYWHERE = {
-    (2, "WEFT_ISA=...: this processor has no more than ...."): "WEFT_ISA=... weft list",
+    (2, "WEFT_ISA=...: this CPU has no more than ...."): "WEFT_ISA=... weft list",
     (0, "100 threads share ... cores, which is slower than ... threads"):
         "WEFT_THREADS=100 weft train tiny.yaml --json --overwrite",
 }

@@ -112,7 +112,7 @@ def parse():
     parser.add_argument("--rung", type=lambda s: pathlib.Path(s).resolve(), required=True,
                         help="the program bench/gpu_rung")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="small sizes, for a processor")
+    parser.add_argument("--small", action="store_true", help="small sizes, for a CPU")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of one rung")
     parser.add_argument("--budget", type=float, default=90, help="seconds of all rungs")
     parser.add_argument("--jobs", type=int, help="rungs at once (half of the cores)")

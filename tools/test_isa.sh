@@ -18,5 +18,5 @@ for isa in auto baseline avx2 avx512 avx512_bf16 amx; do
   echo "instruction set $isa:"
   WEFT_ISA=$isa tools/test.sh "$preset" -R '^(backends|codegen|ops|passes|runtime|train)$' || failed=1
 done
-[ ${#skipped[@]} -eq 0 ] || echo "$preset: this processor lacks ${skipped[*]}: not tested here"
+[ ${#skipped[@]} -eq 0 ] || echo "$preset: this CPU lacks ${skipped[*]}: not tested here"
 exit $failed

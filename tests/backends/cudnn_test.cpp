@@ -191,7 +191,8 @@ cuda::cudnn::Graph convolution_graph(Direction direction) {
   const auto tensor = [&](const Shape& shape) {
     return graph.tensor(DType::bf16, shape, dense_strides(shape, {0, 2, 3, 1}), 64);
   };
-  const cudnn::Tensor x = tensor(conv_image), weight = tensor(conv_filter), y = tensor(conv_image);
+  const cuda::cudnn::Tensor x = tensor(conv_image), weight = tensor(conv_filter),
+                            y = tensor(conv_image);
   graph.conv(direction, x, weight, y, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
   return graph;
 }
@@ -293,10 +294,12 @@ TEST_SUITE("cudnn") {
     auto select = [&](const Dims& order, const EngineRules& rules) {
       const std::map<std::string, std::string> before = device->selected();
       cuda::cudnn::Graph graph;
-      const cudnn::Tensor x = graph.tensor(DType::f32, image, dense_strides(image, order), 64),
-                          weight =
-                              graph.tensor(DType::f32, filter, dense_strides(filter, order), 64),
-                          y = graph.tensor(DType::f32, image, dense_strides(image, order), 64);
+      const cuda::cudnn::Tensor x = graph.tensor(DType::f32, image, dense_strides(image, order),
+                                                 64),
+                                weight = graph.tensor(DType::f32, filter,
+                                                      dense_strides(filter, order), 64),
+                                y = graph.tensor(DType::f32, image, dense_strides(image, order),
+                                                 64);
       graph.conv(Direction::forward, x, weight, y,
                  {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}});
       CHECK(graph.select(*device, rules, "conv").workspace() <= rules.workspace);

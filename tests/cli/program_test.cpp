@@ -139,6 +139,8 @@ TEST_CASE("weft list names everything that recipes may use") {
   CHECK(has("layers", "relu"));
   CHECK(has("data", "mnist"));
   CHECK(has("data", "format: text"));
+  for (const char* plural : {"datasets", "formats"})
+    CHECK(place.weft({"list", plural}).out == place.weft({"list", "data"}).out);
   CHECK(has("losses", "cross_entropy"));
   CHECK(has("metrics", "exact_match"));
   CHECK(has("optimizers", "adamw"));

@@ -16,12 +16,12 @@ def rows():
 
 
 def joined(code):
-    """As one line, however it is broken and indented."""
+    """Returns the code without white space, so that line breaks do not matter."""
     return re.sub(r"\s+", "", code)
 
 
 def lines_of(path, comment):
-    """How many lines say something."""
+    """Returns the number of lines that are neither empty nor a comment."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     return sum(1 for line in lines if line and not line.startswith(comment))
 

@@ -1,5 +1,5 @@
-// What tests of errors around NVIDIA GPUs share: exit codes, and views of a run on a simulated
-// driver (tests/fake_cuda/fake.h).
+// Declares what tests of errors around NVIDIA GPUs share: exit codes, and views of a run on a
+// simulated driver (tests/fake_cuda/fake.h).
 #pragma once
 
 #include <dlfcn.h>

@@ -101,9 +101,9 @@ TEST_CASE("a process of 512 MiB trains what fits and refuses at once what does n
   }
   CHECK(fails_with(place.weft({"bench", "gpt2"}), /*does not fit=*/3, "This process can use 0.") ==
         "");
-  // From small to too large: a plan that fits runs, and nothing kills the process. In between lie
-  // some MiB, by which the heaps of two processes differ: there a run may succeed although its plan
-  // was refused.
+  // Batches go from small to too large: a plan that fits runs, and nothing kills the process. The
+  // heaps of two processes differ by some MiB; within those a run may succeed although its plan was
+  // refused.
   constexpr int fits = 0, does_not_fit = 3;
   std::set<int> answers;
   for (const int batch : {1000, 4000, 16000, 32000, 50000, 62000, 66000, 80000}) {

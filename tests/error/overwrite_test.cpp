@@ -1,4 +1,4 @@
-// What no run, and no output, replaces: other runs, other people's files, and what links lead to.
+// No run and no output replaces other runs, other people's files, or the targets of links.
 #include <filesystem>
 #include <map>
 #include <string>

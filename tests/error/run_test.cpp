@@ -266,7 +266,7 @@ TEST_CASE("a run that resumes with another instruction set says so once") {
   const std::string warning = "weft: warning: run runs/tiny was trained with the instruction set " +
                               other + " and continues with " + here +
                               ": losses may differ in their last digits. Hint: WEFT_ISA=" + other +
-                              " where the processor has it.\n";
+                              " where the CPU has it.\n";
   int steps = 2;
   auto resumed = [&](const nlohmann::json& set) {
     nlohmann::json before = plan;

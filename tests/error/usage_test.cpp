@@ -206,7 +206,7 @@ TEST_CASE("an environment variable that is not a number is named") {
   for (weft::Isa set : {weft::Isa::avx2, weft::Isa::avx512, weft::Isa::avx512_bf16, weft::Isa::amx})
     if (set > weft::host_isa())
       CHECK(fails_with(place.weft({"list"}, {{"WEFT_ISA", std::string(name(set))}}), 2,
-                       fmt::format("WEFT_ISA={}: this processor has no more than {}.", name(set),
+                       fmt::format("WEFT_ISA={}: this CPU has no more than {}.", name(set),
                                    isa_names(weft::host_isa()))) == "");
   CHECK(fails_with(place.weft({"list"}, {{"WEFT_NO_FLOAT64", "yes"}}), 2,
                    "WEFT_NO_FLOAT64='yes' is not a whole number.") == "");

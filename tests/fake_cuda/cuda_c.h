@@ -1,4 +1,4 @@
-// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a processor.
+// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a CPU.
 #pragma once
 
 namespace fake {
@@ -52,7 +52,8 @@ static inline unsigned float_to_bfloat(float x) {
   return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// An address as a pointer to T, which on a GPU has to be a multiple of the alignment of T.
+// Aligned converts an address to a T*, and traps unless it is a multiple of the alignment of T, as
+// a GPU does.
 template <class T> struct Aligned {
   template <class From> Aligned(From address) : at((T*)address) {
     if ((Bits)at % alignof(T) != 0) trap();
@@ -77,7 +78,8 @@ template <class T> static inline T __shfl_down_sync(unsigned, T x, unsigned by, 
   return shuffle(x, threadIdx.x % width + by < width ? threadIdx.x + by : threadIdx.x);
 }
 
-// A kernel by addresses and numbers of 8 bytes, one for each parameter.
+// Call calls a kernel with the arguments of a launch: addresses or numbers, 8 bytes for each
+// parameter.
 template <class... P> struct Call {
   Call(void (*kernel)(P...), P... parameters) { kernel(parameters...); }
 };

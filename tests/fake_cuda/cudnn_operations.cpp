@@ -44,7 +44,7 @@ Extents broadcast(const Extents& extents, const Extents& over) {
   return places(over, strides);
 }
 
-// For types that are stored in memory.
+// Converts one of cuDNN's types that tensors in memory can have.
 Number number_of(int type) {
   return type == CUDNN_DATA_DOUBLE  ? Number::f64
          : type == CUDNN_DATA_FLOAT ? Number::f32

@@ -1,8 +1,8 @@
 // NVIDIA's libraries without a GPU: device memory is host memory, streams run as late as events
 // allow, and products, convolutions and attention are computed by definition. Kernels do nothing,
-// or run on the processor, thread by thread. Environment variables select this, the reported
+// or run on the CPU, thread by thread. Environment variables select this, the reported
 // properties, and failures (defaults in parentheses):
-//   FAKE_CUDA_COMPILER       C++ compiler that compiles kernels for the processor (none)
+//   FAKE_CUDA_COMPILER       C++ compiler that compiles kernels for the CPU (none)
 //   FAKE_CUDA_VERSION        of the driver (13000)
 //   FAKE_CUDA_DEVICES        number of GPUs (1)
 //   FAKE_CUDA_HIDDEN         number of GPUs that only the management library reports (0)

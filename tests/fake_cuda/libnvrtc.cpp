@@ -1,4 +1,4 @@
-// The compiler: its code is a few bytes, or a shared library for the processor after its size. It
+// The compiler: its code is a few bytes, or a shared library for the CPU after its size. It
 // has versions that no real NVRTC has, so that neither is found in the kernel cache by others.
 #include <algorithm>
 #include <cstdint>

@@ -12,7 +12,7 @@ python3 tests/gpu/gpu_check_test.py
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
 ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
 nvrtc=${WEFT_CUDA_PATH:-}
-# The time limit is tripled, as the processor may be busy.
+# The time limit is tripled, as the CPU may be busy.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
 export WEFT_CUDA_PATH=$BUILD/tests/fake_cuda FAKE_CUDA_COMPILER=$compiler
 # The other tools of a GPU check are replaced by stand-ins that record their arguments.
@@ -24,7 +24,7 @@ python3 - "$OUT" "$TOOLS_ASKED" <<'END'
 import json, pathlib, re, sys, tarfile
 out, tools_asked = map(pathlib.Path, sys.argv[1:])
 parts = {part["part"]: part["state"] for part in json.loads((out / "gpu-check.json").read_text())["parts"]}
-# This part computes too much for a processor; it runs below, on a GPU that computes nothing.
+# This part computes too much for a CPU; it runs below, on a GPU that computes nothing.
 assert parts.pop("memory as planned") == "skipped", parts
 assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [

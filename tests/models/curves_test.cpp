@@ -1,4 +1,4 @@
-// With PyTorch's weights, batches and optimisers, training gives PyTorch's losses, gradients and
+// With PyTorch's weights, batches and optimizers, training gives PyTorch's losses, gradients and
 // weights.
 #include <doctest/doctest.h>
 

@@ -32,8 +32,8 @@ uint64_t seed_of(const OpDef& def, DType dtype, uint64_t seed) {
   return hash_combine(hash_combine(hash_text(def.name), static_cast<uint64_t>(dtype)), seed);
 }
 
-// Whether a device without float64 says it of what needs it: float64 values, or functions of
-// integers.
+// Returns whether the error is the refusal of a device without float64, and the graph needs
+// float64: for float64 values, or functions of integers.
 bool is_float64_refused(const Error& error, const Graph& graph, DType dtype) {
   bool needs = !is_float(dtype);
   for (const Value& value : graph.nodes()) needs |= value.dtype() == DType::f64;

@@ -28,13 +28,13 @@ int cuGetErrorString(int, const char** text) {
   return 0;
 }
 
-// What a plan is built with: machine code is taken as it comes.
+// These calls build a plan: any machine code is accepted.
 int cuLibraryLoadData(void** library) { return give(library); }
 int cuLibraryGetKernel(void** kernel) { return give(kernel); }
 int cuKernelGetFunction(void** function) { return give(function); }
 int cuLibraryUnload() { return 0; }
 
-// What has to be there, but is called by nobody who only plans, or may fail.
+// These symbols have to exist, but nobody who only plans calls them, or the calls may fail.
 int cuCtxGetCurrent() { return not_supported; }
 int cuCtxGetLimit() { return not_supported; }
 int cuCtxPopCurrent() { return not_supported; }

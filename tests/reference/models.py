@@ -1,4 +1,4 @@
-"""MLP, ResNet-20 and GPT with the weights, batches and optimisers of README.md."""
+"""MLP, ResNet-20 and GPT with the weights, batches and optimizers of README.md."""
 import math
 
 import torch

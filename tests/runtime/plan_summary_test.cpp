@@ -1,4 +1,4 @@
-// What a compiled step says of its plan, without running it.
+// A compiled step reports its plan without running it.
 #include <vector>
 
 #include <doctest/doctest.h>

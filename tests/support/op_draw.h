@@ -1,4 +1,5 @@
-// What the cases of all ops are drawn with. It is internal to op_cases.cpp and op_layer_cases.cpp.
+// Declares what the cases of all ops are drawn with. It is internal to op_cases.cpp and
+// op_layer_cases.cpp.
 #pragma once
 
 #include <algorithm>

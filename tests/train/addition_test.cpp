@@ -71,7 +71,7 @@ TEST_CASE("no sum of the test set is trained in either order") {
   };
   auto train = parts(*train::addition_train(options)), test = parts(*train::addition_test(options));
   for (const auto& sum : test) CHECK(train.count(sum) == 0);
-  // Of 5050 unordered pairs a fifth is held out; training draws nearly all others.
+  // A fifth of the 5050 unordered pairs is held out; training draws nearly all others.
   CHECK(test.size() > 900);
   CHECK(test.size() < 1120);
   CHECK(train.size() + test.size() > 4900);

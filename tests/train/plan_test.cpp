@@ -51,7 +51,7 @@ TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
   const train::RunReport whole = report("1GiB", 16);
   REQUIRE(whole.accumulator_bytes > size_t{1} << 16);
   CHECK(report(std::to_string(whole.total_bytes()), 16).total_bytes() == whole.total_bytes());
-  // The evaluation has the same minimal arena in both runs, which depends on this processor's
+  // The evaluation has the same minimal arena in both runs, which depends on this CPU's
   // kernels.
   auto least = [&](int global_batch_size) {
     try {

@@ -1,4 +1,4 @@
-// Energy use of this machine's processors, from their own counters.
+// Measures the energy use of this machine's CPUs, by their own counters.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// EnergyMeter counts the energy of all processor packages since its construction, whichever process
+// EnergyMeter counts the energy of all CPU packages since its construction, whichever process
 // used it. Source: the Linux kernel's Documentation/power/powercap/powercap.rst (Intel's RAPL,
-// which AMD's processors implement too).
+// which AMD's CPUs implement too).
 class EnergyMeter {
  public:
   explicit EnergyMeter(const std::string& folder = "/sys/class/powercap");

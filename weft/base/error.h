@@ -65,7 +65,8 @@ namespace detail {
                                        std::source_location where);
 }  // namespace detail
 
-// The place in the user's program of the current operation, which errors name ("model.cpp:12").
+// A UserLocation is the line of the user's program that called the current operation
+// ("model.cpp:12"); errors name it.
 struct UserLocation {
   UserLocation() = default;
   UserLocation(const char* file, unsigned line) : file(file), line(line) {}

@@ -43,7 +43,7 @@ Isa find_isa() {
   if (!isa)
     throw Error(ErrorKind::usage, "WEFT_ISA is auto, {}. Got '{}'.", isa_names(Isa::amx), wanted);
   if (*isa > host_isa())
-    throw Error(ErrorKind::usage, "WEFT_ISA={}: this processor has no more than {}.", wanted,
+    throw Error(ErrorKind::usage, "WEFT_ISA={}: this CPU has no more than {}.", wanted,
                 isa_names(host_isa()));
   return *isa;
 }

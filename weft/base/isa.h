@@ -15,7 +15,7 @@ std::string_view name(Isa isa);                       // as WEFT_ISA spells it
 std::optional<Isa> isa_named(std::string_view text);  // nullopt for an unknown name
 std::string isa_names(Isa most);  // names of all sets up to `most`: "baseline, avx2"
 
-Isa host_isa();  // the largest set that processor and operating system support
+Isa host_isa();  // the largest set that CPU and operating system support
 // Returns the set that weft's kernels, generated code and oneDNN use, which is constant for a
 // process: host_isa(), or a smaller set that WEFT_ISA names. Throws Error(usage) for a set that is
 // unknown or that the host lacks.

@@ -3,7 +3,7 @@
 //   struct Body { [[gnu::always_inline]] static inline void run(...) { ... } };
 //   run_on_best<Body>(arguments...);
 //
-// Include this header below a file's own #pragma about optimisation, which must cover these
+// Include this header below a file's own #pragma about optimization, which must cover these
 // wrappers too. Lambdas in a body must be always_inline as well, as they do not inherit the
 // instruction set.
 #pragma once

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// The mean of the middle two of an even number; 0 of none.
+// Returns the median: the mean of the middle two of an even number of values, 0 of none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::ranges::sort(values);

@@ -51,7 +51,7 @@ void SharedLibrary::open(const std::string& path) {
     return;
   }
   // dlopen resolves a dependency to a library of that name that is already loaded. RTLD_NODELETE
-  // keeps the library mapped, as it does not release what its initialisers acquired.
+  // keeps the library mapped, as it does not release what its initializers acquired.
   handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (is_open()) {
     path_ = path;

@@ -1,4 +1,4 @@
-// Wall time of a monotonic clock, and processor time.
+// Measures wall time by a monotonic clock, and CPU time.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the processor time of the process in seconds, which does not depend on other load.
+// Returns the CPU time of the process in seconds, which does not depend on other load.
 inline double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -8,9 +8,9 @@
 namespace weft {
 
 Storage::Storage(DeviceMemory& memory, std::byte* at, size_t bytes)
-    : bytes_(bytes), away_(std::make_shared<Buffer>()), device_(&memory) {
-  away_->data = at;
-  away_->bytes = bytes;
+    : bytes_(bytes), device_buffer_(std::make_shared<Buffer>()), device_(&memory) {
+  device_buffer_->data = at;
+  device_buffer_->bytes = bytes;
 }
 
 void Storage::lend_to(DeviceMemory* device) {
@@ -21,12 +21,12 @@ void Storage::lend_to(DeviceMemory* device) {
 
 Buffer& Storage::on_host() {
   lend_to(nullptr);
-  if (away_ != nullptr) {
+  if (device_buffer_ != nullptr) {
     buffer_ = file_ ? file_.map() : Buffer::allocate(bytes_);
-    device_->read(buffer_->data, away_->data, bytes_);
-    left_ = away_->data;
-    left_owner_ = away_->owner;
-    away_ = nullptr;
+    device_->read(buffer_->data, device_buffer_->data, bytes_);
+    previous_address_ = device_buffer_->data;
+    previous_owner_ = device_buffer_->owner;
+    device_buffer_ = nullptr;
     ++moves_;
   }
   if (buffer_ == nullptr) buffer_ = Buffer::allocate(bytes_);
@@ -35,27 +35,27 @@ Buffer& Storage::on_host() {
 
 Buffer& Storage::on(DeviceMemory& memory) {
   if (memory.is_host()) return on_host();
-  if (away_ != nullptr && device_ == &memory) return *away_;
+  if (device_buffer_ != nullptr && device_ == &memory) return *device_buffer_;
   std::shared_ptr<Buffer> place;
-  if (std::shared_ptr<void> owner = device_ == &memory ? left_owner_.lock() : nullptr) {
+  if (std::shared_ptr<void> owner = device_ == &memory ? previous_owner_.lock() : nullptr) {
     place = std::make_shared<Buffer>();
-    place->data = left_;
+    place->data = previous_address_;
     place->bytes = bytes_;
     place->owner = std::move(owner);
   } else {
     place = memory.allocate(bytes_);
   }
   move_to(memory, std::move(place));
-  return *away_;
+  return *device_buffer_;
 }
 
 bool Storage::has_place_on(const DeviceMemory& memory) const {
-  return device_ == &memory && (away_ != nullptr || !left_owner_.expired());
+  return device_ == &memory && (device_buffer_ != nullptr || !previous_owner_.expired());
 }
 
 void Storage::copy_to(std::byte* to) {
-  if (away_ != nullptr) {
-    device_->read(to, away_->data, bytes_);
+  if (device_buffer_ != nullptr) {
+    device_->read(to, device_buffer_->data, bytes_);
     return;
   }
   std::memcpy(to, on_host().data, bytes_);
@@ -63,8 +63,8 @@ void Storage::copy_to(std::byte* to) {
 }
 
 void Storage::copy_from(const std::byte* from, size_t bytes) {
-  if (away_ != nullptr)
-    device_->write(away_->data, from, bytes);
+  if (device_buffer_ != nullptr)
+    device_->write(device_buffer_->data, from, bytes);
   else
     std::memcpy(on_host().data, from, bytes);
 }
@@ -73,7 +73,7 @@ void Storage::move_to(const FileRange& range) {
   WEFT_ASSERT(range.bytes() == bytes_, "{} bytes move to {}", bytes_, range.bytes());
   lend_to(nullptr);
   std::shared_ptr<Buffer> mapped = range.map();
-  if (away_ != nullptr || buffer_ != nullptr) range.write(on_host().data);
+  if (device_buffer_ != nullptr || buffer_ != nullptr) range.write(on_host().data);
   file_ = range;
   buffer_ = std::move(mapped);
   ++moves_;
@@ -81,7 +81,8 @@ void Storage::move_to(const FileRange& range) {
 
 void Storage::move_to(std::shared_ptr<Buffer> memory) {
   WEFT_ASSERT(memory->bytes == bytes_, "{} bytes move to {}", bytes_, memory->bytes);
-  if (away_ != nullptr || buffer_ != nullptr) std::memcpy(memory->data, on_host().data, bytes_);
+  if (device_buffer_ != nullptr || buffer_ != nullptr)
+    std::memcpy(memory->data, on_host().data, bytes_);
   file_ = FileRange();
   buffer_ = std::move(memory);
   ++moves_;
@@ -91,11 +92,11 @@ void Storage::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
   WEFT_ASSERT(!device.is_host(), "a device of its own");
   WEFT_ASSERT(memory->bytes == bytes_, "{} bytes move to {}", bytes_, memory->bytes);
   lend_to(nullptr);
-  if (away_ != nullptr)
-    device.copy_from(*device_, memory->data, away_->data, bytes_);
+  if (device_buffer_ != nullptr)
+    device.copy_from(*device_, memory->data, device_buffer_->data, bytes_);
   else if (buffer_ != nullptr)
     device.write(memory->data, buffer_->data, bytes_);
-  away_ = std::move(memory);
+  device_buffer_ = std::move(memory);
   device_ = &device;
   buffer_ = nullptr;
   ++moves_;

@@ -33,7 +33,7 @@ class Storage {
   Buffer& on(DeviceMemory& memory);
   void copy_to(std::byte* to);                          // does not move the elements
   void copy_from(const std::byte* from, size_t bytes);  // overwrites the first `bytes` in place
-  bool is_on_device() const { return away_ != nullptr; }
+  bool is_on_device() const { return device_buffer_ != nullptr; }
   // Returns whether the elements are on that device or their previous place there still exists.
   bool has_place_on(const DeviceMemory& memory) const;
   // Lets launches of a device copy from and to buffer(); null returns it to the host, as on_host()
@@ -54,11 +54,11 @@ class Storage {
  private:
   size_t bytes_;
   std::shared_ptr<Buffer> buffer_;
-  FileRange file_;                // backing file; `buffer_` then maps it
-  std::shared_ptr<Buffer> away_;  // on `device_`; null while in `buffer_`
+  FileRange file_;                         // backing file; `buffer_` then maps it
+  std::shared_ptr<Buffer> device_buffer_;  // on `device_`; null while in `buffer_`
   DeviceMemory* device_ = nullptr;
-  std::byte* left_ = nullptr;  // previous address there, valid while `left_owner_` lives
-  std::weak_ptr<void> left_owner_;
+  std::byte* previous_address_ = nullptr;  // on `device_`; valid while `previous_owner_` lives
+  std::weak_ptr<void> previous_owner_;
   DeviceMemory* borrower_ = nullptr;
   uint64_t moves_ = 0;
   uint64_t writes_ = 1;

@@ -1,4 +1,4 @@
-// An evaluation as the fields that `weft train --json` and `weft eval --json` print.
+// Converts an evaluation to the JSON fields that `weft train --json` and `weft eval --json` print.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -233,6 +233,10 @@ std::string difference(double without, double with, Format format) {
 }
 std::string milliseconds(double seconds) { return fmt::format("{:.3f} ms", 1e3 * seconds); }
 std::string whole(double count) { return fmt::format("{:.0f}", count); }
+// Returns "without fuse".
+std::string row_title(const std::string& pass) {
+  return "without " + (pass == "compression" ? "activation compression" : pass);
+}
 
 json to_json(const PlanFigures& figures) {
   return {{"kernels", figures.kernels},
@@ -278,10 +282,10 @@ std::string to_table(const Explanation& explanation) {
               train::bytes_text(plan.arena), milliseconds(plan.seconds)});
   for (const auto& [pass, without] : explanation.passes) {
     if (!without) {
-      passes.row({"without " + pass, "does not fit", "", "", ""});
+      passes.row({row_title(pass), "does not fit", "", "", ""});
       continue;
     }
-    passes.row({"without " + pass, difference(without->kernels, plan.kernels, whole),
+    passes.row({row_title(pass), difference(without->kernels, plan.kernels, whole),
                 difference(without->bytes, plan.bytes, train::bytes_text),
                 difference(without->arena, plan.arena, train::bytes_text),
                 difference(without->seconds, plan.seconds, milliseconds)});

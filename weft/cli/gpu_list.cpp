@@ -22,7 +22,7 @@ namespace {
 using cuda::GpuState;
 using nlohmann::json;
 
-// As --device has it; "" for a GPU that is hidden from CUDA.
+// A Name is what --device takes ("cuda:0"); "" for a GPU that is hidden from CUDA.
 using Name = std::string;
 
 // Strips the prefix: "[cuda] no libnvidia-ml.so.1 in .... Hint: ...".

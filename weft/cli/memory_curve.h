@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 
-// A point of the curve. Bytes are those of state, constants and arena, as CompileOptions::memory
+// A point of the curve. Bytes are those of state, constants and arena, as StepOptions::memory
 // counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;

@@ -79,7 +79,7 @@ cpu::Peaks keep(cpu::Peaks peaks) {
 }
 
 // Measures in a child process, so that this one never holds the memory for the bandwidth test.
-void measure_elsewhere() {
+void measure_in_child_process() {
   const pid_t child = fork();
   if (child == 0) {
     setenv("WEFT_THREADS", std::to_string(thread_count()).c_str(), 1);
@@ -106,7 +106,7 @@ cpu::Peaks machine_peaks() {
     if (age >= busy_for) found.reset();
   }
   if (!found) {
-    measure_elsewhere();
+    measure_in_child_process();
     found = kept(path);
   }
   return found ? found->peaks : cpu::Peaks();
@@ -121,7 +121,7 @@ bool is_processor(const std::string& opencl_device) {
   });
 }
 
-// `find`: what gives the peaks of this processor.
+// `find` returns the peaks of this CPU.
 MachineSpec spec_with(const std::string& device, cpu::Peaks (*find)()) {
   const KernelLibrary& backend = library(device);
   MachineSpec spec = backend.meters().spec();

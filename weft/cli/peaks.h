@@ -1,4 +1,4 @@
-// The measured peaks of this machine, measured once per processor and kept in the cache folder.
+// The measured peaks of this machine, measured once per CPU and kept in the cache folder.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ cpu::Peaks machine_peaks();
 cpu::Peaks measure_machine_peaks();
 
 bool machine_is_busy();  // other processes slow down what is measured now
-// Returns the specification of a device by its name ("cuda:h200"). Where this machine's processor
+// Returns the specification of a device by its name ("cuda:h200"). Where this machine's CPU
 // is the device, or executes it, its peaks are the measured ones; the peaks of a device outside the
 // catalogue are unknown.
 MachineSpec machine_spec(const std::string& device);
-// The same without measuring: unknown peaks where none are kept.
+// Returns what machine_spec() does, without measuring: peaks that are not cached are unknown.
 MachineSpec known_machine_spec(const std::string& device);
 
 // Returns a remark on a machine without instructions for products of this type; "": none.

@@ -82,7 +82,7 @@ std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::st
 }
 
 std::string table_of(const std::vector<Planned>& all) {
-  Table table({"on", "memory", "limit", "recompute", "rate", "expected", "at best"});
+  Table table({"device", "memory", "limit", "recompute", "rate", "expected", "at best"});
   std::string reasons;
   for (const Planned& planned : all) {
     if (!planned.report) {

@@ -1,5 +1,5 @@
-// A profile in Chrome's "Trace Event Format": complete events, "ph": "X", and metadata, "ph": "M";
-// times in microseconds.
+// Writes a profile in Chrome's "Trace Event Format": complete events, "ph": "X", and metadata,
+// "ph": "M"; times in microseconds.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -71,8 +71,7 @@ int devices(bool measure, bool as_json) {
   table.row({"backends", fmt::format("{}", fmt::join(backends, ", "))});
   show(table.text());
   show(gpus_text() + "\n");
-  if (!measure)
-    show("Peaks of the processor come from an earlier measurement; --measure repeats it.\n");
+  if (!measure) show("Peaks of the CPU come from an earlier measurement; --measure repeats it.\n");
   return 0;
 }
 
@@ -150,11 +149,11 @@ Finding check_processor() {
   cpu::Machine machine = cpu::this_machine();
   const std::string text = fmt::format("{}, {}", machine.model, name(machine.isa));
   if (machine.isa < host_isa())
-    return {Health::notable, "processor",
-            fmt::format("{}: WEFT_ISA limits it; the processor has {}", text, name(host_isa()))};
+    return {Health::notable, "CPU",
+            fmt::format("{}: WEFT_ISA limits it; the CPU has {}", text, name(host_isa()))};
   if (machine.isa == Isa::baseline)
-    return {Health::notable, "processor", text + ": no AVX2, so kernels use narrow vectors"};
-  return {Health::good, "processor", text};
+    return {Health::notable, "CPU", text + ": no AVX2, so kernels use narrow vectors"};
+  return {Health::good, "CPU", text};
 }
 
 Finding check_memory() {
@@ -227,10 +226,11 @@ void add_machine_verbs(Program& program) {
                         .doc = "Lists the devices of this machine and their peak speed.",
                         .examples = "weft devices\nweft devices --measure --json",
                         .run = [=] { return devices(*measure, *as_json); }});
-  devices_verb.options = {{.flag = "--measure",
-                           .doc = "measure peak and bandwidth again (takes a second)",
-                           .target = measure.get()},
-                          {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
+  devices_verb.options = {
+      {.flag = "--measure",
+       .doc = "measure peak and bandwidth again (takes a second)",
+       .target = measure.get()},
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = as_json.get()}};
   Verb& doctor_verb = program.root.add(
       {.name = "doctor",
        .group = "This machine",

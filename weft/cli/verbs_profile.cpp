@@ -312,7 +312,7 @@ void add_profile_verb(Program& program) {
        .doc = "plot each kernel against the roofline (SVG)",
        .target = &arguments->roofline_svg,
        .written = true},
-      {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
   constexpr std::string_view other[] = {"--name", "--steps", "--epochs"};
   add_short_flags(verb, *arguments, other);
 }

@@ -80,7 +80,7 @@ void add_init(Program& program) {
        .target = &arguments->output,
        .written = true},
       {.flag = "--overwrite", .doc = "replace an existing file", .target = &arguments->overwrite},
-      {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 
 // ---- list
@@ -202,7 +202,13 @@ std::vector<Topic> topics() {
           {"gpus", gpu_titles(), gpu_rows()}};
 }
 
-int list(const std::string& wanted, bool as_json) {
+// Data sets and data formats share a topic, which the plural of either names, too.
+std::string topic_name(const std::string& wanted) {
+  return wanted == "datasets" || wanted == "formats" ? "data" : wanted;
+}
+
+int list(const std::string& topic_wanted, bool as_json) {
+  const std::string wanted = topic_name(topic_wanted);
   std::vector<Topic> all = topics();
   if (!wanted.empty()) {
     std::vector<std::string_view> names;
@@ -271,10 +277,11 @@ void add_config(Program& program) {
                         return 0;
                       },
                   .recipe_keys = true});
-  print.options = {{.type = "RECIPE",
-                    .doc = "YAML file, - for standard input, or the name of a recipe",
-                    .target = recipe.get()},
-                   {.flag = "--json", .doc = "one JSON object", .target = as_json.get()}};
+  print.options = {
+      {.type = "RECIPE",
+       .doc = "YAML file, - for standard input, or the name of a recipe",
+       .target = recipe.get()},
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = as_json.get()}};
   Verb& schema = config.add({.name = "schema",
                              .doc = "JSON Schema of recipes, for editors.",
                              .examples = "weft config schema > recipe.schema.json",

@@ -157,7 +157,7 @@ void add_plan(Program& program) {
   Verb& verb = program.root.add(
       {.name = "plan",
        .group = "Runs",
-       .doc = "Shows what a run needs before it starts: memory, work, time.",
+       .doc = "Shows what a run needs before it starts: memory, FLOPs, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
@@ -167,36 +167,37 @@ void add_plan(Program& program) {
              return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
            },
        .recipe_keys = true});
-  verb.options = {{.type = "RECIPE",
-                   .doc = "YAML file, - for standard input, or the name of a recipe",
-                   .target = &arguments->recipe},
-                  {.flag = "--depth",
-                   .type = "N",
-                   .doc = "levels of module names in the table",
-                   .target = &arguments->depth,
-                   .range = {{1, 16}}},
-                  {.flag = "--dot",
-                   .type = "FILE",
-                   .doc = "write the graph of each step (Graphviz)",
-                   .target = &arguments->dot,
-                   .written = true},
-                  {.flag = "--on",
-                   .type = "GPU,...",
-                   .doc = "GPUs to plan for (weft list gpus), or cpu; several give one table",
-                   .target = &arguments->on},
-                  {.flag = "--tokens",
-                   .type = "N",
-                   .doc = "train on this many tokens: 300M, 1B",
-                   .target = &arguments->tokens},
-                  {.flag = "--explain",
-                   .doc = "what each pass saved, what is stored between kernels, and why",
-                   .target = &arguments->explain},
-                  {.flag = "--memory-svg",
-                   .type = "FILE",
-                   .doc = "plot memory over the kernels of the largest step (SVG)",
-                   .target = &arguments->memory_svg,
-                   .written = true},
-                  {.flag = "--json", .doc = "one JSON object", .target = &arguments->as_json}};
+  verb.options = {
+      {.type = "RECIPE",
+       .doc = "YAML file, - for standard input, or the name of a recipe",
+       .target = &arguments->recipe},
+      {.flag = "--depth",
+       .type = "N",
+       .doc = "levels of module names in the table",
+       .target = &arguments->depth,
+       .range = {{1, 16}}},
+      {.flag = "--dot",
+       .type = "FILE",
+       .doc = "write the graph of each step (Graphviz)",
+       .target = &arguments->dot,
+       .written = true},
+      {.flag = "--on",
+       .type = "GPU,...",
+       .doc = "GPUs to plan for (weft list gpus), or cpu; several print a comparison table",
+       .target = &arguments->on},
+      {.flag = "--tokens",
+       .type = "N",
+       .doc = "train on this many tokens: 300M, 1B",
+       .target = &arguments->tokens},
+      {.flag = "--explain",
+       .doc = "show what each compiler pass saved, and why values are stored instead of fused",
+       .target = &arguments->explain},
+      {.flag = "--memory-svg",
+       .type = "FILE",
+       .doc = "plot memory over the kernels of the largest step (SVG)",
+       .target = &arguments->memory_svg,
+       .written = true},
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
 
@@ -280,7 +281,8 @@ void add_train(Program& program) {
   train::TrainOptions& options = arguments->options;
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, or the name of a recipe; to resume, a run",
+       .doc = "YAML file, - for standard input, the name of a recipe, or with --resume the name "
+              "of a run",
        .target = &arguments->recipe},
       {.flag = "--resume",
        .negatable = true,
@@ -293,12 +295,10 @@ void add_train(Program& program) {
        .excludes = "--resume"},
       {.flag = "--dry-run",
        .negatable = true,
-       .doc = "the same as weft plan",
+       .doc = "only plan (weft plan)",
        .target = &arguments->dry_run},
       {.flag = "--runs", .type = "FOLDER", .doc = "folder of all runs", .target = &options.runs},
-      {.flag = "--json",
-       .doc = "print only one JSON object at the end",
-       .target = &arguments->as_json}};
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
   add_short_flags(verb, *arguments);
 }
 

@@ -141,8 +141,8 @@ class Update : public Workload {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-// One operation on rows, forward and backward; items are the minimum bytes moved. Results stay in
-// the memory of the device.
+// Rows measures one operation on rows, forward and backward; items are the minimum bytes moved.
+// Results stay in the memory of the device.
 class Rows : public Workload {
  public:
   // `weights`: parameters with an element per column, also differentiated. `is_loss`: the operation

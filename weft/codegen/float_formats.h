@@ -6,11 +6,12 @@
 
 namespace weft::loop {
 
-// An f64, i32 or i64 to f32 such that a second rounding to fewer bits gives what one rounding
-// would: truncated, with the last bit set if anything was lost (rounding to odd).
+// Converts an f64, i32 or i64 to f32 by rounding to odd: truncates, and sets the last bit if
+// anything was lost, so that a second rounding to fewer bits gives what one rounding would.
 Expr to_odd_single(Expr x);
 
-// `bits`: of at most 8, u8. Yields f32, which holds every such number.
+// Returns the number that `bits` (u8) encode, as f32, which represents every number of these
+// formats.
 Expr number_of_bits(Expr bits, const FloatFormat& format);
 // Returns the bits (u8) of an f32 or f64, rounded once to nearest even.
 Expr bits_of_number(Expr x, const FloatFormat& format);

@@ -19,14 +19,16 @@ struct GpuForm {
 // it needs a launch of its own.
 std::optional<GpuForm> form_of(const Kernel& kernel, GpuLanguage language);
 
-// JoinedPart is a row of the table, in words of 64 bits.
+// A JoinedPart is the row of one kernel in the table that the joined kernel reads: 64-bit words.
 struct JoinedPart {
   int64_t first = 0;             // first thread group of the kernel
   int64_t positions = 0;         // positions of threads, `vector` neighbours each
   std::vector<int64_t> offsets;  // bytes from the slot of each operand, then of each result
 };
+// JoinedKernels is one launch that does the work of several kernels, each in thread groups of its
+// own.
 struct JoinedKernels {
-  Kernel kernel;  // has the largest extent; rows say where its elements begin
+  Kernel kernel;  // of the largest extent; the rows say where each part begins
   GpuSchedule schedule;
   int64_t groups = 0;
   std::vector<JoinedPart> parts;

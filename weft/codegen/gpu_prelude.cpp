@@ -54,7 +54,7 @@ std::string opencl_functions() {
   return text;
 }
 
-// One group on a processor will do: for more, registers would be spilled.
+// One resident group per multiprocessor is enough: for more, registers would be spilled.
 constexpr const char* cuda_names =
     R"(#define KERNEL(threads) KERNEL_BY(threads, 1)
 #define KERNEL_BY(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
@@ -180,7 +180,7 @@ DEVICE u32 bf16_pair(f32 low, f32 high) { return f32_to_bf16(low) | (u32)f32_to_
 DEVICE f32 round_f16(f32 x) { return f16_to_f32(f32_to_f16(x)); }
 DEVICE f32 round_bf16(f32 x) { return f32_of_i32((i32)bf16_pair(0.0f, x)); }
 
-// Of integers, without traps: by zero gives 0, the least by -1 wraps.
+// Integer division never traps: x / 0 is 0, and the least integer divided by -1 wraps.
 #define DIVISION(type, wrap) \
   DEVICE type divide_##type(type a, type b) { \
     return b == 0 ? 0 : b == (type)-1 ? (type)(0 - (wrap)a) : a / b; \
@@ -210,7 +210,8 @@ DEVICE u8 remainder_u8(u8 a, u8 b) { return b == 0 ? 0 : a % b; }
   TO_INTEGER(from, i64, (-0x7fffffffffffffff - 1), 0x7fffffffffffffff, 0x1p63f)
 TO_INTEGERS(f32)
 
-// By two factors, so that neither overflows and results below the least normal number round once.
+// x * 2^exponent is computed by two factors, so that neither factor overflows and subnormal results
+// round once.
 DEVICE f32 power_of_two(i32 exponent) { return f32_of_i32((i32)((u32)(exponent + 127) << 23)); }
 DEVICE f32 scale_f32(f32 x, f32 exponent) {
   const i32 all = f32_to_i32(exponent), first = all >> 1;
@@ -261,8 +262,8 @@ typedef double f64;
 #define F64_NAN f64_of_i64(0x7ff8000000000000)
 TO_INTEGERS(f64)
 
-// Such that a second rounding to fewer bits gives what one would: truncated, with the last bit set
-// if anything was lost.
+// Rounds to odd: truncates, and sets the last bit if anything was lost, so that a second rounding
+// to fewer bits gives what one rounding would.
 DEVICE f32 f64_to_odd_f32(f64 x) {
   const f32 nearest = (f32)x;
   const f64 back = nearest;

@@ -14,7 +14,7 @@ namespace weft::loop {
 
 enum class GpuLanguage : uint8_t { opencl, cuda };
 
-// In OpenCL C it has float64 where HAS_F64 is defined.
+// The prelude for OpenCL C has float64 where HAS_F64 is defined.
 std::string gpu_prelude(GpuLanguage language);
 
 // Throws Error(usage) where both languages have no function of that name in C.

@@ -258,7 +258,7 @@ void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
   }
 }
 
-// Initialises the sums across rows. Each thread has its own, so that none waits for another.
+// Initializes the sums across rows. Each thread has its own, so that none waits for another.
 void GpuEmitter::begin_across() {
   for (const Store& store : k_.stores)
     if (store.across && s_.across_turns > 0)

@@ -95,7 +95,7 @@ string converted(const string& x, DType from, DType to) {
   return fmt::format("({}){}", register_type(to), x);
 }
 
-// In the fewest digits that give the same number of its type, f32 or f64.
+// Returns the literal with the fewest digits that parse to the same number of its type, f32 or f64.
 template <class Number>
 string float_text(Number value) {
   const char* type = std::is_same_v<Number, float> ? "F32" : "F64";
@@ -241,7 +241,7 @@ string combine(Reduction reduction, DType type, const string& accumulator, const
   if (reduction == Reduction::max || reduction == Reduction::min)
     return fmt::format("if ({} || {}) {} = {};", compared(better, value, accumulator),
                        compared(Op::not_equal, value, value), accumulator, value);
-  // Of equals the earlier, and the first nan before all.
+  // The earlier of equal values wins, and the first NaN wins over every number.
   const auto beats = [&](const string& a, const string& b) {
     return fmt::format("({} || ({} && {}))", compared(better, a, b), compared(Op::not_equal, a, a),
                        compared(Op::equal, b, b));

@@ -19,7 +19,7 @@ std::string arithmetic(const Instruction& in, std::span<const std::string> args,
 // Convert a value between memory_type(storage) and its register type.
 std::string from_memory(const std::string& value, DType storage);
 std::string to_memory(const std::string& value, DType storage);
-// Convert packs: from_pack reads neighbour `at`, to_pack returns an initialiser of all neighbours.
+// Convert packs: from_pack reads neighbour `at`, to_pack returns an initializer of all neighbours.
 // 16-bit floats are converted two at a time.
 std::string from_pack(const std::string& pack, int at, DType storage);
 std::string to_pack(std::span<const std::string> values, DType storage);

@@ -307,7 +307,7 @@ class Scheduler {
     lay_out();
   }
 
-  // Vectorises a row of any length with a scalar tail if it takes more than one turn per thread.
+  // Vectorizes a row of any length with a scalar tail if it takes more than one turn per thread.
   void choose_tail() {
     const int axis = s_.reduced.back();
     const std::vector<bool> all(kernel_.code.size(), true);

@@ -24,7 +24,7 @@ Value* Emitter::across_slot(Value* group) {
   return b_.CreateGEP(b_.getInt8Ty(), function_->getArg(3), offset);
 }
 
-// The first row of a group initialises the partial results.
+// The first row of a group initializes the partial results.
 void Emitter::begin_across() {
   if (s_.across.empty()) return;
   across_base_ = across_slot(b_.CreateUDiv(item_, word(s_.group)));

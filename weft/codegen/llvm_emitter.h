@@ -121,7 +121,7 @@ class Emitter {
                           const std::vector<llvm::Value*>& parts);
   std::vector<llvm::Value*> combined(const Instruction& reduce, const std::vector<llvm::Value*>& a,
                                      const std::vector<llvm::Value*>& b);
-  // Initialises accumulators: in scratch for columns; in registers, one set per copy, for rows.
+  // Initializes accumulators: in scratch for columns; in registers, one set per copy, for rows.
   void begin_accumulators(int loop);
   void accumulate(const CpuSchedule::Array& reduction, std::vector<llvm::Value*>& acc);
   // Combines copies, then lanes, pairwise into one scalar (rows): a value of the item or, if split,

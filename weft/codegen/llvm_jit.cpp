@@ -43,7 +43,7 @@ void check(llvm::Error error, const char* what) {
 }
 
 // Disables loop strength reduction, which takes a quarter of the compile time of a short kernel and
-// three quarters of a long one and speeds up few kernels (docs/roadmap.md). Only an option of
+// three quarters of a long one and speeds up few kernels (docs/decisions/0032). Only an option of
 // LLVM's command line disables it.
 void skip_strength_reduction() {
   llvm::cl::Option* option = llvm::cl::getRegisteredOptions().lookup("disable-lsr");
@@ -148,7 +148,7 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   };
   add("pow", static_cast<Binary>(std::pow)), add("atan2", static_cast<Binary>(std::atan2));
   add("memcpy", &std::memcpy), add("memmove", &std::memmove), add("memset", &std::memset);
-  // LLVM lowers these to calls where the processor lacks the instruction.
+  // LLVM lowers these to calls where the CPU lacks the instruction.
   add("fma", static_cast<double (*)(double, double, double)>(std::fma));
   add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
   add("floor", static_cast<Unary>(std::floor)),

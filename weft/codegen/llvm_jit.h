@@ -16,11 +16,11 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// Returns what the machine code of a module depends on besides the module: the processor, the
+// Returns what the machine code of a module depends on besides the module: the CPU, the
 // version of LLVM and a hash of the source that sets LLVM's passes and options.
 std::string compiler_text();
 
-// Optimises the module and compiles it to an object file in memory.
+// Optimizes the module and compiles it to an object file in memory.
 std::string compile_object(llvm::Module& module);
 
 // LoadedCode is a linked object: the addresses of `functions` stay valid while `owner` lives.

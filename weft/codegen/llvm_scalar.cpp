@@ -112,7 +112,7 @@ Value* round_f16(LlvmBuilder& b, Value* x) {
   return b.CreateFPExt(half, x->getType());
 }
 
-// Rounds with integer arithmetic, as the processor's conversion flushes subnormals.
+// Rounds with integer arithmetic, as the CPU's conversion flushes subnormals.
 Value* round_bf16(LlvmBuilder& b, Value* x) {
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
   Value* bits = b.CreateBitCast(x, word);
@@ -286,7 +286,7 @@ Value* to_memory(LlvmBuilder& b, Value* value, DType storage) {
   return b.CreateTrunc(b.CreateLShr(bits, 16), shaped_as(b.getInt16Ty(), type));
 }
 
-// Words are the low halves of 64-bit lanes, as processors have a vector product of 32 x 32 -> 64
+// Words are the low halves of 64-bit lanes, as CPUs have a vector product of 32 x 32 -> 64
 // bits; the high halves are ignored.
 std::vector<Value*> philox(LlvmBuilder& b, Value* blocks, Value* step, int64_t seed,
                            int64_t stream) {

@@ -1,5 +1,5 @@
 // The loop IR is one fused kernel as scalar code over one iteration space. It says what is computed
-// for each position; a schedule (schedule.h) says how loops are ordered, split and vectorised, and
+// for each position; a schedule (schedule.h) says how loops are ordered, split and vectorized, and
 // emitters print both. Nothing here depends on LLVM, CUDA or OpenCL.
 //
 // Semantics. Positions run over the product of `axes`. An instruction has one value per position,
@@ -114,7 +114,8 @@ struct Store {
   Reduction reduction = Reduction::sum;
 };
 
-// Who computes functions of f32: formulas (vector_math.h), of which some are in f64, or calls.
+// Maths says how functions of f32 are computed: by formulas (vector_math.h), some of which use f64,
+// or by calls of a maths library.
 enum class Maths : uint8_t {
   own,     // formulas; for functions that have none, calls in f64
   called,  // calls in f32 in place of formulas in f32, else as `own`

@@ -20,9 +20,11 @@
 
 namespace weft::loop {
 namespace {
+// A Header stands before the object in its file, so that a truncated file, or one of another source
+// text with the same name, is not loaded.
 struct Header {
   char magic[8];
-  uint64_t text_hash;  // with another seed than the file's name
+  uint64_t text_hash;  // with another seed than the hash in the file's name
   uint64_t bytes;      // of the object that follows
   uint64_t checksum;
 };

@@ -15,8 +15,8 @@ Expr integer_floor_divide(Expr a, Expr b) {
   Expr opposite = (a < 0.0) != (b < 0.0);
   return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
 }
-// In f32 alone, where what is left shows whether the quotient was rounded across a whole number.
-// From 2^23 on every quotient is one.
+// Computes floor_divide without f64: the sign of the remainder shows whether the quotient was
+// rounded across an integer. Every f32 quotient from 2^23 on is an integer.
 Expr single_floor_divide(Expr a, Expr b) {
   const Expr quotient = floor(a / b), left = fma(-quotient, b, a);
   const Expr less = ((left < 0.0) & (b > 0.0)) | ((left > 0.0) & (b < 0.0));

@@ -1,4 +1,4 @@
-// CpuSchedule says how a kernel of the loop IR runs on a CPU: which axis is vectorised, what one
+// CpuSchedule says how a kernel of the loop IR runs on a CPU: which axis is vectorized, what one
 // item of the parallel loop is, how far loops are unrolled, and what is in scratch. It depends only
 // on the kernel, the vector width and the size of the caches, which changes no bits of results:
 // neither the number of threads nor measurements change them.

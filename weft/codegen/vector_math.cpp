@@ -59,7 +59,7 @@ Expr clamp(Expr x, double low, double high) {
   return minimum(maximum(x, constant_like(x, low)), constant_like(x, high));
 }
 
-// Arithmetic that gives a subnormal, such as e^x of a masked score, takes a processor 200 cycles
+// Arithmetic that gives a subnormal, such as e^x of a masked score, takes a CPU 200 cycles
 // per vector. So the bits of a subnormal result are computed as an integer: the number of units of
 // 2^-149.
 Expr exp_f32(Expr x) {

@@ -1,5 +1,5 @@
 // Provides mathematical functions as branch-free scalar code of the loop IR, so that every emitter
-// has them and loops vectorise. Where speed matters, they are formulas for f32 within 2 ULP on all
+// has them and loops vectorize. Where speed matters, they are formulas for f32 within 2 ULP on all
 // inputs (tests/codegen/vector_math_test.cpp); the others call libm in f64, lane by lane.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace weft::loop {
 
-// Whether x is of f32 and its functions must not pass through f64 (Maths::single).
+// Returns whether x is f32 and its functions must not use f64 (Maths::single).
 bool is_single(Expr x);
 
 // x and y are f32 or f64.

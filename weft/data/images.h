@@ -68,7 +68,7 @@ class ImageDataset {
 };
 
 // These load well-known data sets; `split` is "train" or "test". Files are searched in ROOT/mnist,
-// ROOT/fashion-mnist or ROOT/cifar-10-binary, then in ROOT itself. Images are normalised by the
+// ROOT/fashion-mnist or ROOT/cifar-10-binary, then in ROOT itself. Images are normalized by the
 // mean and deviation of the training images. A data set is loaded once per process and folder.
 ImageDataset mnist(std::string_view split, const std::string& root = data_directory());
 ImageDataset fashion_mnist(std::string_view split, const std::string& root = data_directory());

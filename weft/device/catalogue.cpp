@@ -54,7 +54,7 @@ constexpr Sustained sustained{.products = 0.8,
                               .rows = 0.65,
                               .streams = 0.88,
                               .launch = 2e-6};
-// Processor kernels sustain about these fractions of the measured peaks, by weft profile over the
+// CPU kernels sustain about these fractions of the measured peaks, by weft profile over the
 // workloads of weft bench; docs/benchmarks.md compares likely with measured times.
 constexpr Sustained sustained_by_processors{.products = 0.85,
                                             .shallow = 15,
@@ -99,7 +99,7 @@ MachineSpec spec_of(const GpuModel& gpu) {
 const MachineSpec& processor_spec() {
   static const MachineSpec spec{.flops_per_s = 1e11,
                                 .bytes_per_s = 1e10,
-                                .basis = "rough peaks of a processor",
+                                .basis = "rough peaks of a CPU",
                                 .sustained = sustained_by_processors};
   return spec;
 }

@@ -1,4 +1,4 @@
-// A catalogue of GPUs, with peaks by NVIDIA's data sheets and by measurement; and the processor.
+// Declares the catalogue of GPUs, with peaks by NVIDIA data sheets and by measurement, and the CPU.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ const GpuModel* find_gpu_of_driver(std::string_view name);
 // Planned times use the data sheet's peaks; the measured ones are stored beside them.
 MachineSpec spec_of(const GpuModel& gpu);
 
-// Returns a rough ratio of arithmetic to bandwidth for any processor, so that plans for the host do
-// not depend on the machine. Times use measured peaks, as processors have no data sheet of them.
+// Returns a rough ratio of arithmetic to bandwidth for any CPU, so that plans for the host do
+// not depend on the machine. Times use measured peaks, as CPUs have no data sheet of them.
 const MachineSpec& processor_spec();
 
 }  // namespace weft

@@ -41,7 +41,7 @@ struct KernelChoice {
                                     // elsewhere is copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
   bool padded_rows = false;         // of the result, by padded_row
-  // For operands, then results: the padding with which the kernel is faster, if all have it
+  // The padding of operands, then results, with which the kernel is faster if all have it
   // (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
   size_t workspace = 0;              // bytes
@@ -52,8 +52,8 @@ struct KernelChoice {
   int64_t depth = 0;
 };
 
-// A KernelSource has kernels for nodes: a backend's library as a whole, or one of the libraries that
-// it consists of.
+// A KernelSource has kernels for nodes: a backend's library as a whole, or one of the libraries
+// that it consists of.
 class KernelSource {
  public:
   virtual ~KernelSource() = default;
@@ -94,7 +94,7 @@ class KernelChooser : public KernelSource {
 
   // Returns the kernels that were chosen among alternatives, by signature.
   virtual std::map<std::string, std::string> selection() const { return {}; }
-  // Returns what the choices depend on: processor, cores, instruction sets, versions of libraries.
+  // Returns what the choices depend on: CPU, cores, instruction sets, versions of libraries.
   virtual std::string machine() const { return ""; }
   // Makes later choices follow `kernels`, a result of selection().
   virtual void prefer(const std::map<std::string, std::string>& kernels) const { (void)kernels; }

@@ -23,7 +23,7 @@ class Meters {
   virtual DeviceMeters read() const { return {}; }
 };
 
-// Returns the meters of any processor, which have peaks (processor_spec) but no readings.
+// Returns the meters of any CPU, which have peaks (processor_spec) but no readings.
 const Meters& host_meters();
 
 }  // namespace weft

@@ -30,8 +30,8 @@ void register_automatic(std::function<std::string()> choose);
 const KernelLibrary& library(const std::string& name);
 // Throws the Error that library() throws for an unknown name, without making the library.
 void check_library_name(const std::string& name);
-// What a device can do at best, by such a name, as far as that is known without measuring: peaks of
-// a processor are those that were measured before and kept.
+// Returns the peaks of a device by such a name, as far as they are known without measuring: those
+// of a CPU are the ones measured and cached before.
 MachineSpec known_spec(const std::string& name);
 void register_known_specs(std::function<MachineSpec(const std::string& name)> find);
 std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", "opencl:1", ...

@@ -6,7 +6,7 @@
 //                               {.rename = {{"model.*", "*"}}, .ignore = {"head.*"},
 //                                .cast = true});
 //
-// In patterns of names '*' stands for any characters, dots included.
+// A '*' in patterns of names stands for any characters, dots included.
 #pragma once
 
 #include <initializer_list>

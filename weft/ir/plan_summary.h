@@ -22,7 +22,7 @@ struct PlanSummary {
   int64_t launches = 0;        // of kernels
   int64_t rematerialized = 0;  // of these launches
   double seconds = 0;          // at best, by the peaks of the device; 0: they are not known (of a
-                               // processor until `weft devices --measure`)
+                               // CPU until `weft devices --measure`)
   double likely_seconds = 0;   // as such kernels usually run; 0: not known better
 
   size_t memory_bytes() const { return state_bytes + constant_bytes + arena_bytes + staging_bytes; }

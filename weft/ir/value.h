@@ -198,7 +198,7 @@ struct Node {
   Type type;
   Origin origin;
   std::shared_ptr<Buffer> data;  // leaf "data": its elements, row-major
-  // For a "data" leaf that was computed by eval: `expression` is the node that computed it, which
+  // A "data" leaf that eval computed keeps it: `expression` is the node that computed it, which
   // gradients go through; `cut` says that it was dropped, so that gradients end with an Error.
   Value expression;
   bool cut = false;

@@ -245,7 +245,7 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // of the new value: running += momentum * (batch - running)
 };
-// Normalises [B, C, ...], in train mode by statistics of the batch, which update the running ones
+// Normalizes [B, C, ...], in train mode by statistics of the batch, which update the running ones
 // (variance over n - 1), in eval mode by the running ones.
 class BatchNorm : public Layer {
  public:

@@ -20,7 +20,7 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 Tensor apply_unary(const OpDef& def, const Arg& x);
 Tensor apply_binary(const OpDef& def, const Arg& a, const Arg& b);
 
-// Returns the axes of a reduction, normalised and sorted; no axes means all of them.
+// Returns the axes of a reduction, normalized and sorted; no axes means all of them.
 Dims reduce_axes(const Dims& axes, int rank, std::string_view op);
 // Sums `x` over the axes along which `shape` has extent 1, or which it lacks: the transpose of
 // broadcasting.

@@ -254,7 +254,8 @@ struct Volumes {
         dilation(attrs.dims("dilation")[0]) {}
   static Dims last_two(const Dims& dims) { return {dims[1], dims[2]}; }
 
-  // Of padded slices [N, D, C, H, W], those that the kernel's slice `k` reads: [N, out, C, H, W].
+  // Returns those of the padded slices [N, D, C, H, W] that slice `k` of the kernel reads:
+  // [N, out, C, H, W].
   Tensor read(const Tensor& slices, int64_t k, int64_t out) const {
     return slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride);
   }
@@ -282,7 +283,8 @@ Tensor volume_conv(const Tensor& x, const Tensor& weight, const Attrs& attrs) {
   return permute(reshape(y, {x.dim(0), out, y.dim(1), y.dim(2), y.dim(3)}), {0, 2, 1, 3, 4});
 }
 
-// Its transpose: dy[N, O, OD, OH, OW] -> x[N, C, D, H, W], each step of it the other way round.
+// Transposes the convolution, dy[N, O, OD, OH, OW] -> x[N, C, D, H, W]: the transposes of its
+// steps, in reverse order.
 Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape& x,
                              const Attrs& attrs) {
   check_channels(x[1], weight.shape(), attrs.integer("groups"));

@@ -1,4 +1,4 @@
-// Softmax and normalisation. Forward and backward are elementwise operations and reductions over
+// Softmax and normalization. Forward and backward are elementwise operations and reductions over
 // one set of axes, with no movement between them, so that each becomes one kernel by rows.
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -66,7 +66,7 @@ Tensor along_axis(const OpDef& def, const Arg& x, int axis) {
   return make_node(def, {value}, {{"axis", at}});
 }
 
-// ---- normalisation to mean 0 and variance 1, or to root mean square 1
+// ---- normalization to mean 0 and variance 1, or to root mean square 1
 const OpDef& normalize_def = define({
     .name = "normalize",
     .doc = "(x - mean) / sqrt(variance + eps) over attr axes",
@@ -105,7 +105,7 @@ const OpDef& rms_normalize_def = define({
         },
 });
 
-// Where weight and bias have one element per normalised set, their gradients are the sums that the
+// Where weight and bias have one element per normalized set, their gradients are the sums that the
 // gradient of x needs: dy and x are read once for the sums and once for dx.
 struct BatchStatistics {
   Tensor centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)

@@ -405,7 +405,7 @@ struct TopK {
 // Returns the k greatest (least) elements along axis, sorted.
 TopK topk(Arg x, int64_t k, int axis = -1, bool largest = true);
 
-// ---- normalisation and softmax (norm.cpp)
+// ---- normalization and softmax (norm.cpp)
 Tensor softmax(Arg x, int axis = -1);
 Tensor log_softmax(Arg x, int axis = -1);
 Tensor layer_norm(Arg x, const Tensor& weight = {}, const Tensor& bias = {},

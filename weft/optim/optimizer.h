@@ -20,7 +20,7 @@ namespace weft::optim {
 struct Group {
   std::function<bool(const Variable&)> matches;
   double lr_scale = 1;                      // times the schedule's rate
-  std::optional<double> weight_decay = {};  // empty: the optimiser's
+  std::optional<double> weight_decay = {};  // empty: the optimizer's
 };
 // Returns a group without weight decay for all but matrices: biases and the weights of norms.
 Group no_decay_below_rank_2();

@@ -1,4 +1,4 @@
-// Optimisers by name, with the settings that a recipe has.
+// Optimizers by name, with the settings that a recipe has.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace weft::optim {
 
-// OptimizerSettings are those of a recipe; settings that an optimiser lacks must be left out.
+// OptimizerSettings are those of a recipe; settings that an optimizer lacks must be left out.
 struct OptimizerSettings {
   Schedule lr = 1e-3;
   std::optional<double> weight_decay = {};
@@ -42,7 +42,7 @@ struct OptimizerEntry {
   std::string all_settings() const;  // "lr, rho"
 };
 
-// Makes an optimiser; throws Error(usage) for an unknown name, or a setting that it does not have.
+// Makes an optimizer; throws Error(usage) for an unknown name, or a setting that it does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Variable> parameters,
                                           const OptimizerSettings& settings);
 

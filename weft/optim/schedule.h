@@ -3,7 +3,6 @@
 // rate moves.
 #pragma once
 
-#include <cmath>  // for formulas: `using std::sqrt`
 #include <concepts>
 #include <cstdint>
 #include <functional>

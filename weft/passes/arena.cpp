@@ -13,6 +13,7 @@ using Order = std::vector<int>;
 
 constexpr int64_t patience = 2'000'000;  // blocks visited in one search: about 5 ms
 
+// Placed is a block with its offset: bytes [offset, end), launches first to last.
 struct Placed {
   size_t offset, end;
   int first, last;
@@ -23,7 +24,8 @@ void add(List& list, const Placed& placed) {
   list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
 }
 
-// A LongList keeps the same order in pieces, so that an insertion moves only a few hundred blocks.
+// A LongList is sorted like a List, but split into pieces, so that an insertion moves only a few
+// hundred blocks.
 class LongList {
  public:
   void clear() { pieces_.clear(); }

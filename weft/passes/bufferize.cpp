@@ -51,8 +51,8 @@ class Scheduler {
     }
   }
 
-  // The Layout of a value in its own slot: axes from outermost to innermost, dense or with padded
-  // rows.
+  // A Layout says how a value is stored in its own slot: its axes from outermost to innermost,
+  // dense or with padded rows.
   struct Layout {
     Dims order;  // empty: row-major
     bool padded = false;
@@ -279,7 +279,7 @@ class Scheduler {
     }
     if (choice.in_place) {
       const Access& operand = launch.operands[static_cast<size_t>(*choice.in_place)];
-      if (lie_alike(launch.results[0], operand)) {
+      if (has_layout_of(launch.results[0], operand)) {
         launch.in_place.emplace_back(0, *choice.in_place);
         take_room_of(operand, launch.results[0]);
       }
@@ -295,9 +295,9 @@ class Scheduler {
     for (size_t i = 0; i < launch.results.size(); ++i) {
       const Room& room = choice.rooms[launch.operands.size() + i];
       const auto& [value, at] = launch.results[i];
-      const bool lies_so =
+      const bool strides_match =
           room.strides.empty() || same_strides(value.shape(), at.strides, room.strides);
-      if (room.elements > 0 && (!lies_so || uses_.is_root(value.node()))) return false;
+      if (room.elements > 0 && (!strides_match || uses_.is_root(value.node()))) return false;
     }
     size_t copies = 0;  // bytes
     for (size_t i = 0; i < launch.operands.size(); ++i)
@@ -380,13 +380,13 @@ class Scheduler {
         largest = &operand;
       if (operand.value.shape() != group.space) continue;
       Layout layout{physical_order(group.space, operand.at.strides)};
-      auto lies_so = [&] {
+      auto strides_match = [&] {
         return same_strides(group.space, operand.at.strides,
                             strides_of(operand.value.type(), layout));
       };
-      if (!lies_so()) {
+      if (!strides_match()) {
         layout.padded = true;
-        if (!lies_so()) continue;
+        if (!strides_match()) continue;
       }
       auto found = std::ranges::find(votes, layout, &std::pair<Layout, size_t>::first);
       if (found == votes.end()) found = votes.insert(found, {layout, 0});
@@ -468,7 +468,7 @@ class Scheduler {
     for (size_t r = 0; r < launch.results.size(); ++r)
       for (size_t o = 0; o < launch.operands.size(); ++o) {
         const Access &result = launch.results[r], &operand = launch.operands[o];
-        if (!lie_alike(result, operand) || gathers(launch, operand.value.node())) continue;
+        if (!has_layout_of(result, operand) || gathers(launch, operand.value.node())) continue;
         launch.in_place.emplace_back(static_cast<int>(r), static_cast<int>(o));
         take_room_of(operand, result);
       }
@@ -480,7 +480,7 @@ class Scheduler {
     Slot& to = plan_.slots[static_cast<size_t>(result.at.slot)];
     if (from.type == to.type) to.bytes = std::max(to.bytes, from.bytes);
   }
-  static bool lie_alike(const Access& result, const Access& operand) {
+  static bool has_layout_of(const Access& result, const Access& operand) {
     return operand.value.type() == result.value.type() && operand.at.offset == 0 &&
            same_strides(result.value.shape(), operand.at.strides, result.at.strides);
   }

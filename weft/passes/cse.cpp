@@ -82,7 +82,7 @@ Value UniqueNodes::operator()(const Value& value) {
   for (auto it = begin; it != end; ++it) {
     const Value& first = it->second;
     if (!equal(*first.node(), *value.node())) continue;
-    first->origin.backward &= value->origin.backward;  // the forward pass needs it, too
+    first->origin.backward &= value->origin.backward;  // shared with the forward pass: part of it
     return first;
   }
   known_.emplace(key, value);

@@ -1,9 +1,9 @@
-// Activations of the modules that a user names (StepOptions::rematerialize) are computed again for
-// the backward pass, as torch.utils.checkpoint does (Chen et al. 2016): what was made inside of a
-// module, and leaves it for no other part of the forward pass, is not kept. The kernels that made
-// it run once more, each right before its results are read, on the operands that they had, and so
-// to the same bits. Stands after alias, whose writes to variables bar a kernel, and before offload
-// and order, which see who reads what.
+// Rematerializes the activations of the modules that a user names (StepOptions::rematerialize), as
+// torch.utils.checkpoint does (Chen et al. 2016): a value that is computed inside of a module, and
+// that no other part of the forward pass reads, is not kept for the backward pass. Its kernel runs
+// again right before the backward pass reads the value, on the same operands, so the result is
+// bit-identical. The pass stands after alias, as a kernel cannot run again once a variable that it
+// reads is overwritten, and before offload and schedule, which decide by who reads what.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -25,7 +25,7 @@
 
 namespace weft {
 namespace {
-// The shortest prefix of a module's path that a pattern is like; "" where there is none.
+// Returns the shortest prefix of a module's path that matches a pattern; "" if none does.
 std::string marked_prefix(const std::string& module, std::span<const std::string> patterns) {
   for (size_t end = 0; end != std::string::npos;) {
     end = module.find('.', end == 0 ? 0 : end + 1);
@@ -56,7 +56,7 @@ class Rematerialization {
   }
 
   Plan run() {
-    std::map<std::string, std::vector<int>> inside;  // slots of each module that may be made again
+    std::map<std::string, std::vector<int>> inside;  // by module: slots that may be rematerialized
     for (int slot = 0; slot < static_cast<int>(plan_.slots.size()); ++slot)
       if (const std::string* module = module_inside_of(slot)) inside[*module].push_back(slot);
     for (const auto& [module, slots] : inside) make_again(slots);
@@ -73,8 +73,9 @@ class Rematerialization {
     return known->second;
   }
 
-  // The module that is to be computed again, where the slot holds a value that one kernel of its
-  // forward pass makes and that nothing else of the forward pass reads; else null.
+  // Returns the marked module that the slot's value is inside of: one kernel of the module's
+  // forward pass computes it, and no kernel of another forward pass reads it. Null if there is
+  // none.
   const std::string* module_inside_of(int slot) {
     const std::vector<int>& writers = writers_[index(slot)];
     if (plan_.slots[index(slot)].space != Space::arena || use_.to_end[index(slot)]) return nullptr;
@@ -94,8 +95,8 @@ class Rematerialization {
     return &module;
   }
 
-  // What a kernel computes of its operands: constants, which it makes by itself, may be of any
-  // module, as equal ones are one.
+  // Returns the nodes that a kernel computes from its operands. Constants are left out: equal ones
+  // are merged, so they may be of any module.
   static std::vector<const Node*> computed_by(const Launch& launch) {
     std::unordered_set<const Node*> known;
     for (const Access& operand : launch.operands) known.insert(operand.value.node());
@@ -125,7 +126,7 @@ class Rematerialization {
     return never;
   }
 
-  // Whether the kernel would read at `until` what it read.
+  // Returns whether the kernel's operands still have the same values at launch `until`.
   bool has_its_operands(int maker, int until) const {
     return std::ranges::none_of(plan_.launches[index(maker)].operands, [&](const Access& operand) {
       return std::ranges::any_of(writers_[index(operand.at.slot)],
@@ -133,16 +134,17 @@ class Rematerialization {
     });
   }
 
-  // `inside`: the slots of one module.
+  // Rematerializes one module; `inside` are the slots of its values.
   void make_again(std::vector<int> inside) {
-    int last = 0;  // before which all kernels run again
+    int last = 0;  // launch before which all kernels have run again
     for (int slot : inside)
       if (const int reader = first_backward_reader(slot); reader != never)
         last = std::max(last, reader);
     std::erase_if(inside,
                   [&](int slot) { return !has_its_operands(writers_[index(slot)].front(), last); });
-    std::map<int, int> copies;  // of slots that the backward pass reads, and that kernels run again
-                                // for these read
+    // By slot, the slot of its rematerialized copy: for values that the backward pass reads, or
+    // that kernels which run again read.
+    std::map<int, int> copies;
     std::set<int, std::greater<>> makers;
     std::vector<int> pending;
     for (int slot : inside)
@@ -161,9 +163,10 @@ class Rematerialization {
     run_again(makers, copies);
   }
 
-  // From the last to the first of them, so that it is known when each one's results are read.
+  // Inserts the kernels again, from the last to the first, so that it is known before which launch
+  // each one's results are read.
   void run_again(const std::set<int, std::greater<>>& makers, const std::map<int, int>& copies) {
-    std::map<int, int> read_at;  // by the slot
+    std::map<int, int> read_at;  // by slot: the first launch that reads the copy
     for (const auto& [slot, copy] : copies) read_at[slot] = first_backward_reader(slot);
     std::vector<std::pair<int, Launch>> made;
     for (int maker : makers) {
@@ -210,17 +213,17 @@ class Rematerialization {
   ArenaUse use_;
   std::vector<std::vector<int>> writers_, readers_;  // launches, ascending, of each slot
   std::vector<bool> is_backward_;                    // of each launch
-  std::unordered_map<const std::string*, std::string> modules_;  // the marked part of each path
-  std::vector<std::pair<int, Launch>> made_;  // and the launch before which each of them stands
+  std::unordered_map<const std::string*, std::string> modules_;  // the marked prefix of each path
+  std::vector<std::pair<int, Launch>> made_;  // each with the launch before which it is inserted
 };
 
-// The user's own code between the layers of a block has no module. What it computes of values of
-// the module that the last layer before it is in, it computes in that.
+// Assigns modules to nodes that have none: the user's own code between the layers of a block. Such
+// a node gets the module of the last layer before it, if it reads a value of that module.
 Graph name_modules(const Graph& graph, const PassOptions& options) {
   const std::vector<std::string>& patterns = options.step.rematerialize;
   std::unordered_map<const Node*, Value> now;
   std::unordered_map<const Node*, const std::string*> module_of;
-  const std::string* last = nullptr;  // interned; null: it is in none that is named
+  const std::string* last = nullptr;  // interned; null: the last layer is in no marked module
   for (const Value& value : graph.nodes()) {
     std::vector<Value> inputs;
     bool same = true, of_last = false;
@@ -247,7 +250,7 @@ Graph name_modules(const Graph& graph, const PassOptions& options) {
   return named;
 }
 
-// How many modules a refusal names.
+// The number of modules that an error lists at most.
 constexpr size_t most_named = 12;
 
 void check_modules(const Graph& graph, std::span<const std::string> patterns) {

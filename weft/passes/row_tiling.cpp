@@ -4,7 +4,8 @@
 // whose tiles are concatenated, and products that sum over the rows, which accumulate tile by tile.
 //
 // The pass runs after simplify, which merges what forward and backward share, and before schedule,
-// for which tiles are nodes like any others: order lets one tile die before the next is computed.
+// for which tiles are nodes like any others: schedule orders the launches so that one tile is dead
+// before the next is computed.
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -145,7 +146,7 @@ class Grower {
 };
 
 // Returns the placement of a value that is stored row-major.
-Placement lies(const Value& value) {
+Placement row_major_placement(const Value& value) {
   std::vector<const Node*> views;
   const Node* node = value.node();
   for (; node->op->view != nullptr; node = node->inputs[0].node()) views.push_back(node);
@@ -160,7 +161,7 @@ Placement lies(const Value& value) {
 std::optional<KernelChoice> chosen(const Node& node, const PassOptions& options) {
   std::vector<Placement> operands;
   operands.reserve(node.inputs.size());
-  for (const Value& input : node.inputs) operands.push_back(lies(input));
+  for (const Value& input : node.inputs) operands.push_back(row_major_placement(input));
   return options.library->kernels().choose(node, operands);
 }
 

@@ -1,6 +1,6 @@
-// The gradient of a large table of which few rows were read: the pass sums those rows in a small
-// table, in the same order, and the gradient becomes a gather from the sums. Elementwise readers of
-// the gradient then read the sums, and the full-size gradient never exists.
+// Rewrites the gradient of a large table of which few rows were read: the updates of those rows are
+// summed in a small table, in the same order, and the gradient becomes a gather from the sums.
+// Elementwise readers of the gradient then read the sums, and the full-size gradient never exists.
 #include <cmath>
 
 #include "weft/ir/op_def.h"
@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-constexpr int64_t few = 2;  // the least number of table rows per added row
+constexpr int64_t few = 2;  // least number of table rows per update
 
 bool is_zero(const Value& value) {
   auto number = uniform_value(value);

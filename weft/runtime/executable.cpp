@@ -45,7 +45,7 @@ Executable::Executable(Plan plan, const KernelLibrary& library,
   start_team();
   residency_->check_fits(stages_inputs_ ? staged_bytes(plan_) : 0, beside);
   kernels_ = compile_kernels(plan_, compiler_, library.kernels(), *memory_);
-  residency_->place_away();
+  residency_->place_offloaded();
   make_staging();
   if (workspace_->last != nullptr) workspace_->last->detach_results();
   workspace_->reserve(plan_.arena_bytes, *memory_);

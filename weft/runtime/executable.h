@@ -85,7 +85,8 @@ class Executable {
   std::unique_ptr<Residency> residency_;
   Copies copies_;
   PlanKernels kernels_;
-  // For a device that stages inputs: buffers on host and device, and the copy between them.
+  // These are set for a device that stages inputs: buffers on host and device, and the copy between
+  // them.
   std::shared_ptr<Buffer> inputs_here_, inputs_there_;
   std::unique_ptr<CopyStream> input_copy_;
   std::vector<BoundLaunch> bound_;    // empty before the first run

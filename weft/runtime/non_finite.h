@@ -57,7 +57,8 @@ class NonFiniteSearch {
 
  private:
   using Origin = std::shared_ptr<const NonFiniteOrigin>;
-  // What is known of a value. `origin` is null if the value is finite, or not finite on purpose.
+  // Known is what the search has found out about a value. `origin` is null if the value is finite,
+  // or not finite on purpose.
   struct Known {
     ValueRange range;
     Origin origin;

@@ -88,7 +88,7 @@ std::byte* Residency::address(int slot) const {
     case Space::constant:
       return constant(at.value);
     case Space::file:
-      return kept_away(at);
+      return offloaded_address(at);
   }
   return nullptr;
 }
@@ -105,7 +105,7 @@ void Residency::lend() const {
   }
 }
 
-std::vector<VariableState*> Residency::variables_away() const {
+std::vector<VariableState*> Residency::offloaded_variables() const {
   std::vector<VariableState*> all;
   for (const Slot& slot : plan_.slots)
     if (slot.space == Space::file && slot.value->variable != nullptr &&
@@ -142,12 +142,12 @@ class HostResidency : public Residency {
 
   // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
   // that were on a device return to their file.
-  void place_away() override {
+  void place_offloaded() override {
     auto paged = [](size_t bytes) { return round_up(bytes, FileRange::alignment); };
     std::vector<VariableState*> to_move;
     const size_t own = file_ ? 0 : paged(plan_.file_bytes);
     size_t bytes = own;
-    for (VariableState* variable : variables_away()) {
+    for (VariableState* variable : offloaded_variables()) {
       Storage& storage = *variable->storage;
       if (storage.file() && storage.is_on_device()) storage.on_host();
       if (storage.file()) continue;
@@ -196,9 +196,9 @@ class HostResidency : public Residency {
   }
 
  private:
-  void place_variables() override { place_away(); }
+  void place_variables() override { place_offloaded(); }
   std::byte* constant(const Value& value) const override { return value->data->data; }
-  std::byte* kept_away(const Slot&) const override { return nullptr; }
+  std::byte* offloaded_address(const Slot&) const override { return nullptr; }
 
   FileRange range_of(int slot) const {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];
@@ -266,11 +266,11 @@ class DeviceResidency : public Residency {
   }
 
   // Offloads to host memory, as the host offloads to files.
-  void place_away() override {
+  void place_offloaded() override {
     std::vector<VariableState*> to_move;
     const size_t own = host_ == nullptr ? aligned(plan_.file_bytes) : 0;
     size_t bytes = own;
-    for (VariableState* variable : variables_away()) {
+    for (VariableState* variable : offloaded_variables()) {
       const std::shared_ptr<Buffer>& buffer = variable->storage->buffer();
       if (buffer != nullptr && buffer->pinned) continue;
       to_move.push_back(variable);
@@ -333,7 +333,7 @@ class DeviceResidency : public Residency {
   // Allocates variables that have no place yet, in as few allocations as the device allows, because
   // drivers round each allocation up.
   void place_variables() override {
-    place_away();
+    place_offloaded();
     std::vector<Storage*> group;
     size_t bytes = 0;
     auto place_group = [&] {
@@ -362,7 +362,7 @@ class DeviceResidency : public Residency {
   std::byte* constant(const Value& value) const override {
     return constants_.at(value.node())->data;
   }
-  std::byte* kept_away(const Slot& slot) const override {
+  std::byte* offloaded_address(const Slot& slot) const override {
     return slot.value->variable != nullptr ? slot.value->variable->storage->buffer()->data
                                            : host_->data + slot.offset;
   }

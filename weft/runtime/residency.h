@@ -45,7 +45,7 @@ class Residency {
   // inputs on the device, `beside` the host bytes that the program holds for other purposes.
   virtual void check_fits(size_t staged, size_t beside) const = 0;
   // Allocates what the plan offloads, before the arena is allocated.
-  virtual void place_away() = 0;
+  virtual void place_offloaded() = 0;
   virtual void place_constants() = 0;
   // Allocates variables where kernels can access them. Addresses stay valid until has_moved().
   void place();
@@ -65,9 +65,9 @@ class Residency {
  protected:
   virtual void place_variables() = 0;
   virtual std::byte* constant(const Value& value) const = 0;
-  virtual std::byte* kept_away(const Slot& slot) const = 0;
+  virtual std::byte* offloaded_address(const Slot& slot) const = 0;
   // Returns the variables that the plan offloads, in the order of their slots.
-  std::vector<VariableState*> variables_away() const;
+  std::vector<VariableState*> offloaded_variables() const;
   size_t bytes_in(Space space) const;
 
   const Plan& plan_;

@@ -8,15 +8,15 @@
 
 namespace weft {
 
-// Seconds at the roofline: each kernel takes as long as its operations or its bytes need, whichever
-// is more. Transfers take their time beside the kernels, one after another, and hold up those that
-// await them. 0 if the machine is unknown.
+// Returns seconds at the roofline: each kernel takes as long as its operations or its bytes need,
+// whichever is more. Transfers take their time beside the kernels, one after another, and hold up
+// those that await them. 0 if the machine is unknown.
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
-// The same with the likely time of each kernel.
+// Returns the same sum over the likely times of the kernels.
 double likely_seconds(const Plan& plan, const MachineSpec& machine);
 
-// `library`: that the plan is for; `machine` gives the times. Whoever has its name says which
-// device it is.
+// `library` is the one that the plan is for; `machine` gives the times. The caller fills in the
+// name of the device.
 PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const MachineSpec& machine);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace weft {
 
 class KernelLibrary;
 
-// A Device is a processor or GPU of this machine ("cpu", "cuda:1", "opencl:0"; "cuda" is the first
+// A Device is a CPU or GPU of this machine ("cpu", "cuda:1", "opencl:0"; "cuda" is the first
 // GPU, "auto" the best device that is present), or a GPU of the catalogue that is somewhere else
 // ("h100"), for which steps can be planned. StepOptions::device takes a Device or its name.
 class Device {
@@ -23,7 +23,7 @@ class Device {
 
   const std::string& name() const { return name_; }  // as StepOptions::device takes it
   operator const std::string&() const { return name_; }
-  // Returns the model: "NVIDIA H100 80GB HBM3"; "cpu" for the processor.
+  // Returns the model: "NVIDIA H100 80GB HBM3"; "cpu" for the CPU.
   std::string model() const;
   // Returns whether steps can run there now; opens the device.
   bool is_present() const;
@@ -40,7 +40,7 @@ class Device {
 // "reference", which computes in plain loops and is slow.
 std::vector<Device> devices();
 
-// While it lives, eval() and all that reads values compute on that device; else on the processor.
+// While it lives, eval() and all that reads values compute on that device; else on the CPU.
 // Results come to the host. Scopes nest; each is of its thread. Throws Error(device) where the
 // device is absent.
 class DeviceScope {

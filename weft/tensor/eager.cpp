@@ -24,16 +24,17 @@ namespace weft {
 using detail::EagerPlans;
 namespace {
 constexpr size_t most_plans = 64;
-// A plan that is kept copies what it reads into its arena: of more bytes than these, planning again
-// costs less than the copy and its memory.
+// A cached plan copies its inputs into its arena. For inputs of more bytes than these, planning
+// again costs less than the copy and its memory.
 constexpr size_t most_input_bytes = size_t{64} << 20;
-// In memory of a device and in pinned memory of the host, for copies to the device.
+// The cached plans together stage at most these bytes of inputs, once in pinned memory of the host
+// and once in memory of the device.
 constexpr size_t most_staged_bytes = size_t{64} << 20;
 
 thread_local const KernelLibrary* scope_device = nullptr;
 
-// What a graph reads, elements and variables, in the order of first use: the same for graphs of
-// equal structure, whichever tensor was made first.
+// Returns the data and variables that a graph reads, in the order of first use. Graphs of equal
+// structure give the same order, whichever tensor was created first.
 std::vector<Tensor> leaves_of(const Graph& graph) {
   std::vector<Tensor> leaves;
   std::unordered_set<const Node*> seen;
@@ -50,8 +51,8 @@ std::vector<Tensor> leaves_of(const Graph& graph) {
   return leaves;
 }
 
-// The same graph in nodes of its own, which hold no elements and no variables: each of these leaves
-// is an input.
+// Returns a copy of the graph in which each of the leaves is an input, so that it holds no elements
+// and no variables.
 Graph form_of(const Graph& graph, std::span<const Tensor> leaves) {
   std::vector<Tensor> inputs;
   std::unordered_map<const Node*, Tensor> input_of;
@@ -63,7 +64,7 @@ Graph form_of(const Graph& graph, std::span<const Tensor> leaves) {
     if (const auto found = input_of.find(value.node()); found != input_of.end())
       return found->second;
     if (value->op->kind == OpKind::leaf) return make_leaf(*value->op, value.type(), value->attrs);
-    value->gradient_rule = nullptr;  // of a copy, as all of its inputs are new
+    value->gradient_rule = nullptr;  // the rule of a copy, as all inputs are new
     return {};
   });
   form.inputs = std::move(inputs);
@@ -76,7 +77,8 @@ size_t bytes_of(std::span<const Tensor> values) {
   return bytes;
 }
 
-// As a "data" leaf with the host; what lies on a device stays there.
+// Returns the leaf's elements as a "data" leaf on the host. Elements on a device are copied, not
+// moved.
 Tensor elements_of(const Tensor& leaf) {
   if (leaf->variable == nullptr) {
     if (leaf->data == nullptr) fetch(*leaf.node());
@@ -99,8 +101,8 @@ std::vector<Tensor> results_of(Executable& executable, std::span<const Tensor> i
   return results;
 }
 
-// By the text of their graph, the one that was used last first. Between runs they hold no arena:
-// whoever holds a result has it.
+// Plans caches executables by the text of their graph, the most recently used first. Between runs
+// they hold no arena, which belongs to the results.
 class Plans {
  public:
   std::vector<Tensor> run(std::span<const Tensor> values, const KernelLibrary& device) {
@@ -171,7 +173,8 @@ class Plans {
   int64_t made_ = 0;
 };
 
-// Never destroyed: at the end of the process, compilers and devices go before it would.
+// The cache is never destroyed: at the end of the process, compilers and devices are destroyed
+// before it would be.
 Plans& plans() {
   static Plans& all = *new Plans;
   return all;

@@ -297,16 +297,17 @@ std::string to_table(const RunReport& report) {
         fmt::format("offloaded; {} copied per update", bytes_text(report.file_traffic)));
   if (report.on_host)
     row("process", bytes(report.process_bytes()),
-        fmt::format("at most, with {} of data and {} of code and heaps", bytes(report.data_bytes),
-                    bytes(report.runtime_bytes)));
+        fmt::format("at most, including {} of data and {} of code and heaps",
+                    bytes(report.data_bytes), bytes(report.runtime_bytes)));
   row("work", amount_text(report.flops, "FLOP"),
       fmt::format("per update, with {} of memory traffic", bytes_text(report.bytes)));
   if (report.likely_seconds > 0)
-    row("likely", time_text(report.likely_seconds),
+    row("expected", time_text(report.likely_seconds),
         "per update, at the speed that such kernels usually reach");
   if (report.seconds > 0)
-    row("time", time_text(report.seconds),
-        fmt::format("per update at best, {} for the run{}", time_text(report.total_seconds()),
+    row("at best", time_text(report.seconds),
+        fmt::format("per update at the roofline, {} for the run{}",
+                    time_text(report.total_seconds()),
                     report.file_bytes > 0 && report.on_host
                         ? ", with files at a tenth of the memory bandwidth"
                         : ""));

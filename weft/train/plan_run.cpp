@@ -109,8 +109,8 @@ PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
 
 std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
                                            std::optional<double> until, size_t* least) {
-  // What a process takes beside state and arena depends on its plan: the second one has that much
-  // less room.
+  // The memory that a process takes besides state and arena depends on its plan, so the second plan
+  // has that much less room.
   for (int time = 0; time < 2; ++time) {
     try {
       auto planned = std::make_unique<PlannedRun>(recipe, machine, until);

@@ -1,4 +1,4 @@
-// What train() shares with plan_run() and the other plans of trainer.h: it is internal to
+// Declares what train() shares with plan_run() and the other plans of trainer.h. It is internal to
 // trainer.cpp and plan_run.cpp.
 #pragma once
 

@@ -82,7 +82,7 @@ struct RunReport {
   // KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 
-  // Bytes in memory.
+  // These are bytes in memory.
   size_t state_bytes() const {
     return model_bytes + optimizer_bytes + accumulator_bytes + copy_bytes - offloaded_bytes;
   }
@@ -134,7 +134,7 @@ double cost(double seconds, double usd_per_hour);
 
 // ---- the output of a run
 
-// How the seconds since the last line were spent.
+// A Window says how the seconds since the last step line were spent.
 struct Window {
   double loader = 0, checkpoint = 0, step = 0;  // waited for data; saved; the rest
   double compute_share = 0, memory_share = 0;   // of `step`, as planned; zeros: unknown

@@ -28,10 +28,10 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
 
 class Steps {
  public:
-  // As the recipe chooses; the experiment must outlive this.
+  // Takes the options from the recipe. The experiment must outlive this.
   Steps(const Experiment& experiment, const std::string& device)
       : Steps(experiment, step_options(experiment, device)) {}
-  // The mode and what others hold of a limit are those of each step.
+  // Takes the options as given; `mode` and `held` are set for each step.
   Steps(const Experiment& experiment, const StepOptions& options);
 
   // Compiles and returns all steps: "train" and "evaluate", or with several passes per update

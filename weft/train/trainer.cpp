@@ -37,7 +37,7 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
   if (device.name() == "cpu" && !before.empty() && before != name(isa()))
     logging::warn(
         "run {} was trained with the instruction set {} and continues with {}: losses may differ "
-        "in their last digits. Hint: WEFT_ISA={} where the processor has it.",
+        "in their last digits. Hint: WEFT_ISA={} where the CPU has it.",
         folder.path(), before, name(isa()), before);
   return make_experiment(recipe);
 }
@@ -390,7 +390,7 @@ class Trainer {
     result_.step = progress_.step;
   }
 
-  // Returns the energy of the device where it has a meter, else that of the processor.
+  // Returns the energy of the device where it has a meter, else that of the CPU.
   std::optional<double> joules() {
     if (device_joules_before_)
       if (auto now = meters().read().joules) return *now - *device_joules_before_;

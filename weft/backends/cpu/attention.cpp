@@ -5,7 +5,7 @@
 // rows are not computed.
 //
 // This is one file because both passes are inlined into one function for each instruction set and
-// element type, all of it below this file's #pragma about optimisation.
+// element type, all of it below this file's #pragma about optimization.
 #include <algorithm>
 #include <limits>
 
@@ -40,7 +40,7 @@ struct Heads : AttentionHeads {
     return std::clamp(fitting, row_unit, std::min(most_rows, round_up(queries, row_unit)));
   }
   int64_t blocks() const { return ceil_div(queries, rows()); }
-  // How many keys the query sees.
+  // Returns the number of keys that the query attends to.
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
 

@@ -24,7 +24,7 @@ void contract(const Contraction& task, const void* a, const void* b, void* resul
 // Returns whether contract() has a kernel for these types: one type, or two whose numbers are exact
 // in the type of the sums (float32, or integers of 32 bits).
 bool contracts(const Contraction& task);
-// Whether the result can hold the sums, so that more can be added to them.
+// Returns whether sums are kept in the result itself, so that further sums can be added to them.
 bool accumulates(const Contraction& task);
 
 }  // namespace weft::cpu

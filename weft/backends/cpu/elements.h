@@ -14,7 +14,7 @@
 
 namespace weft::cpu {
 
-// Elements of the 8-bit floats, which kernels only read.
+// These are elements of the 8-bit floats, which kernels only read.
 struct F8E4M3 {
   uint8_t bits;
 };
@@ -35,18 +35,19 @@ inline constexpr bool is_narrow =
   return static_cast<float>(std::bit_cast<_Float16>(value));
 }
 
-// Its bits are the upper half of a float16.
+// The bits of an E5M2 number are the upper half of a float16.
 [[gnu::always_inline]] inline float widen(F8E5M2 value) {
   return widen(Half{static_cast<uint16_t>(value.bits << 8)});
 }
-// As a float16 it has the same fields, but a bias that is greater by 8.
+// The bits of an E4M3 number, shifted into the fields of a float16, give it divided by 2^8, as its
+// exponent bias is smaller by 8.
 [[gnu::always_inline]] inline float widen(F8E4M3 value) {
   const int magnitude = value.bits & 0x7f, sign = value.bits & 0x80;
   const float scaled = widen(Half{static_cast<uint16_t>(sign << 8 | magnitude << 7)}) * 256;
   return magnitude == 0x7f ? std::numeric_limits<float>::quiet_NaN() : scaled;
 }
 
-// The element as a lane: float for 16-bit floats.
+// Converts an element to the type of a vector lane, which is float for narrower floats.
 template <class Lane, class Element>
 [[gnu::always_inline]] inline Lane to_lane(Element value) {
   if constexpr (is_narrow<Element>)

@@ -64,7 +64,7 @@ template <class Lane, int vector_bytes>
   using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
   Vector sums[chains];
   auto one_factor = static_cast<Lane>(0.999), one_term = static_cast<Lane>(0.001);
-  asm volatile("" : "+x"(one_factor), "+x"(one_term));  // unknown to the optimiser
+  asm volatile("" : "+x"(one_factor), "+x"(one_term));  // unknown to the optimizer
   const Vector factor = Vector{} + one_factor, term = Vector{} + one_term;
 #pragma GCC unroll 16
   for (int i = 0; i < chains; ++i) sums[i] = Vector{} + static_cast<Lane>(i);

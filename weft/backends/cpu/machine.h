@@ -17,7 +17,7 @@ struct Machine {
   size_t l1_data = 0, l2 = 0, l3 = 0;  // bytes of one cache; 0: unknown
   size_t memory = 0, available = 0;    // bytes, within the limit of the control group
   std::vector<std::string>
-      features;  // instructions of the processor that matter here: "avx2", "avx512f", "amx_bf16"
+      features;  // instructions of the CPU that matter here: "avx2", "avx512f", "amx_bf16"
   Isa isa = Isa::baseline;  // used by this process
 
   // Returns whether this process has instructions for products of bfloat16.

@@ -45,21 +45,21 @@ onednn::Problem problem_of(const Contraction& task) {
 // where many rows of a use it; with few rows of a, the contraction is faster where rows of b are
 // multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
 // (input gradients of pointwise convolutions).
-enum class Route { as_it_lies, pack_b, contraction };
+enum class Route { unpacked, pack_b, contraction };
 Route route_of(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
   if (task.a_dtype != task.b_dtype) return Route::contraction;
   if (task.a_dtype != DType::f32) {
     const bool tall = task.batch.empty() && task.m >= 4096 && task.m >= 8 * task.k;
-    return tall && task.a.column == 1 && task.b.column == 1 ? Route::pack_b : Route::as_it_lies;
+    return tall && task.a.column == 1 && task.b.column == 1 ? Route::pack_b : Route::unpacked;
   }
   if (std::max({task.m * task.k, task.k * task.n, task.m * task.n}) > cached)
     return Route::contraction;
   if (task.batch.empty() && task.a.row == 1 && task.k > 256) return Route::contraction;
-  if (task.b.column != 1 || task.k == 1) return Route::as_it_lies;
+  if (task.b.column != 1 || task.k == 1) return Route::unpacked;
   if (task.batch.empty() && task.m >= 512 && task.n >= 64 && task.k >= 64) return Route::pack_b;
   const bool aliasing = task.b.row % 1024 == 0 && task.m > 16 && task.n >= 256;
-  return aliasing ? Route::contraction : Route::as_it_lies;
+  return aliasing ? Route::contraction : Route::unpacked;
 }
 
 bool is_empty(const Contraction& task) {
@@ -162,7 +162,7 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
   for (int copies : {2, 1, 3})
     for (bool by_row : {false, true}) {
       Copied made{.operand_order = {{}, {}}};
-      Dims lie[2] = {strides[0], strides[1]};
+      Dims task_strides[2] = {strides[0], strides[1]};
       bool pays = true;
       for (int i = 0; i < 2; ++i) {
         if ((copies & (1 << i)) == 0) continue;
@@ -170,11 +170,11 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
         const Shape& shape = node.inputs[static_cast<size_t>(i)].shape();
         made.operand_order[static_cast<size_t>(i)] =
             by_row ? Dims::iota(rank) : physical_order(shape, strides[i]);
-        lie[i] = dense_strides(shape, made.operand_order[static_cast<size_t>(i)]);
+        task_strides[i] = dense_strides(shape, made.operand_order[static_cast<size_t>(i)]);
       }
       if (!pays) continue;
-      made.task = simplest(node.type, node.inputs[0].type(), lie[0], node.inputs[1].type(), lie[1],
-                           row_major_strides(node.type.shape));
+      made.task = simplest(node.type, node.inputs[0].type(), task_strides[0], node.inputs[1].type(),
+                           task_strides[1], row_major_strides(node.type.shape));
       tasks.push_back(std::move(made));
     }
   return tasks;
@@ -188,13 +188,13 @@ KernelChoice choose_product(const Contraction& task) {
 
 std::vector<KernelChoice> product_alternatives(const Contraction& task) {
   std::vector<KernelChoice> all;
-  for (Route route : {Route::as_it_lies, Route::pack_b, Route::contraction})
+  for (Route route : {Route::unpacked, Route::pack_b, Route::contraction})
     if (auto choice = choice_by(route, task)) all.push_back(std::move(*choice));
   return all;
 }
 
 bool is_product(std::string_view kernel) {
-  return kernel == name_of(Route::as_it_lies) || kernel == name_of(Route::pack_b) ||
+  return kernel == name_of(Route::unpacked) || kernel == name_of(Route::pack_b) ||
          kernel == name_of(Route::contraction);
 }
 
@@ -203,36 +203,37 @@ std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bou
   if (launch.kernel == contraction_name)
     return std::make_unique<ContractionMatmul>(task, std::move(inputs), launch);
   const bool packed = launch.kernel == name_of(Route::pack_b);
-  auto primitive = library_primitive(task, packed ? Route::pack_b : Route::as_it_lies);
+  auto primitive = library_primitive(task, packed ? Route::pack_b : Route::unpacked);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
   return std::make_unique<LibraryMatmul>(std::move(*primitive), std::move(inputs), launch);
 }
 
 namespace {
 // Returns the product with the copies that pay.
-std::optional<Copied> best_lie(const Node& node, std::span<const Placement> operands) {
+std::optional<Copied> best_copies(const Node& node, std::span<const Placement> operands) {
   const Dims strides[2] = {operands[0].strides, operands[1].strides};
-  Copied as_it_lies{simplest(node.type, node.inputs[0].type(), strides[0], node.inputs[1].type(),
-                             strides[1], row_major_strides(node.type.shape)),
-                    {}};
-  const Contraction& task = as_it_lies.task;
+  Copied without_copies{
+      simplest(node.type, node.inputs[0].type(), strides[0], node.inputs[1].type(), strides[1],
+               row_major_strides(node.type.shape)),
+      {}};
+  const Contraction& task = without_copies.task;
   if (!contracts(task)) return std::nullopt;
-  if (task.a_dtype != task.b_dtype) return as_it_lies;
+  if (task.a_dtype != task.b_dtype) return without_copies;
   // One large product in place of many small ones is worth a copy, as are matrix instructions.
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))
       if (other.task.batch.empty()) return other;
   if (is_empty(task) || route_of(task) == Route::contraction ||
       choose_product(task).kernel != contraction_name)
-    return as_it_lies;
+    return without_copies;
   for (Copied& other : copied(node, strides))
     if (choose_product(other.task).kernel != contraction_name) return other;
-  return as_it_lies;
+  return without_copies;
 }
 }  // namespace
 
 std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Placement> operands) {
-  std::optional<Copied> best = best_lie(node, operands);
+  std::optional<Copied> best = best_copies(node, operands);
   if (!best) return std::nullopt;
   KernelChoice choice = choose_product(best->task);
   choice.operand_order = std::move(best->operand_order);
@@ -249,7 +250,7 @@ std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
 
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands) {
-  std::optional<Copied> best = best_lie(node, operands);
+  std::optional<Copied> best = best_copies(node, operands);
   if (!best) return {};
   std::vector<KernelChoice> all = product_alternatives(best->task);
   for (KernelChoice& choice : all) choice.operand_order = best->operand_order;
@@ -264,7 +265,7 @@ std::vector<KernelChoice> onto(const Node& node, std::span<const Placement> oper
   const Value product =
       make_node(op("matmul"), {node.inputs[1], node.inputs[2]},
                 node.type.dtype == node.inputs[1].dtype() ? Attrs() : Attrs{{"wide", int64_t{1}}});
-  std::optional<Copied> best = best_lie(*product.node(), operands.subspan(1));
+  std::optional<Copied> best = best_copies(*product.node(), operands.subspan(1));
   if (!best) return {};
   best->task.accumulate = true;
   std::vector<KernelChoice> all = choices(best->task);

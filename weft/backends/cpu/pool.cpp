@@ -9,7 +9,7 @@
 #include "weft/base/parallel.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")  // vectorises the loops over channels
+#pragma GCC optimize("O3")  // vectorizes the loops over channels
 #endif
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
@@ -63,7 +63,7 @@ struct Windows {
   }
 };
 
-// vector_lanes channels of one pixel are computed at once. Loops over them are vectorised for the
+// vector_lanes channels of one pixel are computed at once. Loops over them are vectorized for the
 // instruction set that a body is compiled for: a whole vector has a constant count, the last
 // channels do not.
 template <class Lane>
@@ -72,7 +72,7 @@ constexpr int vector_lanes = 64 / static_cast<int>(sizeof(Lane));
 template <class Lane, class F>
 [[gnu::always_inline]] inline void for_lanes(int64_t width, F f) {
   if (width == vector_lanes<Lane>) {
-#pragma GCC unroll 1  // unrolled before vectorisation, a select between lanes would stay scalar
+#pragma GCC unroll 1  // unrolled before vectorization, a select between lanes would stay scalar
     for (int k = 0; k < vector_lanes<Lane>; ++k) f(k);
   } else {
     for (int k = 0; k < width; ++k) f(k);

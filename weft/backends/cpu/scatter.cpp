@@ -15,7 +15,7 @@
 #include "weft/base/rounding.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")  // vectorises the loops over a row
+#pragma GCC optimize("O3")  // vectorizes the loops over a row
 #endif
 
 namespace weft::cpu {

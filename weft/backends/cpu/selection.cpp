@@ -43,8 +43,8 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
   std::vector<void*> places;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Type& type = node.inputs[i].type();
-    const bool as_it_lies = i >= choice.operand_order.size() || choice.operand_order[i].empty();
-    rooms.push_back(room_for(type, as_it_lies
+    const bool keeps_layout = i >= choice.operand_order.size() || choice.operand_order[i].empty();
+    rooms.push_back(room_for(type, keeps_layout
                                        ? operands[i].strides
                                        : dense_strides(type.shape, choice.operand_order[i])));
     places.push_back(rooms.back().buffer->data);

@@ -10,7 +10,7 @@
 
 namespace weft::cpu {
 
-// Returns what a measurement is valid for: another processor, number of cores or version of a
+// Returns what a measurement is valid for: another CPU, number of cores or version of a
 // library has another identity, such as "Intel(R) Xeon(R), 2 cores, avx2 avx512f, up to avx512,
 // oneDNN 2.6.3".
 std::string machine_identity();

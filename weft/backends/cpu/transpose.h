@@ -1,5 +1,5 @@
 // Transposes small blocks in vectors of any width. Include it below a file's own #pragma about
-// optimisation, which must cover these functions, too.
+// optimization, which must cover these functions, too.
 #pragma once
 
 #include <cstdint>

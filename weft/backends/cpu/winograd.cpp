@@ -1,5 +1,5 @@
 // This is one file because the transforms, the products and both directions are inlined into one
-// function for each instruction set, all of it below this file's #pragma about optimisation.
+// function for each instruction set, all of it below this file's #pragma about optimization.
 #include "weft/backends/cpu/winograd.h"
 
 #include <algorithm>

@@ -16,6 +16,7 @@ namespace weft::cuda {
 std::unique_ptr<gpu::Provider> cublaslt_provider();
 
 namespace cublaslt {
+// The Library is the loaded libcublasLt.so and its entry points.
 struct Library : Functions {
   Library();
   void check(int status, const char* call) const;  // throws Error(device) unless status is 0

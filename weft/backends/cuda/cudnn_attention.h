@@ -47,9 +47,10 @@ struct GradientScratch {
   size_t bytes() const { return dots + engine; }
 };
 
-// In memory: q, k, v, y and, with `statistics`, each row's log-sum-exp, f32[B, H, T, 1].
+// The tensors in memory are q, k, v, y and, with `statistics`, each row's log-sum-exp,
+// f32[B, H, T, 1].
 Graph attention_graph(const Heads& heads, const AttentionStrides& strides, bool statistics);
-// In memory: q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
+// The tensors in memory are q, k, v, y, the statistics, dy, scratch of their size, dq, dk, dv.
 Graph attention_gradient_graph(const Heads& heads, const AttentionStrides& strides, const Dims& dy,
                                const Dims& gradient);
 

@@ -1,4 +1,4 @@
-// How an engine is chosen for a graph: heuristics rank cuDNN's engines, weft's rules reject some,
+// Chooses an engine for a graph: heuristics rank cuDNN's engines, weft's rules reject some,
 // and plans of the others are built, measured, and cached on disk.
 #include <algorithm>
 #include <array>

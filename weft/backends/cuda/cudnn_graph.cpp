@@ -79,9 +79,9 @@ Tensor Graph::tensor(DType dtype, const Shape& shape, const Dims& strides, int64
 
 Tensor Graph::between(DType dtype, const Shape& shape, const Dims& strides) {
   const int64_t id = next_id();
-  const Dims lies = strides.empty() ? Dims(row_major_strides(shape)) : strides;
-  text_ += fmt::format("{} = {}{} by {}\n", id, name(dtype), to_string(shape), to_string(lies));
-  Tensor made{id, describe(id, dtype, shape, lies, 16), shape};
+  const Dims placed = strides.empty() ? Dims(row_major_strides(shape)) : strides;
+  text_ += fmt::format("{} = {}{} by {}\n", id, name(dtype), to_string(shape), to_string(placed));
+  Tensor made{id, describe(id, dtype, shape, placed, 16), shape};
   set(made.descriptor, tensor_is_virtual, boolean_type, true);
   finish(made.descriptor);
   return made;

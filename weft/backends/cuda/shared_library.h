@@ -1,4 +1,4 @@
-// The search for NVIDIA's libraries.
+// Finds and loads NVIDIA's shared libraries.
 #pragma once
 
 #include <string>

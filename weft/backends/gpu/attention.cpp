@@ -106,7 +106,8 @@ constexpr const char* multiply = R"(left += (i32)THREAD / $across * $own;
     }
   })";
 
-// The start of each launch: it selects the group's tile and head.
+// `begin` opens the kernel of each launch: it declares shared memory and selects the thread group's
+// tile and head.
 constexpr const char* begin = R"(
   SHARED f32x4 chunks[$chunk * $chunkpitch / 4], weight_tile[$passing * $pitch / 4];
   SHARED f32 parts[$rows * $across];
@@ -291,7 +292,7 @@ constexpr const char* sum_by_keys = R"($zero
 
 string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
 
-// A matrix of one head, by its name in the text.
+// A Matrix is an operand of one head, named as in the kernel's text.
 struct Matrix {
   const char* name;
   int64_t rows;

@@ -70,14 +70,15 @@ void check_has_types_of(const Device& device, const Launch& launch) {
     if (is_wide(value) || std::ranges::any_of(value->inputs, is_wide))
       refuse_float64(device, value->op->name, value->module());
 }
-// Casts of wide integers to 16 bits are by way of float64, too.
+// Throws where the kernel needs float64: casts of wide integers to 16 bits do, too.
 void check_has_types_of(const Device& device, const Launch& launch, const loop::Kernel& kernel) {
   const auto is_wide = [](const loop::Instruction& in) { return in.type == DType::f64; };
   if (!device.has_float64() && std::ranges::any_of(kernel.code, is_wide))
     refuse_float64(device, launch.kernel, launch.module);
 }
 
-// Where an operand begins within the 16 bytes that a thread reads at once; "" at their start.
+// Returns where an operand begins within the 16 bytes that a thread reads at once; ""
+// at their start.
 std::string begins_at(const Value& value, const Placement& at) {
   const size_t bytes = static_cast<size_t>(at.offset) * size_of(value.dtype()) % 16;
   return bytes == 0 ? "" : fmt::format("+{}", bytes);

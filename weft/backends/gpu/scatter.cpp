@@ -189,7 +189,7 @@ constexpr const char* pack = R"(
 typedef struct __attribute__((aligned($vector * sizeof($element)))) { $element at[$vector]; } $prefix_pack;
 typedef struct __attribute__((aligned($aligned))) { $sum at[$vector]; } $prefix_sums;
 
-// The elements of a row from `i` on, with what is added to them.
+// Stores a pack of a row, from element `i` on, with the sums added to it.
 DEVICE void $prefix_store(GLOBAL const $element* into, GLOBAL $element* out, $wide i,
                           const $prefix_sums* sums) {
   const $prefix_pack old = $old;

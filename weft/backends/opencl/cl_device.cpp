@@ -100,7 +100,7 @@ std::vector<cl_device_id> some_devices() {
   if (all.empty())
     throw Error(ErrorKind::device,
                 "[opencl] no device. Hint: install the OpenCL driver of your GPU, or "
-                "pocl-opencl-icd, which runs on the processor.");
+                "pocl-opencl-icd, which runs on the CPU.");
   return all;
 }
 

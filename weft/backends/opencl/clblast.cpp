@@ -46,7 +46,7 @@ size_t workspace_bytes(const Contraction& task) {
 
 // The values and functions are those of clblast_c.h.
 enum Layout : int { column_major = 102 };
-enum Transpose : int { as_it_lies = 111, transposed = 112 };
+enum Transpose : int { not_transposed = 111, transposed = 112 };
 
 struct Library {
   Library() {
@@ -60,7 +60,7 @@ struct Library {
   int (*multiply)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                   cl_mem, size_t, size_t, cl_mem, size_t, size_t, float beta, cl_mem, size_t,
                   size_t, cl_command_queue*, cl_event*, cl_mem scratch);
-  // In addition, the elements between matrices.
+  // A batch also has the distance between its matrices, in elements.
   int (*multiply_batch)(Layout, Transpose a, Transpose b, size_t m, size_t n, size_t k, float alpha,
                         cl_mem, size_t, size_t, size_t, cl_mem, size_t, size_t, size_t, float beta,
                         cl_mem, size_t, size_t, size_t, size_t batches, cl_command_queue*,
@@ -82,7 +82,7 @@ const Library* library() {
 }
 
 Transpose transpose(const GemmMatrix& matrix) {
-  return matrix.transposed ? transposed : as_it_lies;
+  return matrix.transposed ? transposed : not_transposed;
 }
 
 class Product : public Kernel {
