@@ -23,7 +23,6 @@
 #include "weft/base/hash.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/plan_run.h"
 #include "weft/train/trainer.h"
 
 using namespace weft;
@@ -59,16 +58,13 @@ class StandIns {
   TemporaryFolder folder_;
 };
 
-// Plans the recipe as it is, without a limit of memory. Returns the launches of all steps, bytes of
-// arena and state, operations and bytes moved by an update, and a hash of all kernels by name and
-// shapes.
-std::string planned(const train::Recipe& recipe, const std::string& device) {
-  const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
-  train::Steps steps(experiment, "null:" + device);
+// Returns the launches of all steps, bytes of arena and state, operations and bytes moved by an
+// update, and a hash of all kernels by name and shapes.
+std::string line_of(train::PlannedRun& run) {
   size_t launches = 0;
   uint64_t kernels = 0;
   const auto add = [&kernels](std::string_view text) { kernels = hash_text(text, kernels); };
-  for (const auto& [step, executable] : steps.executables()) {
+  for (const auto& [step, executable] : run.steps.executables()) {
     add(step);
     for (const Launch& launch : executable->plan().launches) {
       ++launches;
@@ -77,8 +73,8 @@ std::string planned(const train::Recipe& recipe, const std::string& device) {
       for (const Access& result : launch.results) add(to_string(result.value.type()));
     }
   }
-  const train::RunReport report = train::report_of(experiment, steps, {});
-  return fmt::format("{:5} {:11} {:12} {:16.0f} {:13.0f} {}", launches, report.arena_bytes,
+  const train::RunReport& report = run.report;
+  return fmt::format("{:5} {:11} {:11} {:15.0f} {:12.0f} {}", launches, report.arena_bytes,
                      report.state_bytes(), report.flops, report.bytes, to_hex(kernels));
 }
 }  // namespace
@@ -101,7 +97,8 @@ TEST_CASE("plans of recipes are what they were") {
   std::set<std::string> recipes;
   for (const auto& entry : std::filesystem::directory_iterator("recipes"))
     recipes.insert(entry.path().stem().string());
-  recipes.erase("llama-405b");  // has the layers of llama-7b four times: minutes for nothing new
+  // These have the layers of llama, wider and more often: ten seconds and minutes for nothing new.
+  for (const char* large : {"llama-7b", "llama-405b"}) recipes.erase(large);
   const std::pair<const char*, const char*> settings[] = {
       {described, "fp32"}, {"cuda:h100", "fp32"}, {"cuda:h100", "bf16-mixed"}};
   std::string text = "# launches, arena, state, operations and bytes of an update, kernels\n";
@@ -110,7 +107,7 @@ TEST_CASE("plans of recipes are what they were") {
       CAPTURE(name);
       train::Recipe recipe = train::Recipe::load(fmt::format("recipes/{}.yaml", name));
       data.replace_data_of(recipe);
-      recipe.set("train.device", device == planning ? "cpu" : device, "test");
+      recipe.set("train.device", device, "test");
       recipe.set("train.precision", precision, "test");
       train::PlannedRun run(recipe, {});  // without a limit of memory
       text += fmt::format("{:16} {:16} {:10} {}\n", name, device, precision, line_of(run));
