@@ -15,6 +15,8 @@ TEST_CASE("the null library chooses the kernels of the library it wraps and touc
   const Value product = matmul(a, b);
   const Placement operands[] = {{.strides = {5, 1}}, {.strides = {6, 1}}};
   CHECK(null->name() == "null");
+  CHECK(null->only_plans());
+  CHECK(!real->only_plans());
   CHECK(null->compiler().generates() == real->compiler().generates());
   CHECK(null->kernels().choose(*product.node(), operands)->kernel ==
         real->kernels().choose(*product.node(), operands)->kernel);
