@@ -75,7 +75,7 @@ TEST_CASE("a table of any GPUs keeps its heading and each row on one line of 80 
       place.weft({"plan", "small.yaml", "--on", all.substr(1), "--tokens", "900B"});
   REQUIRE_MESSAGE(answer.code == 0, answer.err);
   CHECK(widest_line(answer.out) <= 80);
-  CHECK(answer.out.starts_with("on "));
+  CHECK(answer.out.starts_with("device "));
   CHECK(answer.out.substr(0, answer.out.find('\n')).ends_with("  at best"));
   for (const GpuModel& gpu : weft::gpu_models()) {
     const size_t row = answer.out.find(fmt::format("\n{} ", gpu.id));
