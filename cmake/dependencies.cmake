@@ -26,7 +26,7 @@ endforeach()
 
 # \p{Alphabetic} and \p{sc:Han}, which tokenizers use, are of PCRE2 10.40.
 file(STRINGS "${WEFT_pcre2-8_INCLUDE}/pcre2.h" pcre2_minor REGEX "#define PCRE2_MINOR")
-string(REGEX REPLACE "[^0-9]*2[^0-9]*" "" pcre2_minor "${pcre2_minor}")
+string(REGEX MATCH "[0-9]+$" pcre2_minor "${pcre2_minor}")
 if(pcre2_minor LESS 40)
   message(FATAL_ERROR "PCRE2 10.${pcre2_minor} is too old: weft needs 10.40")
 endif()
