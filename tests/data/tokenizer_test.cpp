@@ -225,15 +225,15 @@ TEST_CASE("what a tokenizer's file must not have is refused in one line") {
             "pre_tokenizer.behavior 'Away' is not known. Known: Contiguous, Isolated, "
             "MergedWithNext, MergedWithPrevious, Removed.");
   CHECK(model_refusal(R"({"vocab": {"a": -1}})") ==
-        file + "model.vocab ['a'] must be an id from 0 to 1048575. Got -1.");
+        file + "model.vocab['a'] must be an id from 0 to 1048575. Got -1.");
   CHECK(model_refusal(R"({"vocab": {"a": 4000000000}})") ==
-        file + "model.vocab ['a'] must be an id from 0 to 1048575. Got 4000000000.");
+        file + "model.vocab['a'] must be an id from 0 to 1048575. Got 4000000000.");
   CHECK(model_refusal(R"({"vocab": {"a": 0}, "merges": ["a"]})") ==
-        file + "model.merges [0] must be two tokens. Got \"a\".");
+        file + "model.merges[0] must be two tokens. Got \"a\".");
   CHECK(model_refusal(R"({"vocab": {"a": 0}, "merges": [], "dropout": 0.1})") ==
         file + "model.dropout must be null or 0: weft encodes a text in one way. Got 0.1.");
   CHECK(model_refusal(R"({"vocab": [["a", 0], ["b"]]})") ==
-        file + "model.vocab [1] must be a token and its score. Got a list of 1.");
+        file + "model.vocab[1] must be a token and its score. Got a list of 1.");
   CHECK(model_refusal("{}") == file + "model has no 'vocab'.");
   CHECK(error_of([] { Tokenizer::from_json("{", "t.json"); }) ==
         file + "not JSON: it ends too early, at line 1, column 2.");

@@ -114,8 +114,9 @@ void Part::must(std::string_view rule) const {
 }
 
 void Part::fail(std::string_view text) const {
-  throw Error(ErrorKind::data, "[tokenizer] {}: {} {}.", *file_,
-              place_.empty() ? "the file" : io::printable(place_), text);
+  throw Error(ErrorKind::data, "[tokenizer] {}: {}{}{}.", *file_,
+              place_.empty() ? "the file" : io::printable(place_), text.starts_with('[') ? "" : " ",
+              text);
 }
 
 void Part::unknown(std::string_view key, std::string_view name,

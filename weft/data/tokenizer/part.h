@@ -57,7 +57,7 @@ class Part {
 
   // Throws Error(data): "[tokenizer] FILE: PLACE RULE. Got VALUE.".
   [[noreturn]] void must(std::string_view rule) const;
-  // Throws Error(data): "[tokenizer] FILE: PLACE TEXT.".
+  // Throws Error(data): "[tokenizer] FILE: PLACE TEXT.". A text may begin with an index: "[3] ...".
   [[noreturn]] void fail(std::string_view text) const;
   // Throws Error(data) for a `type` (or another name under `key`) that weft does not know.
   [[noreturn]] void unknown(std::string_view key, std::string_view name,
