@@ -1,9 +1,9 @@
 // Activation compression: what the backward pass reads of the forward pass is stored in a narrower
 // type, rounded where it is computed and widened where it is read, so that half of its bytes stay
 // live in between. The forward pass reads unrounded values, so the loss changes by the order of its
-// sums alone; gradients are those of rounded activations (Chakrabarti and Moseley 2019). An expression of one compressed value is
-// recomputed from it, and so are reductions of its rows, so that a softmax sums to one. Reductions
-// across rows (a batch norm's) are not compressed.
+// sums alone; gradients are those of rounded activations (Chakrabarti and Moseley 2019). An
+// expression of one compressed value is recomputed from it, and so are reductions of its rows, so
+// that a softmax sums to one. Reductions across rows (a batch norm's) are not compressed.
 #include <unordered_map>
 
 #include "weft/ir/op_def.h"
