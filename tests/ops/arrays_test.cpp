@@ -259,7 +259,7 @@ TEST_CASE("array functions refuse invalid arguments") {
   });
 }
 
-TEST_CASE("einsum reports mistakes in its equation") {
+TEST_CASE("einsum refuses a malformed equation with a usage error") {
   const Value x = zeros({2, 3});
   check_calls({
       {"[einsum] \"ij,jk\" names 2 operands. Got 1.", [&] { einsum("ij,jk", {x}); }},

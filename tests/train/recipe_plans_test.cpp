@@ -4,10 +4,10 @@
 //
 // The bits that these plans compute are held elsewhere, each within its backend: matrix_test (a
 // loss curve is bit-equal under every recomputation), trainer_test and resume_test (two runs, and a
-// run that was stopped, are bit-equal), offload_test, and tests/models/device_memory_test (so are
-// values that lie in files, or with the host). Numbers are compared with PyTorch's in curves_test
-// and architectures_test of tests/models: losses, gradients and weights. No loss is kept to the
-// bit: kernels of the processors that run these tests sum in different orders.
+// run that was stopped, are bit-equal), offload_test and tests/models/device_memory_test (values
+// that are offloaded to files or to the host are bit-equal). Numbers are compared with PyTorch's in
+// curves_test and architectures_test of tests/models: losses, gradients and weights. No loss is
+// kept to the bit: kernels of the processors that run these tests sum in different orders.
 #include <filesystem>
 #include <set>
 

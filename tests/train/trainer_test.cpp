@@ -223,7 +223,7 @@ TEST_CASE("SIGUSR1 saves and the run continues") {
   CHECK(all[0].step == 10);
 }
 
-TEST_CASE("mistakes in a recipe are one line before anything runs") {
+TEST_CASE("an invalid recipe is refused with a one-line error before the run starts") {
   TemporaryFolder folder;
   auto message = [&](const std::string& key, const std::string& value) {
     auto recipe = sums_recipe("train: {steps: 2, global_batch_size: 4}\n");

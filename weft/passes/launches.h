@@ -17,10 +17,10 @@ void count_work(Launch& launch, std::span<const Slot> slots);
 // Returns the cost of a launch: the bytes that the machine could move in its time.
 double cost(const Launch& launch, const MachineSpec& machine);
 
-// Returns a launch that rematerializes the values of these slots. Of a fused kernel without
-// reductions it computes only what they need; kernels that reduce, and library kernels, run whole,
-// since the order of a sum, and so its bits, depends on everything that its kernel computes.
-// Operands and results keep their places.
+// Returns a launch that rematerializes the values of these slots. A fused kernel without reductions
+// is cut down to the nodes that these values need. Kernels that reduce, and library kernels, run
+// whole, because the order of a sum, and so its bits, depends on everything that its kernel
+// computes. Operands and results keep their places.
 Launch run_again_for(Launch launch, std::span<const int> slots, std::span<const Slot> all,
                      const KernelLibrary& library);
 
