@@ -65,9 +65,7 @@ TEST_CASE("the seed determines the random numbers of a compiled step") {
   auto step = compile([](Tensor x) { return dropout(x, 0.5, next_random_key()); });
   auto masks = [&](int64_t seed) {
     manual_seed(seed);
-    std::vector<std::vector<double>> drawn;
-    for (int i = 0; i < 2; ++i) drawn.push_back(step(ones).to_doubles());
-    return drawn;
+    return std::vector{step(ones).to_doubles(), step(ones).to_doubles()};
   };
   const auto first = masks(5), other = masks(6), again = masks(5);
   manual_seed(0);
