@@ -269,8 +269,9 @@ inline Tensor stack(std::initializer_list<Tensor> parts, int axis,
 // is known only when the graph runs. Elements outside of the axis read as 0.
 Tensor slice_at(Arg x, int axis, Arg start, int64_t size);
 // Returns x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; updates outside of
-// the axis are dropped. A step that assigns this to the variable that x was read from updates it in
-// place.
+// the axis are dropped. Where `start` is integers [x.dim(0)], each row of the first axis, which is
+// not `axis`, has its own. A step that assigns this to the variable that x was read from updates it
+// in place.
 Tensor update_at(Arg x, int axis, Arg start, Arg updates);
 std::vector<Tensor> split(Arg x, int64_t size, int axis);  // the last part may be smaller
 std::vector<Tensor> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
@@ -465,10 +466,19 @@ struct RandomKey {
 
 // ---- attention (attention.cpp)
 struct AttentionOptions {
-  bool causal = false;
+  bool causal = false;          // the query at position p attends to the keys up to p
   Tensor mask = {};             // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
-  double dropout = 0;           // of the attention weights, drawn by `key`
+  // Sliding window (Beltagy et al. 2020, "Longformer"), causal only: the query at position p
+  // attends to the keys above p - window; 0: to all.
+  int64_t window = 0;
+  // Scores become softcap tanh(score / softcap) before the mask (Gemma 2); 0: they stay.
+  double softcap = 0;
+  // Integers [B], causal only: the position of the first query of each row, where the keys are a
+  // cache that holds position 0 first. Keys beyond a query's position may hold anything finite.
+  // Empty: 0.
+  Tensor start = {};
+  double dropout = 0;  // of the attention weights, drawn by `key`
   RandomKey key = {};
 };
 // Maps q[B, H, T, D], k[B, G, S, D] and v[B, G, S, E] to [B, H, T, E]; G divides H (grouped heads).
