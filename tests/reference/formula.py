@@ -54,6 +54,5 @@ def check():
         "bits(7, 3)": hex(int(bits(7, 4)[3])),
         "uniform(1000, 0..2, 1.0)": uniform(1000, [3]).tolist(),
         "uniform(0, 0..2, 0.04)": uniform(0, [3], 0.04).tolist(),
-        "stream_of(model.norm.weight)": hex(stream_of("model.norm.weight")),
         "integer(2000, 0..7, 10)": integers(2000, [8], 10).tolist(),
     }

@@ -64,7 +64,7 @@ CASES = {
     "llama_linear": ("llama", BASE | {"rope_scaling": {"type": "linear", "factor": 2.5}}),
     "llama_dynamic_below": ("llama", BASE | {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     "llama_dynamic_above": ("llama", BASE | {
-        "rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 8}),
+        "rope_scaling": {"type": "dynamic", "factor": 8.0}, "max_position_embeddings": 8}),
     "llama_yarn": ("llama", BASE | {"rope_scaling": YARN}),
     "llama_yarn_options": ("llama", BASE | {"rope_scaling": YARN | {
         "beta_fast": 16.0, "beta_slow": 0.5, "attention_factor": 0.8, "truncate": False}}),
