@@ -197,43 +197,47 @@ Tensor argmax(Arg x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor argmin(Arg x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor any(Arg x, ReduceOptions options = {});
 Tensor all(Arg x, ReduceOptions options = {});
-// AxisNumber is the number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
 template <class T>
 concept AxisNumber = std::integral<T> && !std::same_as<T, bool>;
-inline ReduceOptions over_axis(int64_t axis, bool keepdim) {
-  return {.axes = {axis}, .keepdim = keepdim};
+// AxisNumbers are one axis or several: sum(x, 1) and sum(x, {0, 1}) are sum(x, {.axes = {1}}) and
+// sum(x, {.axes = {0, 1}}). A constructor of std::initializer_list would make the latter ambiguous
+// to GCC 12, which ignores designators when it compares overloads.
+struct AxisNumbers : Dims {
+  AxisNumbers(AxisNumber auto... axes)
+    requires(sizeof...(axes) > 0)
+      : Dims{static_cast<int64_t>(axes)...} {}
+};
+inline Tensor sum(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return sum(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor sum(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return sum(x, over_axis(axis, keepdim));
+inline Tensor mean(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return mean(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor mean(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return mean(x, over_axis(axis, keepdim));
+inline Tensor prod(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return prod(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor prod(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return prod(x, over_axis(axis, keepdim));
+inline Tensor max(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return max(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor max(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return max(x, over_axis(axis, keepdim));
+inline Tensor min(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return min(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor min(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return min(x, over_axis(axis, keepdim));
+inline Tensor variance(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return variance(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return variance(x, over_axis(axis, keepdim));
-}
-Tensor stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return stddev(x, over_axis(axis, keepdim));
+inline Tensor stddev(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return stddev(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
 Tensor norm(Arg x,
             AxisNumber auto) = delete;  // axis or order? norm(x, {.axes = {1}}), norm(x, {}, 1)
-Tensor logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return logsumexp(x, over_axis(axis, keepdim));
+inline Tensor logsumexp(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return logsumexp(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor any(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return any(x, over_axis(axis, keepdim));
+inline Tensor any(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return any(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor all(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return all(x, over_axis(axis, keepdim));
+inline Tensor all(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return all(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
 // max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. A number as second
 // argument is an axis: max(x, 0) reduces axis 0; write maximum(x, 0) for the other.
