@@ -1,7 +1,9 @@
 // Verbs on files of weights: inspect, convert.
 #include <array>
+#include <atomic>
 #include <cmath>
-#include <filesystem>
+#include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,7 +24,6 @@
 
 namespace weft::cli {
 namespace {
-namespace fs = std::filesystem;
 using io::NamedBytes;
 using io::Safetensors;
 using nlohmann::json;
@@ -106,23 +107,31 @@ std::vector<io::FolderFile> companions_of(const std::string& folder, std::option
   return files;
 }
 
+double element_of(const Safetensors& file, const Safetensors::Entry& entry, int64_t index) {
+  alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+  const size_t size = size_of(entry.type.dtype);
+  std::memcpy(element.data(), file.bytes(entry).data() + static_cast<size_t>(index) * size, size);
+  return load(element.data(), entry.type.dtype, 0);
+}
+
 // Throws Error(data) if a finite element becomes infinite in float16.
 void check_range(const Safetensors& file, const Safetensors::Entry& entry) {
-  constexpr double beyond = 65520;  // rounds to infinity
-  const std::span<const std::byte> bytes = file.bytes(entry);
-  const size_t size = size_of(entry.type.dtype);
+  constexpr double beyond = 65520;                     // the least number that rounds to infinity
+  std::atomic<int64_t> first = entry.type.elements();  // exceptions may not leave a parallel_for
   parallel_for(entry.type.elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      alignas(8) std::array<std::byte, 8> element{};
-      std::copy_n(bytes.begin() + i * static_cast<int64_t>(size), size, element.begin());
-      const double value = load(element.data(), entry.type.dtype, 0);
-      if (std::isfinite(value) && std::abs(value) >= beyond)
-        throw Error(ErrorKind::data,
-                    "{}: tensor '{}' has the element {:g}, over the limit of f16. Hint: --dtype "
-                    "bf16.",
-                    file.name(), io::printable(entry.name), value);
+      const double value = std::abs(element_of(file, entry, i));
+      if (value < beyond || !std::isfinite(value)) continue;
+      int64_t known = first;
+      while (i < known && !first.compare_exchange_weak(known, i)) {
+      }
+      return;
     }
   });
+  if (first < entry.type.elements())
+    throw Error(ErrorKind::data,
+                "{}: '{}' has an element {:g}, beyond the range of f16. Hint: --dtype bf16.",
+                file.name(), io::printable(entry.name), element_of(file, entry, first));
 }
 
 // Returns the tensors of the files under the names that they are written with: names of weft's

@@ -72,7 +72,7 @@ nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind k
 }
 
 nlohmann::json parse_json_or_discard(std::string_view text) {
-  if (too_deep_at(text)) return {nlohmann::json::value_t::discarded};
+  if (too_deep_at(text)) return nlohmann::json(nlohmann::json::value_t::discarded);
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
