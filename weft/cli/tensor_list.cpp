@@ -121,11 +121,6 @@ std::vector<Group> grouped(const std::vector<const Safetensors::Entry*>& entries
   return groups;
 }
 
-void add_row(Table& table, const std::string& name, const Type& type, size_t count) {
-  table.row({io::printable(name), std::string(weft::name(type.dtype)), to_string(type.shape),
-             count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * type.bytes())});
-}
-
 struct Listing {
   std::vector<Safetensors> files;
   std::vector<const Safetensors::Entry*> entries;  // of all files
@@ -181,13 +176,22 @@ json to_json(const Listing& listing) {
 
 Table table_of(const Listing& listing, bool each) {
   Table table({"tensor", "type", "shape", ">count", ">size"});
+  auto add = [&](const std::string& name, const Type& type, size_t count) {
+    table.row({io::printable(name), std::string(weft::name(type.dtype)), to_string(type.shape),
+               count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * type.bytes())});
+  };
+  auto add_each = [&](const std::vector<const Safetensors::Entry*>& entries) {
+    for (const Safetensors::Entry* entry : entries) add(entry->name, entry->type, 1);
+  };
+  if (each) {
+    add_each(listing.entries);
+    return table;
+  }
   for (const Group& group : grouped(listing.entries)) {
-    if (!each && group.is_full()) {
-      add_row(table, group.name(), group.entries.front()->type, group.entries.size());
-      continue;
-    }
-    for (const Safetensors::Entry* entry : group.entries)
-      add_row(table, entry->name, entry->type, 1);
+    if (group.is_full())
+      add(group.name(), group.entries.front()->type, group.entries.size());
+    else
+      add_each(group.entries);
   }
   return table;
 }

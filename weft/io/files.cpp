@@ -331,7 +331,8 @@ void create_folders(const std::string& path) {
 AtomicFolder::AtomicFolder(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   partial_ = partial_name(path_);
-  create_folders(fs::path(partial_).parent_path());
+  if (const fs::path parent = fs::path(partial_).parent_path(); !parent.empty())
+    create_folders(parent.string());
   if (mkdir(partial_.c_str(), 0777) != 0)
     throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, reason());
 }
