@@ -63,7 +63,7 @@ TEST_CASE("inspect groups tensors whose names differ by numbers alone") {
   const Weights place;
   const Outcome outcome = place.weft({"inspect", "m.safetensors"});
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-  CHECK(outcome.out.starts_with("m.safetensors: 13 tensors, 116 parameters, 296 B\n"));
+  CHECK(outcome.out.starts_with("m.safetensors: 13 tensors, 116 parameters, 288 B\n"));
   CHECK(outcome.out.find("format: pt\n") != std::string::npos);
   CHECK(tensors_in(outcome.out) ==
         std::vector<std::string>{"embed.weight", "layers.{0..2}.experts.{0..1}",
@@ -83,10 +83,10 @@ TEST_CASE("inspect reports in JSON, a folder with its shards") {
   const json folder = json_of(place.weft({"inspect", "m", "--json"}));
   for (const json& report : {file, folder}) {
     CHECK(report["elements"] == 116);
-    CHECK(report["bytes"] == 296);
+    CHECK(report["bytes"] == 288);
     CHECK(report["metadata"] == json{{"format", "pt"}});
     CHECK(report["dtypes"] == json{{"bf16", {{"tensors", 4}, {"elements", 88}, {"bytes", 176}}},
-                                   {"f32", {{"tensors", 9}, {"elements", 30}, {"bytes", 120}}}});
+                                   {"f32", {{"tensors", 9}, {"elements", 28}, {"bytes", 112}}}});
     REQUIRE(report["tensors"].size() == 13);
     CHECK(report["tensors"][0]["name"] == "embed.weight");
     CHECK(report["tensors"][0]["dtype"] == "bf16");
@@ -95,7 +95,7 @@ TEST_CASE("inspect reports in JSON, a folder with its shards") {
   }
   REQUIRE(folder["files"].size() == 2);
   CHECK(folder["files"][1]["file"] == "m/model-00002-of-00002.safetensors");
-  CHECK(folder["files"][0]["bytes"].get<int>() + folder["files"][1]["bytes"].get<int>() == 296);
+  CHECK(folder["files"][0]["bytes"].get<int>() + folder["files"][1]["bytes"].get<int>() == 288);
   CHECK(file["files"].size() == 1);
   CHECK(file["file"] == "m.safetensors");
 }
@@ -107,7 +107,7 @@ TEST_CASE("a folder of shards converts back to the same file") {
                 .code == 0);
     const json said =
         json_of(place.weft({"convert", "m", "again.safetensors", "--to", "safetensors", "--json"}));
-    CHECK(said == json{{"path", "again.safetensors"}, {"tensors", 13}, {"bytes", 296}});
+    CHECK(said == json{{"path", "again.safetensors"}, {"tensors", 13}, {"bytes", 288}});
     CHECK(place.read("again.safetensors") == place.read("m.safetensors"));
     fs::remove_all(place.path("m"));
     fs::remove(place.path("again.safetensors"));
