@@ -58,6 +58,7 @@ class Shards {
 
   std::vector<std::string> check() {
     std::vector<std::string> paths;
+    paths.reserve(names_.size());
     for (const std::string& shard : names_) paths.push_back(check_shard(shard));
     for (const auto& [tensor, shard] : index_)
       if (const auto found = owner_.find(tensor); found == owner_.end() || found->second != shard)
