@@ -18,19 +18,21 @@ using namespace weft::test;
 namespace {
 using Doubles = std::vector<double>;
 
-// Writes a file of one float32 tensor "w" with the elements 0, 1, 2, ..., whose data begins at a
-// byte with this remainder by 64.
-std::string file_of(const TemporaryFolder& folder, const Shape& shape, size_t remainder) {
-  const Type type{DType::f32, shape};
-  std::string header =
-      fmt::format(R"({{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})",
-                  fmt::join(std::vector<int64_t>(shape.begin(), shape.end()), ","), type.bytes());
+// Writes a file of one tensor "w" with the elements 0, 1, 2, ..., whose data begins at a byte with
+// this remainder by 64.
+std::string file_of(const TemporaryFolder& folder, const Shape& shape, size_t remainder,
+                    DType dtype = DType::f32) {
+  const Type type{dtype, shape};
+  std::string header = fmt::format(
+      R"({{"w":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})", info(dtype).safetensors,
+      fmt::join(std::vector<int64_t>(shape.begin(), shape.end()), ","), type.bytes());
   while ((8 + header.size()) % 64 != remainder) header += ' ';
   std::string bytes;
   for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
   bytes += header;
-  std::vector<float> elements(static_cast<size_t>(type.elements()));
-  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<float>(i % 1000);
+  std::vector<std::byte> elements(type.bytes());
+  for (int64_t i = 0; i < type.elements(); ++i)
+    store(elements.data(), dtype, i, static_cast<double>(i % 1000));
   bytes.append(reinterpret_cast<const char*>(elements.data()), type.bytes());
   return folder.file("m.safetensors", bytes);
 }
@@ -107,27 +109,29 @@ TEST_CASE("tensors that the file does not align to their elements, or of other t
 // Published files align tensors to 8 bytes, kernels use vectors of up to 64.
 TEST_CASE("steps read mapped weights at every alignment to the bits of copied ones") {
   const TemporaryFolder folder;
-  for (size_t remainder : {0, 4, 8, 24, 60}) {
-    CAPTURE(remainder);
-    const std::string path = file_of(folder, {96, 80}, remainder);
-    std::vector<float> results[2];
-    for (const bool map : {false, true}) {
-      const std::vector model{Variable("w", {DType::f32, {96, 80}})};
-      const Variable& w = model[0];
-      const io::Loaded found = io::load_into(path, model, {.map = map});
-      CHECK(found.mapped_bytes == (map ? w.type().bytes() : 0));
-      auto step = compile(
-          [&](Tensor x) {
-            return concat({matmul(x, w), exp(w[0].reshape({1, 80}) * 1e-3),
-                           sum(w, 0).reshape({1, 80}), matmul(x[0].reshape({1, 96}), w)},
-                          0);
-          },
-          {.device = "cpu"});
-      results[map] = step(full({5, 96}, 0.5)).to_vector<float>();
-      if (map) CHECK(address_of(w) % 64 == remainder);  // nothing has copied it
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (size_t remainder : {0, 4, 8, 24, 60}) {
+      CAPTURE(remainder);
+      CAPTURE(name(dtype));
+      const std::string path = file_of(folder, {96, 80}, remainder, dtype);
+      std::vector<double> results[2];
+      for (const bool map : {false, true}) {
+        const std::vector model{Variable("w", {dtype, {96, 80}})};
+        const Variable& w = model[0];
+        const io::Loaded found = io::load_into(path, model, {.map = map});
+        CHECK(found.mapped_bytes == (map ? w.type().bytes() : 0));
+        auto step = compile(
+            [&](Tensor x) {
+              return concat({matmul(x, w), exp(w[0].reshape({1, 80}) * 1e-3),
+                             sum(w * 1e-2, 0).reshape({1, 80}), matmul(x[0].reshape({1, 96}), w)},
+                            0);
+            },
+            {.device = "cpu"});
+        results[map] = step(full({5, 96}, 0.5, dtype)).to_doubles();
+        if (map) CHECK(address_of(w) % 64 == remainder);  // nothing has copied it
+      }
+      CHECK(results[0] == results[1]);
     }
-    CHECK(results[0] == results[1]);
-  }
 }
 
 TEST_CASE("a step that assigns mapped weights trains them and leaves the file alone") {

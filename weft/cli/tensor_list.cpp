@@ -70,7 +70,7 @@ std::string ranges_text(const std::set<int64_t>& numbers) {
   for (auto at = numbers.begin(); at != numbers.end();) {
     const int64_t first = *at;
     int64_t last = first;
-    while (++at != numbers.end() && *at == last + 1) ++last;
+    for (++at; at != numbers.end() && *at == last + 1; ++at) ++last;
     text += fmt::format("{}{}", text.empty() ? "" : ",", first);
     if (last > first) text += fmt::format("..{}", last);
   }

@@ -50,16 +50,13 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 class Shards {
  public:
   Shards(std::string folder, const WeightIndex& index) : folder_(std::move(folder)), index_(index) {
-    for (const auto& [tensor, shard] : index) {
-      if (const auto [at, is_new] = first_tensor_.emplace(shard, tensor); is_new)
-        names_.insert(shard);
-    }
+    for (const auto& [tensor, shard] : index) first_tensor_.emplace(shard, tensor);
   }
 
   std::vector<std::string> check() {
     std::vector<std::string> paths;
-    paths.reserve(names_.size());
-    for (const std::string& shard : names_) paths.push_back(check_shard(shard));
+    paths.reserve(first_tensor_.size());
+    for (const auto& [shard, tensor] : first_tensor_) paths.push_back(check_shard(shard, tensor));
     for (const auto& [tensor, shard] : index_)
       if (const auto found = owner_.find(tensor); found == owner_.end() || found->second != shard)
         throw Error(ErrorKind::data, "{}: weight_map places '{}' in {}, which does not hold it.",
@@ -71,11 +68,11 @@ class Shards {
  private:
   std::string index_path() const { return (fs::path(folder_) / index_file).string(); }
 
-  std::string check_shard(const std::string& shard) {
+  std::string check_shard(const std::string& shard, const std::string& tensor) {
     std::string path = file_of_folder(folder_, shard);
     if (!exists(path))
       throw Error(ErrorKind::data, "{} is missing. {} places '{}' in it.", printable(path),
-                  index_path(), printable(first_tensor_.at(shard)));
+                  index_path(), printable(tensor));
     const Safetensors file = open_foreign(path);
     for (const Safetensors::Entry& entry : file.entries()) {
       const auto [other, is_new] = owner_.emplace(entry.name, shard);
@@ -97,7 +94,6 @@ class Shards {
 
   std::string folder_;
   const WeightIndex& index_;
-  std::set<std::string> names_;
   std::map<std::string, std::string> first_tensor_;  // by shard
   std::map<std::string, std::string> owner_;         // shards, by tensor
   std::vector<std::string> unnamed_;
