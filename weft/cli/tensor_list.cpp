@@ -129,6 +129,7 @@ struct Listing {
   io::Metadata metadata;
 
   explicit Listing(const std::vector<std::string>& paths) {
+    files.reserve(paths.size());
     for (const std::string& path : paths) files.push_back(Safetensors::open(path));
     for (const Safetensors& file : files) {
       metadata.insert(file.metadata().begin(), file.metadata().end());

@@ -167,6 +167,7 @@ int convert(const ConvertArguments& arguments) {
                                                                  : std::nullopt;
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
   std::vector<Safetensors> files;
+  files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
   const std::vector<NamedBytes> tensors = tensors_of(files, dtype);
   size_t bytes = 0;
