@@ -55,7 +55,8 @@ class Fitting {
   Fitting(std::span<const std::string> paths, const NamedVariables& variables,
           const LoadOptions& options)
       : paths_(paths), options_(options) {
-    for (const std::string& path : paths) files_.push_back(Safetensors::open(path));
+    const Mapping mapping = options.map ? Mapping::copy_on_write : Mapping::read_only;
+    for (const std::string& path : paths) files_.push_back(Safetensors::open(path, mapping));
     for (const auto& [name, variable] : variables)
       if (!is_ignored(name)) wanted_.emplace(name, Source());
     for (const Safetensors& file : files_)
@@ -64,7 +65,7 @@ class Fitting {
     refuse();
   }
 
-  const Loaded& names() const { return names_; }
+  Loaded& found() { return names_; }
   // Returns null for a variable that stays as it is.
   const Source* find(const std::string& name) const {
     const auto found = wanted_.find(name);
@@ -165,6 +166,19 @@ class Fitting {
   std::vector<const std::string*> used_;  // patterns that matched something
 };
 
+bool needs_conversion(const Source& source, const Variable& variable) {
+  return source.transposed || source.entry->type.dtype != variable.dtype();
+}
+
+// Returns whether the variable can be a view of the file. Kernels read operands at any address that
+// is a multiple of the element's size; what a step assigns is moved to aligned memory by the
+// runtime before it runs.
+bool can_map(const Source& source, const Variable& variable) {
+  const Storage& storage = *variable.state()->storage;
+  const auto address = reinterpret_cast<uintptr_t>(source.file->bytes(*source.entry).data());
+  return address % size_of(variable.dtype()) == 0 && !storage.is_on_device() && !storage.file();
+}
+
 // Copies in pieces and releases their pages, or the weights would briefly take twice their memory;
 // it releases the whole file, as the system maps up to 2 MiB around a read since Linux 6.18.
 void copy_as_it_is(const Source& source, const Variable& variable) {
@@ -209,16 +223,28 @@ void convert(const Source& source, const Variable& variable) {
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options) {
   WEFT_CHECK(!files.empty(), "[load] no file is given.");
-  const Fitting fitting(files, variables, options);
+  Fitting fitting(files, variables, options);
+  Loaded& loaded = fitting.found();
+  // Copies release the pages of a file, so they come before any variable can write to them.
+  std::vector<std::pair<const Source*, const Variable*>> to_map;
   for (const auto& [name, variable] : variables) {
     const Source* source = fitting.find(name);
     if (source == nullptr) continue;
-    if (source->transposed || source->entry->type.dtype != variable.type().dtype)
+    if (options.map && !needs_conversion(*source, variable) && can_map(*source, variable)) {
+      to_map.emplace_back(source, &variable);
+      continue;
+    }
+    loaded.copied_bytes += variable.type().bytes();
+    if (needs_conversion(*source, variable))
       convert(*source, variable);
     else
       copy_as_it_is(*source, variable);
   }
-  return fitting.names();
+  for (const auto& [source, variable] : to_map) {
+    variable->adopt(source->file->buffer(*source->entry));
+    loaded.mapped_bytes += variable->type().bytes();
+  }
+  return std::move(loaded);
 }
 
 Loaded load_into(const std::string& file, const NamedVariables& variables,

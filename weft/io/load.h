@@ -9,6 +9,7 @@
 // A '*' in patterns of names stands for any characters, dots included.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -28,6 +29,11 @@ struct LoadOptions {
   std::vector<std::string> ignore = {};     // neither required nor read, under either name
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
+  // Variables of a tensor's type and layout become views of its file instead of copies: loading
+  // takes no memory, and pages are read when they are used. Writing a variable copies the pages it
+  // writes and leaves the file as it is. A tensor that the file does not align to its elements is
+  // copied, and so is one whose variable is on a device or offloaded.
+  bool map = false;
   bool strict = true;  // all that is not ignored must fit: else an error lists what does not
 };
 // Loaded lists names, in the order of the model and of the files.
@@ -35,6 +41,8 @@ struct Loaded {
   std::vector<std::string> loaded;      // variables that were overwritten
   std::vector<std::string> missing;     // variables that no file has
   std::vector<std::string> unexpected;  // tensors, as the files name them, that no variable takes
+  size_t copied_bytes = 0;              // of variables that hold their elements in memory
+  size_t mapped_bytes = 0;              // of variables that are views of the files
 };
 
 // Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
