@@ -37,6 +37,13 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   return Undefined{std::make_shared<const std::string>(fmt::format("the loop has no '{}'", name))};
 }
 
+// Returns whether this is a sequence that can be indexed: views and iterators cannot.
+bool has_index(const Value& value) {
+  const Sequence* sequence = value.sequence();
+  return sequence != nullptr && (sequence->form == Form::list || sequence->form == Form::tuple ||
+                                 sequence->form == Form::range);
+}
+
 // Returns the attribute that Python's object has, without looking for keys.
 std::optional<Value> own_attribute(const Value& value, std::string_view name) {
   if (const auto* names = value.as<Namespace*>()) {
@@ -67,10 +74,8 @@ std::optional<Value> own_item(Context& context, const Value& value, const Value&
     const size_t begin = offset_of(*text, index);
     return context.text(text->substr(begin, offset_of(text->substr(begin, 4), 1)));
   }
+  if (!has_index(value)) return std::nullopt;
   const Sequence* sequence = value.sequence();
-  if (sequence == nullptr || (sequence->form != Form::list && sequence->form != Form::tuple &&
-                              sequence->form != Form::range))
-    return std::nullopt;
   const auto count = static_cast<int64_t>(sequence->items.size());
   if (index < 0) index += count;
   if (index < 0 || index >= count) return std::nullopt;
@@ -103,18 +108,12 @@ Value item_of(Context& context, const Value& value, const Value& key) {
 Value slice_of(Context& context, const Value& value, const Value& begin, const Value& end,
                const Value& step) {
   if (value.is_undefined()) fail_undefined(value);
-  const auto bound = [](const Value& given, int64_t otherwise) {
-    if (given.is_none()) return otherwise;
-    if (!given.is_integer()) fail("a slice has integers. Got {}", kind_of(given));
-    return given.integer();
-  };
   const std::string* text = value.text();
-  const Sequence* sequence = value.sequence();
-  if (text == nullptr &&
-      (sequence == nullptr || (sequence->form != Form::list && sequence->form != Form::tuple &&
-                               sequence->form != Form::range)))
-    fail("{} cannot be sliced", kind_of(value));
-  const int64_t by = bound(step, 1);
+  if (text == nullptr && !has_index(value)) fail("{} cannot be sliced", kind_of(value));
+  for (const Value* bound : {&begin, &end, &step})
+    if (!bound->is_none() && !bound->is_integer())
+      fail("a slice has integers. Got {}", kind_of(*bound));
+  const int64_t by = step.is_none() ? 1 : step.integer();
   if (by == 0) fail("a slice cannot have steps of 0");
   const std::vector<Value> items =
       text != nullptr && by == 1 ? std::vector<Value>() : items_of(context, value);
@@ -124,8 +123,8 @@ Value slice_of(Context& context, const Value& value, const Value& begin, const V
   const auto within = [&](int64_t at) {
     return std::clamp(at < 0 && at >= -count ? at + count : at < 0 ? least : at, least, most);
   };
-  const int64_t first = begin.is_none() ? (by > 0 ? least : most) : within(bound(begin, 0));
-  const int64_t last = end.is_none() ? (by > 0 ? most : least) : within(bound(end, 0));
+  const int64_t first = begin.is_none() ? (by > 0 ? least : most) : within(begin.integer());
+  const int64_t last = end.is_none() ? (by > 0 ? most : least) : within(end.integer());
   if (text != nullptr && by == 1) {
     const size_t from = offset_of(*text, first);
     const std::string_view rest = std::string_view(*text).substr(from);
@@ -137,7 +136,7 @@ Value slice_of(Context& context, const Value& value, const Value& begin, const V
     if (by > 0 ? by >= last - i : by <= last - i) break;  // i + by may be too large a number
     i += by;
   }
-  if (text == nullptr) return context.sequence(sequence->form, std::move(taken));
+  if (text == nullptr) return context.sequence(value.sequence()->form, std::move(taken));
   std::string joined;
   for (const Value& character : taken) joined += *character.text();
   return context.text(std::move(joined));

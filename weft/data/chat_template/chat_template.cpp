@@ -86,10 +86,12 @@ struct ChatTemplate::Parts {
   [[noreturn]] void refuse(int line, std::string_view what) const {
     throw Error(ErrorKind::data, "[chat_template] {}:{}: {}.", io::printable(name), line, what);
   }
-  std::string render(const Json& messages, const ChatOptions& options) const;
 };
 
-std::string ChatTemplate::Parts::render(const Json& messages, const ChatOptions& options) const {
+namespace {
+
+std::string rendered(const ChatTemplate::Parts& parts, const Json& messages,
+                     const ChatOptions& options) {
   JsonReader read;
   std::vector<std::pair<std::string_view, Value>> variables;
   const auto set = [&](std::string_view variable, Value value) {
@@ -101,7 +103,7 @@ std::string ChatTemplate::Parts::render(const Json& messages, const ChatOptions&
   };
   try {
     if (!messages.is_array()) fail("the messages must be a list");
-    for (const auto& [token, text] : special_tokens) set(token, read.text(text));
+    for (const auto& [token, text] : parts.special_tokens) set(token, read.text(text));
     if (options.extra != nullptr) {
       if (!options.extra->is_object()) fail("extra variables must be an object");
       for (const auto& [key, item] : options.extra->items()) {
@@ -119,16 +121,18 @@ std::string ChatTemplate::Parts::render(const Json& messages, const ChatOptions&
     set("add_generation_prompt", options.add_generation_prompt);
   } catch (const Failure& failure) {
     throw Error(ErrorKind::data, "[chat_template] {}: the conversation cannot be read: {}.",
-                io::printable(name), failure.what);
+                io::printable(parts.name), failure.what);
   }
   Context context(options.most_work + work_per_byte * read.bytes(), options.now);
   Interpreter interpreter(context, std::move(variables));
   try {
-    return interpreter.run(block);
+    return interpreter.run(parts.block);
   } catch (const Failure& failure) {
-    refuse(interpreter.line(), failure.what);
+    parts.refuse(interpreter.line(), failure.what);
   }
 }
+
+}  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view text, SpecialTokens special_tokens, std::string name) {
   auto parts = std::make_shared<Parts>(
@@ -145,7 +149,7 @@ ChatTemplate::ChatTemplate(std::string_view text, SpecialTokens special_tokens, 
 }
 
 std::string ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
-  return parts_->render(messages, options);
+  return rendered(*parts_, messages, options);
 }
 
 std::string ChatTemplate::render(std::span<const ChatMessage> messages,
@@ -153,7 +157,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   Json list = Json::array();
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  return parts_->render(list, options);
+  return rendered(*parts_, list, options);
 }
 
 std::string ChatTemplate::render(std::initializer_list<ChatMessage> messages,

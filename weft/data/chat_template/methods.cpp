@@ -68,7 +68,6 @@ Value replace(Context& context, const Value& self, const Arguments& arguments) {
 
 Value join(Context& context, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"iterable"}, 1);
-  if (bound[0].is_undefined()) fail("{}", *bound[0].as<Undefined>()->what);
   std::string out, before;
   for (const Value& item : items_of(context, bound[0])) {
     if (item.text() == nullptr) fail("it joins text. Got {}", kind_of(item));

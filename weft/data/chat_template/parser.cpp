@@ -176,18 +176,21 @@ class Parser : public ExpressionParser {
     end_block();
   }
 
-  // Returns what a for or a set assigns: names, in a tuple or not.
+  // Returns what a for or a set assigns: a name, or several in a tuple.
   ExpressionPtr target(bool with_attributes) {
+    const Nesting nesting(*this);
     std::vector<ExpressionPtr> all;
     bool is_tuple = false;
-    const bool parentheses = take_op("(");
     do {
-      all.push_back(single_target(with_attributes));
-      if (!is_op(",")) break;
+      if (take_op("(")) {
+        all.push_back(target(with_attributes));
+        expect_op(")");
+      } else {
+        all.push_back(single_target(with_attributes));
+      }
+      if (!take_op(",")) break;
       is_tuple = true;
-      next();
-    } while (peek().kind == TokenKind::name && !is_name("in"));
-    if (parentheses) expect_op(")");
+    } while (!is_name("in") && !is_op("=") && !is_op(")"));
     if (!is_tuple) return std::move(all[0]);
     auto tuple = std::make_unique<Expression>(
         Expression{.kind = ExpressionKind::tuple, .line = peek().line});
@@ -199,7 +202,8 @@ class Parser : public ExpressionParser {
     const int line = peek().line;
     std::string name = expect_name("a name to assign to");
     constexpr std::string_view constants[] = {"true", "True", "false", "False", "none", "None"};
-    if (std::ranges::find(constants, name) != std::end(constants))
+    if (std::ranges::find(constants, name) != std::end(constants) ||
+        (!with_attributes && name == "loop"))
       throw SyntaxFailure{fmt::format("'{}' cannot be assigned to", name), line};
     auto made =
         std::make_unique<Expression>(Expression{.kind = ExpressionKind::name, .line = line});

@@ -197,6 +197,7 @@ std::string take_name(Arguments& arguments, std::string_view what) {
 }
 
 Value map(Context& context, const Value& self, const Arguments& arguments) {
+  if (!truth(self)) return context.iterator({});  // whatever it is
   std::vector<Value> mapped;
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const Bound bound(arguments, {"attribute", "default"}, 1);
@@ -218,6 +219,7 @@ Value map(Context& context, const Value& self, const Arguments& arguments) {
 // Keeps the items that pass a test, or are true if there is none; `wanted` false: the others.
 template <bool wanted, bool by_attribute>
 Value choose(Context& context, const Value& self, const Arguments& arguments) {
+  if (!truth(self)) return context.iterator({});
   Arguments rest = arguments;
   Value path;
   if (by_attribute) {
