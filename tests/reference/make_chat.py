@@ -38,7 +38,7 @@ class Generation(Extension):
         return caller()
 
 
-def environment(optimized=True):
+def environment():
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
 
@@ -46,7 +46,7 @@ def environment(optimized=True):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
                           sort_keys=sort_keys)
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, optimized=optimized,
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                          extensions=[Generation, loopcontrols])
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
@@ -55,12 +55,11 @@ def environment(optimized=True):
 
 
 ENVIRONMENT = environment()
-NOT_FOLDED = environment(optimized=False)
 
 
-def render(template, variables, made=ENVIRONMENT):
+def render(template, variables):
     try:
-        return made.from_string(template).render(**copy.deepcopy(variables))
+        return ENVIRONMENT.from_string(template).render(**copy.deepcopy(variables))
     except Exception:  # whatever Python throws, the template is refused
         return None
 
@@ -99,7 +98,7 @@ def main():
         template = "{{ " + draw(rng) + " }}"
         text = render(template, {**BARE, **VARIABLES})
         # Slices of constants that have none are undefined where Jinja2 folds them, and else errors.
-        if text != render(template, {**BARE, **VARIABLES}, NOT_FOLDED):
+        if text == "" and re.search(r"\[[-0-9:]*:[-0-9:]*\]|\)\[", template):
             continue
         if template in drawn or len(template) > 120 or not is_comparable(text):
             continue
