@@ -25,7 +25,12 @@ struct LoadOptions {
   // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
-  std::vector<std::string> ignore = {};     // neither required nor read, under either name
+  std::vector<std::string> ignore = {};  // neither required nor read, under either name
+  // Variables that stack several tensors of the files along their first axis: where "{}" of the
+  // first pattern stands for a decimal number, a tensor is loaded into the slice of that index of
+  // the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}. Applies to
+  // names that `rename` gave.
+  std::vector<std::pair<std::string, std::string>> stack = {};
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
   bool strict = true;  // all that is not ignored must fit: else an error lists what does not
@@ -38,9 +43,10 @@ struct Loaded {
 };
 
 // Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
-// changes, for a tensor of another type, or two for one variable; if `strict`, for what is missing
-// or left over, else if nothing fits at all; and for patterns of `rename` and `transpose` that
-// match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never required.
+// changes, for a tensor of another type, two for one variable or slice, or a stack in part; if
+// `strict`, for what is missing or left over, else if nothing fits at all; and for patterns of
+// `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked" and
+// "position_ids" are never required.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,
