@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cmath>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 
@@ -7,6 +10,8 @@
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
 #include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/kernels.h"
+#include "weft/base/buffer.h"
 #include "weft/base/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -139,6 +144,56 @@ TEST_CASE("weights of groups without rows are not read, on any backend") {
         }
     }
   }
+}
+
+// Pages are memory whose protection a test can change, page by page.
+class Pages {
+ public:
+  explicit Pages(size_t bytes) : bytes_(bytes) {
+    at_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at_ != MAP_FAILED);
+  }
+  ~Pages() { munmap(at_, bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(at_); }
+
+ private:
+  void* at_;
+  size_t bytes_;
+};
+
+// The weights without rows are in pages whose read would end the process.
+TEST_CASE("the kernel does not touch the memory of weights without rows") {
+  const int64_t k = 64, n = 64, groups = 8;
+  const auto matrix = static_cast<size_t>(k * n) * sizeof(float);
+  REQUIRE(matrix % static_cast<size_t>(sysconf(_SC_PAGESIZE)) == 0);
+  const Value node = product(DType::f32, {2, k, n, groups});
+  const std::vector<Placement> at = dense(node->inputs);
+  const cpu::Family& family = *cpu::find_family("grouped_matmul");
+  const KernelChoice choice = *family.choose(*node.node(), at);
+  Launch launch;
+  launch.kind = Launch::Kind::library;
+  launch.kernel = choice.kernel;
+  launch.body = {node};
+  launch.workspace = choice.workspace;
+  for (size_t i = 0; i < at.size(); ++i) launch.operands.push_back({node->inputs[i], at[i]});
+  launch.results = {{node, dense(std::span(&node, 1)).front()}};
+
+  std::vector<float> x(static_cast<size_t>(2 * k), 1), y(static_cast<size_t>(2 * n), -1);
+  std::vector<int64_t> counts{0, 1, 0, 0, 0, 1, 0, 0};
+  const Pages w(groups * matrix);
+  for (size_t group = 0; group < counts.size(); ++group) {
+    auto* from = reinterpret_cast<float*>(w.data() + group * matrix);
+    std::fill_n(from, k * n, static_cast<float>(group));
+    if (counts[group] == 0) REQUIRE(mprotect(from, matrix, PROT_NONE) == 0);
+  }
+  const auto workspace = Buffer::allocate(choice.workspace);
+  void* const operands[] = {x.data(), w.data(), counts.data()};
+  void* const results[] = {y.data()};
+  family.compile(launch)->run(operands, results, workspace->data);
+  for (size_t i = 0; i < y.size(); ++i)
+    CHECK(y[i] == static_cast<float>(k) * (i < static_cast<size_t>(n) ? 1 : 5));
 }
 
 TEST_CASE("a group's infinite gradient stays in the gradient of its own weight") {
