@@ -26,7 +26,12 @@ struct LoadOptions {
   // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
-  std::vector<std::string> ignore = {};     // neither required nor read, under either name
+  std::vector<std::string> ignore = {};  // neither required nor read, under either name
+  // Variables that stack several tensors of the files along their first axis: where "{}" of the
+  // first pattern stands for a decimal number, a tensor is loaded into the slice of that index of
+  // the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}. Applies to
+  // names that `rename` gave.
+  std::vector<std::pair<std::string, std::string>> stack = {};
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
   // Variables of a tensor's type and layout become views of its file instead of copies: loading
@@ -46,9 +51,10 @@ struct Loaded {
 };
 
 // Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
-// changes, for a tensor of another type, or two for one variable; if `strict`, for what is missing
-// or left over, else if nothing fits at all; and for patterns of `rename` and `transpose` that
-// match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never required.
+// changes, for a tensor of another type, two for one variable or slice, or a stack in part; if
+// `strict`, for what is missing or left over, else if nothing fits at all; and for patterns of
+// `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked" and
+// "position_ids" are never required.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,
