@@ -1,10 +1,12 @@
-// Matrix products use oneDNN where it accepts the strides of the operands and is fast there, else
-// the contraction of contraction.h, which accepts any strides.
+// Matrix products of few rows use the kernel of skinny_matmul.h. Others use oneDNN where it accepts
+// the strides of the operands and is fast there, else the contraction of contraction.h, which
+// accepts any strides.
 #include <algorithm>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/backends/cpu/skinny_matmul.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
@@ -45,8 +47,9 @@ onednn::Problem problem_of(const Contraction& task) {
 // where many rows of a use it; with few rows of a, the contraction is faster where rows of b are
 // multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
 // (input gradients of pointwise convolutions).
-enum class Route { unpacked, pack_b, contraction };
+enum class Route { unpacked, pack_b, contraction, skinny };
 Route route_of(const Contraction& task) {
+  if (is_skinny(task)) return Route::skinny;
   constexpr int64_t cached = int64_t{512} << 10;  // elements
   if (task.a_dtype != task.b_dtype) return Route::contraction;
   if (task.a_dtype != DType::f32) {
@@ -66,9 +69,10 @@ bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
-constexpr std::string_view contraction_name = "weft:matmul";
+constexpr std::string_view contraction_name = "weft:matmul", skinny_name = "weft:skinny_matmul";
 std::string_view name_of(Route route) {
   return route == Route::contraction ? contraction_name
+         : route == Route::skinny    ? skinny_name
          : route == Route::pack_b    ? "dnnl:matmul.packed"
                                      : "dnnl:matmul";
 }
@@ -89,7 +93,10 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
 // Returns the kernel of this route; nullopt where it cannot compute the task.
 std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
   KernelChoice choice{.kernel = std::string(name_of(route))};
-  if (route == Route::contraction) {
+  if (route == Route::skinny) {
+    if (!is_skinny(task)) return std::nullopt;
+    choice.workspace = skinny_workspace(task);
+  } else if (route == Route::contraction) {
     if (task.accumulate && !accumulates(task)) return std::nullopt;
     choice.workspace = contraction_workspace(task, thread_count());
     choice.depth = contraction_depth;
@@ -133,6 +140,29 @@ class ContractionMatmul : public Kernel {
   void run(void* const* operands, void* const* results, void* workspace) const override {
     contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
              workspace, threads_);
+  }
+
+ private:
+  Contraction task_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  int threads_;
+};
+
+class SkinnyMatmul : public Kernel {
+ public:
+  SkinnyMatmul(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
+      : task_(task),
+        inputs_(std::move(inputs)),
+        result_(bind_result(launch)),
+        threads_(thread_count()) {
+    const size_t needed = skinny_workspace(task_);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    skinny_matmul(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+                  workspace, threads_);
   }
 
  private:
@@ -188,20 +218,22 @@ KernelChoice choose_product(const Contraction& task) {
 
 std::vector<KernelChoice> product_alternatives(const Contraction& task) {
   std::vector<KernelChoice> all;
-  for (Route route : {Route::unpacked, Route::pack_b, Route::contraction})
+  for (Route route : {Route::unpacked, Route::pack_b, Route::contraction, Route::skinny})
     if (auto choice = choice_by(route, task)) all.push_back(std::move(*choice));
   return all;
 }
 
 bool is_product(std::string_view kernel) {
   return kernel == name_of(Route::unpacked) || kernel == name_of(Route::pack_b) ||
-         kernel == name_of(Route::contraction);
+         kernel == name_of(Route::contraction) || kernel == name_of(Route::skinny);
 }
 
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
   if (launch.kernel == contraction_name)
     return std::make_unique<ContractionMatmul>(task, std::move(inputs), launch);
+  if (launch.kernel == skinny_name)
+    return std::make_unique<SkinnyMatmul>(task, std::move(inputs), launch);
   const bool packed = launch.kernel == name_of(Route::pack_b);
   auto primitive = library_primitive(task, packed ? Route::pack_b : Route::unpacked);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
@@ -218,7 +250,7 @@ std::optional<Copied> best_copies(const Node& node, std::span<const Placement> o
       {}};
   const Contraction& task = without_copies.task;
   if (!contracts(task)) return std::nullopt;
-  if (task.a_dtype != task.b_dtype) return without_copies;
+  if (task.a_dtype != task.b_dtype || is_skinny(task)) return without_copies;
   // One large product in place of many small ones is worth a copy, as are matrix instructions.
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))
