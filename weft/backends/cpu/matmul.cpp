@@ -48,8 +48,7 @@ onednn::Problem problem_of(const Contraction& task) {
 // multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
 // (input gradients of pointwise convolutions).
 enum class Route { unpacked, pack_b, contraction, skinny };
-Route route_of(const Contraction& task) {
-  if (is_skinny(task)) return Route::skinny;
+Route route_of_many_rows(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
   if (task.a_dtype != task.b_dtype) return Route::contraction;
   if (task.a_dtype != DType::f32) {
@@ -63,6 +62,18 @@ Route route_of(const Contraction& task) {
   if (task.batch.empty() && task.m >= 512 && task.n >= 64 && task.k >= 64) return Route::pack_b;
   const bool aliasing = task.b.row % 1024 == 0 && task.m > 16 && task.n >= 256;
   return aliasing ? Route::contraction : Route::unpacked;
+}
+
+// Returns whether the kernel for few rows pays: it copies a, which is much smaller than b.
+bool skinny_pays(const Contraction& task) { return is_skinny(task) && task.n >= 16 * task.m; }
+
+// That kernel replaces the contraction, and oneDNN as long as the time is that of reading b: with
+// more rows, only oneDNN has the matrix instructions for bfloat16.
+Route route_of(const Contraction& task) {
+  constexpr int64_t memory_bound_rows = 4;
+  if (skinny_pays(task) && task.m <= memory_bound_rows) return Route::skinny;
+  const Route route = route_of_many_rows(task);
+  return skinny_pays(task) && route == Route::contraction ? Route::skinny : route;
 }
 
 bool is_empty(const Contraction& task) {
@@ -213,7 +224,7 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
 
 KernelChoice choose_product(const Contraction& task) {
   if (auto choice = choice_by(route_of(task), task)) return *choice;
-  return *choice_by(Route::contraction, task);
+  return *choice_by(skinny_pays(task) ? Route::skinny : Route::contraction, task);
 }
 
 std::vector<KernelChoice> product_alternatives(const Contraction& task) {
@@ -250,7 +261,7 @@ std::optional<Copied> best_copies(const Node& node, std::span<const Placement> o
       {}};
   const Contraction& task = without_copies.task;
   if (!contracts(task)) return std::nullopt;
-  if (task.a_dtype != task.b_dtype || is_skinny(task)) return without_copies;
+  if (task.a_dtype != task.b_dtype) return without_copies;
   // One large product in place of many small ones is worth a copy, as are matrix instructions.
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))

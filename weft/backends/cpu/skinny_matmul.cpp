@@ -1,3 +1,5 @@
+// This is one file because the loops are inlined into one function for each instruction set and
+// element type, all of it below this file's #pragma about optimization.
 #include "weft/backends/cpu/skinny_matmul.h"
 
 #include <algorithm>
@@ -321,7 +323,10 @@ struct Pack {
                                                 int64_t to_stride) {
     for (int64_t i = 0; i < rows; ++i, to += to_stride) {
       const Element* row = static_cast<const Element*>(from) + i * strides->row;
-      for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j * strides->column]);
+      if (strides->column == 1)
+        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j]);
+      else
+        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j * strides->column]);
       for (int64_t j = columns; j < to_stride; ++j) to[j] = 0;
     }
   }
