@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <simdjson.h>
 
 #include "weft/base/error.h"
 #include "weft/data/tokenizer/byte_level.h"
@@ -21,6 +21,7 @@ namespace weft::data::tokenizer {
 namespace {
 
 constexpr uint32_t no_rank = UINT32_MAX;
+constexpr size_t most_merges = 0xffffff;  // beyond it, simdjson does not count a list
 constexpr std::string_view word_begin = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
 struct Merge {
@@ -242,13 +243,15 @@ class Bpe : public Model {
   }
 
   void read_merges(const Part& list) {
-    if (!list.value().is_array()) list.must("must be a list of pairs");
-    merges_.reserve(list.value().size());
+    if (!list.is_list()) list.must("must be a list of pairs");
+    const simdjson::dom::array entries = list.value();
+    if (entries.size() >= most_merges) list.fail(fmt::format("has {} pairs or more", most_merges));
+    merges_.reserve(entries.size());
     may_split_ =
         !ignore_merges_ && (bytes_complete_ || !has_unknown_) && prefix_.empty() && suffix_.empty();
     uint32_t rank = 0;
     std::string merged;
-    for (const auto& entry : list.value()) {
+    for (const simdjson::dom::element entry : entries) {
       const auto [left, right] = pair_of(list, entry, rank);
       const int32_t left_id = id_in_merge(list, rank, left);
       const int32_t right_id = id_in_merge(list, rank, right);
@@ -262,12 +265,14 @@ class Bpe : public Model {
   }
 
   static std::pair<std::string_view, std::string_view> pair_of(const Part& list,
-                                                               const nlohmann::json& entry,
+                                                               simdjson::dom::element entry,
                                                                uint32_t rank) {
-    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string())
-      return {entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()};
-    if (entry.is_string()) {
-      const std::string_view text = entry.get_ref<const std::string&>();
+    simdjson::dom::array pair;
+    std::string_view text, left, right;
+    if (entry.get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
+        pair.at(0).get(left) == simdjson::SUCCESS && pair.at(1).get(right) == simdjson::SUCCESS)
+      return {left, right};
+    if (entry.get(text) == simdjson::SUCCESS) {
       const size_t space = text.find(' ');
       if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos)
         return {text.substr(0, space), text.substr(space + 1)};
@@ -291,9 +296,9 @@ class Bpe : public Model {
   void index_words_as_bytes() {
     std::string bytes;
     for (int64_t id = 0; id < tokens_.size(); ++id) {
-      const std::string* token = tokens_.text_of(id);
+      const std::optional<std::string_view> token = tokens_.text_of(id);
       bytes.clear();
-      if (token != nullptr && append_bytes_of(bytes, *token) && !bytes.empty())
+      if (token && append_bytes_of(bytes, *token) && !bytes.empty())
         words_as_bytes_.add(bytes, tokens_.find(*token));
     }
   }

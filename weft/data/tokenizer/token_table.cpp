@@ -11,7 +11,7 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
   for (size_t slot = hash & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
     const Slot& there = slots_[slot];
     if (there.index < 0) return slot;
-    if (there.hash == short_hash && tokens_[static_cast<size_t>(there.index)].text == text)
+    if (there.hash == short_hash && text_of(tokens_[static_cast<size_t>(there.index)]) == text)
       return slot;
   }
 }
@@ -19,9 +19,9 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
 void TokenTable::grow(size_t slots) {
   slots_.assign(slots, {});
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    const uint64_t hash = hash_text(tokens_[i].text);
-    slots_[slot_of(tokens_[i].text, hash)] = {static_cast<uint32_t>(hash >> 32),
-                                              static_cast<int32_t>(i)};
+    const uint64_t hash = hash_text(text_of(tokens_[i]));
+    slots_[slot_of(text_of(tokens_[i]), hash)] = {static_cast<uint32_t>(hash >> 32),
+                                                  static_cast<int32_t>(i)};
   }
 }
 
@@ -38,7 +38,8 @@ void TokenTable::add(std::string_view text, int32_t id) {
   Slot& slot = slots_[slot_of(text, hash)];
   if (slot.index < 0) {
     slot = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(tokens_.size())};
-    tokens_.push_back({std::string(text), id});
+    tokens_.push_back({texts_.size(), static_cast<uint32_t>(text.size()), id});
+    texts_ += text;
   } else {
     tokens_[static_cast<size_t>(slot.index)].id = id;
   }
@@ -52,10 +53,11 @@ int32_t TokenTable::find(std::string_view text) const {
   return index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
 }
 
-const std::string* TokenTable::text_of(int64_t id) const {
-  if (id < 0 || id >= size()) return nullptr;
+std::optional<std::string_view> TokenTable::text_of(int64_t id) const {
+  if (id < 0 || id >= size()) return std::nullopt;
   const int32_t index = by_id_[static_cast<size_t>(id)];
-  return index < 0 ? nullptr : &tokens_[static_cast<size_t>(index)].text;
+  if (index < 0) return std::nullopt;
+  return text_of(tokens_[static_cast<size_t>(index)]);
 }
 
 }  // namespace weft::data::tokenizer
