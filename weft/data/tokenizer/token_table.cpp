@@ -1,5 +1,7 @@
 #include "weft/data/tokenizer/token_table.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "weft/base/hash.h"
@@ -51,6 +53,33 @@ int32_t TokenTable::find(std::string_view text) const {
   if (slots_.empty()) return -1;
   const int32_t index = slots_[slot_of(text, hash_text(text))].index;
   return index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
+}
+
+void TokenTable::find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const {
+  constexpr size_t most_in_flight = 32;
+  if (slots_.empty()) {
+    std::ranges::fill(ids, -1);
+    return;
+  }
+  std::array<uint64_t, most_in_flight> hashes;
+  for (size_t from = 0; from < texts.size(); from += most_in_flight) {
+    const size_t count = std::min(most_in_flight, texts.size() - from);
+    const auto for_each_token = [&](auto&& use) {
+      for (size_t i = 0; i < count; ++i)
+        if (const int32_t index = first_slot(hashes[i]).index; index >= 0)
+          use(tokens_[static_cast<size_t>(index)]);
+    };
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = hash_text(texts[from + i]);
+      __builtin_prefetch(&first_slot(hashes[i]));
+    }
+    for_each_token([](const Token& token) { __builtin_prefetch(&token); });
+    for_each_token([&](const Token& token) { __builtin_prefetch(texts_.data() + token.begin); });
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t index = slots_[slot_of(texts[from + i], hashes[i])].index;
+      ids[from + i] = index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
+    }
+  }
 }
 
 std::optional<std::string_view> TokenTable::text_of(int64_t id) const {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ class TokenTable {
 
   // Returns -1 if there is no such token.
   int32_t find(std::string_view text) const;
+  // Does the same for many texts, whose cache misses overlap. `ids` has the size of `texts`.
+  void find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const;
   // Returns nullopt if no token has that id. The text is valid until the next add().
   std::optional<std::string_view> text_of(int64_t id) const;
   // Returns the greatest id + 1.
@@ -43,6 +46,7 @@ class TokenTable {
     return std::string_view(texts_).substr(token.begin, token.bytes);
   }
   size_t slot_of(std::string_view text, uint64_t hash) const;
+  const Slot& first_slot(uint64_t hash) const { return slots_[hash & (slots_.size() - 1)]; }
   void grow(size_t slots);
 
   std::string texts_;  // of all tokens, one after the other
