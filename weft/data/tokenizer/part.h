@@ -11,10 +11,12 @@
 #include <string>
 #include <string_view>
 
+// NOLINTBEGIN(readability-identifier-naming): the names that the classes have there
 namespace simdjson::dom {
 class element;
 class parser;
 }  // namespace simdjson::dom
+// NOLINTEND(readability-identifier-naming)
 
 namespace weft::data::tokenizer {
 
