@@ -2,6 +2,7 @@
 // tests/reference/tokenizers/. tokenizer_live_test.cpp compares large ones with the package itself.
 #include "weft/data/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -136,6 +137,36 @@ TEST_CASE("vocab.json with merges.txt beside it is a byte-level tokenizer") {
   CHECK(error_of([&] { Tokenizer::load(root); }) ==
         "data: [tokenizer] " + root +
             "/vocab.json: model.merges[0] has 'x', which is not in the vocabulary.");
+}
+
+TEST_CASE("BERT's vocab.txt has the package's ids of lines without tokens that were added to it") {
+  const Tokenizer whole = Tokenizer::load(folder + "bert.json");
+  constexpr int32_t first_added = 485;
+  std::string lines;
+  for (int32_t id = 0; id < first_added; ++id) lines += whole.token_of(id).value() + "\n";
+  TemporaryFolder files;
+  const Tokenizer of_lines = Tokenizer::load(files.file("vocab.txt", lines));
+  CHECK(of_lines.size() == first_added);
+  const auto expected = nlohmann::json::parse(std::ifstream(folder + "expected.json"));
+  int compared = 0;
+  for (size_t i = 0; i < expected["lines"].size(); ++i) {
+    CAPTURE(i);
+    const Ids ids = expected["bert"]["ids"][i].get<Ids>();
+    if (*std::ranges::max_element(ids) >= first_added) continue;
+    ++compared;
+    CHECK(of_lines.encode(from_base64(expected["lines"][i].get<std::string>())) == ids);
+    CHECK(of_lines.decode(ids) == expected["bert"]["text"][i].get<std::string>());
+  }
+  CHECK(compared >= 20);
+}
+
+TEST_CASE("a tokenizer must not have ids that a model lacks") {
+  const Tokenizer tokenizer = words_with(R"("added_tokens": [{"id": 11, "content": "<x>"}])");
+  CHECK(error_of([&] { tokenizer.check_fits(11); }) ==
+        "data: [tokenizer] t.json: ids reach 11, but the model's vocab_size is 11: its ids end at "
+        "10.");
+  CHECK_NOTHROW(tokenizer.check_fits(12));
+  CHECK_NOTHROW(tokenizer.check_fits(64));  // a padded vocabulary
 }
 
 TEST_CASE("the package reads GPT-2's vocabulary as weft does") {

@@ -50,6 +50,10 @@ TEST_CASE("a truncated manifest is refused with the place, in weft's own words")
   place.write(manifest, "{\n  \"step\": ?}");
   CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
                    "MANIFEST.json: not JSON: there is a mistake at line 2, column 11.") == "");
+  const std::string deep(1 << 20, '[');  // nested so deep that copies of it overflow the stack
+  place.write(manifest, R"({"format": 1, "step": )" + deep + "1" + std::string(1 << 20, ']') + "}");
+  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
+                   "MANIFEST.json: lists and objects nest deeper than 500 at byte 521.") == "");
 }
 
 TEST_CASE("missing checkpoints and checkpoints of another model are refused") {

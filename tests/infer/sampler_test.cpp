@@ -58,7 +58,9 @@ TEST_CASE("min_p keeps what is likely enough beside the likeliest token") {
 }
 
 TEST_CASE("temperature 0 takes the likeliest token, the first of several") {
-  CHECK(frequencies({.temperature = 0}) == std::map<int32_t, double>{{0, near(1, 1e-9).value}});
+  const auto likeliest = frequencies({.temperature = 0});
+  CHECK(likeliest.size() == 1);
+  CHECK(likeliest.contains(0));
   const std::vector<float> equal = {1, 3, 3, 2};
   CHECK(infer::sample(equal, {.temperature = 0}, {}, 0, 0, 0).token == 1);
 }
@@ -100,7 +102,7 @@ TEST_CASE("sampling options out of range are refused by name") {
   auto refused = [](const infer::SamplingOptions& options) {
     return error_of([&] { infer::check(options); });
   };
-  CHECK(refused({}) == "");
+  CHECK(refused({}) == "none");
   CHECK(refused({.temperature = -1}) == "usage: temperature must be at least 0. Got -1.");
   CHECK(refused({.temperature = std::nan("")}) ==
         "usage: temperature must be at least 0. Got nan.");

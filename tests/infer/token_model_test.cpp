@@ -173,8 +173,10 @@ TEST_CASE("a sequence beyond the context is refused and changes nothing") {
 
 TEST_CASE("a decoding step allocates nothing of its own and uses what was planned") {
   if (!testing::can_watch_allocations()) return;
-  const models::Llama model(llama());
-  const models::DecoderCache cache = model.make_cache(2, most_tokens);
+  models::LlamaConfig config = llama();
+  config.max_position_embeddings = 4096;
+  const models::Llama model(config);
+  const models::DecoderCache cache = model.make_cache(2, config.max_position_embeddings);
   CompiledStep step(
       [&](std::span<const Tensor> in) {
         return std::vector{model.continue_from(cache, in[0], in[1], in[2])};
@@ -194,14 +196,14 @@ TEST_CASE("a decoding step allocates nothing of its own and uses what was planne
   for (const Variable& variable : model.variables()) state += variable.type().bytes();
   CHECK(plan.state_bytes >= state + static_cast<size_t>(cache.bytes()));
   CHECK(plan.state_bytes <= state + static_cast<size_t>(cache.bytes()) + 64 * 64);
-  CHECK(plan.arena_bytes < static_cast<size_t>(cache.bytes()));
+  CHECK(plan.arena_bytes < static_cast<size_t>(cache.bytes()) / 16);
 }
 
 TEST_CASE("text is generated to a length, a stop text or a token, and streamed") {
   const models::Llama model(llama());
   const std::unique_ptr<infer::TokenModel> tokens =
       infer::make_token_model(model, vocabulary, most_tokens, {.batch = 2, .device = "cpu"});
-  const infer::TextCodec codec(io::Vocabulary::bytes());
+  const data::TextCodec codec(io::Vocabulary::bytes());
   const std::vector<std::vector<int32_t>> prompts = {some_tokens(5, 1), some_tokens(9, 2)};
   infer::GenerateOptions options{.max_new_tokens = 20, .sampling = {.seed = 5}};
   std::array<std::string, 2> pieces;
@@ -249,12 +251,12 @@ TEST_CASE("prompts that are empty or too long, and weights that are NaN, are ref
   const models::Llama model(llama());
   const std::unique_ptr<infer::TokenModel> tokens =
       infer::make_token_model(model, vocabulary, most_tokens, {.device = "cpu"});
-  const infer::TextCodec codec(io::Vocabulary::bytes());
+  const data::TextCodec codec(io::Vocabulary::bytes());
   auto refused = [&](const std::vector<int32_t>& prompt) {
     return error_of([&] { infer::generate(*tokens, codec, std::span(&prompt, 1), {}); });
   };
   CHECK(refused({}) == "usage: a prompt has at least one token.");
   CHECK(refused(some_tokens(49, 1)) == "usage: the prompt has 49 tokens, and the context is 48.");
   model.parameters().front().floats()[0] = NAN;
-  CHECK(refused({0}) == "non_finite: the logits of token 1 of sequence 0 are NaN.");
+  CHECK(refused({0}) == "failed: the logits of token 1 of sequence 0 are NaN.");
 }

@@ -34,7 +34,7 @@ TEST_CASE("a text checkpoint generates without its data and only in its own voca
   train::load_model(checkpoint, experiment);
   const std::unique_ptr<infer::TokenModel> model = infer::make_token_model(
       *experiment.model, experiment.shape.classes, experiment.shape.input[0], {.device = "cpu"});
-  const infer::TextCodec codec(*experiment.vocabulary);
+  const data::TextCodec& codec = *experiment.vocabulary;
   const std::vector<int32_t> prompt = codec.encode("the c");
   const std::vector<infer::Generated> generated = infer::generate(
       *model, codec, std::span(&prompt, 1), {.max_new_tokens = 8, .sampling = {.temperature = 0}});

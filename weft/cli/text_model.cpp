@@ -30,7 +30,7 @@ TextModel load_text_model(const std::string& name, const RecipeFlags& flags) {
   if (!experiment.vocabulary)
     throw Error(ErrorKind::usage, "generating text needs a vocabulary. {} has none.",
                 experiment.recipe.text("data.dataset"));
-  infer::TextCodec codec(*experiment.vocabulary);
+  data::TextCodec codec = *experiment.vocabulary;
   std::string device = experiment.recipe.text("train.device");
   const int64_t vocabulary = experiment.shape.classes, context = experiment.shape.input[0];
   return {.experiment = std::move(experiment),

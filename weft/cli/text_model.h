@@ -6,7 +6,7 @@
 #include <string>
 
 #include "weft/cli/recipe_arguments.h"
-#include "weft/infer/text_codec.h"
+#include "weft/data/text_codec.h"
 #include "weft/infer/token_model.h"
 #include "weft/train/experiment.h"
 
@@ -21,7 +21,7 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
   train::Experiment experiment;
-  infer::TextCodec codec;
+  data::TextCodec codec;
   std::string device;
   int64_t vocabulary = 0, context = 0;
   // Whether sequences that fill the context go on with its last half.

@@ -47,7 +47,7 @@ class StopTexts {
 // Sequence is one prompt and what was generated for it.
 class Sequence {
  public:
-  Sequence(size_t index, const std::vector<int32_t>& prompt, const TextCodec& codec,
+  Sequence(size_t index, const std::vector<int32_t>& prompt, const data::TextCodec& codec,
            const GenerateOptions& options, const OnText& on_text)
       : index_(index),
         history_(prompt),
@@ -100,7 +100,7 @@ class Sequence {
   size_t index_;
   std::vector<int32_t> history_;
   size_t prompt_;  // tokens of the history that were given
-  TextStream stream_;
+  data::TextStream stream_;
   StopTexts stop_;
   const GenerateOptions& options_;
   const OnText& on_text_;
@@ -124,7 +124,7 @@ std::string_view name(Finish finish) {
   return names[static_cast<size_t>(finish)];
 }
 
-std::vector<Generated> generate(TokenModel& model, const TextCodec& codec,
+std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
                                 std::span<const std::vector<int32_t>> prompts,
                                 const GenerateOptions& options, const OnText& on_text) {
   check(options.sampling);

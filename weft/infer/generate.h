@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/data/text_codec.h"
 #include "weft/infer/sampler.h"
-#include "weft/infer/text_codec.h"
 #include "weft/infer/token_model.h"
 
 namespace weft::infer {
@@ -38,7 +38,7 @@ using OnText = std::function<void(size_t sequence, std::string_view piece)>;
 
 // Continues prompts of ids, at most as many as the model's batch. Throws Error(usage) for an empty
 // prompt or one beyond the context, Error(non_finite) for logits that are not finite.
-std::vector<Generated> generate(TokenModel& model, const TextCodec& codec,
+std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
                                 std::span<const std::vector<int32_t>> prompts,
                                 const GenerateOptions& options, const OnText& on_text = {});
 

@@ -180,32 +180,36 @@ class Mlp : public nn::Layer {
 class Block : public nn::Module {
  public:
   Block(nn::Module& parent, std::string name, const Config& config, size_t layer)
-      : Module(parent, std::move(name)),
-        parallel_(config.parallel),
-        attention_norm_(norm(*this, config.names.attention_norm, config.hidden_size, config)),
-        attention_(*this, config.names.attention, config, layer),
-        attention_post_norm_(
-            norm(*this, config.names.attention_post_norm, config.hidden_size, config)),
-        mlp_norm_(norm(*this, config.names.mlp_norm, config.hidden_size, config)),
-        mlp_(*this, config.names.mlp, config),
-        mlp_post_norm_(norm(*this, config.names.mlp_post_norm, config.hidden_size, config)) {}
+      : Module(parent, std::move(name)), parallel_(config.parallel) {
+    const DecoderNames& names = config.names;
+    auto make_norm = [&](const std::string& of) {
+      return norm(*this, of, config.hidden_size, config);
+    };
+    // Parameters are listed in the order of construction.
+    if (config.norms_first) attention_norm_ = make_norm(names.attention_norm);
+    attention_ = std::make_unique<Attention>(*this, names.attention, config, layer);
+    if (config.norms_first) mlp_norm_ = make_norm(names.mlp_norm);
+    mlp_ = std::make_unique<Mlp>(*this, names.mlp, config);
+    if (!config.norms_first) attention_norm_ = make_norm(names.attention_norm);
+    attention_post_norm_ = make_norm(names.attention_post_norm);
+    if (!config.norms_first) mlp_norm_ = make_norm(names.mlp_norm);
+    mlp_post_norm_ = make_norm(names.mlp_post_norm);
+  }
 
   Tensor operator()(const Tensor& x, const Positions& at) const {
     OriginScope scope(path());
     const Tensor attended =
-        through(attention_post_norm_, attention_(through(attention_norm_, x), at));
+        through(attention_post_norm_, (*attention_)(through(attention_norm_, x), at));
     const Tensor y = x + attended;
-    const Tensor widened = mlp_(through(mlp_norm_, parallel_ ? x : y));
+    const Tensor widened = (*mlp_)(through(mlp_norm_, parallel_ ? x : y));
     return y + through(mlp_post_norm_, widened);
   }
 
  private:
   bool parallel_;
-  std::unique_ptr<nn::Layer> attention_norm_;
-  Attention attention_;
-  std::unique_ptr<nn::Layer> attention_post_norm_, mlp_norm_;
-  Mlp mlp_;
-  std::unique_ptr<nn::Layer> mlp_post_norm_;
+  std::unique_ptr<Attention> attention_;
+  std::unique_ptr<Mlp> mlp_;
+  std::unique_ptr<nn::Layer> attention_norm_, attention_post_norm_, mlp_norm_, mlp_post_norm_;
 };
 }  // namespace
 

@@ -69,6 +69,7 @@ DecoderConfig GptConfig::decoder() const {
                         .qkv_bias = bias,
                         .out_bias = bias,
                         .mlp_bias = bias,
+                        .norms_first = true,
                         .tie_word_embeddings = true,
                         .hidden_act = hidden_act,
                         .dropout = dropout,

@@ -319,12 +319,18 @@ Tensor first_position(Arg indices, int64_t rows);
 Tensor embedding(Arg indices, Arg weight);  // weight[V, C] -> [indices..., C]
 Tensor one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 
-// ---- contractions (matmul.cpp, conv.cpp)
+// ---- contractions (matmul.cpp, grouped_matmul.cpp, conv.cpp)
 // [..., M, K] x [..., K, N]; batch axes broadcast; vectors as NumPy. Factors of two types are read
 // as they are stored, and give the wider float, the float beside an integer of 8 bits (a quantized
 // weight), float32 of two 8-bit floats, and int32 or int64 of two integers.
 Tensor matmul(Arg a, Arg b);
 Tensor linear(Arg x, Arg weight, const Tensor& bias = {});  // x[..., I] weight[O, I] bias[O]
+// Multiplies rows that are sorted by group by the matrix of their group: of x[M, K], the first
+// counts[0] rows by w[0], the next counts[1] by w[1], ... for w[E, K, N] and integers counts[E].
+// Rows behind all groups give zeros; counts below 0 are 0, and those beyond the last row end there.
+// Weights [E, N, K], as published, are passed as transpose(w), which copies nothing. Throws
+// Error(usage) for other shapes, and for types that are not floating point or differ.
+Tensor grouped_matmul(Arg x, Arg w, Arg counts);
 struct ConvOptions {
   Dims stride = {}, padding = {}, dilation = {};  // per spatial axis; empty: 1, 0, 1
   int64_t groups = 1;

@@ -93,7 +93,8 @@ void write_files(const std::string& folder, const Experiment& experiment,
   Writer writer(folder);
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
   writer.text("config.json", models::json_text(experiment.model->config()));
-  if (experiment.vocabulary) writer.text("vocabulary.json", experiment.vocabulary->to_json());
+  if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
+    writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
@@ -229,7 +230,7 @@ Recipe checkpoint_recipe(const std::string& folder) {
   }
 }
 
-std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
+std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder) {
   std::string path = join(folder, "vocabulary.json");
   if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
   try {
@@ -239,10 +240,17 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   }
 }
 
+namespace {
+bool differ(const data::TextCodec& a, const data::TextCodec& b) {
+  if (a.vocabulary() == nullptr || b.vocabulary() == nullptr) return a.size() != b.size();
+  return *a.vocabulary() != *b.vocabulary();
+}
+}  // namespace
+
 void load_model(const std::string& folder, Experiment& experiment) {
   check_same_model(folder, experiment);
   if (auto saved = checkpoint_vocabulary(folder);
-      saved && experiment.vocabulary && *saved != *experiment.vocabulary)
+      saved && experiment.vocabulary && differ(*saved, *experiment.vocabulary))
     throw Error(ErrorKind::checkpoint,
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());

@@ -38,6 +38,12 @@ std::optional<KernelChoice> choose_matmul_add(const Node& node,
 std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch);
+std::optional<KernelChoice> choose_grouped_matmul(const Node& node,
+                                                  std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_grouped_matmul(const Launch& launch);
+std::optional<KernelChoice> choose_grouped_weight_gradient(const Node& node,
+                                                           std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_grouped_weight_gradient(const Launch& launch);
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement> operands);
 std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_conv(const Launch& launch);

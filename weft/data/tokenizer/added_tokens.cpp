@@ -33,7 +33,7 @@ bool within_word(std::string_view text, size_t begin, size_t end) {
 
 void AddedTokens::read(const Part& list, const TokenTable& model) {
   list.for_each([&](const Part& part) {
-    AddedToken token{.content = part.at("content").text(),
+    AddedToken token{.content = std::string(part.at("content").text()),
                      .id = part.at("id").id(),
                      .single_word = part.truth_or("single_word", false),
                      .lstrip = part.truth_or("lstrip", false),

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <simdjson.h>
 
 #include "weft/base/error.h"
 #include "weft/data/tokenizer/byte_level.h"
@@ -21,6 +21,7 @@ namespace weft::data::tokenizer {
 namespace {
 
 constexpr uint32_t no_rank = UINT32_MAX;
+constexpr size_t most_merges = 0xffffff;  // beyond it, simdjson does not count a list
 constexpr std::string_view word_begin = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
 struct Merge {
@@ -39,6 +40,9 @@ class MergeTable {
     Slot& slot = slots_[slot_of(key_of(left, right))];
     slot = {key_of(left, right), merge};
   }
+  void prefetch(int32_t left, int32_t right) const {
+    __builtin_prefetch(&slots_[first_slot(key_of(left, right))], 1);
+  }
   Merge find(int32_t left, int32_t right) const {
     return slots_[slot_of(key_of(left, right))].merge;
   }
@@ -51,8 +55,9 @@ class MergeTable {
   static uint64_t key_of(int32_t left, int32_t right) {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   }
+  size_t first_slot(uint64_t key) const { return (key ^ key >> 32) * 0x9e3779b97f4a7c15 >> shift_; }
   size_t slot_of(uint64_t key) const {
-    size_t slot = (key ^ key >> 32) * 0x9e3779b97f4a7c15 >> shift_;
+    size_t slot = first_slot(key);
     while (slots_[slot].key != key && slots_[slot].merge.id >= 0)
       slot = (slot + 1) & (slots_.size() - 1);
     return slot;
@@ -60,6 +65,46 @@ class MergeTable {
 
   std::vector<Slot> slots_;
   int shift_ = 0;
+};
+
+// MergeBatch holds merges until their tokens are looked up together.
+class MergeBatch {
+ public:
+  uint32_t first_rank = 0;
+
+  uint32_t rank_of_next() const { return first_rank + static_cast<uint32_t>(merges_.size()); }
+  bool full() const { return merges_.size() == most; }
+  // Adds a merge whose token is `left` and `rest`. `left` and `right` must outlive the batch.
+  void add(std::string_view left, std::string_view right, std::string_view rest) {
+    merges_.push_back({left, right, merged_.size()});
+    merged_.append(left).append(rest);
+  }
+  // Returns the left, right and merged token of each merge, valid until the next add().
+  std::vector<std::string_view> tokens() const {
+    std::vector<std::string_view> tokens;
+    tokens.reserve(3 * merges_.size());
+    for (size_t i = 0; i < merges_.size(); ++i) {
+      const size_t end = i + 1 < merges_.size() ? merges_[i + 1].begin : merged_.size();
+      tokens.push_back(merges_[i].left);
+      tokens.push_back(merges_[i].right);
+      tokens.push_back(std::string_view(merged_).substr(merges_[i].begin, end - merges_[i].begin));
+    }
+    return tokens;
+  }
+  void clear() {
+    first_rank = rank_of_next();
+    merges_.clear();
+    merged_.clear();
+  }
+
+ private:
+  static constexpr size_t most = 256;
+  struct Entry {
+    std::string_view left, right;
+    size_t begin;  // of the merged token in merged_
+  };
+  std::vector<Entry> merges_;
+  std::string merged_;  // merged tokens, one after the other
 };
 
 class Bpe : public Model {
@@ -242,45 +287,54 @@ class Bpe : public Model {
   }
 
   void read_merges(const Part& list) {
-    if (!list.value().is_array()) list.must("must be a list of pairs");
-    merges_.reserve(list.value().size());
+    if (!list.is_list()) list.must("must be a list of pairs");
+    const simdjson::dom::array entries = list.value();
+    if (entries.size() >= most_merges) list.fail(fmt::format("has {} pairs or more", most_merges));
+    merges_.reserve(entries.size());
     may_split_ =
         !ignore_merges_ && (bytes_complete_ || !has_unknown_) && prefix_.empty() && suffix_.empty();
-    uint32_t rank = 0;
-    std::string merged;
-    for (const auto& entry : list.value()) {
-      const auto [left, right] = pair_of(list, entry, rank);
-      const int32_t left_id = id_in_merge(list, rank, left);
-      const int32_t right_id = id_in_merge(list, rank, right);
+    MergeBatch batch;
+    for (const simdjson::dom::element entry : entries) {
+      const auto [left, right] = pair_of(list, entry, batch.rank_of_next());
       // The second part of a merge keeps its prefix, the merged token does not.
-      merged.assign(left);
-      merged += right.substr(std::min(right.size(), prefix_.size()));
-      merges_.add(left_id, right_id, {rank, id_in_merge(list, rank, merged)});
-      may_split_ = may_split_ && !reaches_over_word_begin(merged);
-      ++rank;
+      batch.add(left, right, right.substr(std::min(right.size(), prefix_.size())));
+      if (batch.full()) add_merges(list, batch);
     }
+    add_merges(list, batch);
+  }
+
+  // Adds the merges of a batch, which is then empty.
+  void add_merges(const Part& list, MergeBatch& batch) {
+    const std::vector<std::string_view> tokens = batch.tokens();
+    std::vector<int32_t> ids(tokens.size());
+    tokens_.find_all(tokens, ids);
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < 0)
+        list.fail(fmt::format("[{}] has '{}', which is not in the vocabulary",
+                              batch.first_rank + i / 3, io::printable(tokens[i])));
+    for (size_t i = 0; i < ids.size(); i += 3) merges_.prefetch(ids[i], ids[i + 1]);
+    for (size_t i = 0; i < ids.size(); i += 3) {
+      merges_.add(ids[i], ids[i + 1],
+                  {batch.first_rank + static_cast<uint32_t>(i / 3), ids[i + 2]});
+      may_split_ = may_split_ && !reaches_over_word_begin(tokens[i + 2]);
+    }
+    batch.clear();
   }
 
   static std::pair<std::string_view, std::string_view> pair_of(const Part& list,
-                                                               const nlohmann::json& entry,
+                                                               simdjson::dom::element entry,
                                                                uint32_t rank) {
-    if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string())
-      return {entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>()};
-    if (entry.is_string()) {
-      const std::string_view text = entry.get_ref<const std::string&>();
+    simdjson::dom::array pair;
+    std::string_view text, left, right;
+    if (entry.get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
+        pair.at(0).get(left) == simdjson::SUCCESS && pair.at(1).get(right) == simdjson::SUCCESS)
+      return {left, right};
+    if (entry.get(text) == simdjson::SUCCESS) {
       const size_t space = text.find(' ');
       if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos)
         return {text.substr(0, space), text.substr(space + 1)};
     }
     list.fail(fmt::format("[{}] must be two tokens. Got {}", rank, shown(entry)));
-  }
-
-  int32_t id_in_merge(const Part& list, uint32_t rank, std::string_view token) const {
-    const int32_t id = tokens_.find(token);
-    if (id < 0)
-      list.fail(
-          fmt::format("[{}] has '{}', which is not in the vocabulary", rank, io::printable(token)));
-    return id;
   }
 
   static bool reaches_over_word_begin(std::string_view token) {
@@ -291,9 +345,9 @@ class Bpe : public Model {
   void index_words_as_bytes() {
     std::string bytes;
     for (int64_t id = 0; id < tokens_.size(); ++id) {
-      const std::string* token = tokens_.text_of(id);
+      const std::optional<std::string_view> token = tokens_.text_of(id);
       bytes.clear();
-      if (token != nullptr && append_bytes_of(bytes, *token) && !bytes.empty())
+      if (token && append_bytes_of(bytes, *token) && !bytes.empty())
         words_as_bytes_.add(bytes, tokens_.find(*token));
     }
   }

@@ -218,7 +218,7 @@ class DecoderSequence : public Decoder {
 
 std::unique_ptr<Decoder> make_decoder(const Part& part) {
   part.check_depth();
-  const std::string& type = part.at("type").text();
+  const std::string_view type = part.at("type").text();
   if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
   if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(part);
   if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(part);

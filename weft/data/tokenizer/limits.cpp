@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 namespace weft::data::tokenizer {
 namespace {
 
@@ -26,7 +24,7 @@ Truncation read_truncation(const Part& part) {
 Padding read_padding(const Part& part) {
   Padding padding{.at_begin = is_left(part), .id = part.at("pad_id").id()};
   const Part strategy = part.at("strategy");
-  if (strategy.value().is_object())
+  if (strategy.is_object())
     padding.length = static_cast<size_t>(strategy.at("Fixed").integer(0, most_ids));
   else if (strategy.text() != "BatchLongest")
     part.unknown("strategy", strategy.text(), {"BatchLongest", "Fixed"});

@@ -55,7 +55,7 @@ class Metaspace : public PreTokenizer {
 // Files before tokenizers 0.14 say add_prefix_space: true is "always", false is "never".
 PrependScheme prepend_scheme_of(const Part& part) {
   const auto given = part.find("prepend_scheme");
-  const std::string name = given ? given->text() : "always";
+  const std::string_view name = given ? given->text() : "always";
   const bool prefix = part.truth_or("add_prefix_space", true);
   if (name != "always" && name != "first" && name != "never")
     part.unknown("prepend_scheme", name, {"always", "first", "never"});

@@ -1,7 +1,7 @@
 #include "weft/data/tokenizer/model.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <simdjson.h>
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
@@ -9,15 +9,16 @@
 namespace weft::data::tokenizer {
 
 void Model::read_vocabulary(const Part& vocabulary) {
-  if (!vocabulary.value().is_object()) vocabulary.must("must be an object of tokens and ids");
-  tokens_.reserve(vocabulary.value().size());
+  if (!vocabulary.is_object()) vocabulary.must("must be an object of tokens and ids");
+  const simdjson::dom::object entries = vocabulary.value();
+  tokens_.reserve(entries.size());
   const int64_t limit = vocabulary.id_limit();
-  for (const auto& [token, id] : vocabulary.value().items()) {
-    const auto* number = id.get_ptr<const nlohmann::json::number_unsigned_t*>();
-    if (number == nullptr || *number >= static_cast<uint64_t>(limit))
+  for (const auto [token, id] : entries) {
+    int64_t number = 0;
+    if (id.get(number) != simdjson::SUCCESS || number < 0 || number >= limit)
       vocabulary.fail(fmt::format("['{}'] must be an id from 0 to {}. Got {}", io::printable(token),
                                   limit - 1, shown(id)));
-    tokens_.add(token, static_cast<int32_t>(*number));
+    tokens_.add(token, static_cast<int32_t>(number));
   }
 }
 
@@ -32,10 +33,10 @@ std::string byte_token(unsigned char byte) { return fmt::format("<0x{:02X}>", by
 std::unique_ptr<Model> make_model(const Part& part) {
   std::string type;
   if (const auto named = part.find("type"))
-    type = named->text();
+    type = std::string(named->text());
   else if (part.find("merges"))
     type = "BPE";
-  else if (part.at("vocab").value().is_array())
+  else if (part.at("vocab").is_list())
     type = "Unigram";
   else
     type = part.find("max_input_chars_per_word") ? "WordPiece" : "WordLevel";

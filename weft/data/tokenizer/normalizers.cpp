@@ -184,7 +184,7 @@ std::unique_ptr<Normalizer> from_function(FunctionNormalizer::Function function)
 
 std::unique_ptr<Normalizer> make_normalizer(const Part& part) {
   part.check_depth();
-  const std::string& type = part.at("type").text();
+  const std::string_view type = part.at("type").text();
   if (type == "NFC") return from_function(to_form<Form::nfc>);
   if (type == "NFD") return from_function(to_form<Form::nfd>);
   if (type == "NFKC") return from_function(to_form<Form::nfkc>);

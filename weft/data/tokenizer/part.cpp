@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <simdjson.h>
 
 #include "weft/base/error.h"
 #include "weft/base/utf8.h"
@@ -13,10 +14,12 @@
 
 namespace weft::data::tokenizer {
 
-std::string shown(const nlohmann::json& value) {
+using simdjson::dom::element;
+
+std::string shown(const element& value) {
   if (value.is_object()) return "an object";
-  if (value.is_array()) return fmt::format("a list of {}", value.size());
-  return io::printable(io::json_text(value));
+  if (value.is_array()) return fmt::format("a list of {}", simdjson::dom::array(value).size());
+  return io::printable(simdjson::minify(value));
 }
 
 void check_growth(size_t bytes, size_t from) {
@@ -25,15 +28,18 @@ void check_growth(size_t bytes, size_t from) {
                 from);
 }
 
-Part::Part(const nlohmann::json& value, const std::string& file, size_t file_bytes)
-    : value_(&value), file_(&file), file_bytes_(file_bytes) {}
-
-Part Part::child(const nlohmann::json& value, std::string place) const {
-  Part part(value, *file_, file_bytes_);
+Part Part::child(const element& value, std::string place) const {
+  Part part;
+  part.value_ = std::make_shared<const element>(value);
+  part.file_ = file_;
+  part.file_bytes_ = file_bytes_;
   part.place_ = std::move(place);
   part.depth_ = depth_ + 1;
   return part;
 }
+
+bool Part::is_object() const { return value_->is_object(); }
+bool Part::is_list() const { return value_->is_array(); }
 
 int64_t Part::id_limit() const {
   return std::min<int64_t>(std::max<int64_t>(static_cast<int64_t>(file_bytes_), 1 << 20),
@@ -41,39 +47,39 @@ int64_t Part::id_limit() const {
 }
 
 Part Part::at(std::string_view key) const {
-  if (!value_->is_object()) must("must be an object");
-  const auto found = value_->find(key);
-  if (found == value_->end()) fail(fmt::format("has no '{}'", key));
-  return child(*found, place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key));
+  if (!is_object()) must("must be an object");
+  element found;
+  if (value_->at_key(key).get(found) != simdjson::SUCCESS) fail(fmt::format("has no '{}'", key));
+  return child(found, place_.empty() ? std::string(key) : fmt::format("{}.{}", place_, key));
 }
 
 std::optional<Part> Part::find(std::string_view key) const {
-  if (!value_->is_object()) must("must be an object");
-  const auto found = value_->find(key);
-  if (found == value_->end() || found->is_null()) return std::nullopt;
+  if (!is_object()) must("must be an object");
+  element found;
+  if (value_->at_key(key).get(found) != simdjson::SUCCESS || found.is_null()) return std::nullopt;
   return at(key);
 }
 
 void Part::for_each(const std::function<void(const Part&)>& use) const {
-  if (!value_->is_array()) must("must be a list");
-  for (size_t i = 0; i < value_->size(); ++i)
-    use(child((*value_)[i], fmt::format("{}[{}]", place_, i)));
+  if (!is_list()) must("must be a list");
+  size_t i = 0;
+  for (const element item : simdjson::dom::array(*value_))
+    use(child(item, fmt::format("{}[{}]", place_, i++)));
 }
 
-const std::string& Part::text() const {
+std::string_view Part::text() const {
   if (!value_->is_string()) must("must be text");
-  return value_->get_ref<const std::string&>();
+  return *value_;
 }
 
 bool Part::truth() const {
-  if (!value_->is_boolean()) must("must be true or false");
-  return value_->get<bool>();
+  if (!value_->is_bool()) must("must be true or false");
+  return *value_;
 }
 
 int64_t Part::integer(int64_t least, int64_t most) const {
-  const auto* big = value_->get_ptr<const nlohmann::json::number_unsigned_t*>();
-  const bool fits = value_->is_number_integer() && (big == nullptr || *big <= INT64_MAX);
-  const int64_t got = fits ? value_->get<int64_t>() : 0;
+  int64_t got = 0;
+  const bool fits = value_->get(got) == simdjson::SUCCESS;
   if (!fits || got < least || got > most)
     must(most == INT64_MAX ? fmt::format("must be a whole number of at least {}", least)
                            : fmt::format("must be a whole number from {} to {}", least, most));
@@ -81,14 +87,15 @@ int64_t Part::integer(int64_t least, int64_t most) const {
 }
 
 double Part::number() const {
-  if (!value_->is_number()) must("must be a number");
-  return value_->get<double>();
+  double got = 0;
+  if (value_->get(got) != simdjson::SUCCESS) must("must be a number");
+  return got;
 }
 
 int32_t Part::id() const { return static_cast<int32_t>(integer(0, id_limit() - 1)); }
 
 char32_t Part::character() const {
-  const std::string& character = text();
+  const std::string_view character = text();
   size_t end = 0;
   const auto code = next_utf8(character, end);
   if (!code || end != character.size()) must("must be one character");
@@ -97,7 +104,7 @@ char32_t Part::character() const {
 
 std::string Part::text_or(std::string_view key, std::string_view otherwise) const {
   const auto part = find(key);
-  return part ? part->text() : std::string(otherwise);
+  return std::string(part ? part->text() : otherwise);
 }
 bool Part::truth_or(std::string_view key, bool otherwise) const {
   const auto part = find(key);
@@ -132,5 +139,24 @@ void Part::check_depth() const {
   if (depth_ > 2 * most_nested_parts)  // each level is a key and an index
     fail(fmt::format("is nested deeper than {} levels", most_nested_parts));
 }
+
+Document::Document(std::string_view json, std::string name)
+    : name_(std::move(name)), parser_(std::make_unique<simdjson::dom::parser>()) {
+  element root;
+  if (const auto error = parser_->parse(json).get(root); error != simdjson::SUCCESS) {
+    try {
+      io::parse_json(json);  // which names the line and the column of a mistake
+    } catch (const io::JsonError& mistake) {
+      throw Error(ErrorKind::data, "[tokenizer] {}: {}.", name_, mistake.what());
+    }
+    throw Error(ErrorKind::data, "[tokenizer] {}: not JSON that weft reads: {}", name_,
+                simdjson::error_message(error));
+  }
+  root_.value_ = std::make_shared<const element>(root);
+  root_.file_ = &name_;
+  root_.file_bytes_ = json.size();
+}
+
+Document::~Document() = default;
 
 }  // namespace weft::data::tokenizer

@@ -6,11 +6,17 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
+// NOLINTBEGIN(readability-identifier-naming): the names that the classes have there
+namespace simdjson::dom {
+class element;
+class parser;
+}  // namespace simdjson::dom
+// NOLINTEND(readability-identifier-naming)
 
 namespace weft::data::tokenizer {
 
@@ -19,17 +25,17 @@ inline constexpr int most_nested_parts = 32;
 
 // Returns a value as an error shows it: lists and objects, which may be as long as the file and
 // nested as deep, by their kind.
-std::string shown(const nlohmann::json& value);
+std::string shown(const simdjson::dom::element& value);
 // Throws Error(data) if the steps of a tokenizer made `bytes` of a text of `from` bytes that are
 // more than any real one makes: replacements that follow each other can double it each time.
 void check_growth(size_t bytes, size_t from);
 
 class Part {
  public:
-  // The value and the name of the file must outlive the part. `file_bytes` bounds ids.
-  Part(const nlohmann::json& value, const std::string& file, size_t file_bytes);
-
-  const nlohmann::json& value() const { return *value_; }
+  // Lists and objects of thousands of values are read from here, without a Part for each.
+  const simdjson::dom::element& value() const { return *value_; }
+  bool is_object() const;
+  bool is_list() const;
   const std::string& file() const { return *file_; }
   // Ids reach no further than the bytes of the file, or a million in a small one, so that one
   // number cannot make a table of four billion rows.
@@ -43,7 +49,7 @@ class Part {
   void for_each(const std::function<void(const Part&)>& use) const;
 
   // Return this value. They throw if it is of another kind.
-  const std::string& text() const;
+  std::string_view text() const;
   bool truth() const;
   int64_t integer(int64_t least, int64_t most) const;
   double number() const;
@@ -66,13 +72,33 @@ class Part {
   void check_depth() const;
 
  private:
-  Part child(const nlohmann::json& value, std::string place) const;
+  friend class Document;
+  Part() = default;
+  Part child(const simdjson::dom::element& value, std::string place) const;
 
-  const nlohmann::json* value_;
-  const std::string* file_;
-  size_t file_bytes_;
+  std::shared_ptr<const simdjson::dom::element> value_;
+  const std::string* file_ = nullptr;
+  size_t file_bytes_ = 0;  // bound ids
   std::string place_;
   int depth_ = 0;
+};
+
+// A Document is a parsed file, which must outlive its parts. While it is read it takes about
+// fifteen times the bytes of the file.
+class Document {
+ public:
+  // Throws Error(data) with the line and the column of `json`, the contents of the file `name`.
+  Document(std::string_view json, std::string name);
+  ~Document();
+  Document(const Document&) = delete;
+  Document& operator=(const Document&) = delete;
+
+  const Part& root() const { return root_; }
+
+ private:
+  std::string name_;
+  std::unique_ptr<simdjson::dom::parser> parser_;
+  Part root_;
 };
 
 }  // namespace weft::data::tokenizer

@@ -3,7 +3,6 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace weft::data::tokenizer {
 namespace {
@@ -26,7 +25,7 @@ Surroundings read_template(const Part& part) {
       after = true;
       return;
     }
-    const std::string& name = item.at("SpecialToken").at("id").text();
+    const std::string_view name = item.at("SpecialToken").at("id").text();
     part.at("special_tokens").at(name).at("ids").for_each([&](const Part& id) {
       (after ? ids.after : ids.before).push_back(id.id());
       check_count(part, ids);
@@ -51,7 +50,7 @@ int32_t id_of_pair(const Part& pair) {
 
 Surroundings read_post_processor(const Part& part) {
   part.check_depth();
-  const std::string& type = part.at("type").text();
+  const std::string_view type = part.at("type").text();
   if (type == "ByteLevel") return {};  // it moves offsets, which weft does not keep
   if (type == "TemplateProcessing") return read_template(part);
   if (type == "BertProcessing" || type == "RobertaProcessing")

@@ -151,7 +151,7 @@ class PreTokenizerSequence : public PreTokenizer {
 
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Part& part) {
   part.check_depth();
-  const std::string& type = part.at("type").text();
+  const std::string_view type = part.at("type").text();
   if (type == "ByteLevel") return make_byte_level(part);
   if (type == "Metaspace") return make_metaspace(part);
   if (type == "Split") return std::make_unique<Split>(part);

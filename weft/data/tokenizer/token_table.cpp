@@ -1,5 +1,7 @@
 #include "weft/data/tokenizer/token_table.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "weft/base/hash.h"
@@ -11,7 +13,7 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
   for (size_t slot = hash & (slots_.size() - 1);; slot = (slot + 1) & (slots_.size() - 1)) {
     const Slot& there = slots_[slot];
     if (there.index < 0) return slot;
-    if (there.hash == short_hash && tokens_[static_cast<size_t>(there.index)].text == text)
+    if (there.hash == short_hash && text_of(tokens_[static_cast<size_t>(there.index)]) == text)
       return slot;
   }
 }
@@ -19,9 +21,9 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
 void TokenTable::grow(size_t slots) {
   slots_.assign(slots, {});
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    const uint64_t hash = hash_text(tokens_[i].text);
-    slots_[slot_of(tokens_[i].text, hash)] = {static_cast<uint32_t>(hash >> 32),
-                                              static_cast<int32_t>(i)};
+    const uint64_t hash = hash_text(text_of(tokens_[i]));
+    slots_[slot_of(text_of(tokens_[i]), hash)] = {static_cast<uint32_t>(hash >> 32),
+                                                  static_cast<int32_t>(i)};
   }
 }
 
@@ -38,7 +40,8 @@ void TokenTable::add(std::string_view text, int32_t id) {
   Slot& slot = slots_[slot_of(text, hash)];
   if (slot.index < 0) {
     slot = {static_cast<uint32_t>(hash >> 32), static_cast<int32_t>(tokens_.size())};
-    tokens_.push_back({std::string(text), id});
+    tokens_.push_back({texts_.size(), static_cast<uint32_t>(text.size()), id});
+    texts_ += text;
   } else {
     tokens_[static_cast<size_t>(slot.index)].id = id;
   }
@@ -52,10 +55,38 @@ int32_t TokenTable::find(std::string_view text) const {
   return index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
 }
 
-const std::string* TokenTable::text_of(int64_t id) const {
-  if (id < 0 || id >= size()) return nullptr;
+void TokenTable::find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const {
+  constexpr size_t most_in_flight = 32;
+  if (slots_.empty()) {
+    std::ranges::fill(ids, -1);
+    return;
+  }
+  std::array<uint64_t, most_in_flight> hashes;
+  for (size_t from = 0; from < texts.size(); from += most_in_flight) {
+    const size_t count = std::min(most_in_flight, texts.size() - from);
+    const auto for_each_token = [&](auto&& use) {
+      for (size_t i = 0; i < count; ++i)
+        if (const int32_t index = first_slot(hashes[i]).index; index >= 0)
+          use(tokens_[static_cast<size_t>(index)]);
+    };
+    for (size_t i = 0; i < count; ++i) {
+      hashes[i] = hash_text(texts[from + i]);
+      __builtin_prefetch(&first_slot(hashes[i]));
+    }
+    for_each_token([](const Token& token) { __builtin_prefetch(&token); });
+    for_each_token([&](const Token& token) { __builtin_prefetch(texts_.data() + token.begin); });
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t index = slots_[slot_of(texts[from + i], hashes[i])].index;
+      ids[from + i] = index < 0 ? -1 : tokens_[static_cast<size_t>(index)].id;
+    }
+  }
+}
+
+std::optional<std::string_view> TokenTable::text_of(int64_t id) const {
+  if (id < 0 || id >= size()) return std::nullopt;
   const int32_t index = by_id_[static_cast<size_t>(id)];
-  return index < 0 ? nullptr : &tokens_[static_cast<size_t>(index)].text;
+  if (index < 0) return std::nullopt;
+  return text_of(tokens_[static_cast<size_t>(index)]);
 }
 
 }  // namespace weft::data::tokenizer

@@ -4,39 +4,22 @@
 #include <mutex>
 #include <utility>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
 #include "weft/base/error.h"
 #include "weft/data/tokenizer/added_tokens.h"
 #include "weft/data/tokenizer/decoders.h"
 #include "weft/data/tokenizer/limits.h"
-#include "weft/data/tokenizer/merges_file.h"
 #include "weft/data/tokenizer/model.h"
 #include "weft/data/tokenizer/normalizers.h"
 #include "weft/data/tokenizer/part.h"
 #include "weft/data/tokenizer/post_processors.h"
 #include "weft/data/tokenizer/pre_tokenizers.h"
 #include "weft/data/tokenizer/unicode.h"
-#include "weft/io/files.h"
-#include "weft/io/json.h"
 
 namespace weft::data {
 
 using namespace tokenizer;
 
 namespace {
-
-constexpr size_t most_file_bytes = size_t{512} << 20;
-constexpr std::string_view vocabulary_name = "vocab.json";
-
-nlohmann::json parsed(std::string_view json, const std::string& name) {
-  try {
-    return io::parse_json(json);
-  } catch (const io::JsonError& error) {
-    throw Error(ErrorKind::data, "[tokenizer] {}: {}.", name, error.what());
-  }
-}
 
 // CachePool lends each call a cache of words, so that calls of several threads share none.
 class CachePool {
@@ -62,6 +45,7 @@ class CachePool {
 }  // namespace
 
 struct Tokenizer::Parts {
+  std::string file;  // its name, for errors
   std::unique_ptr<Model> model;
   std::unique_ptr<Normalizer> normalizer;
   std::unique_ptr<PreTokenizer> pre_tokenizer;
@@ -72,14 +56,14 @@ struct Tokenizer::Parts {
   std::optional<Padding> padding;
   mutable CachePool caches;
 
-  explicit Parts(const Part& file) : model(make_model(file.at("model"))) {
-    if (const auto part = file.find("normalizer")) normalizer = make_normalizer(*part);
-    if (const auto part = file.find("pre_tokenizer")) pre_tokenizer = make_pre_tokenizer(*part);
-    if (const auto part = file.find("post_processor")) surroundings = read_post_processor(*part);
-    if (const auto part = file.find("decoder")) decoder = make_decoder(*part);
-    if (const auto part = file.find("truncation")) truncation = read_truncation(*part);
-    if (const auto part = file.find("padding")) padding = read_padding(*part);
-    if (const auto part = file.find("added_tokens")) added.read(*part, model->tokens());
+  explicit Parts(const Part& root) : file(root.file()), model(make_model(root.at("model"))) {
+    if (const auto part = root.find("normalizer")) normalizer = make_normalizer(*part);
+    if (const auto part = root.find("pre_tokenizer")) pre_tokenizer = make_pre_tokenizer(*part);
+    if (const auto part = root.find("post_processor")) surroundings = read_post_processor(*part);
+    if (const auto part = root.find("decoder")) decoder = make_decoder(*part);
+    if (const auto part = root.find("truncation")) truncation = read_truncation(*part);
+    if (const auto part = root.find("padding")) padding = read_padding(*part);
+    if (const auto part = root.find("added_tokens")) added.read(*part, model->tokens());
     added.finish(normalizer.get());
     if (pre_tokenizer != nullptr && pre_tokenizer->ends_in_bytes() && model->take_bytes())
       pre_tokenizer->keep_bytes();
@@ -123,24 +107,8 @@ struct Tokenizer::Parts {
 };
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
-  const nlohmann::json file = parsed(json, name);
-  return Tokenizer(std::make_shared<const Parts>(Part(file, name, json.size())));
-}
-
-Tokenizer Tokenizer::load(const std::string& path) {
-  std::string name = path;
-  if (io::is_folder(path)) {
-    name = path + "/tokenizer.json";
-    if (!io::exists(name) && io::exists(path + "/vocab.json")) name = path + "/vocab.json";
-  }
-  const std::string contents = io::read_file(name, most_file_bytes);
-  if (!name.ends_with(vocabulary_name)) return from_json(contents, name);
-  const std::string merges_name =
-      name.substr(0, name.size() - vocabulary_name.size()) + "merges.txt";
-  const std::string merges = io::read_file(merges_name, most_file_bytes);
-  const nlohmann::json file = json_of_merges(parsed(contents, name), merges, merges_name);
-  return Tokenizer(
-      std::make_shared<const Parts>(Part(file, name, contents.size() + merges.size())));
+  const Document file(json, name);
+  return Tokenizer(std::make_shared<const Parts>(file.root()));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
@@ -165,8 +133,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
     if (options.skip_special && is_special(id)) continue;
     if (const AddedToken* added = parts_->added.find(id))
       tokens.push_back(added->text);
-    else if (const std::string* token = parts_->model->tokens().text_of(id))
-      tokens.push_back(*token);
+    else if (const auto token = parts_->model->tokens().text_of(id))
+      tokens.emplace_back(*token);
   }
   if (parts_->decoder != nullptr) parts_->decoder->apply(tokens);
   std::string text;
@@ -181,6 +149,13 @@ int64_t Tokenizer::size() const {
   return std::max(parts_->model->tokens().size(), parts_->added.size());
 }
 
+void Tokenizer::check_fits(int64_t vocab_size) const {
+  if (size() <= vocab_size) return;
+  throw Error(ErrorKind::data,
+              "[tokenizer] {}: ids reach {}, but the model's vocab_size is {}: its ids end at {}.",
+              parts_->file, size() - 1, vocab_size, vocab_size - 1);
+}
+
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   int32_t id = parts_->added.id_of(token);
   if (id < 0) id = parts_->model->tokens().find(token);
@@ -189,15 +164,15 @@ std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
 
 std::optional<std::string> Tokenizer::token_of(int64_t id) const {
   if (const AddedToken* added = parts_->added.find(id)) return added->content;
-  const std::string* token = parts_->model->tokens().text_of(id);
-  return token == nullptr ? std::nullopt : std::optional(*token);
+  const auto token = parts_->model->tokens().text_of(id);
+  return token ? std::optional<std::string>(*token) : std::nullopt;
 }
 
 // A vocabulary may have a special token's text under two ids: both are special.
 bool Tokenizer::is_special(int64_t id) const {
   const AddedToken* added = parts_->added.find(id);
   if (added == nullptr)
-    if (const std::string* token = parts_->model->tokens().text_of(id))
+    if (const auto token = parts_->model->tokens().text_of(id))
       added = parts_->added.find(parts_->added.id_of(*token));
   return added != nullptr && added->special;
 }

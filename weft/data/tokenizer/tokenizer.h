@@ -1,5 +1,5 @@
-// Tokenizers of published language models: Hugging Face's tokenizer.json, or GPT-2's vocab.json
-// and merges.txt.
+// Tokenizers of published language models: Hugging Face's tokenizer.json, GPT-2's vocab.json and
+// merges.txt, or BERT's vocab.txt.
 //
 //   auto tokenizer = data::Tokenizer::load("gpt2/tokenizer.json");
 //   std::vector<int32_t> ids = tokenizer.encode("a text");
@@ -32,7 +32,10 @@ struct DecodeOptions {
 // Tokenizer is a handle to an immutable tokenizer; copies share it. Threads may use it at once.
 class Tokenizer {
  public:
-  // Reads `path`: tokenizer.json, vocab.json with merges.txt beside it, or a folder with either.
+  // Reads `path`: tokenizer.json, vocab.json with merges.txt beside it, vocab.txt of BERT with
+  // tokenizer_config.json where that is beside it (do_lower_case, strip_accents,
+  // tokenize_chinese_chars), or a folder with one of them: the first of this order. SentencePiece's
+  // tokenizer.model alone is refused.
   static Tokenizer load(const std::string& path);
   // Reads the contents of a tokenizer.json; `name` stands for the file in errors.
   static Tokenizer from_json(std::string_view json, const std::string& name);
@@ -45,6 +48,9 @@ class Tokenizer {
 
   // Returns the greatest id + 1, which a model's vocabulary must reach.
   int64_t size() const;
+  // Throws Error(data) with both numbers if a token's id is not below a model's `vocab_size`. The
+  // model may have more ids: vocabularies are padded.
+  void check_fits(int64_t vocab_size) const;
   // Return nullopt if there is no such token.
   std::optional<int32_t> id_of(std::string_view token) const;
   std::optional<std::string> token_of(int64_t id) const;

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <simdjson.h>
 
 #include "weft/data/tokenizer/model.h"
 #include "weft/data/tokenizer/trie.h"
@@ -19,16 +19,20 @@ class Unigram : public Model {
   explicit Unigram(const Part& part) : Model(part.file()) {
     byte_fallback_ = part.truth_or("byte_fallback", false);
     const Part vocabulary = part.at("vocab");
-    if (!vocabulary.value().is_array()) vocabulary.must("must be a list of tokens and scores");
+    if (!vocabulary.is_list()) vocabulary.must("must be a list of tokens and scores");
+    const simdjson::dom::array entries = vocabulary.value();
     double least = std::numeric_limits<double>::infinity();
-    tokens_.reserve(vocabulary.value().size());
-    for (const auto& entry : vocabulary.value()) {
+    tokens_.reserve(entries.size());
+    for (const simdjson::dom::element entry : entries) {
       const auto id = static_cast<int32_t>(scores_.size());
-      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+      simdjson::dom::array pair;
+      std::string_view token;
+      double score = 0;
+      if (entry.get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
+          pair.at(0).get(token) != simdjson::SUCCESS || pair.at(1).get(score) != simdjson::SUCCESS)
         vocabulary.fail(
             fmt::format("[{}] must be a token and its score. Got {}", id, shown(entry)));
-      const auto& token = entry[0].get_ref<const std::string&>();
-      scores_.push_back(entry[1].get<double>());
+      scores_.push_back(score);
       least = std::min(least, scores_.back());
       tokens_.add(token, id);
       if (!token.empty()) trie_.add(token, id);

@@ -18,8 +18,7 @@ class WordPiece : public Model {
     read_vocabulary(part.at("vocab"));
     unknown_ = tokens_.find(part.text_or("unk_token", "[UNK]"));
     for (int64_t id = 0; id < tokens_.size(); ++id)
-      if (const std::string* token = tokens_.text_of(id))
-        longest_ = std::max(longest_, token->size());
+      if (const auto token = tokens_.text_of(id)) longest_ = std::max(longest_, token->size());
   }
 
  private:

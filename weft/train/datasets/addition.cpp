@@ -169,11 +169,10 @@ TaskData read(const Recipe& recipe, const DataOptions&) {
 std::string examples(const Experiment& experiment) {
   constexpr int64_t shown = 10;
   const bool reversed = options_of(experiment.recipe).reversed;
-  const io::Vocabulary& vocabulary = *experiment.vocabulary;
+  const data::TextCodec& vocabulary = *experiment.vocabulary;
   const std::unique_ptr<infer::TokenModel> model =
       infer::make_token_model(*experiment.model, vocabulary.size(), experiment.shape.input[0],
                               {.device = experiment.recipe.text("train.device")});
-  const infer::TextCodec codec(vocabulary);
   auto length = static_cast<size_t>(experiment.shape.input[0]);
   std::vector<int64_t> inputs(length), labels(length);
   std::string text;
@@ -183,9 +182,9 @@ std::string examples(const Experiment& experiment) {
     std::string sample = vocabulary.decode(std::vector<int32_t>(inputs.begin(), inputs.end()));
     std::string question = sample.substr(0, sample.find('=') + 1);
     std::string right = sample.substr(question.size(), sample.find('\n') - question.size());
-    const std::vector<int32_t> prompt = codec.encode(question);
+    const std::vector<int32_t> prompt = vocabulary.encode(question);
     std::string answer =
-        infer::generate(*model, codec, std::span(&prompt, 1),
+        infer::generate(*model, vocabulary, std::span(&prompt, 1),
                         {.max_new_tokens = static_cast<int64_t>(length - question.size()),
                          .sampling = {.temperature = 0},
                          .stop = {"\n"}})
