@@ -11,6 +11,7 @@
 #include "weft/io/json.h"
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
+#include "weft/models/config_json.h"
 #include "weft/train/checkpoint_folders.h"
 
 namespace weft::train {
@@ -33,13 +34,6 @@ auto fields_of(const std::string& path, Read read) {
 }
 json read_json(const std::string& path) {
   return fields_of(path, [](const json& contents) { return contents; });
-}
-
-json to_json(const nn::Options& options) {
-  json result = json::object();
-  for (const auto& [key, option] : options.entries())
-    std::visit([&, &name = key](const auto& value) { result[name] = value; }, option);
-  return result;
 }
 
 json to_json(const Progress& progress) {
@@ -98,7 +92,7 @@ void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
-  writer.text("config.json", io::json_text(to_json(experiment.model->config()), 2) + "\n");
+  writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
     writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
@@ -143,7 +137,7 @@ Manifest read_manifest(const std::string& path) {
 // Throws one line that names the first difference between the models of the file and of the recipe.
 void check_same_model(const std::string& folder, const Experiment& experiment) {
   std::string path = join(folder, "config.json");
-  json saved = read_json(path), here = to_json(experiment.model->config());
+  json saved = read_json(path), here = models::json_of(experiment.model->config());
   if (!saved.is_object()) throw Error(ErrorKind::checkpoint, "{}: must be an object.", path);
   for (const auto& [key, value] : here.items()) {
     json there = saved.value(key, json());
