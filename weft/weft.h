@@ -6,6 +6,7 @@
 #include "weft/data/images.h"
 #include "weft/data/tokens.h"
 #include "weft/io/load.h"
+#include "weft/io/model_folder.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"

@@ -103,6 +103,15 @@ std::vector<Placement> placements(const Value& node, const std::vector<Lie>& lie
   return at;
 }
 
+// Returns the largest number that operand `i` is drawn with where it is indices, or counts of
+// groups, which then share about all rows; else 0.
+int64_t largest_index(const Value& node, size_t i) {
+  const bool is_index = node->is("first_position") || (node->is("scatter_add") && i == 1);
+  if (is_index) return node.shape()[0];
+  const bool is_counts = node->op->family == OpFamily::grouped_product && i == 2;
+  return is_counts ? 2 * node->inputs[0].dim(0) / std::max<int64_t>(1, node->inputs[2].dim(0)) : 0;
+}
+
 // Returns the reference result for these inputs. It caches the last one, which serves all kernels
 // and thread counts of a node, because the reference takes most of a test's time.
 const Interpreted& reference_of(const Value& node, const std::vector<Value>& inputs) {
@@ -150,9 +159,7 @@ KernelCase::KernelCase(const Value& node, const std::vector<Lie>& lies, bool who
   for (size_t i = 0; i < at.size(); ++i) {
     const Value& input = node->inputs[i];
     step_.operands.push_back({input, at[i]});
-    const bool is_index = node->is("first_position") || (node->is("scatter_add") && i == 1);
-    memory_->operands.push_back(
-        filled(input.type(), at[i], whole, is_index ? node.shape()[0] : 0, random));
+    memory_->operands.push_back(filled(input.type(), at[i], whole, largest_index(node, i), random));
     memory_->inputs.push_back(dense(*memory_->operands.back(), input.type(), at[i]));
   }
   for (const auto& buffer : memory_->operands) memory_->pointers.push_back(buffer->data);

@@ -28,8 +28,9 @@ std::vector<std::string> kernels_of(const Value& node, const std::vector<Lie>& l
 class KernelCase {
  public:
   // `node` is one operation; only the types of its inputs matter. Elements are integers from -3 to
-  // 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows]. `kernel` names one of the
-  // alternatives; where it is empty, the heuristic chooses.
+  // 3 where `whole`, else uniform in [-1, 1]; indices are in [-1, rows], counts of E groups in
+  // [-1, 2 rows / E]. `kernel` names one of the alternatives; where it is empty, the heuristic
+  // chooses.
   KernelCase(const Value& node, const std::vector<Lie>& lies = {}, bool whole = false,
              uint64_t seed = 1, const std::string& kernel = "");
   ~KernelCase();

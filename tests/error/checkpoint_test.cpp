@@ -50,6 +50,10 @@ TEST_CASE("a truncated manifest is refused with the place, in weft's own words")
   place.write(manifest, "{\n  \"step\": ?}");
   CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
                    "MANIFEST.json: not JSON: there is a mistake at line 2, column 11.") == "");
+  const std::string deep(1 << 20, '[');  // nested so deep that copies of it overflow the stack
+  place.write(manifest, R"({"format": 1, "step": )" + deep + "1" + std::string(1 << 20, ']') + "}");
+  CHECK(fails_with(place.weft({"ckpt", "verify", "tiny"}), checkpoint,
+                   "MANIFEST.json: lists and objects nest deeper than 500 at byte 521.") == "");
 }
 
 TEST_CASE("missing checkpoints and checkpoints of another model are refused") {
@@ -224,14 +228,16 @@ TEST_CASE("generate refuses unknown characters and empty prompts") {
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
                    "a prompt has at least one character.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--context", "100"}), usage,
+                   "the context is at most 8 tokens, as the model says. Got 100.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--dtype", "bf16"}), usage,
+                   "--dtype is for published models. tiny is a run of weft's own.") == "");
 }
 
 TEST_CASE("generate writes nothing to standard output when it refuses") {
   TinyRun place;
   Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
   CHECK(outcome.out.empty());
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
-                   "--stop must be one character. Got '12'.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
                    usage, "--temperature is 0 to 100. Got nan.") == "");
 }

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/io/helpers.h"
+
 using namespace weft;
 using nlohmann::json;
 
@@ -63,4 +65,28 @@ TEST_CASE("a missing or mistyped value is refused by its key") {
   CHECK(complaint([] { io::text_at(json::array({1}), "a"); }) == "must be an object. Got [1]");
   CHECK(complaint([] { io::text_at(json{{"a", std::string(500, '1')}}, "a"); }) == "none");
   CHECK(complaint([] { io::integer_at(json{{"a", std::string(500, '1')}}, "a"); }).size() < 200);
+}
+
+TEST_CASE("lists and objects nest as deep as copies of them can recurse") {
+  auto nested = [](int depth) {
+    return std::string(static_cast<size_t>(depth), '[') +
+           std::string(static_cast<size_t>(depth), ']');
+  };
+  CHECK(complaint([&] { io::parse_json(nested(io::deepest_json)); }) == "none");
+  for (const int depth : {io::deepest_json + 1, 1 << 22}) {
+    CHECK(complaint([&] { io::parse_json("{\"[\\\"{\": 1, \"a\": " + nested(depth) + "}"); }) ==
+          "lists and objects nest deeper than 500 at byte 516");
+    CHECK(io::parse_json_or_discard(nested(depth)).is_discarded());
+  }
+  CHECK(io::parse_json(R"(["[[[", "\\", "[[\"[["])").size() == 3);
+}
+
+TEST_CASE("a JSON file is read within a limit, and its errors name it") {
+  const test::TemporaryFolder folder;
+  CHECK(io::read_json_file(folder.file("a", "[1]"), 3) == json{1});
+  CHECK(test::error_of([&] { io::read_json_file(folder.file("a"), 2); }) ==
+        "data: cannot read " + folder.file("a") + ": 3 bytes, over the limit of 2.");
+  CHECK(test::error_of([&] {
+          io::read_json_file(folder.file("b", "{\n]"), 9, ErrorKind::usage);
+        }) == "usage: " + folder.file("b") + ": not JSON: there is a mistake at line 2, column 1.");
 }

@@ -135,6 +135,88 @@ TEST_CASE("matrices of any type are transposed where a pattern matches") {
   CHECK(load_int(to.bytes().data(), DType::i64, 1) == large);
 }
 
+TEST_CASE("tensors of the files are stacked into one variable") {
+  TemporaryFolder folder;
+  const Type part{DType::f32, {2, 2}};
+  const std::vector model{Variable("layers.0.experts.w1", {DType::f32, {3, 2, 2}}),
+                          Variable("layers.0.norm", {DType::f32, {2}})};
+  auto tensor_of = [&](const std::string& name, double first) {
+    return variable(name, part, first);
+  };
+  const Variable norm = variable("layers.0.norm", {DType::f32, {2}}, 40);
+  auto file = [&](const std::vector<Variable>& variables) {
+    io::save_safetensors(folder.file("m"), variables);
+    return folder.file("m");
+  };
+  auto error = [&](const std::vector<Variable>& variables, const io::LoadOptions& options) {
+    for (const Variable& each : model) each.assign(full(each.shape(), -1));
+    const std::string message = error_of([&] { io::load_into(file(variables), model, options); });
+    for (const Variable& each : model)
+      CHECK(each.value().to_doubles() == Doubles(static_cast<size_t>(each.type().elements()), -1));
+    const size_t at = message.find("fit: ");
+    return at == std::string::npos ? message : message.substr(at + 5);
+  };
+  const io::LoadOptions options{.stack = {{"*.experts.{}.w1.weight", "*.experts.w1"}}};
+  const Variable first = tensor_of("layers.0.experts.0.w1.weight", 1);
+  const Variable second = tensor_of("layers.0.experts.1.w1.weight", 11);
+  const Variable third = tensor_of("layers.0.experts.2.w1.weight", 21);
+
+  const io::Loaded found = io::load_into(file({third, norm, first, second}), model, options);
+  CHECK(found.loaded == Names{"layers.0.experts.w1", "layers.0.norm"});
+  const Doubles all{1, 2, 3, 4, 11, 12, 13, 14, 21, 22, 23, 24};
+  CHECK(model[0].value().to_doubles() == all);
+  CHECK(model[1].value().to_doubles() == Doubles{40, 41});
+  // What weft saved has the stack itself.
+  io::save_safetensors(folder.file("own"), model);
+  model[0].assign(full({3, 2, 2}, -1));
+  io::load_into(folder.file("own"), model);
+  CHECK(model[0].value().to_doubles() == all);
+
+  const Names parts{folder.file("1"), folder.file("2")};
+  io::save_safetensors(parts[0], std::vector{second});
+  io::save_safetensors(parts[1], std::vector{first, norm, third});
+  model[0].assign(full({3, 2, 2}, -1));
+  io::LoadOptions transposed = options;
+  transposed.transpose = {"*.w1"};
+  io::load_into(parts, io::by_name(model), transposed);
+  CHECK(model[0].value().to_doubles() == Doubles{1, 3, 2, 4, 11, 13, 12, 14, 21, 23, 22, 24});
+
+  CHECK(error({first, third, norm}, options) ==
+        "1 in part ('layers.0.experts.w1' has 2 of 3 tensors, number 1 is missing).");
+  io::LoadOptions part_of_it = options;
+  part_of_it.strict = false;
+  CHECK(error({first, norm}, part_of_it) ==
+        "1 in part ('layers.0.experts.w1' has 1 of 3 tensors, number 1 is missing).");
+  CHECK(error({first, second, third, norm, tensor_of("layers.0.experts.3.w1.weight", 1)},
+              options) == "1 unexpected ('layers.0.experts.3.w1.weight').");
+  CHECK(error({first, second, third, norm,
+               tensor_of("layers.0.experts.18446744073709551616.w1.weight", 1)},
+              options) == "1 unexpected ('layers.0.experts.18446744073709551616.w1.weight').");
+  CHECK(error({first, second, third, norm, tensor_of("layers.0.experts.01.w1.weight", 1)}, options)
+            .starts_with("1 there twice ('layers.0.experts.1.w1.weight')"));
+  CHECK(error({first, second, norm, variable("layers.0.experts.2.w1.weight", {DType::f32, {4}}, 1)},
+              options) == "1 of another type ('layers.0.experts.w1' is f32[4], wanted f32[2, 2]).");
+  CHECK(error({norm}, options) ==
+        "1 missing ('layers.0.experts.w1'); 1 patterns that match nothing "
+        "('*.experts.{}.w1.weight').");
+  CHECK(error({norm}, {.stack = {{"*.experts.*", "*"}}})
+            .starts_with("usage: [load] the pattern of a stack needs \"{}\" in place of the index. "
+                         "Got \"*.experts.*\"."));
+  // An ignored variable takes no slices.
+  io::LoadOptions ignoring = options;
+  ignoring.ignore = {"*.experts.w1"};
+  CHECK(io::load_into(file({first, norm}), model, ignoring).loaded == Names{"layers.0.norm"});
+}
+
+TEST_CASE("stacked tensors of other floating-point types are rounded on request") {
+  TemporaryFolder folder;
+  const std::vector model{Variable("w", {DType::f32, {2, 3}})};
+  io::save_safetensors(folder.file("m"), std::vector{variable("w.1", {DType::bf16, {3}}, 4),
+                                                     variable("w.0", {DType::f32, {3}}, 1)});
+  io::load_into(folder.file("m"), model, {.stack = {{"w.{}", "w"}}, .cast = true});
+  CHECK(model[0].value().to_doubles() == Doubles{1, 2, 3, 4, 5, 6});
+}
+
 TEST_CASE("other floating-point types are rounded on request") {
   Files files;
   Variable weight("fc.weight", {DType::f64, {2, 3}});

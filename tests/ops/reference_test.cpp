@@ -184,10 +184,10 @@ TEST_CASE("only products, windows and attention take the narrow type under mixed
   std::set<std::string_view> narrow;
   for (const OpDef* def : registered_ops())
     if (def->narrows) narrow.insert(def->name);
-  CHECK(narrow == std::set<std::string_view>{"attention", "attention_gradient", "avg_pool",
-                                             "avg_pool_gradient", "conv", "conv_input_gradient",
-                                             "conv_weight_gradient", "matmul", "max_pool",
-                                             "max_pool_gradient"});
+  CHECK(narrow == std::set<std::string_view>{
+                      "attention", "attention_gradient", "avg_pool", "avg_pool_gradient", "conv",
+                      "conv_input_gradient", "conv_weight_gradient", "grouped_matmul",
+                      "grouped_matmul_weight_gradient", "matmul", "max_pool", "max_pool_gradient"});
 }
 
 TEST_CASE("concat, stack and split accept braced lists") {

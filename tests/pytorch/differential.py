@@ -100,6 +100,29 @@ def scatter_add(a, into, index, updates):
     return into.index_add(0, flat[inside], rows[inside])
 
 
+def groups(rows, counts):
+    """Yields each group and the slice of its rows."""
+    start = 0
+    for group, count in enumerate(counts.tolist()):
+        end = start + min(max(count, 0), rows - start)
+        yield group, slice(start, end)
+        start = end
+
+
+def grouped_matmul(a, x, w, counts):
+    y = x.new_zeros(x.shape[0], w.shape[2])
+    for group, rows in groups(x.shape[0], counts):
+        y[rows] = x[rows] @ w[group]
+    return y
+
+
+def grouped_matmul_weight_gradient(a, x, dy, counts):
+    y = x.new_zeros(counts.numel(), x.shape[1], dy.shape[1])
+    for group, rows in groups(x.shape[0], counts):
+        y[group] = x[rows].T @ dy[rows]
+    return y
+
+
 def normalize(a, x):
     mean = x.mean(a["axes"], keepdim=True)
     return (x - mean) / (x.var(a["axes"], correction=0, keepdim=True) + a["eps"]).sqrt()
@@ -199,6 +222,8 @@ SUMS = {
     "scatter_add": scatter_add,
     "matmul": lambda a, x, y: x @ y,
     "matmul_add": lambda a, sums, x, y: sums + x @ y,
+    "grouped_matmul": grouped_matmul,
+    "grouped_matmul_weight_gradient": grouped_matmul_weight_gradient,
     "conv": lambda a, x, w: F.conv2d(x, w, **convolution(a)),
     "conv_input_gradient": lambda a, dy, w: torch.nn.grad.conv2d_input(
         a["input_shape"], w, dy, **convolution(a)),

@@ -38,6 +38,14 @@ def integers(stream, shape, count):
     return values.astype(np.int64).reshape(shape)
 
 
+def stream_of(name):
+    """Returns the stream of a tensor that is known by its name: 64-bit FNV-1a of its bytes."""
+    hashed = 0xCBF29CE484222325
+    for byte in name.encode():
+        hashed = ((hashed ^ byte) * 0x100000001B3) & MASK
+    return hashed
+
+
 def check():
     """Returns values by which another implementation can verify its formula."""
     assert int(bits(7, 4)[3]) == splitmix64((splitmix64(7) + 3) & MASK)

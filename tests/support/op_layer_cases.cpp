@@ -1,6 +1,7 @@
 // Draws uses of the operations that layers are made of: products, convolutions, pooling, numbers of
 // few bits, softmax and normalization, sorting, attention and recurrent layers.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tests/support/op_draw.h"
@@ -49,6 +50,25 @@ Value matmul_mixed_case(const Draw& draw) {
     return draw.operand({types[i], product->inputs[i].shape()});
   };
   return draw.make({factor(0), factor(1)});
+}
+
+// Draws the counts of groups that share `rows` rows, so that some cases leave rows over, some have
+// more than there are, and some have a count below zero.
+Value group_counts(const Draw& draw, int64_t rows) {
+  const int64_t groups = draw.many(1, 4);
+  const DType type = draw.random.chance(0.5) ? DType::i64 : DType::i32;
+  const double most = std::ceil(2.0 * static_cast<double>(rows) / static_cast<double>(groups + 1));
+  return draw.source.operand({type, {groups}}, draw.random.chance(0.2) ? -1 : 0, most);
+}
+Value grouped_matmul_case(const Draw& draw) {
+  const int64_t m = draw.extent(), k = draw.extent(), n = draw.extent();
+  const Value counts = group_counts(draw, m);
+  return draw.make({draw.operand(Shape{m, k}), draw.operand(Shape{counts.dim(0), k, n}), counts});
+}
+Value grouped_weight_gradient_case(const Draw& draw) {
+  const int64_t m = draw.extent(), k = draw.extent(), n = draw.extent();
+  const Value counts = group_counts(draw, m);
+  return draw.make({draw.operand(Shape{m, k}), draw.operand(Shape{m, n}), counts});
 }
 
 // ---- numbers of few bits
@@ -258,6 +278,8 @@ std::map<std::string_view, Builder> layer_builders() {
       {"matmul", matmul_case},
       {"matmul_add", matmul_add_case},
       {"matmul_mixed", matmul_mixed_case},
+      {"grouped_matmul", grouped_matmul_case},
+      {"grouped_matmul_weight_gradient", grouped_weight_gradient_case},
       {"unpack", unpack_case},
       {"pack", pack_case},
       {"dequantize", dequantize_case},

@@ -88,6 +88,16 @@ void Storage::move_to(std::shared_ptr<Buffer> memory) {
   ++moves_;
 }
 
+void Storage::adopt(std::shared_ptr<Buffer> memory) {
+  WEFT_ASSERT(memory->bytes == bytes_, "{} bytes adopt {}", bytes_, memory->bytes);
+  lend_to(nullptr);
+  file_ = FileRange();
+  device_buffer_ = nullptr;
+  buffer_ = std::move(memory);
+  ++moves_;
+  note_write();
+}
+
 void Storage::move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory) {
   WEFT_ASSERT(!device.is_host(), "a device of its own");
   WEFT_ASSERT(memory->bytes == bytes_, "{} bytes move to {}", bytes_, memory->bytes);

@@ -43,6 +43,8 @@ class Storage {
   void move_to(const FileRange& range);
   void move_to(std::shared_ptr<Buffer> memory);  // host memory
   void move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory);
+  // Discards the elements for those that `memory` has; nothing is copied.
+  void adopt(std::shared_ptr<Buffer> memory);
   // Returns a count that changes with every move, after which earlier addresses are invalid.
   uint64_t moves() const { return moves_; }
   // Code that may have written elements calls note_write(), which invalidates copies of them.

@@ -48,14 +48,15 @@ void check_outputs_not_read(const Program& program) {
 void find_outputs(Program& program, const Verb& verb) {
   for (const Option& option : verb.options) {
     if (!option.written) continue;
+    const std::string name = option.flag.empty() ? option.type : option.flag;
     const std::string& path = *std::get<std::string*>(option.target);
     if (path.empty()) continue;
     for (const auto& [flag, other] : program.outputs)
       if (place_of(path) == place_of(other))
-        throw Error(ErrorKind::usage, "{} and {} name the same file: {}.", flag, option.flag, path);
+        throw Error(ErrorKind::usage, "{} and {} name the same file: {}.", flag, name, path);
     if (const std::string owner = train::owner_of(path); !owner.empty())
-      refuse(option.flag, path, "a part of " + owner);
-    program.outputs.emplace_back(option.flag, path);
+      refuse(name, path, "a part of " + owner);
+    program.outputs.emplace_back(name, path);
   }
   for (const Option& option : verb.options)
     if (auto* const* read = std::get_if<std::string*>(&option.target); read && !option.written)

@@ -44,7 +44,7 @@ Family family_of(const Launch& launch, const std::unordered_set<const Node*>& up
     return Family::files;
   if (is_of(OpFamily::attention)) return Family::attention;
   if (is_of(OpFamily::convolution)) return Family::conv;
-  if (is_of(OpFamily::product)) return Family::matmul;
+  if (is_of(OpFamily::product) || is_of(OpFamily::grouped_product)) return Family::matmul;
   if (is_of(OpFamily::pooling)) return Family::pooling;
   auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
   if (std::any_of(launch.results.begin(), launch.results.end(), is_updated)) return Family::update;

@@ -53,7 +53,7 @@ Words runs_here() {
 // Returns values of a positional argument, by its name in the help.
 Words argument_values(const std::string& name) {
   Words values;
-  if (name == "RUN" || name == "CHECKPOINT") values = runs_here();
+  if (name == "RUN" || name == "CHECKPOINT" || name == "MODEL") values = runs_here();
   if (name.starts_with("RECIPE"))  // or RECIPE|WORKLOAD
     for (const std::string& path : known_recipes()) values.push_back(fs::path(path).stem());
   if (name.ends_with("WORKLOAD"))

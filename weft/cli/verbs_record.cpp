@@ -12,11 +12,11 @@
 #include "weft/base/suggest.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/run_log.h"
+#include "weft/cli/tensor_list.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
-#include "weft/io/safetensors.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/report.h"
 
@@ -288,38 +288,13 @@ int ckpt_ls(const std::string& run, bool as_json) {
   return 0;
 }
 
-int ckpt_inspect(const std::string& name, bool as_json) {
+int ckpt_inspect(const std::string& name, bool all, bool as_json) {
   std::string file = name;
   std::error_code none;
   if (!fs::is_regular_file(name, none))
     file =
         (fs::path(train::find_checkpoint(train::locate_run(name))) / "model.safetensors").string();
-  io::Safetensors tensors = io::Safetensors::open(file);
-  size_t bytes = 0;
-  int64_t elements = 0;
-  json list = json::array();
-  Table table({"tensor", "type", "shape", ">size"});
-  for (const io::Safetensors::Entry& entry : tensors.entries()) {
-    bytes += entry.type.bytes();
-    elements += entry.type.elements();
-    std::string shape = to_string(entry.type.shape), type(weft::name(entry.type.dtype));
-    list.push_back(
-        {{"name", entry.name},
-         {"dtype", type},
-         {"bytes", entry.type.bytes()},
-         {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())}});
-    table.row({io::printable(entry.name), type, shape,
-               bytes_text(static_cast<double>(entry.type.bytes()))});
-  }
-  if (as_json) {
-    line(io::json_text(
-        json{{"file", file}, {"elements", elements}, {"bytes", bytes}, {"tensors", list}}, 2));
-    return 0;
-  }
-  show(fmt::format("{}: {} tensors, {} elements, {}\n", escaped(file), tensors.entries().size(),
-                   count_text(static_cast<double>(elements)),
-                   bytes_text(static_cast<double>(bytes))));
-  show(table.text());
+  list_tensors(file, {file}, all, as_json);
   return 0;
 }
 
@@ -336,7 +311,7 @@ void add_ckpt(Program& program) {
                                  .doc = "Lists, inspects and verifies checkpoints.",
                                  .examples = "weft ckpt ls mnist\nweft ckpt verify mnist"});
   auto name = std::make_shared<std::string>();
-  auto as_json = std::make_shared<bool>(false);
+  auto all = std::make_shared<bool>(false), as_json = std::make_shared<bool>(false);
   Verb& ls = ckpt.add({.name = "ls",
                        .doc = "Lists the checkpoints of a run.",
                        .examples = "weft ckpt ls mnist",
@@ -348,11 +323,14 @@ void add_ckpt(Program& program) {
       ckpt.add({.name = "inspect",
                 .doc = "Lists the tensors of a checkpoint or of a safetensors file.",
                 .examples = "weft ckpt inspect mnist\nweft ckpt inspect model.safetensors",
-                .run = [=] { return ckpt_inspect(*name, *as_json); }});
+                .run = [=] { return ckpt_inspect(*name, *all, *as_json); }});
   inspect.options = {{.type = "CHECKPOINT",
                       .doc = "a safetensors file, a checkpoint folder, or a run's folder or name",
                       .target = name.get(),
                       .required = true},
+                     {.flag = "--all",
+                      .doc = "one row for each tensor, also where names differ only by numbers",
+                      .target = all.get()},
                      {.flag = "--json", .doc = "as JSON", .target = as_json.get()}};
   Verb& verify =
       ckpt.add({.name = "verify",

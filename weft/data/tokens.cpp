@@ -72,7 +72,7 @@ class AllWindows : public WindowSource {
   }
 };
 
-TokenDataset tokens_of(const io::Vocabulary& vocabulary, std::string_view text) {
+TokenDataset tokens_of(const TextCodec& vocabulary, std::string_view text) {
   return TokenDataset(vocabulary.encode(text), vocabulary.size());
 }
 
@@ -123,7 +123,8 @@ auto of_file(const std::string& name, Read read) {
 
 // Warns of characters that only validation has, of which a model learns nothing.
 void warn_of_unseen(const TextDataset& text, const std::string& validation) {
-  if (text.vocabulary.kind() != "characters" || text.train.size() == 0) return;
+  const io::Vocabulary* vocabulary = text.vocabulary.vocabulary();
+  if (vocabulary == nullptr || vocabulary->kind() != "characters" || text.train.size() == 0) return;
   const std::set<int32_t> seen(text.train.tokens().begin(), text.train.tokens().end());
   std::set<int32_t> unseen;
   for (int32_t token : text.validation.tokens())
@@ -143,7 +144,8 @@ TextDataset text(const std::string& path, const TextOptions& options) {
   auto vocabulary_of = [&](const std::string& name, const std::string& read) {
     return of_file(name, [&] { return make_vocabulary(options.tokenizer, read); });
   };
-  io::Vocabulary vocabulary = options.vocabulary ? *options.vocabulary : vocabulary_of(path, train);
+  TextCodec vocabulary =
+      options.vocabulary ? *options.vocabulary : TextCodec(vocabulary_of(path, train));
   if (!options.vocabulary && !options.val_path.empty()) {
     vocabulary_of(options.val_path, validation);  // for errors that say where in that file
     vocabulary = make_vocabulary(options.tokenizer, train + validation);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/data/loader.h"
-#include "weft/io/text.h"
+#include "weft/data/text_codec.h"
 
 namespace weft::data {
 
@@ -39,13 +39,13 @@ class TokenDataset {
 };
 
 struct TextOptions {
-  std::string_view tokenizer = "characters";      // or "bytes"
-  std::string val_path = {};                      // empty: the end of the file is used
-  double val_split = 0.1;                         // fraction of the file for validation
-  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, instead of a new one
+  std::string_view tokenizer = "characters";  // or "bytes"
+  std::string val_path = {};                  // empty: the end of the file is used
+  double val_split = 0.1;                     // fraction of the file for validation
+  std::optional<TextCodec> vocabulary = {};   // a tokenizer, or of an earlier run, not a new one
 };
 struct TextDataset {
-  io::Vocabulary vocabulary;
+  TextCodec vocabulary;
   TokenDataset train, validation;  // without val_path, split as nanoGPT does
 };
 TextDataset text(const std::string& path, const TextOptions& options = {});

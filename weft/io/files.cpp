@@ -167,16 +167,20 @@ std::string read_stream(const std::string& path, size_t limit, ErrorKind kind) {
   return contents;
 }
 
-std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind) {
+std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind, Mapping mapping) {
   OpenFile file(path, kind);
   auto buffer = std::make_shared<Buffer>();
   if (file.bytes == 0) return buffer;
   size_t bytes = file.bytes;
-  void* base = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
+  const bool writable = mapping == Mapping::copy_on_write;
+  // MAP_NORESERVE: a file larger than the memory can be mapped, as most pages are never written.
+  void* base = mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                    MAP_PRIVATE | MAP_NORESERVE, file.descriptor.get(), 0);
   if (base == MAP_FAILED) throw Error(kind, "cannot map {}: {}.", path, reason());
   buffer->owner = std::shared_ptr<void>(base, [bytes](void* p) { munmap(p, bytes); });
   buffer->data = static_cast<std::byte*>(base);
   buffer->bytes = bytes;
+  buffer->in_file = !writable;  // written pages are not in the file
   return buffer;
 }
 
@@ -327,7 +331,8 @@ void create_folders(const std::string& path) {
 AtomicFolder::AtomicFolder(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   partial_ = partial_name(path_);
-  create_folders(fs::path(partial_).parent_path());
+  if (const fs::path parent = fs::path(partial_).parent_path(); !parent.empty())
+    create_folders(parent.string());
   if (mkdir(partial_.c_str(), 0777) != 0)
     throw Error(ErrorKind::failed, "cannot create folder {}: {}.", path_, reason());
 }

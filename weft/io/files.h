@@ -24,8 +24,13 @@ std::string read_file(const std::string& path, size_t limit, ErrorKind kind = Er
 // Does the same, also for a FIFO or device, until it ends.
 std::string read_stream(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
 
-// Maps the file's bytes, read-only; they stay valid when the file is replaced or removed.
-std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = ErrorKind::data);
+// Bytes of a file that is mapped copy-on-write may be written, which changes no file and takes
+// memory only for the pages that are written.
+enum class Mapping { read_only, copy_on_write };
+// Maps the file's bytes; they stay valid when the file is replaced or removed. A program that
+// truncates the file, or writes it in place, changes or takes away what is mapped.
+std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = ErrorKind::data,
+                                 Mapping mapping = Mapping::read_only);
 
 // Releases the pages in `part` of a mapped file; read again, they come from the file.
 void release_pages(std::span<const std::byte> part);

@@ -22,7 +22,31 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return text_of(value, indent);
 }
 
+namespace {
+// Returns the byte at which lists and objects nest too deep; nullopt if they never do. Brackets
+// within strings do not count.
+std::optional<size_t> too_deep_at(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string && c == '\\')
+      ++at;
+    else if (c == '"')
+      in_string = !in_string;
+    else if (!in_string && (c == '[' || c == '{') && ++depth > deepest_json)
+      return at;
+    else if (!in_string && (c == ']' || c == '}'))
+      --depth;
+  }
+  return std::nullopt;
+}
+}  // namespace
+
 nlohmann::json parse_json(std::string_view text) {
+  if (const std::optional<size_t> at = too_deep_at(text))
+    throw JsonError(
+        fmt::format("lists and objects nest deeper than {} at byte {}", deepest_json, *at));
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {  // `byte` counts from 1
@@ -37,7 +61,18 @@ nlohmann::json parse_json(std::string_view text) {
     throw JsonError("not JSON: it has a number that is too large");
   }
 }
+
+nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind kind) {
+  const std::string text = read_file(path, limit, kind);
+  try {
+    return parse_json(text);
+  } catch (const JsonError& error) {
+    throw Error(kind, "{}: {}.", path, error.what());
+  }
+}
+
 nlohmann::json parse_json_or_discard(std::string_view text) {
+  if (too_deep_at(text)) return nlohmann::json(nlohmann::json::value_t::discarded);
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

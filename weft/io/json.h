@@ -2,6 +2,7 @@
 // which every caller would compile again, and its exceptions, which speak of its own types.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -9,6 +10,8 @@
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "weft/base/error.h"
 
 namespace weft::io {
 
@@ -22,8 +25,14 @@ struct JsonError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Parses JSON; throws JsonError with the line and the column.
+// Parses JSON; throws JsonError with the line and the column, and for values nested deeper than
+// deepest_json, because copies of a value recurse.
+inline constexpr int deepest_json = 500;
 nlohmann::json parse_json(std::string_view text);
+// Reads and parses a file of at most `limit` bytes; every error is an Error of `kind`, one line
+// that names the file.
+nlohmann::json read_json_file(const std::string& path, size_t limit,
+                              ErrorKind kind = ErrorKind::data);
 // Parses JSON; returns a discarded value (no object, nor anything else) if the text is not JSON.
 nlohmann::json parse_json_or_discard(std::string_view text);
 

@@ -1,6 +1,7 @@
 #include "weft/io/load.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -42,12 +43,46 @@ bool is_bookkeeping(std::string_view name) {
   return last == "num_batches_tracked" || last == "position_ids";
 }
 
-// Source is a tensor of a file, for a variable.
+// Source is a tensor of a file, for a variable or for one slice of it.
 struct Source {
   const Safetensors* file = nullptr;
   const Safetensors::Entry* entry = nullptr;
   bool transposed = false;
 };
+// Wanted is a variable with its only source, or with a source for each slice along its first axis.
+struct Wanted {
+  Type whole;
+  std::vector<Source> sources = std::vector<Source>(1);
+  bool is_stack = false;
+
+  // Returns the type of what one source fills.
+  Type part() const {
+    if (!is_stack) return whole;
+    return {whole.dtype, Shape(std::span(whole.shape.begin(), whole.shape.end()).subspan(1))};
+  }
+};
+
+// Slot is a place among the sources of a variable.
+struct Slot {
+  std::string variable;
+  uint64_t index = 0;
+  bool is_slice = false;
+};
+// Returns the slice of the variable that a stack has for this tensor: a number of the name stands
+// in place of "{}" in `from`.
+std::optional<Slot> slice_of(const std::string& name, const std::string& from,
+                             const std::string& to) {
+  constexpr std::string_view digits = "0123456789";
+  for (size_t begin = 0; (begin = name.find_first_of(digits, begin)) != std::string::npos;) {
+    const size_t end = std::min(name.find_first_not_of(digits, begin), name.size());
+    uint64_t index = 0;
+    const auto read = std::from_chars(name.data() + begin, name.data() + end, index);
+    const auto stack = substitute(std::string(name).replace(begin, end - begin, "{}"), from, to);
+    if (stack && read.ec == std::errc()) return Slot{*stack, index, true};
+    begin = end;
+  }
+  return std::nullopt;
+}
 
 // Fitting maps tensors to variables, and lists what does not fit.
 class Fitting {
@@ -55,20 +90,26 @@ class Fitting {
   Fitting(std::span<const std::string> paths, const NamedVariables& variables,
           const LoadOptions& options)
       : paths_(paths), options_(options) {
-    for (const std::string& path : paths) files_.push_back(Safetensors::open(path));
+    const Mapping mapping = options.map ? Mapping::copy_on_write : Mapping::read_only;
+    for (const std::string& path : paths) files_.push_back(Safetensors::open(path, mapping));
+    for (const auto& [from, to] : options.stack)
+      WEFT_CHECK(from.find("{}") != std::string::npos,
+                 "[load] the pattern of a stack needs \"{{}}\" in place of the index. Got \"{}\".",
+                 from);
     for (const auto& [name, variable] : variables)
-      if (!is_ignored(name)) wanted_.emplace(name, Source());
+      if (!is_ignored(name)) wanted_[name].whole = variable.type();
     for (const Safetensors& file : files_)
       for (const Safetensors::Entry& entry : file.entries()) place(file, entry);
-    for (const auto& [name, variable] : variables) compare(name, variable.type());
+    for (const auto& [name, variable] : variables) compare(name);
     refuse();
   }
 
-  const Loaded& names() const { return names_; }
+  Loaded& found() { return names_; }
   // Returns null for a variable that stays as it is.
-  const Source* find(const std::string& name) const {
+  const Wanted* find(const std::string& name) const {
     const auto found = wanted_.find(name);
-    return found == wanted_.end() || found->second.entry == nullptr ? nullptr : &found->second;
+    const bool stays = found == wanted_.end() || found->second.sources.front().entry == nullptr;
+    return stays ? nullptr : &found->second;
   }
 
  private:
@@ -90,36 +131,73 @@ class Fitting {
     return name;
   }
 
+  // Returns the slot of a tensor with this name.
+  Slot slot_of(const std::string& name) {
+    for (const auto& [from, to] : options_.stack)
+      if (std::optional<Slot> slice = slice_of(name, from, to)) {
+        used_.push_back(&from);
+        return *slice;
+      }
+    return {name};
+  }
+  // Returns null if no variable has this slot.
+  Source* source_at(const Slot& slot) {
+    const auto found = wanted_.find(slot.variable);
+    if (found == wanted_.end()) return nullptr;
+    Wanted& wanted = found->second;
+    if (!slot.is_slice) return &wanted.sources.front();
+    const Shape& shape = wanted.whole.shape;
+    if (shape.empty() || slot.index >= static_cast<uint64_t>(shape[0])) return nullptr;
+    wanted.is_stack = true;
+    wanted.sources.resize(static_cast<size_t>(shape[0]));
+    return &wanted.sources[slot.index];
+  }
+
   void place(const Safetensors& file, const Safetensors::Entry& entry) {
     const std::optional<std::string> name = renamed(entry.name);
     if (is_ignored(entry.name) || (name && is_ignored(*name))) return;
-    const auto found = name ? wanted_.find(*name) : wanted_.end();
-    if (found == wanted_.end()) {
+    const Slot slot = name ? slot_of(*name) : Slot();
+    if (slot.is_slice && is_ignored(slot.variable)) return;
+    Source* source = name ? source_at(slot) : nullptr;
+    if (source == nullptr) {
       if (!is_bookkeeping(entry.name)) names_.unexpected.push_back(entry.name);
       return;
     }
-    if (found->second.entry != nullptr) twice_.push_back(*name);
-    found->second = {&file, &entry, false};
+    if (source->entry != nullptr) twice_.push_back(*name);
+    *source = {&file, &entry, false};
     for (const std::string& pattern : options_.transpose) {
-      if (!matches(*name, pattern)) continue;
-      found->second.transposed = true;
+      if (!matches(slot.variable, pattern)) continue;
+      source->transposed = true;
       used_.push_back(&pattern);
     }
   }
 
-  void compare(const std::string& name, const Type& type) {
+  void compare(const std::string& name) {
     const auto found = wanted_.find(name);
     if (found == wanted_.end()) return;
-    const auto& [file, entry, transposed] = found->second;
-    if (entry == nullptr) return names_.missing.push_back(name);
-    Type held = entry->type;
+    const auto& [whole, sources, is_stack] = found->second;
+    const auto absent = std::ranges::find(sources, nullptr, &Source::entry);
+    const auto missing = std::ranges::count(sources, nullptr, &Source::entry);
+    if (missing == std::ssize(sources)) return names_.missing.push_back(name);
+    if (missing > 0)
+      incomplete_.push_back(fmt::format("'{}' has {} of {} tensors, number {} is missing",
+                                        printable(name), std::ssize(sources) - missing,
+                                        sources.size(), absent - sources.begin()));
+    const size_t before = different_.size() + incomplete_.size();
+    for (const Source& source : sources)
+      if (source.entry != nullptr) compare(source, found->second.part(), name);
+    if (missing == 0 && different_.size() + incomplete_.size() == before)
+      names_.loaded.push_back(name);
+  }
+  void compare(const Source& source, const Type& type, const std::string& name) {
+    Type held = source.entry->type;
     const bool is_matrix = held.shape.size() == 2;
-    if (transposed && is_matrix) std::swap(held.shape[0], held.shape[1]);
+    if (source.transposed && is_matrix) std::swap(held.shape[0], held.shape[1]);
     if (options_.cast && is_float(held.dtype) && is_float(type.dtype)) held.dtype = type.dtype;
-    if (held == type && (is_matrix || !transposed)) return names_.loaded.push_back(name);
+    if (held == type && (is_matrix || !source.transposed)) return;
     different_.push_back(fmt::format("'{}' is {}{}, wanted {}", printable(name),
-                                     to_string(entry->type), transposed ? " transposed" : "",
-                                     to_string(type)));
+                                     to_string(source.entry->type),
+                                     source.transposed ? " transposed" : "", to_string(type)));
   }
 
   void refuse() const {
@@ -131,6 +209,7 @@ class Fitting {
     if (options_.strict) report(quoted(names_.missing), "missing");
     if (options_.strict) report(quoted(names_.unexpected), "unexpected");
     report(different_, "of another type");
+    report(incomplete_, "in part");
     report(quoted(twice_), "there twice");
     report(quoted(unused_patterns()), "patterns that match nothing");
     if (differences.empty() && names_.loaded.empty() && !wanted_.empty())
@@ -152,6 +231,7 @@ class Fitting {
       if (std::ranges::find(used_, &pattern) == used_.end()) unused.push_back(pattern);
     };
     for (const auto& [from, to] : options_.rename) check(from);
+    for (const auto& [from, to] : options_.stack) check(from);
     for (const std::string& pattern : options_.transpose) check(pattern);
     return unused;
   }
@@ -159,36 +239,63 @@ class Fitting {
   std::span<const std::string> paths_;
   const LoadOptions& options_;
   std::vector<Safetensors> files_;
-  std::unordered_map<std::string, Source> wanted_;  // by the variable's name
+  std::unordered_map<std::string, Wanted> wanted_;  // by the variable's name
   Loaded names_;
-  std::vector<std::string> different_, twice_;
+  std::vector<std::string> different_, incomplete_, twice_;
   std::vector<const std::string*> used_;  // patterns that matched something
+};
+
+bool needs_conversion(const Source& source, DType dtype) {
+  return source.transposed || source.entry->type.dtype != dtype;
+}
+
+// Returns whether the variable can be a view of the file. Kernels read operands at any address that
+// is a multiple of the element's size; what a step assigns is moved to aligned memory by the
+// runtime before it runs.
+bool can_map(const Wanted& wanted, const Variable& variable) {
+  const Source& source = wanted.sources.front();
+  if (wanted.sources.size() > 1 || needs_conversion(source, variable.dtype())) return false;
+  const Storage& storage = *variable.state()->storage;
+  const auto address = reinterpret_cast<uintptr_t>(source.file->bytes(*source.entry).data());
+  return address % size_of(variable.dtype()) == 0 && !storage.is_on_device() && !storage.file();
+}
+
+// Part is the bytes of a variable that one source fills.
+struct Part {
+  const Variable& variable;
+  Type type;
+  size_t offset = 0;
+
+  std::span<std::byte> bytes() const { return variable.bytes().subspan(offset, type.bytes()); }
+  void release(size_t at, size_t bytes) const {
+    variable.state()->storage->buffer()->release(offset + at, bytes);
+  }
 };
 
 // Copies in pieces and releases their pages, or the weights would briefly take twice their memory;
 // it releases the whole file, as the system maps up to 2 MiB around a read since Linux 6.18.
-void copy_as_it_is(const Source& source, const Variable& variable) {
-  std::span<std::byte> to = variable.bytes();
+void copy_as_it_is(const Source& source, const Part& part) {
+  std::span<std::byte> to = part.bytes();
   std::span<const std::byte> from = source.file->bytes(*source.entry);
   for (size_t at = 0; at < to.size(); at += chunk_bytes) {
     const size_t bytes = std::min(chunk_bytes, to.size() - at);
     copy_bytes(to.subspan(at, bytes), from.subspan(at, bytes));
-    variable.state()->storage->buffer()->release(at, bytes);
+    part.release(at, bytes);
     release_pages(source.file->bytes());
   }
 }
 
 // Converts element by element, rounded to the variable's type; if the file's matrix is transposed,
 // its columns are the variable's rows.
-void convert(const Source& source, const Variable& variable) {
-  std::span<std::byte> to = variable.bytes();
+void convert(const Source& source, const Part& part) {
+  std::span<std::byte> to = part.bytes();
   const Tensor held = source.file->tensor(source.entry->name);  // aligned
   const std::byte* from = held->data->data;
-  const DType dtype = variable.type().dtype, its_dtype = held.dtype();
+  const DType dtype = part.type.dtype, its_dtype = held.dtype();
   const size_t bytes = size_of(dtype);
-  const Shape& shape = variable.shape();
+  const Shape& shape = part.type.shape;
   const int64_t columns = shape.empty() ? 1 : std::max<int64_t>(shape[shape.size() - 1], 1);
-  const int64_t rows = variable.type().elements() / columns;
+  const int64_t rows = part.type.elements() / columns;
   parallel_for(rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t column = 0; column < columns; ++column) {
@@ -201,7 +308,7 @@ void convert(const Source& source, const Variable& variable) {
           store(to.data(), dtype, at, load(from, its_dtype, its));
       }
   });
-  variable.state()->storage->buffer()->release(0, to.size());
+  part.release(0, to.size());
   release_pages(source.file->bytes());
 }
 }  // namespace
@@ -209,16 +316,32 @@ void convert(const Source& source, const Variable& variable) {
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options) {
   WEFT_CHECK(!files.empty(), "[load] no file is given.");
-  const Fitting fitting(files, variables, options);
+  Fitting fitting(files, variables, options);
+  Loaded& loaded = fitting.found();
+  // Copies release the pages of a file, so they come before any variable can write to them.
+  std::vector<std::pair<const Source*, const Variable*>> to_map;
   for (const auto& [name, variable] : variables) {
-    const Source* source = fitting.find(name);
-    if (source == nullptr) continue;
-    if (source->transposed || source->entry->type.dtype != variable.type().dtype)
-      convert(*source, variable);
-    else
-      copy_as_it_is(*source, variable);
+    const Wanted* wanted = fitting.find(name);
+    if (wanted == nullptr) continue;
+    if (options.map && can_map(*wanted, variable)) {
+      to_map.emplace_back(&wanted->sources.front(), &variable);
+      continue;
+    }
+    loaded.copied_bytes += variable.type().bytes();
+    Part part{variable, wanted->part()};
+    for (const Source& source : wanted->sources) {
+      if (needs_conversion(source, part.type.dtype))
+        convert(source, part);
+      else
+        copy_as_it_is(source, part);
+      part.offset += part.type.bytes();
+    }
   }
-  return fitting.names();
+  for (const auto& [source, variable] : to_map) {
+    variable->adopt(source->file->buffer(*source->entry));
+    loaded.mapped_bytes += variable->type().bytes();
+  }
+  return std::move(loaded);
 }
 
 Loaded load_into(const std::string& file, const NamedVariables& variables,

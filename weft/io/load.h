@@ -9,6 +9,7 @@
 // A '*' in patterns of names stands for any characters, dots included.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -25,9 +26,19 @@ struct LoadOptions {
   // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
-  std::vector<std::string> ignore = {};     // neither required nor read, under either name
+  std::vector<std::string> ignore = {};  // neither required nor read, under either name
+  // Variables that stack several tensors of the files along their first axis: where "{}" of the
+  // first pattern stands for a decimal number, a tensor is loaded into the slice of that index of
+  // the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}. Applies to
+  // names that `rename` gave.
+  std::vector<std::pair<std::string, std::string>> stack = {};
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
+  // Variables of a tensor's type and layout become views of its file instead of copies: loading
+  // takes no memory, and pages are read when they are used. Writing a variable copies the pages it
+  // writes and leaves the file as it is. A tensor that the file does not align to its elements is
+  // copied, and so is one whose variable is on a device or offloaded.
+  bool map = false;
   bool strict = true;  // all that is not ignored must fit: else an error lists what does not
 };
 // Loaded lists names, in the order of the model and of the files.
@@ -35,12 +46,15 @@ struct Loaded {
   std::vector<std::string> loaded;      // variables that were overwritten
   std::vector<std::string> missing;     // variables that no file has
   std::vector<std::string> unexpected;  // tensors, as the files name them, that no variable takes
+  size_t copied_bytes = 0;              // of variables that hold their elements in memory
+  size_t mapped_bytes = 0;              // of variables that are views of the files
 };
 
 // Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
-// changes, for a tensor of another type, or two for one variable; if `strict`, for what is missing
-// or left over, else if nothing fits at all; and for patterns of `rename` and `transpose` that
-// match nothing. PyTorch's "num_batches_tracked" and "position_ids" are never required.
+// changes, for a tensor of another type, two for one variable or slice, or a stack in part; if
+// `strict`, for what is missing or left over, else if nothing fits at all; and for patterns of
+// `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked" and
+// "position_ids" are never required.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,

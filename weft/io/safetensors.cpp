@@ -1,6 +1,7 @@
 #include "weft/io/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -46,6 +47,20 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
     fail(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
 }
 
+void round_elements(std::span<const std::byte> from, DType from_dtype, std::vector<std::byte>& to,
+                    DType dtype) {
+  const size_t count = from.size() / size_of(from_dtype);
+  to.resize(count * size_of(dtype));
+  parallel_for(static_cast<int64_t>(count), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+      const size_t size = size_of(from_dtype);
+      std::memcpy(element.data(), from.data() + static_cast<size_t>(i) * size, size);
+      store(to.data(), dtype, i, load(element.data(), from_dtype, 0));
+    }
+  });
+}
+
 // Writes in pieces and releases each, so that saving mapped tensors takes no more memory.
 void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
   if (tensor.storage != nullptr) {
@@ -54,10 +69,18 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
     file.write(copy->data, copy->bytes);
     return;
   }
+  std::vector<std::byte> rounded;
   for (size_t at = 0; at < tensor.bytes.size(); at += chunk_bytes) {
-    const size_t bytes = std::min(chunk_bytes, tensor.bytes.size() - at);
-    file.write(tensor.bytes.data() + at, bytes);
-    if (tensor.buffer != nullptr) tensor.buffer->release(at, bytes);
+    const std::span<const std::byte> chunk =
+        tensor.bytes.subspan(at, std::min(chunk_bytes, tensor.bytes.size() - at));
+    if (tensor.from) {
+      round_elements(chunk, *tensor.from, rounded, tensor.type.dtype);
+      file.write(rounded.data(), rounded.size());
+    } else {
+      file.write(chunk.data(), chunk.size());
+    }
+    if (tensor.buffer != nullptr)
+      tensor.buffer->release(static_cast<size_t>(chunk.data() - tensor.buffer->data), chunk.size());
   }
 }
 
@@ -83,7 +106,8 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   }
   size_t offset = 0;
   for (size_t i : order) {
-    const auto& [name, type, bytes, buffer, storage] = tensors[i];
+    const std::string& name = tensors[i].name;
+    const Type& type = tensors[i].type;
     WEFT_CHECK(!info(type.dtype).safetensors.empty(),
                "[safetensors] the format has no type for '{}'. Got {}. Hint: cast it to u8, which "
                "keeps its bits.",
@@ -104,8 +128,8 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
 }
 }  // namespace
 
-Safetensors Safetensors::open(const std::string& path) {
-  return parse(map_file(path, ErrorKind::checkpoint), path);
+Safetensors Safetensors::open(const std::string& path, Mapping mapping) {
+  return parse(map_file(path, ErrorKind::checkpoint, mapping), path);
 }
 
 Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) {
@@ -139,6 +163,10 @@ std::span<const std::byte> Safetensors::bytes(const Entry& entry) const {
 
 std::span<const std::byte> Safetensors::bytes() const { return {file_->data, file_->bytes}; }
 
+std::shared_ptr<Buffer> Safetensors::buffer(const Entry& entry) const {
+  return Buffer::part(file_, entry.offset, entry.type.bytes());
+}
+
 Tensor Safetensors::tensor(std::string_view name) const {
   const Entry* entry = find(name);
   if (entry == nullptr)
@@ -162,9 +190,9 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   });
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
-    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == tensor.type.bytes(),
-                "'{}' is {} but has {} bytes", tensor.name, to_string(tensor.type),
-                tensor.bytes.size());
+    const Type held{tensor.from.value_or(tensor.type.dtype), tensor.type.shape};
+    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == held.bytes(),
+                "'{}' is {} but has {} bytes", tensor.name, to_string(held), tensor.bytes.size());
     names.push_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
@@ -193,6 +221,21 @@ NamedVariables by_name(std::span<const Variable> variables) {
   return named;
 }
 
+std::vector<NamedBytes> bytes_of(const NamedVariables& variables) {
+  std::vector<NamedBytes> tensors;
+  for (const auto& [name, variable] : variables) {
+    Storage& storage = *variable.state()->storage;
+    if (storage.is_on_device())
+      tensors.push_back({.name = name, .type = variable.type(), .storage = &storage});
+    else
+      tensors.push_back({name,
+                         variable.type(),
+                         {storage.on_host().data, storage.bytes()},
+                         storage.buffer().get()});
+  }
+  return tensors;
+}
+
 void detail::append(NamedVariables& variables, const std::string& name, const Variable& variable) {
   variables.emplace_back(name, variable);
 }
@@ -209,18 +252,7 @@ FileSummary save_safetensors(const std::string& path, std::span<const Variable> 
 
 FileSummary save_safetensors(const std::string& path, const NamedVariables& variables,
                              const Metadata& metadata) {
-  std::vector<NamedBytes> tensors;
-  for (const auto& [name, variable] : variables) {
-    Storage& storage = *variable.state()->storage;
-    if (storage.is_on_device())
-      tensors.push_back({.name = name, .type = variable.type(), .storage = &storage});
-    else
-      tensors.push_back({name,
-                         variable.type(),
-                         {storage.on_host().data, storage.bytes()},
-                         storage.buffer().get()});
-  }
-  return write_safetensors(path, tensors, metadata);
+  return write_safetensors(path, bytes_of(variables), metadata);
 }
 
 }  // namespace weft::io

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "weft/base/buffer.h"
-#include "weft/io/file_summary.h"
+#include "weft/io/files.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
@@ -31,7 +32,7 @@ class Safetensors {
     size_t offset = 0;  // of its bytes in the file
   };
 
-  static Safetensors open(const std::string& path);
+  static Safetensors open(const std::string& path, Mapping mapping = Mapping::read_only);
   // Does the same from memory; `name` appears in messages.
   static Safetensors parse(std::shared_ptr<Buffer> bytes, std::string name);
 
@@ -40,6 +41,10 @@ class Safetensors {
   const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
   std::span<const std::byte> bytes() const;  // of the whole file
+  // Returns the file's memory, and the part of it that holds one tensor and keeps all of it alive.
+  const std::shared_ptr<Buffer>& buffer() const { return file_; }
+  std::shared_ptr<Buffer> buffer(const Entry& entry) const;
+  const std::string& name() const { return name_; }  // path
   // Returns a view if the file aligns the elements (ours do), else a copy. Throws if absent.
   Tensor tensor(std::string_view name) const;
 
@@ -54,8 +59,11 @@ struct NamedBytes {
   std::string name;
   Type type;
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
-  const Buffer* buffer = nullptr;    // owner of `bytes`; written pages are released
+  const Buffer* buffer = nullptr;    // memory that holds `bytes`; written pages are released
   Storage* storage = nullptr;        // owner of the bytes on a device, instead of `bytes`
+  // The floating-point dtype of `bytes`, if it is another: each element is rounded to that of
+  // `type` as it is written.
+  std::optional<DType> from = {};
 };
 
 // Writes atomically. Equal contents give equal files, whatever the order of `tensors`: they are
@@ -66,6 +74,9 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
 // NamedVariables are variables with the names that a file gives them.
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()
+
+// Returns the elements where they are, for write_safetensors().
+std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
 
 // Returns {"format": "pt"}, which other tools require before they load a file.
 const Metadata& pytorch_metadata();

@@ -30,7 +30,14 @@ enum class OpKind : uint8_t {
 enum class LeafKind : uint8_t { none, input, variable, data, scalar, iota };
 
 // OpFamily names operations that libraries have kernels for; Role, which part a node computes.
-enum class OpFamily : uint8_t { none, product, convolution, pooling, attention };
+enum class OpFamily : uint8_t {
+  none,
+  product,
+  convolution,
+  pooling,
+  attention,
+  grouped_product,
+};
 enum class Role : uint8_t {
   forward,
   statistics,       // values of the forward pass that the gradient reads

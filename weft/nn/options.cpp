@@ -6,25 +6,41 @@
 
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
+#include "weft/base/utf8.h"
 
 namespace weft::nn {
 
-std::string to_string(const Option& option) {
-  struct Printer {
-    std::string operator()(bool value) const { return value ? "true" : "false"; }
-    std::string operator()(int64_t value) const { return std::to_string(value); }
-    std::string operator()(double value) const { return fmt::format("{}", value); }
-    std::string operator()(const std::string& value) const { return '"' + value + '"'; }
-    std::string operator()(const std::vector<int64_t>& value) const {
-      return fmt::format("[{}]", fmt::join(value, ", "));
-    }
-  };
-  return std::visit(Printer{}, option);
-}
+namespace {
+struct Printer {
+  std::string operator()(std::monostate) const { return "null"; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return fmt::format("{}", value); }
+  std::string operator()(const std::string& value) const { return '"' + escaped(value) + '"'; }
+  template <class T>
+  std::string operator()(const std::vector<T>& values) const {
+    std::vector<std::string> texts;
+    for (const T& value : values) texts.push_back((*this)(value));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  }
+  std::string operator()(const NestedOptions& value) const {
+    std::vector<std::string> texts;
+    for (const auto& [key, entry] : value->entries())
+      texts.push_back(escaped(key) + ": " + to_string(entry));
+    return fmt::format("{{{}}}", fmt::join(texts, ", "));
+  }
+};
+}  // namespace
+
+std::string to_string(const Option& option) { return std::visit(Printer{}, option); }
 
 std::string join(std::span<const std::string_view> words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
+
+NestedOptions::NestedOptions(Options options)
+    : options_(std::make_shared<const Options>(std::move(options))) {}
+bool operator==(const NestedOptions& a, const NestedOptions& b) { return *a == *b; }
 
 Options::Options(std::initializer_list<std::pair<const std::string, Option>> entries)
     : entries_(entries) {}
@@ -47,13 +63,16 @@ OptionReader::OptionReader(const Options& options, std::string owner)
 
 const Option* OptionReader::find(std::string_view key) {
   asked_.emplace_back(key);
-  return options_.find(key);
+  const Option* option = options_.find(key);
+  return option == nullptr || std::holds_alternative<std::monostate>(*option) ? nullptr : option;
 }
 
 void OptionReader::wrong_kind(std::string_view key, const Option& got,
                               std::string_view expected) const {
-  throw Error(ErrorKind::usage, "[{}] {} must be {}. Got {}.", owner_, key, expected,
-              to_string(got));
+  constexpr size_t longest = 200;  // bytes of a value in a message
+  std::string text = to_string(got);
+  if (text.size() > longest) text = escaped(text.substr(0, longest)) + "...";
+  throw Error(ErrorKind::usage, "[{}] {} must be {}. Got {}.", owner_, key, expected, text);
 }
 
 void OptionReader::missing(std::string_view key) const {
@@ -61,8 +80,8 @@ void OptionReader::missing(std::string_view key) const {
   for (const auto& [given, value] : options_.entries())
     if (std::find(asked_.begin(), asked_.end(), given) == asked_.end()) unread.push_back(given);
   if (std::string_view mistyped = nearest(key, unread); !mistyped.empty())
-    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Did you mean {}?", owner_, mistyped,
-                key);
+    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Did you mean {}?", owner_,
+                escaped(mistyped), key);
   throw Error(ErrorKind::usage, "[{}] {} is required.", owner_, key);
 }
 
@@ -114,8 +133,7 @@ std::string OptionReader::choice(std::string_view key, std::string_view otherwis
                                  std::span<const std::string_view> allowed) {
   std::string value = text(key, otherwise);
   if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
-    throw Error(ErrorKind::usage, "[{}] {} must be one of {}. Got \"{}\".", owner_, key,
-                join(allowed), value);
+    wrong_kind(key, value, "one of " + join(allowed));
   return value;
 }
 
@@ -142,12 +160,48 @@ std::vector<int64_t> OptionReader::integers(std::string_view key,
   return values;
 }
 
+std::vector<double> OptionReader::numbers(std::string_view key, double low, double high) {
+  const Option* option = find(key);
+  if (option == nullptr) return {};
+  std::vector<double> values;
+  if (auto* integers = std::get_if<std::vector<int64_t>>(option))
+    values.assign(integers->begin(), integers->end());
+  else if (auto* numbers = std::get_if<std::vector<double>>(option))
+    values = *numbers;
+  bool in_range = std::all_of(values.begin(), values.end(),
+                              [&](double value) { return value >= low && value <= high; });
+  if (values.empty() || !in_range)
+    wrong_kind(key, *option, fmt::format("a list of numbers, each between {} and {}", low, high));
+  return values;
+}
+
+std::vector<std::string> OptionReader::texts(std::string_view key) {
+  const Option* option = find(key);
+  if (option == nullptr) return {};
+  if (!std::holds_alternative<std::vector<std::string>>(*option))
+    wrong_kind(key, *option, "a list of words");
+  return std::get<std::vector<std::string>>(*option);
+}
+
+const Options* OptionReader::nested(std::string_view key) {
+  const Option* option = find(key);
+  if (option == nullptr) return nullptr;
+  if (!std::holds_alternative<NestedOptions>(*option)) wrong_kind(key, *option, "a map of options");
+  return &*std::get<NestedOptions>(*option);
+}
+
+std::vector<std::string> OptionReader::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : options_.entries())
+    if (std::find(asked_.begin(), asked_.end(), key) == asked_.end()) keys.push_back(key);
+  return keys;
+}
+
 void OptionReader::finish() const {
-  for (const auto& [key, value] : options_.entries()) {
-    if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
-    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Known: {}.", owner_, key,
-                asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
-  }
+  const std::vector<std::string> keys = unread();
+  if (keys.empty()) return;
+  throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Known: {}.", owner_, keys[0],
+              asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
 }
 
 }  // namespace weft::nn

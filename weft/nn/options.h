@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,7 +15,25 @@
 
 namespace weft::nn {
 
-using Option = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+class Options;
+
+// NestedOptions are the options under one key: "rope_scaling: {rope_type: linear, factor: 2}".
+class NestedOptions {
+ public:
+  NestedOptions(Options options);
+  const Options& operator*() const { return *options_; }
+  const Options* operator->() const { return options_.get(); }
+  friend bool operator==(const NestedOptions& a, const NestedOptions& b);
+
+ private:
+  std::shared_ptr<const Options> options_;
+};
+
+// std::monostate is null, which config.json has where the model lacks something; readers treat it
+// as an option that is not given.
+using Option =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                 std::vector<std::string>, NestedOptions, std::monostate>;
 std::string to_string(const Option& option);
 
 class Options {
@@ -27,6 +46,7 @@ class Options {
   // Returns these options, with those of `defaults` for keys that they lack.
   Options over(const Options& defaults) const;
   const std::map<std::string, Option, std::less<>>& entries() const { return entries_; }
+  friend bool operator==(const Options&, const Options&) = default;
 
  private:
   std::map<std::string, Option, std::less<>> entries_;
@@ -59,6 +79,17 @@ class OptionReader {
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
                                 int64_t low = 1);
 
+  // Returns a list of numbers in [low, high], or of texts; empty if the option is not given.
+  std::vector<double> numbers(std::string_view key, double low, double high);
+  std::vector<std::string> texts(std::string_view key);
+  // Returns null if the option is not given.
+  const Options* nested(std::string_view key);
+  // Returns whether the option is given, null included.
+  bool has(std::string_view key) const { return options_.find(key) != nullptr; }
+  void ignore(std::string_view key) { asked_.emplace_back(key); }
+
+  // Returns the options that no getter read.
+  std::vector<std::string> unread() const;
   void finish() const;
   const std::string& owner() const { return owner_; }
 

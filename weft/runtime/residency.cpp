@@ -196,7 +196,22 @@ class HostResidency : public Residency {
   }
 
  private:
-  void place_variables() override { place_offloaded(); }
+  void place_variables() override {
+    place_offloaded();
+    align_assigned();
+  }
+  // Kernels read state at any address that is a multiple of the element's size, but store whole
+  // vectors: assigned state that is a view of a file moves to memory of its own where the file
+  // aligns it less.
+  void align_assigned() {
+    for (const Assign& assign : plan_.assigns) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
+      if (slot.space != Space::state) continue;
+      Storage& storage = *slot.value->variable->storage;
+      const auto address = reinterpret_cast<uintptr_t>(storage.on_host().data);
+      if (address % buffer_alignment != 0) storage.move_to(Buffer::allocate(storage.bytes()));
+    }
+  }
   std::byte* constant(const Value& value) const override { return value->data->data; }
   std::byte* offloaded_address(const Slot&) const override { return nullptr; }
 

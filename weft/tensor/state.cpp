@@ -129,6 +129,17 @@ std::span<float> Variable::floats() const {
   return {reinterpret_cast<float*>(raw.data()), raw.size() / sizeof(float)};
 }
 
+void Variable::adopt(std::shared_ptr<Buffer> elements) const {
+  const size_t bytes = type().bytes();
+  WEFT_CHECK(elements->bytes == bytes, "[variable] {} takes {} bytes. Got {}.", name(), bytes,
+             elements->bytes);
+  WEFT_CHECK(reinterpret_cast<uintptr_t>(elements->data) % size_of(dtype()) == 0,
+             "[variable] the elements of {} are not aligned to {} bytes.", name(),
+             size_of(dtype()));
+  detail::detach_readers(*state_);
+  state_->storage->adopt(std::move(elements));
+}
+
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Variable> variables,
                          std::source_location where) {
   std::vector<Tensor> values;

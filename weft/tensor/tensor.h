@@ -70,6 +70,9 @@ class Variable : public TensorMethods<Variable> {
   // the bytes may then have moved, or a step may have copied them in another type.
   std::span<std::byte> bytes() const;
   std::span<float> floats() const;  // requires f32
+  // Takes row-major elements where they are, without a copy, in writable memory aligned to the
+  // size of an element. The variable keeps that memory alive until its elements move.
+  void adopt(std::shared_ptr<Buffer> elements) const;
   const std::shared_ptr<VariableState>& state() const { return state_; }
 
  private:

@@ -11,6 +11,7 @@
 #include "weft/io/json.h"
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
+#include "weft/models/config_json.h"
 #include "weft/train/checkpoint_folders.h"
 
 namespace weft::train {
@@ -33,13 +34,6 @@ auto fields_of(const std::string& path, Read read) {
 }
 json read_json(const std::string& path) {
   return fields_of(path, [](const json& contents) { return contents; });
-}
-
-json to_json(const nn::Options& options) {
-  json result = json::object();
-  for (const auto& [key, option] : options.entries())
-    std::visit([&, &name = key](const auto& value) { result[name] = value; }, option);
-  return result;
 }
 
 json to_json(const Progress& progress) {
@@ -98,8 +92,9 @@ void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
   writer.tensors("model.safetensors", io::state_of(*experiment.model));
-  writer.text("config.json", io::json_text(to_json(experiment.model->config()), 2) + "\n");
-  if (experiment.vocabulary) writer.text("vocabulary.json", experiment.vocabulary->to_json());
+  writer.text("config.json", models::json_text(experiment.model->config()));
+  if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
+    writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
@@ -142,7 +137,7 @@ Manifest read_manifest(const std::string& path) {
 // Throws one line that names the first difference between the models of the file and of the recipe.
 void check_same_model(const std::string& folder, const Experiment& experiment) {
   std::string path = join(folder, "config.json");
-  json saved = read_json(path), here = to_json(experiment.model->config());
+  json saved = read_json(path), here = models::json_of(experiment.model->config());
   if (!saved.is_object()) throw Error(ErrorKind::checkpoint, "{}: must be an object.", path);
   for (const auto& [key, value] : here.items()) {
     json there = saved.value(key, json());
@@ -235,7 +230,7 @@ Recipe checkpoint_recipe(const std::string& folder) {
   }
 }
 
-std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
+std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder) {
   std::string path = join(folder, "vocabulary.json");
   if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
   try {
@@ -245,10 +240,17 @@ std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder) {
   }
 }
 
+namespace {
+bool differ(const data::TextCodec& a, const data::TextCodec& b) {
+  if (a.vocabulary() == nullptr || b.vocabulary() == nullptr) return a.size() != b.size();
+  return *a.vocabulary() != *b.vocabulary();
+}
+}  // namespace
+
 void load_model(const std::string& folder, Experiment& experiment) {
   check_same_model(folder, experiment);
   if (auto saved = checkpoint_vocabulary(folder);
-      saved && experiment.vocabulary && *saved != *experiment.vocabulary)
+      saved && experiment.vocabulary && differ(*saved, *experiment.vocabulary))
     throw Error(ErrorKind::checkpoint,
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());

@@ -65,7 +65,7 @@ void verify_checkpoint(const std::string& folder);
 // Read the recipe and the vocabulary of a checkpoint; a run folder has a recipe, too. Throw
 // Error(checkpoint) for a file that is unreadable, or listed and missing.
 Recipe checkpoint_recipe(const std::string& folder);
-std::optional<io::Vocabulary> checkpoint_vocabulary(const std::string& folder);
+std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder);
 
 // Returns the latest checkpoint of a run that passes verify_checkpoint(); if that is not the last
 // one saved, warns what is wrong with the last. Throws that error where none passes.

@@ -11,7 +11,7 @@
 
 #include "weft/base/registry.h"
 #include "weft/data/loader.h"
-#include "weft/io/text.h"
+#include "weft/data/text_codec.h"
 #include "weft/models/model.h"
 #include "weft/train/recipe.h"
 
@@ -23,14 +23,14 @@ enum class Task { classification, causal_lm, masked_lm };
 std::string_view name(Task task);
 
 struct DataOptions {
-  bool with_data = true;                          // false: no sources; text then needs `vocabulary`
-  std::optional<io::Vocabulary> vocabulary = {};  // of an earlier run, not built from the data
+  bool with_data = true;  // false: no sources; text then needs `vocabulary`
+  std::optional<data::TextCodec> vocabulary = {};  // of an earlier run, not built from the data
 };
 
 struct TaskData {
   Task task = Task::classification;
   TaskShape shape;                                        // of one sample
-  std::optional<io::Vocabulary> vocabulary = {};          // of tokens that spell text
+  std::optional<data::TextCodec> vocabulary = {};         // of tokens that spell text
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
 };
 

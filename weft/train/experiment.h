@@ -23,8 +23,8 @@ struct ExperimentOptions {
   // Without initialization the weights stay zero and their pages are never touched: for plans, and
   // where a file provides the weights.
   bool initialize = true;
-  bool with_data = true;                          // as in DataOptions
-  std::optional<io::Vocabulary> vocabulary = {};  // as in DataOptions
+  bool with_data = true;                           // as in DataOptions
+  std::optional<data::TextCodec> vocabulary = {};  // as in DataOptions
 };
 
 struct Experiment {
@@ -34,8 +34,8 @@ struct Experiment {
   // The metrics that evaluations report: the first as accuracy, the others by their names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
-  TaskShape shape;                           // of one sample
-  std::optional<io::Vocabulary> vocabulary;  // of tokens that spell text
+  TaskShape shape;                            // of one sample
+  std::optional<data::TextCodec> vocabulary;  // of tokens that spell text
   // Both are null without data; `validation` is null where a text holds nothing out.
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};

@@ -33,6 +33,7 @@ struct Writer {
     out << YAML::EndSeq;
   }
   void operator()(const nn::Option& option) const { std::visit(*this, option); }
+  void operator()(const nn::NestedOptions& options) const { (*this)(*options); }
   void operator()(const nn::Options& options) const {
     out << YAML::Flow << YAML::BeginMap;
     for (const auto& [key, value] : options.entries()) {
@@ -73,6 +74,7 @@ struct JsonWriter {
     return list;
   }
   json operator()(const nn::Option& option) const { return std::visit(*this, option); }
+  json operator()(const nn::NestedOptions& options) const { return (*this)(*options); }
   json operator()(const nn::Options& options) const {
     json map = json::object();
     for (const auto& [key, value] : options.entries()) map[key] = (*this)(value);

@@ -33,6 +33,11 @@ struct Blocks {
   int64_t row_items, column_items, items;
 };
 constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
+constexpr int64_t most_item_rows = 32 * most_tile_rows;
+// Returns the columns of the widest tile, in elements of the sums.
+int64_t most_lanes(const Contraction& task) {
+  return static_cast<int64_t>(most_tile_bytes / size_of(lane_dtype(task)));
+}
 
 // Returns whether sums are kept in the result's own memory, not in scratch until they are rounded.
 bool sums_in_place(const Contraction& task) {
@@ -40,11 +45,11 @@ bool sums_in_place(const Contraction& task) {
 }
 
 Blocks cut(const Contraction& task, int threads) {
-  const int64_t lanes = static_cast<int64_t>(most_tile_bytes / size_of(lane_dtype(task)));
-  const int64_t most_rows = 32 * most_tile_rows;
+  const int64_t lanes = most_lanes(task);
   const int64_t most_columns = 32 * lanes;
   const int64_t matrices = element_count(task.batch);
-  int64_t row_items = ceil_div(task.m, most_rows), column_items = ceil_div(task.n, most_columns);
+  int64_t row_items = ceil_div(task.m, most_item_rows);
+  int64_t column_items = ceil_div(task.n, most_columns);
   auto uneven = [&](int64_t items) { return items % threads != 0 && items < 8 * threads; };
   while (uneven(matrices * row_items * column_items)) {
     bool rows_left = task.m / row_items >= 2 * most_tile_rows;
@@ -372,6 +377,16 @@ size_t contraction_workspace(const Contraction& given, int threads) {
   const Blocks blocks = cut(task, threads);
   const int64_t parts = std::min<int64_t>(threads, blocks.items);
   return static_cast<size_t>(parts) * scratch_of(task, blocks).total();
+}
+
+size_t contraction_workspace_by_rows(const Contraction& task, int threads) {
+  if (is_empty(task) || task.k == 0) return 0;
+  // cut() never makes larger blocks, of fewer rows either.
+  const int64_t lanes = most_lanes(task);
+  const Blocks largest{.rows = round_up(std::min(task.m, most_item_rows), most_tile_rows),
+                       .columns = round_up(std::min(task.n, 32 * lanes), lanes),
+                       .depth = std::min(task.k, contraction_depth)};
+  return static_cast<size_t>(threads) * scratch_of(task, largest).total();
 }
 
 void contract(const Contraction& given, const void* a, const void* b, void* result, void* workspace,

@@ -16,6 +16,9 @@ constexpr int64_t contraction_depth = 256;
 
 // Returns the bytes of scratch that contract() needs on `threads` threads.
 size_t contraction_workspace(const Contraction& task, int threads);
+// Returns bytes that suffice for the task with any number of rows up to task.m, where the columns
+// of the result are dense.
+size_t contraction_workspace_by_rows(const Contraction& task, int threads);
 // Computes the product. `workspace` is aligned to buffer_alignment and has
 // contraction_workspace(task, threads) bytes.
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,

@@ -1,10 +1,12 @@
-// Matrix products use oneDNN where it accepts the strides of the operands and is fast there, else
-// the contraction of contraction.h, which accepts any strides.
+// Matrix products of few rows use the kernel of skinny_matmul.h. Others use oneDNN where it accepts
+// the strides of the operands and is fast there, else the contraction of contraction.h, which
+// accepts any strides.
 #include <algorithm>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/backends/cpu/skinny_matmul.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
@@ -45,8 +47,8 @@ onednn::Problem problem_of(const Contraction& task) {
 // where many rows of a use it; with few rows of a, the contraction is faster where rows of b are
 // multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
 // (input gradients of pointwise convolutions).
-enum class Route { unpacked, pack_b, contraction };
-Route route_of(const Contraction& task) {
+enum class Route { unpacked, pack_b, contraction, skinny };
+Route route_of_many_rows(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
   if (task.a_dtype != task.b_dtype) return Route::contraction;
   if (task.a_dtype != DType::f32) {
@@ -62,13 +64,26 @@ Route route_of(const Contraction& task) {
   return aliasing ? Route::contraction : Route::unpacked;
 }
 
+// Returns whether the kernel for few rows pays: it copies a, which is much smaller than b.
+bool skinny_pays(const Contraction& task) { return is_skinny(task) && task.n >= 16 * task.m; }
+
+// That kernel replaces the contraction, and oneDNN as long as the time is that of reading b: with
+// more rows, only oneDNN has the matrix instructions for bfloat16.
+Route route_of(const Contraction& task) {
+  constexpr int64_t memory_bound_rows = 4;
+  if (skinny_pays(task) && task.m <= memory_bound_rows) return Route::skinny;
+  const Route route = route_of_many_rows(task);
+  return skinny_pays(task) && route == Route::contraction ? Route::skinny : route;
+}
+
 bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
-constexpr std::string_view contraction_name = "weft:matmul";
+constexpr std::string_view contraction_name = "weft:matmul", skinny_name = "weft:skinny_matmul";
 std::string_view name_of(Route route) {
   return route == Route::contraction ? contraction_name
+         : route == Route::skinny    ? skinny_name
          : route == Route::pack_b    ? "dnnl:matmul.packed"
                                      : "dnnl:matmul";
 }
@@ -89,7 +104,10 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
 // Returns the kernel of this route; nullopt where it cannot compute the task.
 std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
   KernelChoice choice{.kernel = std::string(name_of(route))};
-  if (route == Route::contraction) {
+  if (route == Route::skinny) {
+    if (!is_skinny(task)) return std::nullopt;
+    choice.workspace = skinny_workspace(task);
+  } else if (route == Route::contraction) {
     if (task.accumulate && !accumulates(task)) return std::nullopt;
     choice.workspace = contraction_workspace(task, thread_count());
     choice.depth = contraction_depth;
@@ -142,6 +160,29 @@ class ContractionMatmul : public Kernel {
   int threads_;
 };
 
+class SkinnyMatmul : public Kernel {
+ public:
+  SkinnyMatmul(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
+      : task_(task),
+        inputs_(std::move(inputs)),
+        result_(bind_result(launch)),
+        threads_(thread_count()) {
+    const size_t needed = skinny_workspace(task_);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    skinny_matmul(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+                  workspace, threads_);
+  }
+
+ private:
+  Contraction task_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  int threads_;
+};
+
 // Returns whether a copy that oneDNN can take pays: for bfloat16 always (only oneDNN has the matrix
 // instructions), for float32 where each element copied is used this often.
 bool copies_pay(DType dtype, int64_t uses) {
@@ -183,25 +224,27 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
 
 KernelChoice choose_product(const Contraction& task) {
   if (auto choice = choice_by(route_of(task), task)) return *choice;
-  return *choice_by(Route::contraction, task);
+  return *choice_by(skinny_pays(task) ? Route::skinny : Route::contraction, task);
 }
 
 std::vector<KernelChoice> product_alternatives(const Contraction& task) {
   std::vector<KernelChoice> all;
-  for (Route route : {Route::unpacked, Route::pack_b, Route::contraction})
+  for (Route route : {Route::unpacked, Route::pack_b, Route::contraction, Route::skinny})
     if (auto choice = choice_by(route, task)) all.push_back(std::move(*choice));
   return all;
 }
 
 bool is_product(std::string_view kernel) {
   return kernel == name_of(Route::unpacked) || kernel == name_of(Route::pack_b) ||
-         kernel == name_of(Route::contraction);
+         kernel == name_of(Route::contraction) || kernel == name_of(Route::skinny);
 }
 
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
   if (launch.kernel == contraction_name)
     return std::make_unique<ContractionMatmul>(task, std::move(inputs), launch);
+  if (launch.kernel == skinny_name)
+    return std::make_unique<SkinnyMatmul>(task, std::move(inputs), launch);
   const bool packed = launch.kernel == name_of(Route::pack_b);
   auto primitive = library_primitive(task, packed ? Route::pack_b : Route::unpacked);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);

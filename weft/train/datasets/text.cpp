@@ -9,7 +9,7 @@ namespace weft::train {
 namespace {
 TaskData read(const Recipe& recipe, const DataOptions& options) {
   const int64_t seq_len = recipe.integer("data.seq_len");
-  auto parts = [&](const io::Vocabulary& vocabulary) {
+  auto parts = [&](const data::TextCodec& vocabulary) {
     return TaskData{.task = Task::causal_lm,
                     .shape = {InputKind::tokens, {seq_len}, vocabulary.size()},
                     .vocabulary = vocabulary};

@@ -1,0 +1,168 @@
+// Tests the verbs on files of weights: inspect and convert.
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include "weft/io/safetensors.h"
+
+using namespace weft;
+using namespace weft::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+using Doubles = std::vector<double>;
+
+Variable variable(std::string name, const Type& type, const Doubles& elements) {
+  Variable made(std::move(name), type);
+  for (size_t i = 0; i < elements.size(); ++i)
+    store(made.bytes().data(), type.dtype, static_cast<int64_t>(i), elements[i]);
+  return made;
+}
+
+// A model of three layers, one of them with an extra tensor, in a file.
+struct Weights : Workplace {
+  Weights() {
+    std::vector<Variable> model{Variable("embed.weight", {DType::bf16, {10, 4}}),
+                                Variable("layers.2.extra", {DType::f32, {2}})};
+    for (int layer = 0; layer < 3; ++layer) {
+      const std::string name = "layers." + std::to_string(layer);
+      model.emplace_back(name + ".weight", Type{DType::bf16, {4, 4}});
+      for (int expert = 0; expert < 2; ++expert)
+        model.emplace_back(name + ".experts." + std::to_string(expert), Type{DType::f32, {4}});
+    }
+    // Not all pairs of numbers: these rows stay apart.
+    model.emplace_back("odd.0.0", Type{DType::f32, {1}});
+    model.emplace_back("odd.1.1", Type{DType::f32, {1}});
+    io::save_safetensors(path("m.safetensors"), model);
+  }
+};
+
+// Returns the first word of each line after the title that begins with "tensor".
+std::vector<std::string> tensors_in(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream lines(text.substr(std::min(text.size(), text.find("\ntensor ") + 1)));
+  std::string line;
+  for (std::getline(lines, line); std::getline(lines, line);)
+    names.push_back(line.substr(0, line.find(' ')));
+  return names;
+}
+
+Doubles elements_of(const std::string& path, const std::string& name) {
+  return io::Safetensors::open(path).tensor(name).to_doubles();
+}
+}  // namespace
+
+TEST_CASE("inspect groups tensors whose names differ by numbers alone") {
+  const Weights place;
+  const Outcome outcome = place.weft({"inspect", "m.safetensors"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(outcome.out.starts_with("m.safetensors: 13 tensors, 116 parameters, 288 B\n"));
+  CHECK(outcome.out.find("format: pt\n") != std::string::npos);
+  CHECK(tensors_in(outcome.out) ==
+        std::vector<std::string>{"embed.weight", "layers.{0..2}.experts.{0..1}",
+                                 "layers.{0..2}.weight", "layers.2.extra", "odd.0.0", "odd.1.1"});
+  const std::vector<std::string> each =
+      tensors_in(place.weft({"inspect", "m.safetensors", "--all"}).out);
+  CHECK(each.size() == 13);
+  CHECK(each[1] == "layers.0.experts.0");
+}
+
+TEST_CASE("inspect reports in JSON, a folder with its shards") {
+  const Weights place;
+  REQUIRE(
+      place.weft({"convert", "m.safetensors", "m", "--to", "hf", "--max-shard-size", "200"}).code ==
+      0);
+  const json file = json_of(place.weft({"inspect", "m.safetensors", "--json"}));
+  const json folder = json_of(place.weft({"inspect", "m", "--json"}));
+  for (const json& report : {file, folder}) {
+    CHECK(report["elements"] == 116);
+    CHECK(report["bytes"] == 288);
+    CHECK(report["metadata"] == json{{"format", "pt"}});
+    CHECK(report["dtypes"] == json{{"bf16", {{"tensors", 4}, {"elements", 88}, {"bytes", 176}}},
+                                   {"f32", {{"tensors", 9}, {"elements", 28}, {"bytes", 112}}}});
+    REQUIRE(report["tensors"].size() == 13);
+    CHECK(report["tensors"][0]["name"] == "embed.weight");
+    CHECK(report["tensors"][0]["dtype"] == "bf16");
+    CHECK(report["tensors"][0]["shape"] == json{10, 4});
+    CHECK(report["tensors"][0]["bytes"] == 80);
+  }
+  REQUIRE(folder["files"].size() == 2);
+  CHECK(folder["files"][1]["file"] == "m/model-00002-of-00002.safetensors");
+  CHECK(folder["files"][0]["bytes"].get<int>() + folder["files"][1]["bytes"].get<int>() == 288);
+  CHECK(file["files"].size() == 1);
+  CHECK(file["file"] == "m.safetensors");
+}
+
+TEST_CASE("a folder of shards converts back to the same file") {
+  const Weights place;
+  for (const char* size : {"1", "100", "5GB"}) {
+    REQUIRE(place.weft({"convert", "m.safetensors", "m", "--to", "hf", "--max-shard-size", size})
+                .code == 0);
+    const json said =
+        json_of(place.weft({"convert", "m", "again.safetensors", "--to", "safetensors", "--json"}));
+    CHECK(said == json{{"path", "again.safetensors"}, {"tensors", 13}, {"bytes", 288}});
+    CHECK(place.read("again.safetensors") == place.read("m.safetensors"));
+    fs::remove_all(place.path("m"));
+    fs::remove(place.path("again.safetensors"));
+  }
+}
+
+TEST_CASE("convert rounds floating-point weights to the nearest value of a type") {
+  const Workplace place;
+  const double infinity = std::numeric_limits<double>::infinity();
+  // IEEE 754: bf16 has 8 and f16 11 bits of precision; ties go to the even one.
+  const std::vector model{variable("w", {DType::f32, {5}},
+                                   {1 + 1. / 256, 1 + 3. / 256, -1.0009765625, 65504, infinity}),
+                          variable("d", {DType::f64, {1}}, {1 + 1. / 256 + 1e-15}),
+                          variable("n", {DType::i64, {1}}, {1 << 20})};
+  io::save_safetensors(place.path("m.safetensors"), model);
+  for (const char* type : {"bf16", "f16", "f32"}) {
+    const std::string out = place.path(type);
+    REQUIRE(place.weft({"convert", "m.safetensors", out, "--to", "safetensors", "--dtype", type})
+                .code == 0);
+    CHECK(elements_of(out, "n") == Doubles{1 << 20});
+  }
+  CHECK(elements_of(place.path("bf16"), "w") == Doubles{1, 1 + 4. / 256, -1, 65536, infinity});
+  CHECK(elements_of(place.path("bf16"), "d") == Doubles{1 + 2. / 256});  // rounded once
+  CHECK(elements_of(place.path("f16"), "w") ==
+        Doubles{1 + 1. / 256, 1 + 3. / 256, -1.0009765625, 65504, infinity});
+  CHECK(elements_of(place.path("f32"), "d") == Doubles{1 + 1. / 256});
+}
+
+TEST_CASE("convert writes a folder with the files that other programs need") {
+  const Weights place;
+  REQUIRE(place.weft({"convert", "m.safetensors", "m", "--to", "hf"}).code == 0);
+  place.write("m/config.json", R"({"z": 1, "torch_dtype": "bfloat16", "a": 2})");
+  place.write("m/tokenizer.json", "{}");
+  place.write("m/notes.txt", "mine");
+  REQUIRE(place.weft({"convert", "m", "same", "--to", "hf"}).code == 0);
+  CHECK(place.read("same/config.json") == place.read("m/config.json"));
+  CHECK(place.read("same/tokenizer.json") == "{}");
+  CHECK_FALSE(fs::exists(place.path("same/notes.txt")));
+  REQUIRE(place.weft({"convert", "m", "narrow", "--to", "hf", "--dtype", "f16"}).code == 0);
+  CHECK(place.read("narrow/config.json") ==
+        "{\n  \"z\": 1,\n  \"torch_dtype\": \"float16\",\n  \"a\": 2\n}\n");
+}
+
+TEST_CASE("a checkpoint converts by the name of its run") {
+  const Workplace place;
+  place.write("tiny.yaml",
+              "name: tiny\nmodel: {name: mlp, config: {hidden_sizes: [4]}}\n"
+              "data: {dataset: random-images, image_size: 2, classes: 2}\n"
+              "train: {steps: 1, global_batch_size: 2}\n");
+  const Outcome trained = place.weft({"train", "tiny.yaml"});
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  REQUIRE(place.weft({"convert", "tiny", "out", "--to", "hf"}).code == 0);
+  const std::string checkpoint = "runs/tiny/checkpoints/latest/";
+  for (const char* name : {"model.safetensors", "config.json"})
+    CHECK(place.read(std::string("out/") + name) == place.read(checkpoint + name));
+  CHECK(json_of(place.weft({"inspect", "tiny", "--json"}))["tensors"].size() ==
+        json_of(place.weft({"inspect", "out", "--json"}))["tensors"].size());
+}

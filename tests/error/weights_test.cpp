@@ -1,0 +1,154 @@
+// Files and folders of weights that inspect and convert refuse.
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/error/tiny_run.h"
+#include "weft/io/safetensors.h"
+
+using namespace weft::test;
+namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* index_file = "m/model.safetensors.index.json";
+constexpr const char* first = "model-00001-of-00002.safetensors";
+constexpr const char* second = "model-00002-of-00002.safetensors";
+
+// A folder "m" of two shards with one tensor each, "a" and "b".
+struct Shards : Workplace {
+  Shards() {
+    write("m/config.json", "{}");
+    save({"a"}, first);
+    save({"b"}, second);
+    write_index(first, second);
+  }
+  void save(const std::vector<std::string>& tensors, const std::string& shard) const {
+    std::vector<weft::Variable> variables;
+    for (const std::string& tensor : tensors) {
+      variables.emplace_back(tensor, weft::Type{weft::DType::f32, {2}});
+      variables.back().floats()[0] = 1e5F;
+    }
+    weft::io::save_safetensors(path("m/" + shard), variables);
+  }
+  void write_index(const std::string& of_a, const std::string& of_b) const {
+    write(index_file, R"({"weight_map": {"a": ")" + of_a + R"(", "b": ")" + of_b + "\"}}");
+  }
+  std::string refuses(int code, const std::string& message) const {
+    const std::string inspected = fails_with(weft({"inspect", "m"}), code, message);
+    if (!inspected.empty()) return inspected;
+    const std::string converted =
+        fails_with(weft({"convert", "m", "out", "--to", "hf"}), code, message);
+    return fs::exists(path("out")) ? "out was written" : converted;
+  }
+};
+}  // namespace
+
+TEST_CASE("an index of shards that is malformed or misleads is refused") {
+  const Shards place;
+  REQUIRE(place.weft({"inspect", "m"}).code == 0);
+  const std::string name = index_file;
+  const std::vector<std::pair<std::string, std::string>> indices = {
+      {"", name + ": not JSON: it ends too early, at line 1, column 1."},
+      {"{\n  \"weight_map\": {\"a\" 1}}",
+       name + ": not JSON: there is a mistake at line 2, column"},
+      {"{}", name + ": weight_map is missing."},
+      {R"({"weight_map": {"a": 3}})", name + ": weight_map has 3 for 'a', which is no file name."},
+      {R"({"weight_map": {"a": "../other.safetensors"}})",
+       name + ": weight_map places 'a' in '../other.safetensors', which is no name of a "
+              "safetensors file."},
+      {R"({"weight_map": {"a": "/etc/passwd"}})", "in '/etc/passwd', which is no name"}};
+  for (const auto& [text, message] : indices) {
+    place.write(index_file, text);
+    CHECK(place.refuses(data_code, message) == "");
+  }
+  place.write_index(second, second);
+  CHECK(place.refuses(data_code,
+                      "weight_map places 'a' in model-00002-of-00002.safetensors, which "
+                      "does not hold it.") == "");
+}
+
+TEST_CASE("shards that are missing, truncated, overlapping or elsewhere are refused by name") {
+  const Shards place;
+  const std::string path = std::string("m/") + second, whole = place.read(path);
+  place.write(path, whole.substr(0, whole.size() - 3));
+  CHECK(place.refuses(data_code, path + ": tensor 'b' ends at byte 8 of 5; the file is truncated "
+                                        "or damaged.") == "");
+  const std::string overlap = R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                              R"("c":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(overlap.size());
+  place.write(path, bytes + overlap + "xy");
+  CHECK(place.refuses(data_code, path + ": tensors 'b' and 'c' overlap at byte 1.") == "");
+  place.save({"a"}, second);
+  CHECK(place.refuses(data_code, "m: tensor 'a' is in two shards, ") == "");
+  fs::remove(place.path(path));
+  CHECK(place.refuses(data_code, path + " is missing. m/model.safetensors.index.json places 'b' in "
+                                        "it.") == "");
+  place.write("elsewhere", whole);
+  fs::create_symlink(place.path("elsewhere"), place.path(path));
+  CHECK(place.refuses(data_code, path + " is a link that leaves its folder, to ") == "");
+}
+
+TEST_CASE("tensors that the index does not name are read with a warning") {
+  const Shards place;
+  place.save({"a", "c", "d"}, first);
+  CHECK(goes_on_with(place.weft({"inspect", "m"}),
+                     "m/model.safetensors.index.json does not name 2 of the tensors in its shards: "
+                     "'c', ...") == "");
+}
+
+TEST_CASE("what is no model is refused, and pickles are named as such") {
+  const Workplace place;
+  fs::create_directory(place.path("m"));
+  for (const char* model : {"m", "nothing"})
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"inspect", model}, {"convert", model, "out", "--to", "hf"}})
+      CHECK(fails_with(place.weft(command), usage,
+                       model == std::string("m")
+                           ? "m is no folder of a model: it has neither model.safetensors nor "
+                             "model.safetensors.index.json."
+                           : "nothing: there is no such file or folder.") == "");
+  place.write("m/pytorch_model.bin", "PK\x03\x04");
+  for (const char* model : {"m", "m/pytorch_model.bin"})
+    CHECK(fails_with(place.weft({"inspect", model}), usage,
+                     "m/pytorch_model.bin is a pickle of PyTorch, a program that would run when it "
+                     "is read") == "");
+  place.write("text", "no safetensors");
+  CHECK(fails_with(place.weft({"inspect", "text"}), data_code, "not a safetensors file") == "");
+}
+
+TEST_CASE("convert overwrites nothing and refuses what it cannot write") {
+  const Shards place;
+  place.write("there", "mine");
+  for (const char* format : {"hf", "safetensors"}) {
+    CHECK(fails_with(place.weft({"convert", "m", "there", "--to", format}), usage,
+                     "there exists. Nothing was changed.") == "");
+    CHECK(fails_with(place.weft({"convert", "m", "m", "--to", format}), usage,
+                     "m exists. Nothing was changed.") == "");
+  }
+  CHECK(place.read("there") == "mine");
+  CHECK(fails_with(place.weft({"convert", "m", "out", "--to", "hf", "--dtype", "f16"}), data_code,
+                   "'a' has an element 100000, beyond the range of f16. Hint: --dtype bf16.") ==
+        "");
+  CHECK(fails_with(place.weft({"convert", "m", "out", "--to", "hf", "--max-shard-size", "big"}),
+                   usage, "--max-shard-size is a number of bytes, such as 5GB. Got 'big'.") == "");
+  CHECK(fails_with(place.weft({"convert", "m", "out"}), usage, "--to") == "");
+  place.write("m/config.json", "{");
+  CHECK(fails_with(place.weft({"convert", "m", "out", "--to", "hf", "--dtype", "f32"}), data_code,
+                   "m/config.json: not JSON") == "");
+  CHECK_FALSE(fs::exists(place.path("out")));
+}
+
+TEST_CASE("convert checks a checkpoint against its manifest") {
+  TinyRun place;
+  const std::string file = "runs/tiny/checkpoints/step-00000002/model.safetensors";
+  std::string bytes = place.read(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  place.write(file, bytes);
+  CHECK(fails_with(place.weft({"convert", "tiny", "out", "--to", "hf"}), checkpoint,
+                   "model.safetensors is damaged") == "");
+  CHECK_FALSE(fs::exists(place.path("out")));
+}

@@ -1,0 +1,86 @@
+#include "weft/cli/text_model.h"
+
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/io/model_folder.h"
+#include "weft/train/checkpoint.h"
+
+namespace weft::cli {
+
+std::string checkpoint_of(const std::string& name) {
+  return train::verified_checkpoint(train::locate_run(name));
+}
+
+train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
+                                  bool with_data) {
+  train::Recipe recipe = train::checkpoint_recipe(folder);
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  train::Experiment experiment =
+      train::make_experiment(recipe, {.initialize = false,
+                                      .with_data = with_data,
+                                      .vocabulary = train::checkpoint_vocabulary(folder)});
+  train::load_model(folder, experiment);
+  return experiment;
+}
+
+namespace {
+TextModel text_model_of(train::Experiment experiment) {
+  if (experiment.task != train::Task::causal_lm)
+    throw Error(ErrorKind::usage,
+                "only causal language models generate text. The task of this model is {}.",
+                train::name(experiment.task));
+  if (!experiment.vocabulary)
+    throw Error(ErrorKind::usage, "generating text needs a vocabulary. {} has none.",
+                experiment.recipe.text("data.dataset"));
+  data::TextCodec codec = *experiment.vocabulary;
+  std::string device = experiment.recipe.text("train.device");
+  const int64_t vocabulary = experiment.shape.classes, context = experiment.shape.input[0];
+  return {.experiment = std::move(experiment),
+          .codec = std::move(codec),
+          .device = std::move(device),
+          .vocabulary = vocabulary,
+          .context = context,
+          .slides = true};
+}
+
+// The device is the only key of a recipe that a published model has.
+std::string device_of(const RecipeFlags& flags) {
+  train::Recipe recipe;
+  recipe.apply_environment();
+  for (const RecipeFlag& flag : flags)
+    if (flag.path != "train.device")
+      throw Error(ErrorKind::usage, "{} is for runs of weft's own. This is a published model.",
+                  flag.flag);
+  apply_flags(recipe, flags);
+  return recipe.text("train.device");
+}
+
+TextModel published(const std::string& folder, const TextModelOptions& options) {
+  const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
+  data::Tokenizer tokenizer = data::Tokenizer::load(folder);
+  models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
+  tokenizer.check_fits(pretrained.vocabulary);
+  TextModel model{.codec = std::move(tokenizer),
+                  .device = device_of(options.flags),
+                  .vocabulary = pretrained.vocabulary,
+                  .context = pretrained.context};
+  const std::string generation = io::file_of_folder(folder, "generation_config.json");
+  if (std::filesystem::exists(generation)) model.defaults = io::read_generation_config(generation);
+  model.chat = tokens.chat_template();
+  model.pretrained = std::move(pretrained);
+  return model;
+}
+}  // namespace
+
+TextModel load_text_model(const std::string& name, const TextModelOptions& options) {
+  if (models::is_model_folder(name)) return published(name, options);
+  if (options.dtype)
+    throw Error(ErrorKind::usage, "--dtype is for published models. {} is a run of weft's own.",
+                name);
+  return text_model_of(load_experiment(checkpoint_of(name), options.flags, false));
+}
+
+}  // namespace weft::cli

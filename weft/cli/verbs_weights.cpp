@@ -1,0 +1,239 @@
+// Verbs on files of weights: inspect, convert.
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/dtype.h"
+#include "weft/base/error.h"
+#include "weft/base/parallel.h"
+#include "weft/base/quantity.h"
+#include "weft/base/utf8.h"
+#include "weft/cli/model_source.h"
+#include "weft/cli/tensor_list.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/verbs.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/io/model_folder.h"
+#include "weft/train/report.h"
+
+namespace weft::cli {
+namespace {
+using io::NamedBytes;
+using io::Safetensors;
+using nlohmann::json;
+
+// ---- inspect
+
+struct InspectArguments {
+  std::string model;
+  bool all = false, as_json = false;
+};
+
+void add_inspect(Program& program) {
+  auto arguments = std::make_shared<InspectArguments>();
+  Verb& verb =
+      program.root.add({.name = "inspect",
+                        .group = "Weights",
+                        .doc = "Lists the tensors of a model's files: names, types, shapes, sizes.",
+                        .examples = "weft inspect model.safetensors\n"
+                                    "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
+                        .run = [arguments] {
+                          const ModelSource source = find_model(arguments->model, /*verify=*/false);
+                          const std::string& what =
+                              source.folder.empty() ? source.files.front() : source.folder;
+                          list_tensors(what, source.files, arguments->all, arguments->as_json);
+                          return 0;
+                        }});
+  verb.options = {
+      {.type = "MODEL",
+       .doc = "a safetensors file, a folder of Hugging Face's, a checkpoint folder, or a run's "
+              "folder or name",
+       .target = &arguments->model,
+       .required = true},
+      {.flag = "--all",
+       .doc = "one row for each tensor, also where names differ only by numbers",
+       .target = &arguments->all},
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+}
+
+// ---- convert
+
+struct ConvertArguments {
+  std::string model, out, to, dtype, shard_bytes = "5GB";
+  bool as_json = false;
+};
+
+// The files of a folder, besides weights, that other programs need to run the model.
+constexpr const char* companions[] = {
+    "config.json",         "generation_config.json",   "tokenizer.json",
+    "vocab.json",          "tokenizer_config.json",    "special_tokens_map.json",
+    "merges.txt",          "added_tokens.json",        "vocab.txt",
+    "tokenizer.model",     "preprocessor_config.json", "processor_config.json",
+    "chat_template.jinja", "vocabulary.json"};
+constexpr size_t companion_limit = size_t{256} << 20;  // bytes
+
+// Returns config.json with the dtype that the weights have now, where it names one.
+std::string with_dtype(const std::string& config, const std::string& path, DType dtype) {
+  const std::string_view torch_name = dtype == DType::f32    ? "float32"
+                                      : dtype == DType::bf16 ? "bfloat16"
+                                                             : "float16";
+  try {
+    io::parse_json(config);
+    auto fields = nlohmann::ordered_json::parse(config);  // keeps the order of the keys
+    for (const char* key : {"torch_dtype", "dtype"})
+      if (fields.is_object() && fields.contains(key)) fields[key] = torch_name;
+    return io::json_text(fields, 2) + "\n";
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::data, "{}: {}.", path, error.what());
+  }
+}
+
+std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype) {
+  std::vector<io::FolderFile> files;
+  if (folder.empty()) return files;
+  for (const char* name : companions) {
+    const std::string path = io::file_of_folder(folder, name);
+    if (!io::exists(path)) continue;
+    std::string contents = io::read_file(path, companion_limit);
+    if (dtype && name == companions[0]) contents = with_dtype(contents, path, *dtype);
+    files.push_back({name, std::move(contents)});
+  }
+  return files;
+}
+
+double element_of(const Safetensors& file, const Safetensors::Entry& entry, int64_t index) {
+  alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+  const size_t size = size_of(entry.type.dtype);
+  std::memcpy(element.data(), file.bytes(entry).data() + static_cast<size_t>(index) * size, size);
+  return load(element.data(), entry.type.dtype, 0);
+}
+
+// Throws Error(data) if a finite element becomes infinite in float16.
+void check_range(const Safetensors& file, const Safetensors::Entry& entry) {
+  constexpr double beyond = 65520;                     // the least number that rounds to infinity
+  std::atomic<int64_t> first = entry.type.elements();  // exceptions may not leave a parallel_for
+  parallel_for(entry.type.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const double value = std::abs(element_of(file, entry, i));
+      if (value < beyond || !std::isfinite(value)) continue;
+      int64_t known = first;
+      while (i < known && !first.compare_exchange_weak(known, i)) {
+      }
+      return;
+    }
+  });
+  if (first < entry.type.elements())
+    throw Error(ErrorKind::data,
+                "{}: '{}' has an element {:g}, beyond the range of f16. Hint: --dtype bf16.",
+                file.name(), io::printable(entry.name), element_of(file, entry, first));
+}
+
+// Returns the tensors of the files under the names that they are written with: names of weft's
+// checkpoints stay, until a family of models says what Hugging Face calls them.
+std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
+                                   std::optional<DType> dtype) {
+  std::vector<NamedBytes> tensors;
+  for (const Safetensors& file : files)
+    for (const Safetensors::Entry& entry : file.entries()) {
+      NamedBytes tensor{entry.name, entry.type, file.bytes(entry), file.buffer().get()};
+      const DType from = entry.type.dtype;
+      // Types of fewer bits than 16 have scales beside them, which would no longer fit.
+      if (dtype && is_float(from) && size_of(from) >= 2 && from != *dtype) {
+        if (*dtype == DType::f16) check_range(file, entry);
+        tensor.type.dtype = *dtype;
+        tensor.from = from;
+      }
+      tensors.push_back(std::move(tensor));
+    }
+  return tensors;
+}
+
+int convert(const ConvertArguments& arguments) {
+  if (io::exists(arguments.out, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
+  const std::optional<int64_t> shard_bytes = parse_bytes(arguments.shard_bytes);
+  if (!shard_bytes || *shard_bytes < 1)
+    throw Error(ErrorKind::usage, "--max-shard-size is a number of bytes, such as 5GB. Got '{}'.",
+                arguments.shard_bytes);
+  const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
+                                     : arguments.dtype == "f16"  ? std::optional(DType::f16)
+                                     : arguments.dtype == "bf16" ? std::optional(DType::bf16)
+                                                                 : std::nullopt;
+  const ModelSource source = find_model(arguments.model, /*verify=*/true);
+  std::vector<Safetensors> files;
+  files.reserve(source.files.size());
+  for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
+  const std::vector<NamedBytes> tensors = tensors_of(files, dtype);
+  size_t bytes = 0;
+  for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
+  if (arguments.to == "hf") {
+    const std::vector<io::FolderFile> others = companions_of(source.folder, dtype);
+    if (others.empty() || others.front().name != companions[0])
+      remark("warning", fmt::format("{} has no config.json, which other programs need.",
+                                    source.folder.empty() ? arguments.model : source.folder));
+    io::save_folder(arguments.out, tensors, others, static_cast<size_t>(*shard_bytes));
+  } else {
+    io::Metadata metadata = files.front().metadata();
+    metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
+    io::write_safetensors(arguments.out, tensors, metadata);
+  }
+  if (arguments.as_json)
+    line(io::json_text(
+        json{{"path", arguments.out}, {"tensors", tensors.size()}, {"bytes", bytes}}));
+  else
+    line(fmt::format("{}: {} tensors, {}", escaped(arguments.out), tensors.size(),
+                     train::bytes_text(static_cast<double>(bytes))));
+  return 0;
+}
+
+void add_convert(Program& program) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  Verb& verb = program.root.add(
+      {.name = "convert",
+       .group = "Weights",
+       .doc = "Writes a model's weights anew: in one file or in a folder, or in another type.",
+       .examples = "weft convert mnist mnist-hf --to hf\n"
+                   "weft convert Llama-3.2-1B llama.safetensors --to safetensors --dtype f16",
+       .run = [arguments] { return convert(*arguments); }});
+  verb.options = {
+      {.type = "MODEL",
+       .doc = "a safetensors file, a folder of Hugging Face's, a checkpoint folder, or a run's "
+              "folder or name",
+       .target = &arguments->model,
+       .required = true},
+      {.type = "OUT",
+       .doc = "the file or folder to write, which must not exist",
+       .target = &arguments->out,
+       .required = true,
+       .written = true},
+      {.flag = "--to",
+       .type = "FORMAT",
+       .doc = "hf: a folder with config.json and tokenizer files; safetensors: one file",
+       .target = &arguments->to,
+       .required = true,
+       .choices = {"hf", "safetensors"}},
+      {.flag = "--dtype",
+       .type = "TYPE",
+       .doc = "round floating-point weights to f32, bf16 or f16 (as they are)",
+       .target = &arguments->dtype,
+       .choices = {"f32", "bf16", "f16"}},
+      {.flag = "--max-shard-size",
+       .type = "BYTES",
+       .doc = "largest file of weights with --to hf (5GB)",
+       .target = &arguments->shard_bytes},
+      {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+}
+}  // namespace
+
+void add_weight_verbs(Program& program) {
+  add_inspect(program);
+  add_convert(program);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,74 @@
+// Chat templates: a conversation as the text that a model was trained on.
+//
+//   auto config = data::TokenizerConfig::load("llama");      // tokenizer_config.h
+//   data::ChatTemplate chat = *config.chat_template();
+//   std::string prompt = chat.render({{"user", "Hello"}}, {.add_generation_prompt = true});
+//
+// Templates are written in Jinja2. weft runs the subset that docs/decisions/0034 states, with the
+// results of transformers' apply_chat_template(tokenize=False). Errors are ErrorKind::data, one
+// line that names the template, the line in it, and what is wrong: "[chat_template] FILE:3: ...".
+//
+// Limits: a template has at most 1 MiB, and is nested at most 200 deep; values are nested at most
+// 100, calls at most 400 deep. One render does as much work as ChatOptions::most_work says.
+#pragma once
+
+#include <cstddef>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace weft::data {
+
+// ChatMessage is a message of text alone.
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string content;
+};
+
+struct ChatOptions {
+  // Ends the text where the answer of the assistant begins.
+  bool add_generation_prompt = false;
+  // What templates know by these names; null: none. `extra` is an object of further variables, as
+  // "enable_thinking". Keys keep their order, which tools are printed in.
+  const nlohmann::ordered_json* tools = nullptr;
+  const nlohmann::ordered_json* documents = nullptr;
+  const nlohmann::ordered_json* extra = nullptr;
+  // The local time that strftime_now() formats; absent: that of the system.
+  std::optional<std::tm> now = std::nullopt;
+  // Bounds the time and the memory of a render: about a byte each. 64 times the bytes of the
+  // conversation are added.
+  size_t most_work = size_t{256} << 20;
+};
+
+// Special tokens by the name that templates know them by: {"bos_token", "<s>"}.
+using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
+
+// ChatTemplate is a handle to an immutable template; copies share it. Threads may use it at once.
+class ChatTemplate {
+ public:
+  // Parses a template; `name` stands for it in errors.
+  ChatTemplate(std::string_view text, SpecialTokens special_tokens, std::string name);
+
+  // Return the text of a conversation: messages of text, or a list of objects with "role",
+  // "content" (text, or a list of parts) and whatever else the template reads ("tool_calls").
+  // Strings that are not UTF-8 have U+FFFD instead, as Tokenizer::encode reads them. A
+  // conversation that the template refuses by raise_exception() throws its message.
+  std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  std::string render(std::initializer_list<ChatMessage> messages,
+                     const ChatOptions& options = {}) const;
+  std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
+
+  struct Parts;
+
+ private:
+  std::shared_ptr<const Parts> parts_;
+};
+
+}  // namespace weft::data

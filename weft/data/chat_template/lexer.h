@@ -1,0 +1,35 @@
+// The tokens of a template, with Jinja2's control of white space: trim_blocks and lstrip_blocks
+// are on, as in transformers, and the newline at the end of the template is left out.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/data/chat_template/value.h"
+
+namespace weft::data::chat_template {
+
+enum class TokenKind {
+  text,         // outside of tags
+  print_begin,  // {{
+  print_end,    // }}
+  block_begin,  // {%
+  block_end,    // %}
+  name,
+  literal,  // text or a number
+  op,
+  end  // of the template
+};
+
+struct Token {
+  TokenKind kind = TokenKind::end;
+  std::string text;  // what it is of the template; contents of TokenKind::text
+  Value value;       // of a literal
+  int line = 1;
+};
+
+// `source` is valid UTF-8. Throws SyntaxFailure.
+std::vector<Token> tokens_of(std::string_view source);
+
+}  // namespace weft::data::chat_template

@@ -1,0 +1,203 @@
+// Methods of text, lists, mappings and loops.
+#include <algorithm>
+
+#include "weft/data/chat_template/builtins.h"
+#include "weft/data/chat_template/print.h"
+#include "weft/data/chat_template/text.h"
+
+namespace weft::data::chat_template {
+
+namespace {
+
+// ---- text
+// ----------------------------------------------------------------------------------------
+
+template <std::string (*change)(std::string_view)>
+Value change_text(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound none(arguments, {});
+  return context.text(change(*self.text()));
+}
+
+template <bool left, bool right>
+Value strip(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"chars"});
+  const std::string* characters = bound.text(0);
+  return context.text(std::string(
+      stripped(*self.text(), characters == nullptr ? all_space : std::string_view(*characters),
+               left, right)));
+}
+
+Value split_text(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"sep", "maxsplit"});
+  const std::string* separator = bound.text(0);
+  if (separator != nullptr && separator->empty()) fail("the separator is empty");
+  const int64_t most = bound.integer_or(1, -1);
+  std::vector<Value> parts;
+  for (std::string_view part : separator == nullptr ? split_spaces(*self.text(), most)
+                                                    : split(*self.text(), *separator, most))
+    parts.push_back(context.text(std::string(part)));
+  return context.list(std::move(parts));
+}
+
+// Returns whether the text begins or ends with one of the texts that are given: one, or a tuple.
+template <bool (*matches)(std::string_view, std::string_view)>
+Value has_side(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"part"}, 1);
+  const Sequence* tuple = bound[0].sequence();
+  const bool several = tuple != nullptr && tuple->form == Form::tuple;
+  const std::vector<Value> parts =
+      several ? items_of(context, bound[0]) : std::vector<Value>{bound[0]};
+  bool found = false;
+  for (const Value& part : parts) {
+    if (part.text() == nullptr) fail("it looks for text. Got {}", kind_of(part));
+    found = found || matches(*self.text(), *part.text());
+  }
+  return found;
+}
+bool begins(std::string_view text, std::string_view part) { return text.starts_with(part); }
+bool ends(std::string_view text, std::string_view part) { return text.ends_with(part); }
+
+Value replace(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"old", "new", "count"}, 2);
+  if (bound.text(0) == nullptr || bound.text(1) == nullptr) fail("it replaces text by text");
+  const int64_t most = bound.integer_or(2, -1);
+  context.spend(static_cast<size_t>(count(*self.text(), *bound.text(0), most)) *
+                bound.text(1)->size());
+  return context.text(replaced(*self.text(), *bound.text(0), *bound.text(1), most));
+}
+
+Value join(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"iterable"}, 1);
+  std::string out, before;
+  for (const Value& item : items_of(context, bound[0])) {
+    if (item.text() == nullptr) fail("it joins text. Got {}", kind_of(item));
+    context.spend(self.text()->size() + item.text()->size());
+    out += before;
+    out += *item.text();
+    before = *self.text();
+  }
+  return context.text(std::move(out));
+}
+
+Value find(Context&, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"sub"}, 1);
+  if (bound.text(0) == nullptr) fail("it looks for text");
+  const size_t at = self.text()->find(*bound.text(0));
+  return at == std::string::npos ? int64_t{-1} : length(self.text()->substr(0, at));
+}
+
+Value count_text(Context&, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"sub"}, 1);
+  if (bound.text(0) == nullptr) fail("it looks for text");
+  return count(*self.text(), *bound.text(0), -1);
+}
+
+Value split_lines(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound none(arguments, {});
+  std::vector<Value> parts;
+  for (std::string_view line : lines(*self.text()))
+    parts.push_back(context.text(std::string(line)));
+  return context.list(std::move(parts));
+}
+
+constexpr Builtin of_text[] = {
+    {"capitalize", change_text<capitalized>},
+    {"count", count_text},
+    {"endswith", has_side<ends>},
+    {"find", find},
+    {"join", join},
+    {"lower", change_text<lower>},
+    {"lstrip", strip<true, false>},
+    {"replace", replace},
+    {"rstrip", strip<false, true>},
+    {"split", split_text},
+    {"splitlines", split_lines},
+    {"startswith", has_side<begins>},
+    {"strip", strip<true, true>},
+    {"title", change_text<title_method>},
+    {"upper", change_text<upper>},
+};
+
+// ---- mappings, sequences, loops
+// ------------------------------------------------------------------
+
+Value get(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"key", "default"}, 1);
+  check_key(bound[0]);
+  context.spend(self.mapping()->entries.size());
+  for (const auto& [key, value] : self.mapping()->entries)
+    if (equal(context, key, bound[0])) return value;
+  return bound.given(1) ? bound[1] : Value(None{});
+}
+
+template <Form form>
+Value view(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound none(arguments, {});
+  std::vector<Value> all;
+  for (const auto& [key, value] : self.mapping()->entries)
+    all.push_back(form == Form::keys     ? key
+                  : form == Form::values ? value
+                                         : context.sequence(Form::tuple, {key, value}));
+  return context.sequence(form, std::move(all));
+}
+
+constexpr Builtin of_mapping[] = {
+    {"get", get},
+    {"items", view<Form::items>},
+    {"keys", view<Form::keys>},
+    {"values", view<Form::values>},
+};
+
+Value count_items(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"value"}, 1);
+  return std::ranges::count_if(self.sequence()->items,
+                               [&](const Value& item) { return equal(context, item, bound[0]); });
+}
+
+Value index_of(Context& context, const Value& self, const Arguments& arguments) {
+  const Bound bound(arguments, {"value"}, 1);
+  const auto& items = self.sequence()->items;
+  const auto found = std::ranges::find_if(
+      items, [&](const Value& item) { return equal(context, item, bound[0]); });
+  if (found == items.end()) fail("the value is not in it");
+  return found - items.begin();
+}
+
+constexpr Builtin of_sequence[] = {{"count", count_items}, {"index", index_of}};
+
+Value cycle(Context&, const Value& self, const Arguments& arguments) {
+  if (arguments.positional.empty() || !arguments.named.empty()) fail("it takes the values in turn");
+  return arguments.positional[self.loop()->index % arguments.positional.size()];
+}
+
+constexpr Builtin of_loop[] = {{"cycle", cycle}};
+
+// Python's other methods of these, which no key of a mapping hides.
+constexpr std::string_view refused[] = {"append", "clear",     "copy",       "extend",  "fromkeys",
+                                        "insert", "pop",       "popitem",    "remove",  "reverse",
+                                        "sort",   "update",    "setdefault", "changed", "format",
+                                        "encode", "translate", "format_map"};
+bool changes_mapping(std::string_view name) {
+  return name == "clear" || name == "copy" || name == "fromkeys" || name == "pop" ||
+         name == "popitem" || name == "setdefault" || name == "update";
+}
+
+}  // namespace
+
+const Builtin* find_method(const Value& self, std::string_view name) {
+  const Builtin* method = self.text() != nullptr       ? find_in(of_text, name)
+                          : self.mapping() != nullptr  ? find_in(of_mapping, name)
+                          : self.sequence() != nullptr ? find_in(of_sequence, name)
+                          : self.loop() != nullptr     ? find_in(of_loop, name)
+                                                       : nullptr;
+  if (method != nullptr) return method;
+  const bool is_refused =
+      self.mapping() != nullptr
+          ? changes_mapping(name)
+          : (self.text() != nullptr || self.sequence() != nullptr || self.loop() != nullptr) &&
+                std::ranges::find(refused, name) != std::end(refused);
+  if (is_refused) fail("weft does not have the method '{}' of {}", name, kind_of(self));
+  return nullptr;
+}
+
+}  // namespace weft::data::chat_template

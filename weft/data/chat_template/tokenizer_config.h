@@ -1,0 +1,42 @@
+// What a model's folder says about its tokenizer beside tokenizer.json: special tokens and chat
+// templates, as transformers reads them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weft/data/chat_template/chat_template.h"
+
+namespace weft::data {
+
+struct TokenizerConfig {
+  // Reads the files of a folder, of which each may be missing:
+  //   tokenizer_config.json    all that follows
+  //   special_tokens_map.json  special tokens that the former does not have
+  //   chat_template.jinja      the default template, in place of that of the former
+  // Errors are ErrorKind::data, one line that names the file and the place in it.
+  static TokenizerConfig load(const std::string& folder);
+
+  // Returns the template for a conversation with tools ("tool_use", where there is one) or without
+  // ("default"); nullopt if the folder has none. Throws if the template cannot be parsed.
+  std::optional<ChatTemplate> chat_template(bool with_tools = false) const;
+
+  // Returns the text of a special token: "bos_token", "eos_token", "pad_token", "unk_token",
+  // "sep_token", "cls_token", "mask_token".
+  std::optional<std::string> special_token(std::string_view name) const;
+
+  struct Template {
+    std::string text;
+    std::string source;  // what errors name: "folder/chat_template.jinja"
+  };
+
+  SpecialTokens special_tokens;
+  std::optional<bool> add_bos_token, add_eos_token;
+  std::optional<int64_t> model_max_length;  // in tokens; absent if the file has no real limit
+  std::map<std::string, Template> chat_templates;
+};
+
+}  // namespace weft::data

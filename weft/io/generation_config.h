@@ -1,0 +1,31 @@
+// generation_config.json of a model folder: how its authors generate. Keys: transformers,
+// GenerationConfig.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::io {
+
+// What the file does not say, or says with null, is empty.
+struct GenerationConfig {
+  std::vector<int64_t> eos_token_id;  // any of them ends a text; one number or a list in the file
+  std::optional<int64_t> bos_token_id, pad_token_id;
+  std::optional<int64_t> max_new_tokens, max_length;  // the latter counts the prompt, too
+  std::optional<bool> do_sample;                      // false: always the most likely token
+  std::optional<double> temperature;
+  std::optional<int64_t> top_k;
+  std::optional<double> top_p, min_p, repetition_penalty;
+  friend bool operator==(const GenerationConfig&, const GenerationConfig&) = default;
+};
+
+// Parses the text of a file, which messages name; ignores other keys. Throws Error(data) for what
+// is not a JSON object, and for a value of another kind than its key's.
+GenerationConfig parse_generation_config(std::string_view text, const std::string& file);
+// Reads a file of at most 1 MiB.
+GenerationConfig read_generation_config(const std::string& path);
+
+}  // namespace weft::io

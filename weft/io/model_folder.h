@@ -1,0 +1,60 @@
+// Folders of a model as Hugging Face's transformers writes and reads them: config.json, tokenizer
+// files, and the weights in model.safetensors, or in shards of which model.safetensors.index.json
+// says which holds each tensor.
+//
+//   io::load(net, io::weight_files("Llama-3.2-1B"), {.map = true});
+//   io::save_folder(net, "out", {{"config.json", config}});
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/io/safetensors.h"
+
+namespace weft::io {
+
+inline constexpr size_t weight_index_limit = size_t{64} << 20;  // bytes
+
+// Maps names of tensors to the file names of their shards.
+using WeightIndex = std::map<std::string, std::string>;
+// Parses an index; `file` names it in messages. Throws Error(data) for what is not JSON, has no
+// weight_map, or names a shard that is not a plain name of a safetensors file.
+WeightIndex parse_weight_index(std::string_view text, const std::string& file);
+
+// Returns the weight files of `path`, ascending by name: a safetensors file, or a folder's
+// model.safetensors or else its shards. Each header is read and compared with the index. Throws
+// Error(usage) where there is no model, or only one in pickles, which are programs and never read;
+// Error(data) for a file that is missing or damaged, outside of the folder, or not as the index
+// says. Warns once of tensors that the index does not name, which are loaded all the same.
+std::vector<std::string> weight_files(const std::string& path);
+
+// Returns the path of a file of the folder, which need not exist. Throws Error(data) for a link to
+// a file outside of the folder; those of the hub's cache (models--NAME/snapshots/REVISION) may lead
+// to its blobs.
+std::string file_of_folder(const std::string& folder, const std::string& name);
+
+struct FolderFile {
+  std::string name, contents;
+};
+inline constexpr size_t default_shard_bytes = 5'000'000'000;  // as in transformers
+
+// Writes a new folder, which appears whole: the weights and `files`. Shards take at most
+// `shard_bytes` of tensors, except a tensor that is larger alone. Tensors of the same memory (tied
+// weights) are written once, under the first name. Equal contents give equal files, whatever the
+// order of `tensors`. Throws Error(usage) if `folder` exists.
+void save_folder(const std::string& folder, std::span<const NamedBytes> tensors,
+                 const std::vector<FolderFile>& files = {},
+                 size_t shard_bytes = default_shard_bytes);
+// Writes the parameters and buffers of a model, by names relative to it.
+template <class Model>
+void save_folder(const Model& model, const std::string& folder,
+                 const std::vector<FolderFile>& files = {},
+                 size_t shard_bytes = default_shard_bytes) {
+  save_folder(folder, bytes_of(state_of(model)), files, shard_bytes);
+}
+
+}  // namespace weft::io

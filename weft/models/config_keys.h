@@ -1,0 +1,65 @@
+// ConfigKeys binds the keys of a config.json to what they mean, in both directions: a family states
+// each key once, and is read and written by it.
+//
+//   void bind(ConfigKeys& keys, DecoderConfig& c) {
+//     keys.number("rms_norm_eps", c.norm_eps, 0, 1);
+//     keys.flag("mlp_bias", c.mlp_bias);
+//   }
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/nn/options.h"
+
+namespace weft::models {
+
+// Limits of sizes in config.json, so that products of them fit 64 bits.
+inline constexpr int64_t most_features = int64_t{1} << 20;
+inline constexpr int64_t most_tokens = int64_t{1} << 28;
+
+class ConfigKeys {
+ public:
+  // Reads `config`, which must outlive this. Errors are Error(usage) that begin with "[family]" and
+  // name the key and its limit.
+  ConfigKeys(const nn::Options& config, std::string family);
+  explicit ConfigKeys(std::string family);  // writes
+
+  const std::string& family() const { return family_; }
+
+  // Each reads a value, or writes it. What a config.json lacks, or has as null, stays as it is.
+  void integer(std::string_view key, int64_t& value, int64_t low = 1, int64_t high = most_features);
+  void required(std::string_view key, int64_t& value, int64_t high = most_features);
+  void number(std::string_view key, double& value, double low, double high);
+  void flag(std::string_view key, bool& value);
+  // Null, which is written for 0, is read as 0.
+  void integer_or_null(std::string_view key, int64_t& value, int64_t high = most_tokens);
+  void number_or_null(std::string_view key, double& value, double low, double high);
+  // An activation under Hugging Face's name, bound to that of nn::activation_function().
+  void activation(std::string_view key, std::string& value);
+  // A switch that must be off: what it would compute is not what a decoder computes.
+  void off(std::string_view key);
+  // Dropouts that a decoder has as one: the first is read, with a warning if another differs.
+  void dropouts(std::initializer_list<std::string_view> keys, double& value);
+  // A dropout that decoders do not have: read with a warning, and written as 0.
+  void no_dropout(std::string_view key);
+
+  // For keys that are no plain values: null when writing.
+  nn::OptionReader* reader() { return reader_ ? &*reader_ : nullptr; }
+  void write(std::string_view key, nn::Option value) { written_.set(std::string(key), value); }
+  const nn::Options& written() const { return written_; }
+
+  // Warns once in a process of each key that the family does not know.
+  void warn_unread(const nn::OptionReader& reader) const;
+
+ private:
+  std::string family_;
+  std::optional<nn::OptionReader> reader_;
+  nn::Options written_;
+};
+
+}  // namespace weft::models

@@ -1,0 +1,142 @@
+#include "weft/models/family.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/utf8.h"
+#include "weft/models/families/families.h"
+
+namespace weft::models {
+namespace {
+// Token ids say nothing of the maths, but belong to the model: they are kept.
+constexpr std::array<std::string_view, 3> token_ids = {"bos_token_id", "eos_token_id",
+                                                       "pad_token_id"};
+// Keys that say how transformers runs, loads or labels a model, or describe its file.
+constexpr auto ignored = std::to_array<std::string_view>({
+    "architectures",
+    "model_type",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+    "name_or_path",
+    "auto_map",
+    "use_cache",
+    "cache_implementation",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "pretraining_tp",
+    "tokenizer_class",
+    "unk_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "is_decoder",
+    "is_encoder_decoder",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "use_return_dict",
+    "torchscript",
+    "gradient_checkpointing",
+    "chunk_size_feed_forward",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "finetuning_task",
+    "task_specific_params",
+    "classifier_dropout",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "unsloth_version",
+    "unsloth_fixed",
+    "use_bfloat16",
+});
+
+// A key of what the weights are packed in: their tensors are not the model's.
+void refuse_quantized(const nn::Options& config, const Family& family) {
+  const nn::Option* found = config.find("quantization_config");
+  if (found == nullptr || std::holds_alternative<std::monostate>(*found)) return;
+  throw Error(
+      ErrorKind::usage,
+      "[{}] quantization_config: the weights are quantized, which weft does not read. Hint: "
+      "use the folder of the model in its full precision.",
+      family.name);
+}
+}  // namespace
+
+DecoderConfig Family::read(const nn::Options& config) const {
+  refuse_quantized(config, *this);
+  ConfigKeys keys(config, name);
+  DecoderConfig decoder = defaults;
+  bind(keys, decoder);
+  nn::OptionReader& reader = *keys.reader();
+  for (std::string_view key : ignored) reader.ignore(key);
+  for (std::string_view key : token_ids) reader.ignore(key);
+  reader.ignore("quantization_config");
+  keys.warn_unread(reader);
+  return decoder;
+}
+
+nn::Options Family::write(const DecoderConfig& config) const {
+  ConfigKeys keys(name);
+  DecoderConfig decoder = config;
+  bind(keys, decoder);
+  keys.write("model_type", name);
+  keys.write("architectures", std::vector<std::string>{architecture});
+  return keys.written();
+}
+
+const Family& family_of(const nn::Options& config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::string type = reader.text("model_type", "");
+  if (const Family* found = registry::families().find(type)) return *found;
+  std::string architectures;
+  for (const std::string& architecture : reader.texts("architectures"))
+    if (architectures.size() < 100)
+      architectures += (architectures.empty() ? "" : ", ") + escaped(architecture.substr(0, 60));
+  throw Error(ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
+              escaped(type.substr(0, 60)),
+              architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
+              fmt::join(registry::families().names(), ", "));
+}
+
+std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
+  const Family& family = family_of(config);
+  DecoderConfig decoder = family.read(config);
+  nn::Options options = family.write(decoder);
+  for (std::string_view key : token_ids)
+    if (const nn::Option* id = config.find(key)) options.set(std::string(key), *id);
+  return std::make_unique<Decoder>(std::move(decoder), std::move(options));
+}
+
+io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names) {
+  const std::string root = config.names.root + ".", head = config.names.head + ".";
+  io::LoadOptions layout{.ignore = {"*.rotary_emb.inv_freq", "*.attn.bias", "*.attn.masked_bias",
+                                    "*.attention.bias", "*.attention.masked_bias"}};
+  if (config.tie_word_embeddings) layout.ignore.push_back(head + "*");
+  const auto begins = [&](const std::string& with) {
+    return std::ranges::any_of(names,
+                               [&](const std::string& name) { return name.starts_with(with); });
+  };
+  if (!config.names.root.empty() && !begins(root)) {  // a model that was saved without its head
+    layout.rename.emplace_back("*", root + "*");
+    if (begins(head)) layout.rename.emplace_back(root + head + "*", head + "*");
+  }
+  return layout;
+}
+
+}  // namespace weft::models
+
+weft::Registry<weft::models::Family>& weft::registry::families() {
+  static Registry<models::Family> families("model", "family", models::published_families());
+  return families;
+}

@@ -1,0 +1,58 @@
+// Families of language models as Hugging Face's transformers publishes them: what a config.json
+// says of a decoder, and what its tensors are called. The registry of families holds weft's and
+// those that a user's program adds (docs/adding-a-family.md).
+//
+//   auto model = models::make_decoder(models::parse_options(text, "config.json"));
+//   io::load(*model, files, models::load_layout(model->decoder_config(), names));
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/registry.h"
+#include "weft/io/load.h"
+#include "weft/models/config_keys.h"
+#include "weft/models/decoder.h"
+
+namespace weft::models {
+
+struct Family {
+  std::string name;  // "model_type" in config.json
+  std::string doc;
+  std::string architecture;  // "architectures" in config.json
+  // What all models of the family share, the names of modules among it, and the values of keys that
+  // a config.json may lack.
+  DecoderConfig defaults;
+  // Binds the keys of config.json to the fields of `defaults` that they set.
+  std::function<void(ConfigKeys& keys, DecoderConfig& config)> bind;
+
+  // Reads a config.json. Keys that say nothing of the model are ignored, and unknown ones warned of
+  // once. Throws Error(usage) that names the family, the key and its limit.
+  DecoderConfig read(const nn::Options& config) const;
+  // Returns a config.json from which read(), and transformers 4 and 5, read the same model. Keys
+  // that are not those of a family's maths (token ids) are not there.
+  nn::Options write(const DecoderConfig& config) const;
+};
+
+// Returns the family that `config` names. Throws Error(usage) that says what it names, and which
+// families there are.
+const Family& family_of(const nn::Options& config);
+
+// Makes the model of a config.json. Its config() is what the family writes, with token ids as
+// `config` has them.
+std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
+
+// Returns how io::load() reads published files, which hold the tensors `names`, into a decoder:
+// some lack the root of all names, and some hold tensors that no one reads (masks, rotary
+// frequencies, a head that is the embedding).
+io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names);
+
+}  // namespace weft::models
+
+namespace weft::registry {
+Registry<models::Family>& families();
+}

@@ -1,0 +1,67 @@
+#include "weft/nn/moe.h"
+
+namespace weft::nn {
+namespace {
+// Routing says which token each of the T k rows that are sorted by expert belongs to.
+struct Routing {
+  Tensor token;   // i64 [T k]
+  Tensor weight;  // [T k, 1], of the row in its token's sum
+  Tensor counts;  // i64 [E], rows of each expert
+};
+
+// Routes by scores [T, E]. Sorting is stable: an expert's rows have the order of their tokens.
+Routing route(const Tensor& scores, int64_t k, bool norm_topk_prob) {
+  const int64_t rows = scores.dim(0) * k;
+  TopK top = topk(scores, k);
+  if (norm_topk_prob) top.values = top.values / sum(top.values, {.axes = {-1}, .keepdim = true});
+  const Tensor expert = reshape(top.indices, {rows}), order = argsort(expert);
+  return {.token = floor_divide(order, k),
+          .weight = gather(reshape(top.values, {rows, 1}), order),
+          .counts = sum(one_hot(expert, scores.dim(1), DType::i64), {.axes = {0}})};
+}
+}  // namespace
+
+SparseMoe::Experts::Experts(Module& parent, int64_t hidden_size, int64_t intermediate_size,
+                            const SparseMoeOptions& options)
+    : Module(parent, "experts"),
+      w1(parameter("w1", {options.num_experts, intermediate_size, hidden_size},
+                   options.init.value_or(Init::fan_in(hidden_size)))),
+      w2(parameter("w2", {options.num_experts, hidden_size, intermediate_size},
+                   options.init.value_or(Init::fan_in(intermediate_size)))),
+      w3(parameter("w3", {options.num_experts, intermediate_size, hidden_size},
+                   options.init.value_or(Init::fan_in(hidden_size)))) {}
+
+SparseMoe::SparseMoe(Module& parent, std::string name, int64_t hidden_size,
+                     int64_t intermediate_size, const SparseMoeOptions& options)
+    : Layer(parent, std::move(name)),
+      gate(*this, "gate", hidden_size, options.num_experts, {.bias = false, .init = options.init}),
+      experts(*this, hidden_size, intermediate_size, options),
+      num_experts_per_tok_(options.num_experts_per_tok),
+      norm_topk_prob_(options.norm_topk_prob),
+      activation_(activation_function(options.activation, "sparse_moe")) {
+  WEFT_CHECK(num_experts_per_tok_ >= 1 && num_experts_per_tok_ <= options.num_experts,
+             "[sparse_moe] num_experts_per_tok must be from 1 to num_experts ({}). Got {}.",
+             options.num_experts, num_experts_per_tok_);
+}
+SparseMoe::~SparseMoe() = default;
+
+Tensor SparseMoe::forward(const Tensor& x) const {
+  const int64_t width = gate.weight.shape()[1];
+  WEFT_CHECK(x.rank() > 0 && x.dim(-1) == width,
+             "[sparse_moe] \"{}\" takes {} features in the last axis. Got {}.", path(), width,
+             to_string(x.type()));
+  const Tensor tokens = reshape(x, {x.elements() / width, width});
+  const Tensor logits = gate(tokens);
+  const bool narrow = computes_wider(logits.dtype());
+  const Routing routing = route(softmax(narrow ? cast(logits, DType::f32) : logits),
+                                num_experts_per_tok_, norm_topk_prob_);
+  auto by_experts = [&](const Tensor& rows, const Variable& weight) {
+    return grouped_matmul(rows, transpose(weight.value()), routing.counts);
+  };
+  const Tensor rows = gather(tokens, routing.token);
+  const Tensor hidden = activation_(by_experts(rows, experts.w1)) * by_experts(rows, experts.w3);
+  const Tensor results = by_experts(hidden, experts.w2) * cast(routing.weight, x.dtype());
+  return reshape(scatter_add(zeros(tokens.shape(), x.dtype()), routing.token, results), x.shape());
+}
+
+}  // namespace weft::nn
