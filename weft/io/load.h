@@ -25,7 +25,11 @@ struct LoadOptions {
   // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
+  // Other names under which some files hold the model's tensors, mapped like `rename` and before
+  // it; unlike there, a pair may match nothing.
+  std::vector<std::pair<std::string, std::string>> aliases = {};
   std::vector<std::string> ignore = {};     // neither required nor read, under either name
+  std::vector<std::string> extra = {};      // the model's names that may be left over
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
   bool strict = true;  // all that is not ignored must fit: else an error lists what does not

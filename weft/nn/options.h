@@ -59,6 +59,8 @@ class OptionReader {
   std::vector<int64_t> integers(std::string_view key, std::optional<std::vector<int64_t>> otherwise,
                                 int64_t low = 1);
 
+  // Returns the options that no getter read.
+  std::vector<std::string> unread() const;
   void finish() const;
   const std::string& owner() const { return owner_; }
 
