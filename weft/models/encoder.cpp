@@ -87,12 +87,14 @@ class EncoderLayer : public nn::Module {
         activation_(nn::activation_function(config.hidden_act, config.model_type)),
         heads_(config.num_attention_heads),
         dropout_(config.hidden_dropout),
-        attention_dropout_(config.attention_dropout) {}
+        attention_dropout_(config.attention_dropout),
+        projection_dropout_(config.projection_dropout) {}
 
   // `mask` is bool [B, 1, 1, T], true where a token is attended to; empty means everywhere.
   Tensor operator()(const Tensor& x, const Tensor& mask) const {
     OriginScope scope(path());
-    const Tensor y = attention_norm_(dropout(attention_output_(attend(x, mask)), dropout_) + x);
+    const Tensor y =
+        attention_norm_(dropout(attention_output_(attend(x, mask)), projection_dropout_) + x);
     return output_norm_(dropout(output_(activation_(intermediate_(y))), dropout_) + y);
   }
 
@@ -116,7 +118,7 @@ class EncoderLayer : public nn::Module {
   nn::LayerNorm output_norm_;
   nn::ActivationFunction activation_;
   int64_t heads_;
-  double dropout_, attention_dropout_;
+  double dropout_, attention_dropout_, projection_dropout_;
 };
 
 // MaskedHead computes decoder(norm(act(dense(x)))); the decoder is the embedding and a bias.

@@ -49,9 +49,10 @@ struct EncoderConfig {
   int64_t num_attention_heads = 12;  // divides hidden_size
   int64_t intermediate_size = 3072;
   std::string hidden_act = "gelu";
-  std::string head_act = "gelu";  // of the head's hidden layer
-  double hidden_dropout = 0.1;
+  std::string head_act = "gelu";        // of the head's hidden layer
+  double hidden_dropout = 0.1;          // of embeddings and feed-forward results
   double attention_dropout = 0.1;       // of the attention weights
+  double projection_dropout = 0.1;      // of the attention's results; 0 in DistilBERT
   double classifier_dropout = 0.1;      // before the classifier
   bool dropout_of_first_token = false;  // RoBERTa: also before the hidden layer of a sample's head
   double layer_norm_eps = 1e-12;

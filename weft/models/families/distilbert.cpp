@@ -31,7 +31,8 @@ EncoderConfig read(nn::OptionReader& reader, EncoderHead head) {
                   .names = names_of(head),
                   .head = head,
                   .type_vocab_size = 0,
-                  .num_hidden_layers = 6};
+                  .num_hidden_layers = 6,
+                  .projection_dropout = 0};
   reader.text("model_type", c.model_type);
   c.vocab_size = reader.integer("vocab_size", c.vocab_size);
   read_labels(reader, c);

@@ -99,6 +99,7 @@ EncoderConfig read_bert_options(nn::OptionReader& reader, const EncoderConfig& d
       "intermediate_size", c.intermediate_size > 0 ? c.intermediate_size : 4 * c.hidden_size);
   c.hidden_act = reader.text("hidden_act", c.hidden_act);
   c.hidden_dropout = reader.number("hidden_dropout_prob", c.hidden_dropout, 0, 1);
+  c.projection_dropout = c.hidden_dropout;
   c.attention_dropout = reader.number("attention_probs_dropout_prob", c.attention_dropout, 0, 1);
   c.classifier_dropout = reader.number("classifier_dropout", c.hidden_dropout, 0, 1);
   c.layer_norm_eps = reader.number("layer_norm_eps", c.layer_norm_eps, 0, 1);
