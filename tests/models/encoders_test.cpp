@@ -22,7 +22,7 @@ using namespace weft;
 using namespace weft::testing;
 using doctest::Contains;
 using models::Encoder;
-using models::Family;
+using models::EncoderFamily;
 using test::TemporaryFolder;
 
 namespace {
@@ -31,10 +31,10 @@ const char* const nets[] = {
     "roberta_sequenceclassification",    "roberta_tokenclassification",    "roberta_maskedlm",
     "distilbert_sequenceclassification", "distilbert_tokenclassification", "distilbert_maskedlm"};
 
-Family family_of(const std::string& model_type) {
-  for (Family family :
+EncoderFamily family_of(const std::string& model_type) {
+  for (EncoderFamily family :
        {models::bert_family(), models::roberta_family(), models::distilbert_family()})
-    if (family.model_type == model_type) return family;
+    if (family.name == model_type) return family;
   FAIL("no family " << model_type);
   return {};
 }
@@ -75,13 +75,11 @@ struct Published {
 
   std::unique_ptr<Encoder> make(DType dtype) const {
     nn::BuildScope scope({.dtype = dtype, .initialize = false});
-    std::unique_ptr<Model> model = family.make(options, architecture);
-    REQUIRE(dynamic_cast<Encoder*>(model.get()) != nullptr);
-    return std::unique_ptr<Encoder>(dynamic_cast<Encoder*>(model.release()));
+    return family.make(options, architecture);
   }
   std::unique_ptr<Encoder> load(DType dtype) const {
     std::unique_ptr<Encoder> model = make(dtype);
-    io::load(*model, folder.file("model.safetensors"), family.layout(options));
+    io::load(*model, folder.file("model.safetensors"), family.layout);
     return model;
   }
 
@@ -99,7 +97,7 @@ struct Published {
   TemporaryFolder folder;
   std::string architecture;
   nn::Options options;
-  Family family;
+  EncoderFamily family;
 };
 }  // namespace
 
@@ -123,8 +121,12 @@ TEST_CASE("encoders compute the logits of transformers, with and without masks a
     const Published published(name);
     for (const auto& [dtype, tolerance] : {std::pair(DType::f32, 1e-5), {DType::f64, 1e-9}}) {
       const auto model = published.load(dtype);
-      published.check_logits((*model)(published.tokens(), published.others()),
-                             published.row.at("logits"), tolerance);
+      models::EncoderInputs others = published.others();
+      for (const DType masked : {DType::i64, DType::boolean}) {
+        others.attention_mask = cast(others.attention_mask, masked);
+        published.check_logits((*model)(published.tokens(), others), published.row.at("logits"),
+                               tolerance);
+      }
       published.check_logits((*model)(published.tokens()),
                              published.row.at("logits_of_tokens_alone"), tolerance);
     }
@@ -202,7 +204,7 @@ TEST_CASE(
     CAPTURE(name);
     const Published published(name);
     const auto expected = published.load(DType::f32), loaded = published.make(DType::f32);
-    const std::string base = published.family.model_type + ".";
+    const std::string base = published.family.name + ".";
     std::vector<Variable> older;
     for (const auto& [own, variable] : expected->state()) {
       // Elements that bfloat16 holds are the same in both files.
@@ -228,7 +230,7 @@ TEST_CASE(
     }
     const std::string file = published.folder.file("older.safetensors");
     io::save_safetensors(file, older);
-    const io::Loaded found = io::load(*loaded, file, published.family.layout(published.options));
+    const io::Loaded found = io::load(*loaded, file, published.family.layout);
     CHECK(found.loaded.size() == expected->state().size());
     CHECK((*loaded)(published.tokens()).to_doubles() ==
           (*expected)(published.tokens()).to_doubles());
@@ -240,7 +242,7 @@ TEST_CASE("a published encoder gives its weights to a net with a new head") {
   nn::Options options = masked.options;
   options.set("num_labels", int64_t{3});
   const auto model = masked.family.make(options, "BertForTokenClassification");
-  io::LoadOptions layout = masked.family.layout(options);
+  io::LoadOptions layout = masked.family.layout;
   const std::string file = masked.folder.file("model.safetensors");
   CHECK_THROWS_WITH_AS(io::load(*model, file, layout),
                        Contains("2 missing ('classifier.weight', 'classifier.bias')"), Error);
@@ -265,7 +267,7 @@ TEST_CASE("an encoder's config makes it again and keeps what weft does not read"
 
 TEST_CASE("the defaults of encoders are those of transformers' base models") {
   nn::BuildScope scope({.initialize = false});
-  const auto count = [](const Family& family, const std::string& architecture) {
+  const auto count = [](const EncoderFamily& family, const std::string& architecture) {
     return family.make({}, architecture)->parameter_count();
   };
   // transformers 5.24: sum(p.numel() for p in BertForMaskedLM(BertConfig()).parameters()), ...
@@ -305,11 +307,14 @@ TEST_CASE("configs of encoders that weft does not have are refused by key and li
           "[distilbert] n_heads must divide dim (16). Got 3.");
   refused("bert", {{"hidden_act", std::string("gelu_10")}, {"hidden_size", int64_t{12}}}, masked,
           "[bert] unknown activation \"gelu_10\"");
-  refused("bert", {{"num_labels", int64_t{0}}}, sample, "[bert] num_labels must be at least 1");
+  refused("bert", {{"num_labels", int64_t{0}}}, sample,
+          "[bert] num_labels must be between 1 and 1048576");
   refused("bert", {{"vocab_size", int64_t{9}}, {"pad_token_id", int64_t{9}}}, masked,
           "[bert] pad_token_id must be between 0 and 8. Got 9.");
   refused("roberta", {{"max_position_embeddings", int64_t{2}}}, "RobertaForMaskedLM",
-          "[roberta] max_position_embeddings must be at least 3. Got 2.");
+          "[roberta] max_position_embeddings must be between 3 and 268435456. Got 2.");
+  refused("bert", {{"hidden_size", int64_t{1} << 40}}, masked,
+          "[bert] hidden_size must be between 1 and 1048576. Got 1099511627776.");
   refused("distilbert", {{"hidden_dim", std::string("x")}}, "DistilBertForMaskedLM",
           "[distilbert] hidden_dim must be an integer. Got \"x\".");
 }

@@ -18,14 +18,14 @@ EncoderConfig bert_defaults(EncoderHead head) {
   }
   return c;
 }
-std::unique_ptr<Model> make(EncoderConfig config, const nn::Options& given) {
+std::unique_ptr<Encoder> make(EncoderConfig config, const nn::Options& given) {
   config.head_act = config.head == EncoderHead::sample_label ? "tanh" : config.hidden_act;
   return std::make_unique<Encoder>(config, bert_options(config).over(given));
 }
 }  // namespace
 
-Family bert_family() {
-  return {.model_type = "bert",
+EncoderFamily bert_family() {
+  return {.name = "bert",
           .doc = "encoder, post-norm, learnt positions (BERT)",
           .architectures = encoder_architectures("Bert"),
           .make =

@@ -34,15 +34,16 @@ EncoderConfig read(nn::OptionReader& reader, EncoderHead head) {
                   .num_hidden_layers = 6,
                   .projection_dropout = 0};
   reader.text("model_type", c.model_type);
-  c.vocab_size = reader.integer("vocab_size", c.vocab_size);
+  c.vocab_size = reader.integer("vocab_size", c.vocab_size, 1, most_rows);
   read_labels(reader, c);
   c.pad_token_id = reader.integer("pad_token_id", 0, 0, c.vocab_size - 1);
-  c.max_position_embeddings = reader.integer("max_position_embeddings", c.max_position_embeddings);
-  c.hidden_size = reader.integer("dim", c.hidden_size);
+  c.max_position_embeddings =
+      reader.integer("max_position_embeddings", c.max_position_embeddings, 1, most_rows);
+  c.hidden_size = reader.integer("dim", c.hidden_size, 1, most_columns);
   c.num_hidden_layers = reader.layers("n_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("n_heads", c.num_attention_heads);
   check_heads(c, "dim", "n_heads");
-  c.intermediate_size = reader.integer("hidden_dim", c.intermediate_size);
+  c.intermediate_size = reader.integer("hidden_dim", c.intermediate_size, 1, 4 * most_columns);
   c.hidden_act = reader.text("activation", c.hidden_act);
   c.head_act = head == EncoderHead::sample_label ? "relu" : c.hidden_act;
   c.hidden_dropout = reader.number("dropout", c.hidden_dropout, 0, 1);
@@ -78,8 +79,8 @@ nn::Options options_of(const EncoderConfig& config) {
 }
 }  // namespace
 
-Family distilbert_family() {
-  return {.model_type = "distilbert",
+EncoderFamily distilbert_family() {
+  return {.name = "distilbert",
           .doc = "BERT without segments (DistilBERT)",
           .architectures = encoder_architectures("DistilBert"),
           .make =

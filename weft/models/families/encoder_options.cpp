@@ -67,7 +67,7 @@ EncoderHead encoder_head(const std::string& model_type, std::string_view prefix,
 
 void read_labels(nn::OptionReader& reader, EncoderConfig& config, int64_t least) {
   if (config.head != EncoderHead::masked_tokens)
-    config.num_labels = reader.integer("num_labels", config.num_labels, least);
+    config.num_labels = reader.integer("num_labels", config.num_labels, least, most_columns);
   else
     reader.integer("num_labels", 0, 0);
 }
@@ -82,21 +82,22 @@ EncoderConfig read_bert_options(nn::OptionReader& reader, const EncoderConfig& d
                                 const EncoderLimits& limits) {
   EncoderConfig c = defaults;
   reader.text("model_type", c.model_type);
-  c.vocab_size = reader.integer("vocab_size", c.vocab_size, limits.vocab_size);
+  c.vocab_size = reader.integer("vocab_size", c.vocab_size, limits.vocab_size, most_rows);
   read_labels(reader, c, limits.num_labels);
   const int64_t pad = reader.integer("pad_token_id", c.pad_token_id.value_or(-1),
                                      c.pad_token_id ? 0 : -1, c.vocab_size - 1);
   c.pad_token_id = pad < 0 ? std::nullopt : std::optional(pad);
-  c.max_position_embeddings =
-      reader.integer("max_position_embeddings", c.max_position_embeddings,
-                     limits.max_position_embeddings + (c.positions_after_pad ? pad + 1 : 0));
-  c.type_vocab_size = reader.integer("type_vocab_size", c.type_vocab_size);
-  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.max_position_embeddings = reader.integer(
+      "max_position_embeddings", c.max_position_embeddings,
+      limits.max_position_embeddings + (c.positions_after_pad ? pad + 1 : 0), most_rows);
+  c.type_vocab_size = reader.integer("type_vocab_size", c.type_vocab_size, 1, most_rows);
+  c.hidden_size = reader.integer("hidden_size", c.hidden_size, 1, most_columns);
   c.num_hidden_layers = reader.layers("num_hidden_layers", c.num_hidden_layers);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   check_heads(c, "hidden_size", "num_attention_heads");
   c.intermediate_size = reader.integer(
-      "intermediate_size", c.intermediate_size > 0 ? c.intermediate_size : 4 * c.hidden_size);
+      "intermediate_size", c.intermediate_size > 0 ? c.intermediate_size : 4 * c.hidden_size, 1,
+      4 * most_columns);
   c.hidden_act = reader.text("hidden_act", c.hidden_act);
   c.hidden_dropout = reader.number("hidden_dropout_prob", c.hidden_dropout, 0, 1);
   c.projection_dropout = c.hidden_dropout;

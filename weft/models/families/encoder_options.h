@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "weft/models/encoder.h"
-#include "weft/models/family.h"
+#include "weft/models/encoder_family.h"
 
 namespace weft::models {
+
+// Most columns and rows of a matrix, so that the bytes of one fit 64 bits.
+inline constexpr int64_t most_columns = int64_t{1} << 20, most_rows = int64_t{1} << 28;
 
 // Returns "BertForMaskedLM", ... for the prefix "Bert".
 std::vector<std::string> encoder_architectures(std::string_view prefix);

@@ -8,13 +8,13 @@
 
 #include <memory>
 
-#include "weft/models/family.h"
+#include "weft/models/encoder_family.h"
 
 namespace weft::models {
 
-Family bert_family();
-Family roberta_family();
-Family distilbert_family();
+EncoderFamily bert_family();
+EncoderFamily roberta_family();
+EncoderFamily distilbert_family();
 
 // Makes the BERT of a recipe: for masked tokens, or for one label per sample, by the task.
 std::unique_ptr<Model> make_bert(const nn::Options& config, const TaskShape& task);

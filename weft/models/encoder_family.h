@@ -1,4 +1,4 @@
-// A family of published models: those of one `model_type` of Hugging Face's config.json.
+// A family of published encoders: those of one `model_type` of Hugging Face's config.json.
 #pragma once
 
 #include <functional>
@@ -8,19 +8,18 @@
 #include <vector>
 
 #include "weft/io/load.h"
-#include "weft/models/model.h"
+#include "weft/models/encoder.h"
 
 namespace weft::models {
 
-struct Family {
-  std::string model_type, doc;
+struct EncoderFamily {
+  std::string name, doc;                   // `name` is the model_type
   std::vector<std::string> architectures;  // the classes of transformers whose nets it makes
   // Makes the net of an architecture from the keys of config.json. Throws Error(usage) naming the
   // key and its limit for a net that weft does not have.
-  std::function<std::unique_ptr<Model>(const nn::Options& config, std::string_view architecture)>
+  std::function<std::unique_ptr<Encoder>(const nn::Options& config, std::string_view architecture)>
       make;
-  // Says how the published files hold the parameters.
-  std::function<io::LoadOptions(const nn::Options& config)> layout;
+  io::LoadOptions layout;  // how published files hold the parameters
 };
 
 }  // namespace weft::models
