@@ -37,11 +37,8 @@ EncoderFamily bert_family() {
                 finish_published(reader, config);
                 return make(config, options);
               },
-          .layout =
-              [](const nn::Options&) {
-                return encoder_layout("bert", {"embeddings", "encoder", "pooler"},
-                                      {"bert.pooler.*", "cls.*"});
-              }};
+          .layout = encoder_layout("bert", {"embeddings", "encoder", "pooler"},
+                                   {"bert.pooler.*", "cls.*"})};
 }
 
 std::unique_ptr<Model> make_bert(const nn::Options& options, const TaskShape& task) {

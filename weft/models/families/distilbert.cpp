@@ -90,10 +90,7 @@ EncoderFamily distilbert_family() {
                     read(reader, encoder_head("distilbert", "DistilBert", architecture));
                 return std::make_unique<Encoder>(config, options_of(config).over(options));
               },
-          .layout =
-              [](const nn::Options&) {
-                return encoder_layout("distilbert", {"embeddings", "transformer"}, {"vocab_*"});
-              }};
+          .layout = encoder_layout("distilbert", {"embeddings", "transformer"}, {"vocab_*"})};
 }
 
 }  // namespace weft::models
