@@ -149,8 +149,8 @@ def tests():
             *([Part("plans of cuDNN", [test("backends", "--test-suite=cudnn")])]
               if DEVICE == "cuda" else []),
             Part("every op and its gradient", [test("ops", *EVERY_OP, PART=part) for part in slices]),
-            Part("edges, and products with what stands beside them", [test("ops", *edges)]),
-            Part("same bits twice", [bits], curves=True),
+            Part("edge cases, epilogues", [test("ops", *edges)]),
+            Part("bit-identical runs", [bits], curves=True),
             Part("weft train, resume, precisions", [program_test(name) for name in runs]),
             *([] if DEVICE == "cpu" else [Part("generated kernels", [
                 test("codegen", *generated),

@@ -40,7 +40,7 @@ std::vector<int32_t> ids_of(const std::string& bytes) {
 }  // namespace
 
 TEST_SUITE("slow tokenizers") {
-  TEST_CASE("tokenizers of every kind are the package's") {
+  TEST_CASE("tokenizers of every kind agree with the tokenizers package") {
     const char* python = std::getenv("PEERS_PYTHON");
     if (python == nullptr || *python == '\0' ||
         std::system(fmt::format("'{}' -c 'import tokenizers' 2>/dev/null", python).c_str()) != 0) {

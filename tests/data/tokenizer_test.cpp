@@ -197,7 +197,7 @@ TEST_CASE("models without a type are told apart by their keys") {
   CHECK(first(R"({"vocab": {"<unk>": 0, "aa": 1}})", "aa") == Ids{1});
 }
 
-TEST_CASE("what a tokenizer's file must not have is refused in one line") {
+TEST_CASE("invalid tokenizer files are refused in one line") {
   const std::string file = "data: [tokenizer] t.json: ";
   CHECK(model_refusal(R"({"type": "Foo"})") ==
         file + "model.type 'Foo' is not known. Known: BPE, Unigram, WordLevel, WordPiece.");
@@ -254,7 +254,7 @@ TEST_CASE("what a tokenizer's file must not have is refused in one line") {
             "not fit its array.");
 }
 
-TEST_CASE("text with a character that no token stands for is refused where none may stand for it") {
+TEST_CASE("a character without a token is refused where the model has no unknown token") {
   const Tokenizer tokenizer =
       Tokenizer::from_json(R"({"model": {"vocab": [["a", -1]], "unk_id": null}})", "t.json");
   CHECK(tokenizer.encode("aa") == Ids{0, 0});
@@ -277,7 +277,7 @@ TEST_CASE("replacements that double a text again and again are refused") {
   CHECK(refusal_of("\"normalizer\": " + nested).ends_with("is nested deeper than 32 levels."));
 }
 
-TEST_CASE("regular expressions mean what they mean in Ruby's syntax") {
+TEST_CASE("regular expressions follow Ruby's syntax") {
   const auto pieces = [](const std::string& pattern, std::string_view text) {
     return ids_with(R"("pre_tokenizer": {"type": "Split", "behavior": "Removed", "pattern":
                        {"Regex": ")" +

@@ -133,7 +133,7 @@ TEST_CASE("narrow ResNets of both block types: logits and twenty losses agree wi
     check_curve(name);
   }
 }
-TEST_SUITE("slow: architectures of full width are PyTorch's") {
+TEST_SUITE("slow full-width architectures") {
   TEST_CASE("ResNet-50 at full width: logits and losses agree with PyTorch") {
     check_forward("resnet50");
     check_curve("resnet50");
@@ -155,7 +155,7 @@ TEST_CASE("LSTM and GRU: logits and twenty losses agree with PyTorch") {
     check_curve(name);
   }
 }
-TEST_SUITE("slow: recurrent nets are PyTorch's") {
+TEST_SUITE("slow bidirectional recurrent nets") {
   TEST_CASE("bidirectional LSTM and GRU: logits and twenty losses agree with PyTorch") {
     for (const char* name : {"gru", "lstm_both_ways"}) {
       check_forward(name);

@@ -181,7 +181,7 @@ TEST_CASE("GPT in float32 deviates at most twice as much as PyTorch over 100 ste
 TEST_CASE("ResNet-20 in float32 deviates at most twice as much as PyTorch over 40 steps") {
   check_float32_windows("resnet20_slow", 40);
 }
-TEST_SUITE("slow: float32 stays as close for 300 steps") {
+TEST_SUITE("slow float32 curves") {
   TEST_CASE("GPT in float32 deviates at most twice as much as PyTorch over 300 steps") {
     check_float32_windows("gpt", 300);
   }
@@ -190,7 +190,7 @@ TEST_SUITE("slow: float32 stays as close for 300 steps") {
   }
 }
 
-TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {
+TEST_SUITE("slow float64 curves") {
   TEST_CASE("MLP: 100 losses agree with PyTorch") { check_curve("mlp", 100, 1e-6); }
   TEST_CASE("GPT: 100 losses agree with PyTorch") { check_curve("gpt", 100, 1e-6); }
   TEST_CASE("ResNet-20: 100 losses at a low learning rate agree with PyTorch") {
@@ -204,7 +204,7 @@ TEST_SUITE("slow: a hundred steps are PyTorch's to a millionth") {
   }
 }
 
-TEST_SUITE("slow: at its full rate ResNet-20 follows exact arithmetic") {
+TEST_SUITE("slow exact curves") {
   // The bound is ten times the measured error (docs/decisions/0005).
   TEST_CASE("ResNet-20: 45 losses are within 7e-8 of exact and closer than PyTorch's") {
     constexpr size_t steps = 45, window = 10;

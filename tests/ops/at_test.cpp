@@ -69,6 +69,33 @@ TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indice
         Doubles{9, 1, 2, 3, 4});
 }
 
+TEST_CASE("update_at takes a start for each row of the first axis") {
+  const Value x = numbers({2, 5, 3}, 1), updates = numbers({2, 2, 3}, 100);
+  const Value weights = numbers({2, 5, 3}, 7);
+  for (const std::vector<int64_t>& starts :
+       {std::vector<int64_t>{0, 3}, {-1, 4}, {2, 2}, {-9, 9}, {1, -2}}) {
+    INFO("starts " << starts[0] << " " << starts[1]);
+    const Value start = interpret(constant(Doubles(starts.begin(), starts.end()), {2}, DType::i64));
+    const Doubles given = elements(interpret(updates)), all_weights = elements(interpret(weights));
+    Doubles put = elements(interpret(x)), put_slope = all_weights, updates_slope(12);
+    for (int64_t i = 0; i < 2; ++i)
+      for (int64_t j = 0; j < 2; ++j)
+        for (int64_t k = 0; k < 3; ++k) {
+          const int64_t place = starts[static_cast<size_t>(i)] + j;
+          if (place < 0 || place >= 5) continue;
+          const auto whole = static_cast<size_t>((i * 5 + place) * 3 + k);
+          const auto part = static_cast<size_t>((i * 2 + j) * 3 + k);
+          put[whole] = given[part];
+          put_slope[whole] = 0;
+          updates_slope[part] = all_weights[whole];
+        }
+    const Value y = update_at(x, 1, start, updates);
+    CHECK(run(y) == put);
+    CHECK(run(slope(sum(y * weights), x)) == put_slope);
+    CHECK(run(slope(sum(y * weights), updates)) == updates_slope);
+  }
+}
+
 TEST_CASE("custom_gradient replaces the gradient of an expression") {
   const Value x = constant(Doubles{0.4, 1.6, -2.7}, {3}, DType::f64), w = numbers({3}, 5);
   const Value through =

@@ -166,6 +166,18 @@ TEST_CASE("gradients of an operand with several uses add up") {
   Random random(1);
   Value x = random_values({DType::f64, {1, 2, 3, 4}}, -1, 1, random);
   check_gradients(weighted_sum(attention(x, x, x), random), {x});
+  const Type heads{DType::f64, {2, 4, 3, 2}}, cache{DType::f64, {2, 2, 5, 2}};
+  const Value q = random_values(heads, -1, 1, random), k = random_values(cache, -1, 1, random),
+              v = random_values(cache, -1, 1, random);
+  const Value start = constant(std::vector<double>{1, 0}, {2}, DType::i64);
+  check_gradients(
+      weighted_sum(attention(q, k, v, {.causal = true, .window = 2, .start = start}), random),
+      {q, k, v});
+  check_gradients(weighted_sum(attention(q, k, v, {.causal = true, .softcap = 0.5}), random),
+                  {q, k, v});
+  const Value bias = random_values({DType::f64, {3, 5}}, -1, 1, random);
+  check_gradients(weighted_sum(attention(q, k, v, {.mask = bias, .softcap = 0.5}), random),
+                  {q, k, v, bias});
   check_gradients(weighted_sum(x * x + x, random), {x});
   Value square = random_values({DType::f64, {3, 3}}, -1, 1, random);
   check_gradients(weighted_sum(matmul(square, matmul(square, transpose(square))), random),

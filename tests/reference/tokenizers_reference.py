@@ -13,6 +13,7 @@
 Needs tokenizers 0.23 (pip install tokenizers); with sentencepiece beside it, --live also reads the
 character map of SentencePiece's nmt_nfkc. All text is made here, from a fixed seed.
 """
+# This is one file because all of its commands draw from the same tokenizers and lines.
 
 import base64
 import io

@@ -1,4 +1,5 @@
-// User-defined parts, one of each kind, used in recipes.
+// User-defined parts, one of each kind, used in recipes. This is one file because runs combine
+// them.
 #include <algorithm>
 #include <array>
 #include <cmath>

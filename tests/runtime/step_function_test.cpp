@@ -56,7 +56,7 @@ TEST_CASE("compile accepts generic lambdas and functions that return pairs, tupl
   CHECK(compile([] { return ones({2}); })().to_doubles() == Doubles{1, 1});
 }
 
-TEST_CASE("reductions accept an axis by number and max and min accept two tensors") {
+TEST_CASE("reductions accept axes by number and max and min accept two tensors") {
   const Tensor x = tensor({1.0, 5.0, 3.0, 4.0}, {2, 2}), y = tensor({2.0, 2.0}, {2});
   CHECK(sum(x, 1).to_doubles() == Doubles{6, 7});
   CHECK(sum(x, -1, true).shape() == Shape{2, 1});
@@ -68,6 +68,13 @@ TEST_CASE("reductions accept an axis by number and max and min accept two tensor
   CHECK(logsumexp(x * 0, 1).to_doubles()[0] == doctest::Approx(0.693147));
   CHECK(any(x > 4, 0).to_doubles() == Doubles{0, 1});
   CHECK(all(x > 2, 1).to_doubles() == Doubles{0, 1});
+  const int64_t first = 0;
+  CHECK(sum(x, {first, 1}).to_doubles() == Doubles{13});
+  CHECK(sum(x, {0, -1}, true).shape() == Shape{1, 1});
+  CHECK(max(x, {1}).to_doubles() == Doubles{5, 4});
+  CHECK(min(x, {0, 1}).item() == 1);
+  CHECK(variance(x, {}, 0).item() == doctest::Approx(2.1875));  // no axes; correction 0
+  CHECK(sum(x, {.axes = {0, 1}, .keepdim = true}).shape() == Shape{1, 1});
   CHECK(max(x, y).to_doubles() == Doubles{2, 5, 3, 4});
   CHECK(min(x, y).to_doubles() == Doubles{1, 2, 2, 2});
 }

@@ -67,7 +67,7 @@ TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
   CHECK(least(16) == alone + whole.accumulator_bytes);
 }
 
-TEST_SUITE("slow: the largest model") {
+TEST_SUITE("slow largest model") {
   TEST_CASE("a model of 405 billion parameters can be planned") {
     train::RunReport report = planned("llama-405b", 2048);
     CHECK(report.model_bytes == 4 * size_t{405'853'388'800});

@@ -63,7 +63,7 @@ void check_curves(const train::Recipe& recipe, const std::vector<Kind>& kinds) {
 }
 }  // namespace
 
-TEST_SUITE("slow: narrow precision learns as float32 does, within the spread of two seeds") {
+TEST_SUITE("slow precision curves") {
   TEST_CASE("ResNet-20: loss curves of every precision agree") {
     if (!has_data("cifar-10-binary")) return;
     check_curves(train::Recipe::parse(R"(

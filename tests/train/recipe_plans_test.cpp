@@ -79,7 +79,7 @@ std::string line_of(train::PlannedRun& run) {
 }
 }  // namespace
 
-TEST_CASE("plans of recipes are what they were") {
+TEST_CASE("plans of recipes match the snapshot of their cost") {
 #ifdef __clang__
   skipped(
       "Clang, the compiler of the sanitizers, evaluates arguments in another order than GCC: ties");

@@ -5,6 +5,8 @@
 #include <functional>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 
 namespace weft {

@@ -26,6 +26,13 @@ struct AttentionHeads {
         causal(node.attrs.integer("causal") != 0) {}
 };
 
+// Returns whether a node of the family is softmax(scale q k') v, causal or not, or a gradient of
+// that: without a mask, a window, a cap of the scores or a start.
+inline bool is_plain_attention(const Node& node) {
+  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
+  return !masked && !node.attrs.has("window") && !node.attrs.has("softcap");
+}
+
 // Returns whether `body` is `attention` and `attention_logsumexp` of the same operands with both
 // results stored in this order: one kernel then also stores the logarithms that the backward pass
 // reads.
@@ -35,7 +42,7 @@ inline bool is_attention_with_logsumexp(std::span<const Value> body,
   const Node &y = *body[0].node(), &logsumexp = *body[1].node();
   if (y.op->family != OpFamily::attention || y.op->role != Role::forward ||
       logsumexp.op->family != OpFamily::attention || logsumexp.op->role != Role::statistics ||
-      y.inputs.size() != 3)
+      !is_plain_attention(y))
     return false;
   for (size_t i = 0; i < 3; ++i)
     if (y.inputs[i].node() != logsumexp.inputs[i].node()) return false;

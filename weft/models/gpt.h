@@ -3,8 +3,7 @@
 #pragma once
 
 #include "weft/io/load.h"
-#include "weft/models/model.h"
-#include "weft/nn/layers.h"
+#include "weft/models/decoder.h"
 
 namespace weft::models {
 
@@ -23,6 +22,7 @@ struct GptConfig {
 
   static GptConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;
+  DecoderConfig decoder() const;
 };
 
 // Returns how io::load() reads the published files of GPT-2 into a model "gpt2": names lose their
@@ -31,18 +31,9 @@ struct GptConfig {
 // need it as `prefix`.
 io::LoadOptions gpt2_layout();
 
-class Gpt : public Model {
+class Gpt : public Decoder {
  public:
   explicit Gpt(const GptConfig& config);
-
- protected:
-  Tensor forward(const Tensor& tokens) const override;  // integers [B, T] -> [B, T, vocab_size]
-
- private:
-  nn::Embedding wte_, wpe_;
-  nn::Dropout dropout_;
-  nn::Sequential h_;
-  nn::LayerNorm ln_f_;
 };
 
 }  // namespace weft::models

@@ -3,8 +3,7 @@
 // have Hugging Face's names.
 #pragma once
 
-#include "weft/models/model.h"
-#include "weft/nn/layers.h"
+#include "weft/models/decoder.h"
 
 namespace weft::models {
 
@@ -25,21 +24,12 @@ struct LlamaConfig {
 
   static LlamaConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;
+  DecoderConfig decoder() const;
 };
 
-class LlamaDecoder;  // everything but the head
-
-class Llama : public Model {
+class Llama : public Decoder {
  public:
   explicit Llama(const LlamaConfig& config);
-  ~Llama() override;
-
- protected:
-  Tensor forward(const Tensor& tokens) const override;  // integers [B, T] -> [B, T, vocab_size]
-
- private:
-  std::unique_ptr<LlamaDecoder> model_;
-  std::unique_ptr<nn::Linear> lm_head_;  // null: the embedding's weight
 };
 
 }  // namespace weft::models

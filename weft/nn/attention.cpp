@@ -1,34 +1,6 @@
-#include <cmath>
-
 #include "weft/nn/layers.h"
 
 namespace weft::nn {
-
-Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype) {
-  WEFT_CHECK(dimension % 2 == 0, "[rotary] the width of a head must be even. Got {}.", dimension);
-  int64_t half = dimension / 2;
-  auto count = static_cast<size_t>(length * half);
-  std::vector<double> cosines(count), sines(2 * count);
-  for (int64_t position = 0; position < length; ++position)
-    for (int64_t i = 0; i < half; ++i) {
-      double part = static_cast<double>(i) / static_cast<double>(half);
-      double angle = static_cast<double>(position) * std::pow(theta, -part);
-      cosines[static_cast<size_t>(position * half + i)] = std::cos(angle);
-      sines[static_cast<size_t>(2 * position * half + i)] = -std::sin(angle);
-      sines[static_cast<size_t>((2 * position + 1) * half + i)] = std::sin(angle);
-    }
-  return {constant(cosines, {length, 1, half}, dtype), constant(sines, {length, 2, half}, dtype)};
-}
-
-Tensor rotate(const Tensor& x, const Rotary& by) {
-  int64_t length = by.cos.dim(0), half = by.cos.dim(2);
-  WEFT_CHECK(x.rank() == 4 && x.dim(2) == length && x.dim(3) == 2 * half,
-             "[rotary] takes [batch, heads, {}, {}]. Got {}.", length, 2 * half,
-             to_string(x.type()));
-  // A flip instead of a concat of halves takes one kernel, which reads the other half in place.
-  Tensor halves = reshape(x, {x.dim(0), x.dim(1), length, 2, half});
-  return reshape(halves * by.cos + flip(halves, {3}) * by.sin, x.shape());
-}
 
 SelfAttention::SelfAttention(Module& parent, std::string name, int64_t width, int64_t heads,
                              const SelfAttentionOptions& options)

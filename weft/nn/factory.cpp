@@ -94,7 +94,7 @@ std::unique_ptr<Layer> make_layer_norm(const Request& r) {
                                                      .bias = r.options.flag("bias", true)});
 }
 std::unique_ptr<Layer> make_rms_norm(const Request& r) {
-  return r.make<RMSNorm>(r.features(), r.options.number("eps", 1e-6, 0, 1));
+  return r.make<RMSNorm>(r.features(), RMSNormOptions{.eps = r.options.number("eps", 1e-6, 0, 1)});
 }
 std::unique_ptr<Layer> make_group_norm(const Request& r) {
   int64_t groups = r.options.integer("num_groups", {}), channels = r.channels();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/nn/layer.h"
+#include "weft/nn/rope.h"
 
 namespace weft::nn {
 
@@ -20,17 +21,21 @@ namespace weft::nn {
 struct LinearOptions {
   bool bias = true;
   std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+  bool transposed = false;        // the weight is [in, out], as GPT-2's published ones are
 };
 class Linear : public Layer {  // [..., in] -> [..., out]
  public:
   Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
          const LinearOptions& options = {});
   ~Linear() override;
-  Variable weight;  // [out, in]
+  Variable weight;  // [out, in], or [in, out] if transposed
   Variable bias;    // [out], or empty
 
  protected:
   Tensor forward(const Tensor& x) const override;
+
+ private:
+  bool transposed_;
 };
 
 struct EmbeddingOptions {
@@ -218,16 +223,21 @@ class LayerNorm : public Layer {  // over the last axis
  private:
   double eps_;
 };
+struct RMSNormOptions {
+  double eps = 1e-6;
+  // Rows are scaled by weight + offset; the weight begins at 1 - offset. Gemma's is 1.
+  double offset = 0;
+};
 class RMSNorm : public Layer {  // over the last axis
  public:
-  RMSNorm(Module& parent, std::string name, int64_t features, double eps = 1e-6);
+  RMSNorm(Module& parent, std::string name, int64_t features, const RMSNormOptions& options = {});
   Variable weight;  // [features]
 
  protected:
   Tensor forward(const Tensor& x) const override;
 
  private:
-  double eps_;
+  RMSNormOptions options_;
 };
 class GroupNorm : public Layer {  // [B, C, ...], over groups of channels; groups divides C
  public:
@@ -360,15 +370,6 @@ class GRU : public Recurrent {
 };
 
 // ---- attention.cpp
-
-// Rotary positions (Su et al. 2021, "RoFormer") in Llama's form rotate element i of the first half
-// of a head with element i of the second half by the angle position * theta^(-2 i / dimension).
-struct Rotary {
-  Tensor cos;  // [T, 1, dimension / 2]
-  Tensor sin;  // [T, 2, dimension / 2]: -sin for the first half, sin for the second
-};
-Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype);
-Tensor rotate(const Tensor& x, const Rotary& by);  // [B, H, T, dimension]
 
 // Self-attention with the projections of q, k and v in one linear layer, as in GPT.
 // MultiheadAttention in weft/nn/transformer.h is PyTorch's, with masks and cross-attention.

@@ -9,8 +9,11 @@ namespace weft::nn {
 Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
                const LinearOptions& options)
     : Layer(parent, std::move(name)),
-      weight(parameter("weight", {out_features, in_features},
-                       options.init.value_or(Init::fan_in(in_features)))) {
+      weight(parameter(
+          "weight",
+          options.transposed ? Shape{in_features, out_features} : Shape{out_features, in_features},
+          options.init.value_or(Init::fan_in(in_features)))),
+      transposed_(options.transposed) {
   if (options.bias)
     bias = parameter("bias", {out_features},
                      options.init ? Init::constant(0) : Init::fan_in(in_features));
@@ -19,10 +22,12 @@ Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t ou
 Linear::~Linear() = default;
 
 Tensor Linear::forward(const Tensor& x) const {
-  WEFT_CHECK(x.rank() > 0 && x.dim(-1) == weight.shape()[1],
-             "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(),
-             weight.shape()[1], to_string(x.type()));
-  return linear(x, weight.value(), bias.defined() ? bias.value() : Tensor());
+  const int64_t features = weight.dim(transposed_ ? 0 : 1);
+  WEFT_CHECK(x.rank() > 0 && x.dim(-1) == features,
+             "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(), features,
+             to_string(x.type()));
+  return linear(x, transposed_ ? transpose(weight.value()) : weight.value(),
+                bias.defined() ? bias.value() : Tensor());
 }
 
 Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,

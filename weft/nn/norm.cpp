@@ -22,13 +22,14 @@ Tensor LayerNorm::forward(const Tensor& x) const {
   return layer_norm(x, weight.value(), bias.defined() ? bias.value() : Tensor(), eps_);
 }
 
-RMSNorm::RMSNorm(Module& parent, std::string name, int64_t features, double eps)
+RMSNorm::RMSNorm(Module& parent, std::string name, int64_t features, const RMSNormOptions& options)
     : Layer(parent, std::move(name)),
-      weight(parameter("weight", {features}, Init::constant(1))),
-      eps_(eps) {}
+      weight(parameter("weight", {features}, Init::constant(1 - options.offset))),
+      options_(options) {}
 Tensor RMSNorm::forward(const Tensor& x) const {
   check_features(*this, "rms_norm", x, -1, weight.shape()[0]);
-  return rms_norm(x, weight.value(), eps_);
+  if (options_.offset == 0) return rms_norm(x, weight.value(), options_.eps);
+  return rms_norm(x, weight.value() + options_.offset, options_.eps);
 }
 
 GroupNorm::GroupNorm(Module& parent, std::string name, int64_t groups, int64_t channels, double eps)

@@ -15,16 +15,24 @@ constexpr double masked_score = -1e30, future_score = -std::numeric_limits<doubl
 
 // Shapes: B batch, H query heads, G key heads, T queries, S keys.
 struct Parts {
-  Tensor q, k, v, mask;  // mask may be empty
-  double scale;
+  Tensor q, k, v, mask, start;  // mask and start may be empty
+  double scale, softcap;
   bool causal;
-  explicit Parts(const Node& node, const Tensor& mask = {})
+  int64_t window;
+  // Takes a node of attention, or one of its gradients, which have neither mask nor start.
+  explicit Parts(const Node& node)
       : q(node.inputs[0]),
         k(node.inputs[1]),
         v(node.inputs[2]),
-        mask(mask),
         scale(node.attrs.number("scale")),
-        causal(node.attrs.integer("causal") != 0) {}
+        softcap(node.attrs.has("softcap") ? node.attrs.number("softcap") : 0),
+        causal(node.attrs.integer("causal") != 0),
+        window(node.attrs.has("window") ? node.attrs.integer("window") : 0) {
+    if (node.op->role != Role::forward) return;
+    const bool has_start = node.attrs.has("start");
+    if (node.inputs.size() > (has_start ? 4u : 3u)) mask = node.inputs[3];
+    if (has_start) start = node.inputs.back();
+  }
 
   // fold() and unfold() map [B, H, T, X] <-> [B, G, H / G * T, X].
   Tensor fold(const Tensor& x) const {
@@ -41,14 +49,22 @@ struct Parts {
     if (!causal) return seen;
     // The comparison has the full shape, so that it fuses into its consumer and is never stored.
     Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
-    Tensor past = iota(scores, 2, DType::i32) >= iota(scores, 3, DType::i32);
+    Tensor query = iota(scores, 2, DType::i32), key = iota(scores, 3, DType::i32);
+    if (start.defined()) query = query + reshape(cast(start, DType::i32), {q.dim(0), 1, 1, 1});
+    Tensor past = query >= key;
+    if (window > 0) past = logical_and(past, query - key < window);
     return seen.defined() ? logical_and(seen, past) : past;
   }
-  // Returns [B, H, T, S] in float32 at least. Without a mask -inf is safe: every query sees a key.
+  // Returns [B, H, T, S] in float32 at least, scaled.
+  Tensor products() const { return scale * unfold(wide_matmul(fold(q), transpose(k))); }
+  Tensor capped(const Tensor& products) const { return tanh(products / softcap); }
+  // Without a mask and a start -inf is safe: every query sees a key.
   Tensor scores(const Tensor& seen) const {
-    Tensor all = scale * unfold(wide_matmul(fold(q), transpose(k)));
+    Tensor all = products();
+    if (softcap > 0) all = softcap * capped(all);
     if (mask.defined() && !boolean_mask()) all = all + widen(mask);
-    return seen.defined() ? select(seen, all, boolean_mask() ? masked_score : future_score) : all;
+    const bool may_see_none = boolean_mask() || start.defined();
+    return seen.defined() ? select(seen, all, may_see_none ? masked_score : future_score) : all;
   }
   // Sums the values by weights[B, H, T, S] to [B, H, T, E].
   Tensor mix(const Tensor& weights) const {
@@ -61,12 +77,8 @@ struct Parts {
   }
 };
 
-Tensor mask_of(const Node& attention) {
-  return attention.inputs.size() > 3 ? attention.inputs[3] : Tensor();
-}
-
 Tensor attend(const Node& node) {
-  Parts parts(node, mask_of(node));
+  Parts parts(node);
   return parts.mix(parts.probabilities());
 }
 
@@ -77,12 +89,18 @@ Gradients gradients_of(const Parts& parts, const Tensor& dy) {
   Tensor dv = matmul(transpose(parts.fold(narrow_to(p, dtype))), rows);
   Tensor dp = parts.unfold(wide_matmul(rows, transpose(parts.v)));
   Tensor dscores = p * (dp - sum(dp * p, {.axes = {3}, .keepdim = true}));
-  Tensor dproducts = parts.fold(narrow_to(parts.scale * dscores, dtype));
+  Tensor dcapped = dscores;
+  if (parts.softcap > 0) dcapped = dscores * (1 - square(parts.capped(parts.products())));
+  Tensor dproducts = parts.fold(narrow_to(parts.scale * dcapped, dtype));
   Tensor dq = parts.unfold(matmul(dproducts, parts.k));
   Tensor dk = matmul(transpose(dproducts), parts.fold(parts.q));
-  if (!parts.mask.defined()) return {dq, dk, dv};
-  if (parts.boolean_mask()) return {dq, dk, dv, {}};
-  return {dq, dk, dv, narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype())};
+  Gradients all{dq, dk, dv};
+  if (parts.boolean_mask())
+    all.push_back({});
+  else if (parts.mask.defined())
+    all.push_back(narrow_to(sum_to(dscores, parts.mask.shape()), parts.mask.dtype()));
+  if (parts.start.defined()) all.push_back({});
+  return all;
 }
 
 Type stacked_gradients(std::span<const Tensor> inputs, const Attrs&) {
@@ -169,8 +187,10 @@ const OpDef& attention_gradient_def = define({
 Gradients attention_gradient(const Tensor& y, const Tensor& dy) {
   const std::vector<Tensor>& inputs = y->inputs;
   const Shape& shape = inputs[0].shape();
-  if (inputs.size() > 3 || inputs[1].shape() != shape || inputs[2].shape() != shape)
-    return gradients_of(Parts(*y.node(), mask_of(*y.node())), dy);
+  const Parts parts(*y.node());
+  const bool is_plain = inputs.size() == 3 && parts.window == 0 && parts.softcap == 0;
+  if (!is_plain || inputs[1].shape() != shape || inputs[2].shape() != shape)
+    return gradients_of(parts, dy);
   Tensor all =
       make_node(attention_gradient_def, {inputs[0], inputs[1], inputs[2], dy},
                 {{"causal", y->attrs.integer("causal")}, {"scale", y->attrs.number("scale")}});
@@ -225,11 +245,28 @@ Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
                name(options.mask.dtype()));
     inputs.push_back(options.mask);
   }
+  WEFT_CHECK(options.causal || (options.window == 0 && !options.start.defined()),
+             "[attention] a window or a start needs .causal = true.");
+  WEFT_CHECK(options.window >= 0 && options.softcap >= 0,
+             "[attention] window and softcap must be at least 0. Got {} and {}.", options.window,
+             options.softcap);
   double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
-  Tensor y = make_node(attention_def, std::move(inputs),
-                       {{"causal", int64_t{options.causal}}, {"scale", scale}});
+  Attrs attrs{{"causal", int64_t{options.causal}}, {"scale", scale}};
+  // A window that no query reaches beyond is none.
+  const bool all_seen = !options.start.defined() && options.window >= q.value.dim(2);
+  if (options.window > 0 && !all_seen) attrs = attrs.with({"window", options.window});
+  if (options.softcap > 0) attrs = attrs.with({"softcap", options.softcap});
+  if (options.start.defined()) {
+    WEFT_CHECK(
+        is_integer(options.start.dtype()) && options.start.shape() == (Shape{q.value.dim(0)}),
+        "[attention] start is integers [{}]. Got {}.", q.value.dim(0),
+        to_string(options.start.type()));
+    attrs = attrs.with({"start", int64_t{1}});
+    inputs.push_back(options.start);
+  }
+  Tensor y = make_node(attention_def, std::move(inputs), attrs);
   if (options.dropout == 0) return y;
-  Parts parts(*y.node(), options.mask);
+  Parts parts(*y.node());
   return parts.mix(dropout(parts.probabilities(), options.dropout, options.key));
 }
 }  // namespace weft

@@ -174,6 +174,33 @@ Tensor one_integer(const Arg& arg, std::string_view op) {
   return cast(reshape(value, {1}), DType::i64);
 }
 
+// Returns the start of update_at, i64: [1], or one for each row of x [x.dim(0)].
+Tensor starts_of(const Arg& arg, const Tensor& x, int64_t axis) {
+  const Tensor value = to_value(arg, {});
+  if (value.elements() == 1) return one_integer(arg, "update_at");
+  WEFT_CHECK(is_integer(value.dtype()) && value.shape() == (Shape{x.dim(0)}) && axis != 0,
+             "[update_at] start must be one integer, or one for each row of axis 0 along another "
+             "axis. Got {} for {} along axis {}.",
+             to_string(value.type()), to_string(x.type()), axis);
+  return cast(value, DType::i64);
+}
+
+// Broadcasts places [rows, count], which index `axis` in each row, to `shape`, which has `count`
+// along that axis.
+Tensor places_along(const Tensor& places, const Shape& shape, int axis) {
+  Shape along = shape;
+  for (int i = 1; i < along.size(); ++i) along[i] = i == axis ? shape[axis] : 1;
+  return broadcast_to(reshape(places, along), shape);
+}
+
+// Returns slice_at(x, axis, start, size) with one start for each row of x.
+Tensor slice_rows_at(const Tensor& x, int axis, const Tensor& start, int64_t size) {
+  Shape shape = x.shape();
+  shape[axis] = size;
+  const Tensor places = unsqueeze(start, 1) + iota({x.dim(0), size}, 1);
+  return take_along_axis(x, places_along(places, shape, axis), axis);
+}
+
 // A kernel that has x in place writes the updates alone.
 const OpDef& update_at_def = define({
     .name = "update_at",
@@ -192,14 +219,23 @@ const OpDef& update_at_def = define({
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const auto axis = static_cast<int>(y->attrs.integer("axis"));
       const Tensor &start = y->inputs[1], &updates = y->inputs[2];
+      const int64_t size = updates.dim(axis);
       return {update_at(dy, axis, start, zeros_like(updates)),
               {},
-              slice_at(dy, axis, start, updates.dim(axis))};
+              start.elements() == 1 ? slice_at(dy, axis, start, size)
+                                    : slice_rows_at(dy, axis, start, size)};
     },
     .decompose = [](const Node& node) -> Tensor {
       const Tensor &x = node.inputs[0], &updates = node.inputs[2];
       const auto axis = static_cast<int>(node.attrs.integer("axis"));
-      const Tensor place = arange(x.dim(axis)) - node.inputs[1];
+      const Tensor& start = node.inputs[1];
+      if (start.elements() > 1) {
+        const Tensor places = iota({x.dim(0), x.dim(axis)}, 1) - unsqueeze(start, 1);
+        const Tensor all = places_along(places, x.shape(), axis);
+        const Tensor inside = logical_and(all >= 0, all < updates.dim(axis));
+        return select(inside, take_along_axis(updates, all, axis), x);
+      }
+      const Tensor place = arange(x.dim(axis)) - start;
       Shape along = x.shape();
       for (int i = 0; i < along.size(); ++i) along[i] = i == axis ? x.dim(axis) : 1;
       const Tensor inside = logical_and(place >= 0, place < updates.dim(axis));
@@ -263,7 +299,7 @@ Tensor update_at(Arg x, int axis, Arg start, Arg updates) {
   CallSite here(x.where);
   const Tensor value = to_value(x, {}), rows = to_value(updates, value);
   const int64_t at = normalize_axis(axis, value.rank(), "update_at");
-  return make_node(update_at_def, {value, one_integer(start, "update_at"), rows}, {{"axis", at}});
+  return make_node(update_at_def, {value, starts_of(start, value, at), rows}, {{"axis", at}});
 }
 Tensor first_position(Arg indices, int64_t rows) {
   CallSite here(indices.where);

@@ -197,43 +197,47 @@ Tensor argmax(Arg x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor argmin(Arg x, std::optional<int> axis = {}, bool keepdim = false);
 Tensor any(Arg x, ReduceOptions options = {});
 Tensor all(Arg x, ReduceOptions options = {});
-// AxisNumber is the number of one axis: sum(x, 1) is sum(x, {.axes = {1}}).
 template <class T>
 concept AxisNumber = std::integral<T> && !std::same_as<T, bool>;
-inline ReduceOptions over_axis(int64_t axis, bool keepdim) {
-  return {.axes = {axis}, .keepdim = keepdim};
+// AxisNumbers are one axis or several: sum(x, 1) and sum(x, {0, 1}) are sum(x, {.axes = {1}}) and
+// sum(x, {.axes = {0, 1}}). A constructor of std::initializer_list would make the latter ambiguous
+// to GCC 12, which ignores designators when it compares overloads.
+struct AxisNumbers : Dims {
+  AxisNumbers(AxisNumber auto... axes)
+    requires(sizeof...(axes) > 0)
+      : Dims{static_cast<int64_t>(axes)...} {}
+};
+inline Tensor sum(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return sum(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor sum(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return sum(x, over_axis(axis, keepdim));
+inline Tensor mean(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return mean(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor mean(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return mean(x, over_axis(axis, keepdim));
+inline Tensor prod(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return prod(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor prod(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return prod(x, over_axis(axis, keepdim));
+inline Tensor max(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return max(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor max(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return max(x, over_axis(axis, keepdim));
+inline Tensor min(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return min(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor min(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return min(x, over_axis(axis, keepdim));
+inline Tensor variance(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return variance(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor variance(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return variance(x, over_axis(axis, keepdim));
-}
-Tensor stddev(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return stddev(x, over_axis(axis, keepdim));
+inline Tensor stddev(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return stddev(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
 Tensor norm(Arg x,
             AxisNumber auto) = delete;  // axis or order? norm(x, {.axes = {1}}), norm(x, {}, 1)
-Tensor logsumexp(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return logsumexp(x, over_axis(axis, keepdim));
+inline Tensor logsumexp(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return logsumexp(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor any(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return any(x, over_axis(axis, keepdim));
+inline Tensor any(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return any(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor all(Arg x, AxisNumber auto axis, bool keepdim = false) {
-  return all(x, over_axis(axis, keepdim));
+inline Tensor all(Arg x, const AxisNumbers& axes, bool keepdim = false) {
+  return all(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
 // max(a, b) and min(a, b) of two tensors are maximum and minimum, as in PyTorch. A number as second
 // argument is an axis: max(x, 0) reduces axis 0; write maximum(x, 0) for the other.
@@ -269,8 +273,9 @@ inline Tensor stack(std::initializer_list<Tensor> parts, int axis,
 // is known only when the graph runs. Elements outside of the axis read as 0.
 Tensor slice_at(Arg x, int axis, Arg start, int64_t size);
 // Returns x with x[.., start .. start + M, ..] replaced by updates[.., M, ..]; updates outside of
-// the axis are dropped. A step that assigns this to the variable that x was read from updates it in
-// place.
+// the axis are dropped. Where `start` is integers [x.dim(0)], each row of the first axis, which is
+// not `axis`, has its own. A step that assigns this to the variable that x was read from updates it
+// in place.
 Tensor update_at(Arg x, int axis, Arg start, Arg updates);
 std::vector<Tensor> split(Arg x, int64_t size, int axis);  // the last part may be smaller
 std::vector<Tensor> split(Arg x, std::span<const int64_t> sizes, int axis);  // sum: the extent
@@ -465,10 +470,19 @@ struct RandomKey {
 
 // ---- attention (attention.cpp)
 struct AttentionOptions {
-  bool causal = false;
+  bool causal = false;          // the query at position p attends to the keys up to p
   Tensor mask = {};             // bool (true: attend) or float (added), broadcast to [B, H, T, S]
   std::optional<double> scale;  // default 1 / sqrt(D)
-  double dropout = 0;           // of the attention weights, drawn by `key`
+  // Sliding window (Beltagy et al. 2020, "Longformer"), causal only: the query at position p
+  // attends to the keys above p - window; 0: to all.
+  int64_t window = 0;
+  // Scores become softcap tanh(score / softcap) before the mask (Gemma 2); 0: they stay.
+  double softcap = 0;
+  // Integers [B], causal only: the position of the first query of each row, where the keys are a
+  // cache that holds position 0 first. Keys beyond a query's position may hold anything finite.
+  // Empty: 0.
+  Tensor start = {};
+  double dropout = 0;  // of the attention weights, drawn by `key`
   RandomKey key = {};
 };
 // Maps q[B, H, T, D], k[B, G, S, D] and v[B, G, S, E] to [B, H, T, E]; G divides H (grouped heads).

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
@@ -36,7 +36,8 @@ size_t Device::memory_bytes() const {
 
 std::vector<Device> devices() {
   std::vector<Device> all;
-  for (const std::string& name : present_libraries()) all.emplace_back(name);
+  for (const std::string& name : present_libraries())
+    if (Device device = name; device.is_present()) all.push_back(std::move(device));
   return all;
 }
 

@@ -37,7 +37,8 @@ class Device {
 };
 
 // Returns the devices that can run steps here: "cpu", then each GPU and OpenCL device, and
-// "reference", which computes in plain loops and is slow.
+// "reference", which computes in plain loops and is slow. Opens each of them; GPUs that are too old
+// for weft or for the installed libraries are not listed.
 std::vector<Device> devices();
 
 // While it lives, eval() and all that reads values compute on that device; else on the CPU.

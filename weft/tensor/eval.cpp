@@ -258,7 +258,8 @@ PlanSummary CompiledStep::plan(std::span<const Type> types) {
 PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types) {
   const StepOptions& options = state_->options;
   const std::string& device = on.name();
-  const KernelLibrary& planner = library(device.starts_with("null") ? device : "null:" + device);
+  const KernelLibrary& own = library(device);
+  const KernelLibrary& planner = own.only_plans() ? own : library("null:" + device);
   const MachineSpec machine = known_spec(device);
   PlanSummary summary;
   if (const Executable* known = state_->prepared(types); known && device == options.device)

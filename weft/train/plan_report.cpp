@@ -1,4 +1,5 @@
-// Reports of a plan: the distribution of its memory and its work.
+// Reports of a plan: the distribution of its memory and its work. This is one file because the
+// tables and the JSON show the same rows.
 #include <algorithm>
 #include <map>
 #include <set>

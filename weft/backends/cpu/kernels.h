@@ -45,6 +45,12 @@ std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placem
 std::unique_ptr<Kernel> compile_pool(const Launch& launch);
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_attention(const Launch& launch);
+// Causal attention with a start, a window or capped scores, without a mask; forward only.
+inline constexpr std::string_view cached_attention_kernel = "weft:cached_attention";
+bool is_cached_attention(const Node& node);
+std::optional<KernelChoice> choose_cached_attention(const Node& node,
+                                                    std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_cached_attention(const Launch& launch);
 std::optional<KernelChoice> choose_scatter_add(const Node& node,
                                                std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_scatter_add(const Launch& launch);

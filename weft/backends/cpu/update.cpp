@@ -19,6 +19,7 @@ class UpdateAt : public Kernel {
     extent_ = shape[axis];
     size_ = inputs_[2].type.shape[axis];
     bytes_ = static_cast<int64_t>(size_of(result_.type.dtype));
+    rows_ = element_count(inputs_[1].type.shape);
     for (int i = 0; i < axis; ++i) outer_ *= shape[i];
     for (int i = axis + 1; i < shape.size(); ++i) bytes_ *= shape[i];
   }
@@ -27,28 +28,39 @@ class UpdateAt : public Kernel {
     const std::byte *x = inputs_[0].in(operands), *updates = inputs_[2].in(operands);
     std::byte* to = result_.out(results);
     if (x != to) copy_bytes(to, x, result_.type.bytes());
-    const int64_t start = load_int(inputs_[1].in(operands), inputs_[1].type.dtype, 0);
-    // Positions of x that are replaced; a start far outside of the axis leaves none.
-    const int64_t first = std::clamp<int64_t>(start, 0, extent_);
-    const int64_t skipped = start < 0 ? (start < -size_ ? size_ : -start) : 0;
-    const int64_t count = std::min(extent_ - first, size_ - skipped);
-    if (count <= 0) return;
-    const auto length = static_cast<size_t>(count * bytes_);
+    const int64_t each = outer_ / rows_;
     auto copy = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(to + (i * extent_ + first) * bytes_, updates + (i * size_ + skipped) * bytes_,
-                    length);
+      for (int64_t i = begin; i < end; ++i) {
+        const Range range = range_of(operands, i / each);
+        std::memcpy(to + (i * extent_ + range.first) * bytes_,
+                    updates + (i * size_ + range.skipped) * bytes_,
+                    static_cast<size_t>(range.count * bytes_));
+      }
     };
-    constexpr size_t worth_threads = 64 << 10;
-    if (length * static_cast<size_t>(outer_) < worth_threads)
+    constexpr int64_t worth_threads = 64 << 10;
+    if (size_ * bytes_ * outer_ < worth_threads)
       copy(0, outer_);
     else
       parallel_for(outer_, copy);
   }
 
  private:
+  struct Range {
+    int64_t first, skipped, count;  // in x; of the updates; positions that are replaced
+  };
+  // A start far outside of the axis leaves none.
+  Range range_of(void* const* operands, int64_t row) const {
+    const int64_t start = load_int(inputs_[1].in(operands), inputs_[1].type.dtype, row);
+    Range range;
+    range.first = std::clamp<int64_t>(start, 0, extent_);
+    range.skipped = start < 0 ? (start < -size_ ? size_ : -start) : 0;
+    range.count = std::max<int64_t>(std::min(extent_ - range.first, size_ - range.skipped), 0);
+    return range;
+  }
+
   std::vector<Bound> inputs_;  // x, start, updates
   Bound result_;
+  int64_t rows_ = 1;  // of axis 0 that have a start of their own; 1: all have one
   int64_t outer_ = 1, extent_ = 0, size_ = 0;  // before the axis; along it, of x and of the updates
   int64_t bytes_ = 1;                          // of what is behind one position
 };

@@ -284,12 +284,11 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool backward = node.op->role == Role::backward;
   const Heads heads(node);
   const bool narrow = computes_wider(heads.dtype);
-  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
   const bool deep = std::max(heads.depth, heads.width) > most_depth;
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
   const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
   const bool single = backward && heads.queries == 1;  // no engine supports this gradient
-  if (!narrow || masked || deep || odd || empty || single) return std::nullopt;
+  if (!narrow || !is_plain_attention(node) || deep || odd || empty || single) return std::nullopt;
   // The heads of a token are adjacent in memory, as the projections around attention need them.
   const Dims by_token{0, 2, 1, 3};
   KernelChoice choice{

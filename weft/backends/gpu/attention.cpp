@@ -525,10 +525,9 @@ loop::GpuKernel Text::gradient() {
 std::optional<KernelChoice> choose_attention(const Node& node,
                                              std::span<const Placement> operands) {
   const bool backward = node.op->role == Role::backward;
-  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
   const DType dtype = node.inputs[0].dtype();
   const Heads heads(node);
-  if (masked || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
+  if (!is_plain_attention(node) || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
   if (std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;

@@ -18,7 +18,7 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool single_word = false;             // never within a word
-  bool lstrip = false, rstrip = false;  // takes in the white space before or after it
+  bool lstrip = false, rstrip = false;  // includes the white space before or after it
   bool normalized = false;              // looked for in the text that normalizers wrote
   bool special = false;                 // left out by decoders that skip special tokens
   std::string text = {};                // what it is decoded to: the content, normalized

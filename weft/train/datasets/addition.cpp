@@ -9,9 +9,9 @@
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/data/random.h"
+#include "weft/infer/generate.h"
 #include "weft/train/datasets/datasets.h"
 #include "weft/train/experiment.h"
-#include "weft/train/generate.h"
 
 namespace weft::train {
 namespace {
@@ -170,7 +170,10 @@ std::string examples(const Experiment& experiment) {
   constexpr int64_t shown = 10;
   const bool reversed = options_of(experiment.recipe).reversed;
   const io::Vocabulary& vocabulary = *experiment.vocabulary;
-  Generator generator(experiment, experiment.recipe.text("train.device"));
+  const std::unique_ptr<infer::TokenModel> model =
+      infer::make_token_model(*experiment.model, vocabulary.size(), experiment.shape.input[0],
+                              {.device = experiment.recipe.text("train.device")});
+  const infer::TextCodec codec(vocabulary);
   auto length = static_cast<size_t>(experiment.shape.input[0]);
   std::vector<int64_t> inputs(length), labels(length);
   std::string text;
@@ -180,10 +183,14 @@ std::string examples(const Experiment& experiment) {
     std::string sample = vocabulary.decode(std::vector<int32_t>(inputs.begin(), inputs.end()));
     std::string question = sample.substr(0, sample.find('=') + 1);
     std::string right = sample.substr(question.size(), sample.find('\n') - question.size());
-    std::string answer = generator.generate(
-        question, {.max_new_tokens = static_cast<int64_t>(length - question.size()),
-                   .temperature = 0,
-                   .stop = "\n"});
+    const std::vector<int32_t> prompt = codec.encode(question);
+    std::string answer =
+        infer::generate(*model, codec, std::span(&prompt, 1),
+                        {.max_new_tokens = static_cast<int64_t>(length - question.size()),
+                         .sampling = {.temperature = 0},
+                         .stop = {"\n"}})
+            .front()
+            .text;
     if (reversed) {
       std::reverse(right.begin(), right.end());
       std::reverse(answer.begin(), answer.end());

@@ -1,0 +1,207 @@
+#include "weft/infer/token_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/models/decoder.h"
+#include "weft/tensor/compile.h"
+
+namespace weft::infer {
+namespace {
+// Prompts are read in pieces of these lengths, each of which is a plan of its own. The next larger
+// piece wastes at most half of its work.
+constexpr std::array<int64_t, 7> pieces = {1, 16, 32, 64, 128, 256, 512};
+
+int64_t piece_for(int64_t tokens, int64_t context) {
+  for (int64_t piece : pieces)
+    if (piece >= tokens) return std::min(piece, context);
+  return std::min(pieces.back(), context);
+}
+
+int64_t bytes_of(const std::vector<Variable>& variables) {
+  int64_t sum = 0;
+  for (const Variable& variable : variables) sum += static_cast<int64_t>(variable.type().bytes());
+  return sum;
+}
+
+// Copies logits of any float type.
+void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
+  const auto width = static_cast<int64_t>(to.size());
+  const std::byte* data = all->data->data;
+  if (all.dtype() == DType::f32) {
+    std::memcpy(to.data(), data + static_cast<size_t>(from * width) * sizeof(float),
+                to.size_bytes());
+    return;
+  }
+  for (int64_t i = 0; i < width; ++i)
+    to[static_cast<size_t>(i)] = static_cast<float>(load(data, all.dtype(), from * width + i));
+}
+
+// CachedModel keeps the keys and values of all tokens, so that each token is computed once.
+class CachedModel : public TokenModel {
+ public:
+  CachedModel(const models::Decoder& model, int64_t context, const TokenModelOptions& options)
+      : TokenModel(options.batch, context),
+        model_(model),
+        cache_(model.make_cache(batch_, context_, options.length)),
+        step_(
+            [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+              return {model_.continue_from(cache_, in[0], in[1], in[2])};
+            },
+            {.mode = Mode::eval, .device = options.device}) {
+    logits_.resize(static_cast<size_t>(batch_ * vocabulary()));
+  }
+  int64_t vocabulary() const override { return model_.decoder_config().vocab_size; }
+
+  TokenModelPlan plan(int64_t prefill_tokens) override {
+    TokenModelPlan plan;
+    plan.weight_bytes = bytes_of(model_.variables());
+    plan.cache_bytes = cache_.bytes();
+    plan.prefill_tokens = piece_for(prefill_tokens, context_);
+    plan.prefill = step_.plan(types_for(plan.prefill_tokens));
+    plan.decode = step_.plan(types_for(1));
+    return plan;
+  }
+
+ protected:
+  void run(std::span<const RowTokens> rows) override {
+    int64_t left = 0;
+    for (const RowTokens& row : rows) left = std::max<int64_t>(left, std::ssize(row.tokens));
+    for (int64_t done = 0; left > 0;) {
+      const int64_t piece = piece_for(left, context_);
+      run_piece(rows, done, piece);
+      done += piece, left -= piece;
+    }
+  }
+
+ private:
+  std::array<Type, 3> types_for(int64_t length) const {
+    const Type index{DType::i64, {batch_}};
+    return {Type{DType::i64, {batch_, length}}, index, index};
+  }
+  // Reads the tokens from `done` on. A row that has none left reads padding, which its next tokens
+  // overwrite.
+  void run_piece(std::span<const RowTokens> rows, int64_t done, int64_t piece) {
+    std::vector<int64_t> tokens(static_cast<size_t>(batch_ * piece)), start, last;
+    for (int64_t b = 0; b < batch_; ++b) {
+      const RowTokens& row = rows[static_cast<size_t>(b)];
+      const int64_t given = std::ssize(row.tokens), from = std::min(done, given);
+      const int64_t count = std::min(given - from, piece);
+      std::copy_n(row.tokens.begin() + from, count, tokens.begin() + b * piece);
+      start.push_back(lengths_[static_cast<size_t>(b)] + from);
+      last.push_back(std::max<int64_t>(count - 1, 0));
+    }
+    const Tensor all = step_.run(std::array{tensor(tokens, {batch_, piece}),
+                                            tensor(start, {batch_}), tensor(last, {batch_})})[0];
+    eval(std::span(&all, 1));
+    for (int64_t b = 0; b < batch_; ++b) {
+      const int64_t given = std::ssize(rows[static_cast<size_t>(b)].tokens);
+      const bool is_last_here = given > done && given <= done + piece;
+      const std::span<float> to(logits_.data() + b * vocabulary(),
+                                static_cast<size_t>(vocabulary()));
+      if (is_last_here) copy_row(all, b, to);
+    }
+  }
+
+  const models::Decoder& model_;
+  models::DecoderCache cache_;
+  CompiledStep step_;
+};
+
+// WindowModel computes the last tokens again for each token, in one shape. What follows the last
+// token of a sequence is padding that causal models do not see.
+class WindowModel : public TokenModel {
+ public:
+  WindowModel(const Model& model, int64_t context, int64_t vocabulary,
+              const TokenModelOptions& options)
+      : TokenModel(options.batch, context),
+        model_(model),
+        vocabulary_(vocabulary),
+        histories_(static_cast<size_t>(options.batch)),
+        step_(
+            [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+              const Tensor all = model_(in[0]);  // [batch, context, vocabulary]
+              const Tensor rows = arange(batch_) * context_ + in[1];
+              return {gather(flatten(all, 0, 1), rows, 0)};
+            },
+            {.mode = Mode::eval, .device = options.device}) {
+    logits_.resize(static_cast<size_t>(batch_ * vocabulary_));
+  }
+  int64_t vocabulary() const override { return vocabulary_; }
+
+  TokenModelPlan plan(int64_t) override {
+    TokenModelPlan plan;
+    plan.weight_bytes = bytes_of(model_.variables());
+    plan.prefill_tokens = context_;
+    plan.prefill = plan.decode =
+        step_.plan(std::array{Type{DType::i64, {batch_, context_}}, Type{DType::i64, {batch_}}});
+    return plan;
+  }
+
+ protected:
+  void run(std::span<const RowTokens> rows) override {
+    std::vector<int64_t> tokens(static_cast<size_t>(batch_ * context_)), last;
+    for (int64_t b = 0; b < batch_; ++b) {
+      std::vector<int32_t>& history = histories_[static_cast<size_t>(b)];
+      const RowTokens& row = rows[static_cast<size_t>(b)];
+      if (row.restart) history.clear();
+      history.insert(history.end(), row.tokens.begin(), row.tokens.end());
+      std::ranges::copy(history, tokens.begin() + b * context_);
+      last.push_back(std::max<int64_t>(std::ssize(history) - 1, 0));
+    }
+    const Tensor all =
+        step_.run(std::array{tensor(tokens, {batch_, context_}), tensor(last, {batch_})})[0];
+    eval(std::span(&all, 1));
+    for (int64_t b = 0; b < batch_; ++b)
+      copy_row(all, b,
+               std::span(logits_).subspan(static_cast<size_t>(b * vocabulary_),
+                                          static_cast<size_t>(vocabulary_)));
+  }
+
+ private:
+  const Model& model_;
+  int64_t vocabulary_;
+  std::vector<std::vector<int32_t>> histories_;
+  CompiledStep step_;
+};
+}  // namespace
+
+TokenModel::TokenModel(int64_t batch, int64_t context)
+    : batch_(batch), context_(context), lengths_(static_cast<size_t>(batch)) {
+  WEFT_ASSERT(batch > 0 && context > 0, "no sequence, or no room");
+}
+
+void TokenModel::append(std::span<const RowTokens> rows) {
+  WEFT_ASSERT(std::ssize(rows) == batch_, "rows of another batch");
+  for (size_t b = 0; b < rows.size(); ++b) {
+    if (rows[b].restart) lengths_[b] = 0;
+    const int64_t wanted = lengths_[b] + std::ssize(rows[b].tokens);
+    if (wanted > context_)
+      throw Error(ErrorKind::usage, "a sequence of {} tokens exceeds the context of {}.", wanted,
+                  context_);
+  }
+  run(rows);
+  for (size_t b = 0; b < rows.size(); ++b) lengths_[b] += std::ssize(rows[b].tokens);
+}
+
+std::span<const float> TokenModel::logits(int64_t row) const {
+  return std::span(logits_).subspan(static_cast<size_t>(row * vocabulary()),
+                                    static_cast<size_t>(vocabulary()));
+}
+
+std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabulary,
+                                             int64_t most_tokens,
+                                             const TokenModelOptions& options) {
+  const int64_t context = options.context > 0 ? options.context : most_tokens;
+  if (context > most_tokens)
+    throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
+                most_tokens, context);
+  if (const auto* decoder = dynamic_cast<const models::Decoder*>(&model))
+    return std::make_unique<CachedModel>(*decoder, context, options);
+  return std::make_unique<WindowModel>(model, context, vocabulary, options);
+}
+
+}  // namespace weft::infer

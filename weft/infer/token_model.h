@@ -1,0 +1,74 @@
+// A TokenModel continues a batch of sequences of tokens: it takes tokens behind those that it has,
+// and gives the logits of the next.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/models/model.h"
+#include "weft/tensor/compile.h"
+
+namespace weft::infer {
+
+struct TokenModelOptions {
+  int64_t batch = 1;    // sequences
+  int64_t context = 0;  // most tokens of each; 0: as many as the model takes
+  // The longest sequence that is meant to be reached, by which some scalings of rotary positions
+  // are chosen; 0: the context.
+  int64_t length = 0;
+  std::string device = "auto";
+};
+
+// TokenModelPlan holds the memory and the time of the steps, planned without running them.
+struct TokenModelPlan {
+  int64_t weight_bytes = 0, cache_bytes = 0;
+  PlanSummary prefill, decode;  // of prefill_tokens for each sequence, and of one
+  int64_t prefill_tokens = 0;
+  // The steps share their arena.
+  size_t arena_bytes() const { return std::max(prefill.arena_bytes, decode.arena_bytes); }
+};
+
+// RowTokens are what a sequence is continued by, which may be nothing.
+struct RowTokens {
+  std::span<const int32_t> tokens = {};
+  bool restart = false;  // the sequence begins with these tokens
+};
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  TokenModel(const TokenModel&) = delete;
+  TokenModel& operator=(const TokenModel&) = delete;
+
+  int64_t batch() const { return batch_; }
+  int64_t context() const { return context_; }
+  int64_t length(int64_t row) const { return lengths_[static_cast<size_t>(row)]; }
+  virtual int64_t vocabulary() const = 0;
+  // Continues each sequence. Throws Error(usage) for a sequence that exceeds the context. A row
+  // without new tokens keeps its logits.
+  void append(std::span<const RowTokens> rows);
+  // Returns the logits [vocabulary()] of the next token of a sequence, until append().
+  std::span<const float> logits(int64_t row) const;
+  virtual TokenModelPlan plan(int64_t prefill_tokens) = 0;
+
+ protected:
+  TokenModel(int64_t batch, int64_t context);
+  // Computes the logits of rows with new tokens; lengths_ are those before.
+  virtual void run(std::span<const RowTokens> rows) = 0;
+
+  int64_t batch_, context_;
+  std::vector<int64_t> lengths_;
+  std::vector<float> logits_;  // [batch, vocabulary]
+};
+
+// Makes the token model of a language model with this many ids, which takes at most `most_tokens`
+// at once: with a cache of keys and values for a decoder, else (recurrent nets) by computing all
+// tokens of the context again for each. The model must outlive it.
+std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabulary,
+                                             int64_t most_tokens, const TokenModelOptions& options);
+
+}  // namespace weft::infer

@@ -1,0 +1,352 @@
+#include "weft/models/decoder.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "weft/base/buffer.h"
+#include "weft/nn/containers.h"
+#include "weft/nn/layers.h"
+
+namespace weft::models {
+namespace {
+using Config = DecoderConfig;
+
+// Positions says where the tokens of a step are in their sequences.
+struct Positions {
+  const DecoderCache* cache = nullptr;  // null: whole sequences
+  Tensor start = {};                    // of each row, where there is a cache
+  std::vector<nn::Rotary> ropes;        // of these positions
+};
+
+nn::Init matrix_init(const Config& config) { return nn::Init::normal(0, config.initializer_range); }
+// The scale keeps the variance of the residual stream, to which each layer adds twice.
+nn::Init residual_init(const Config& config) {
+  const double adds =
+      config.scaled_residual_init ? 2 * static_cast<double>(config.layers.size()) : 1;
+  return nn::Init::normal(0, config.initializer_range / std::sqrt(adds));
+}
+
+std::unique_ptr<nn::Layer> norm(nn::Module& parent, const std::string& name, int64_t features,
+                                const Config& config) {
+  if (name.empty()) return nullptr;
+  if (config.norm == Config::Norm::layer)
+    return std::make_unique<nn::LayerNorm>(
+        parent, name, features, nn::NormOptions{.eps = config.norm_eps, .bias = config.norm_bias});
+  const double offset = config.norm == Config::Norm::rms_plus_one ? 1 : 0;
+  return std::make_unique<nn::RMSNorm>(
+      parent, name, features, nn::RMSNormOptions{.eps = config.norm_eps, .offset = offset});
+}
+Tensor through(const std::unique_ptr<nn::Layer>& layer, const Tensor& x) {
+  return layer ? (*layer)(x) : x;
+}
+
+std::unique_ptr<nn::Linear> linear(nn::Module& parent, const std::string& name, int64_t in,
+                                   int64_t out, bool bias, const nn::Init& init,
+                                   const Config& config) {
+  if (name.empty()) return nullptr;
+  return std::make_unique<nn::Linear>(
+      parent, name, in, out,
+      nn::LinearOptions{.bias = bias, .init = init, .transposed = config.transposed});
+}
+
+class Attention : public nn::Module {
+ public:
+  Attention(nn::Module& parent, std::string name, const Config& config, size_t layer)
+      : Module(parent, std::move(name)),
+        config_(config),
+        layer_(layer),
+        heads_(config.num_attention_heads),
+        key_heads_(config.num_key_value_heads) {
+    const DecoderNames& names = config.names;
+    const int64_t width = config.hidden_size, depth = config.head_dim;
+    const int64_t queries = heads_ * depth, keys = key_heads_ * depth;
+    auto project = [&](const std::string& to, int64_t out) {
+      return linear(*this, to, width, out, config.qkv_bias, matrix_init(config), config);
+    };
+    if (names.qkv.empty()) {
+      q_ = project(names.q, queries), k_ = project(names.k, keys), v_ = project(names.v, keys);
+    } else {
+      qkv_ = project(names.qkv, queries + 2 * keys);
+    }
+    out_ = linear(*this, names.out, queries, width, config.out_bias, residual_init(config), config);
+    const bool by_head = config.qk_norm == Config::QkNorm::heads;
+    q_norm_ = norm(*this, names.q_norm, by_head ? depth : queries, config);
+    k_norm_ = norm(*this, names.k_norm, by_head ? depth : keys, config);
+    dropout_ = std::make_unique<nn::Dropout>(*this, "dropout", config.dropout);
+  }
+
+  Tensor operator()(const Tensor& x, const Positions& at) const {
+    OriginScope scope(path());
+    auto [q, k, v] = project(x);
+    const DecoderLayer& layer = config_.layers[layer_];
+    if (layer.rope >= 0) {
+      const nn::Rotary& rotary = at.ropes[static_cast<size_t>(layer.rope)];
+      q = nn::rotate(q, rotary), k = nn::rotate(k, rotary);
+    }
+    AttentionOptions options{.causal = true,
+                             .window = layer.window,
+                             .softcap = config_.attention_softcap,
+                             .start = at.start};
+    if (config_.attention_scale > 0) options.scale = config_.attention_scale;
+    if (at.cache != nullptr) {
+      const DecoderCache::Layer& cached = at.cache->layers[layer_];
+      k = keep(cached.keys, k, at.start), v = keep(cached.values, v, at.start);
+    }
+    const Tensor y = attention(q, k, v, options);
+    return (*dropout_)((*out_)(flatten(permute(y, {0, 2, 1, 3}), 2)));
+  }
+
+ private:
+  struct Projected {
+    Tensor q, k, v;  // [B, heads, T, head_dim]
+  };
+  Projected project(const Tensor& x) const {
+    const int64_t batch = x.dim(0), length = x.dim(1), depth = config_.head_dim;
+    if (!qkv_) return {heads((*q_)(x), q_norm_), heads((*k_)(x), k_norm_), heads((*v_)(x), {})};
+    const Tensor all = (*qkv_)(x);
+    if (heads_ != key_heads_) {
+      const int64_t keys = key_heads_ * depth;
+      const std::vector<Tensor> parts = split(all, {heads_ * depth, keys, keys}, 2);
+      return {heads(parts[0], q_norm_), heads(parts[1], k_norm_), heads(parts[2], {})};
+    }
+    std::vector<Tensor> parts =
+        config_.qkv_by_head
+            ? split(permute(reshape(all, {batch, length, heads_, 3, depth}), {3, 0, 2, 1, 4}), 1, 0)
+            : split(permute(reshape(all, {batch, length, 3, heads_, depth}), {2, 0, 3, 1, 4}), 1,
+                    0);
+    for (Tensor& part : parts) part = squeeze(part, 0);
+    return {parts[0], parts[1], parts[2]};
+  }
+  // Maps [B, T, heads * head_dim] to [B, heads, T, head_dim], normalized.
+  Tensor heads(const Tensor& x, const std::unique_ptr<nn::Layer>& normalize) const {
+    const bool by_head = config_.qk_norm == Config::QkNorm::heads;
+    const Tensor all = by_head ? x : through(normalize, x);
+    const Tensor each = reshape(all, {x.dim(0), x.dim(1), -1, config_.head_dim});
+    return permute(by_head ? through(normalize, each) : each, {0, 2, 1, 3});
+  }
+  // Puts what is new behind what the cache has, and returns all that it has room for.
+  static Tensor keep(const Variable& cached, const Tensor& fresh, const Tensor& start) {
+    const Tensor all = update_at(cached.value(), 2, start, fresh);
+    cached.assign(all);
+    return all;
+  }
+
+  const Config& config_;
+  size_t layer_;
+  int64_t heads_, key_heads_;
+  std::unique_ptr<nn::Linear> qkv_, q_, k_, v_, out_;
+  std::unique_ptr<nn::Layer> q_norm_, k_norm_, dropout_;
+};
+
+// Mlp computes down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
+class Mlp : public nn::Layer {
+ public:
+  Mlp(nn::Module& parent, std::string name, const Config& config)
+      : Layer(parent, std::move(name)),
+        activation_(nn::activation_function(config.hidden_act, "decoder")) {
+    const DecoderNames& names = config.names;
+    const int64_t width = config.hidden_size, inner = config.intermediate_size;
+    auto widen = [&](const std::string& to, int64_t out) {
+      return linear(*this, to, width, out, config.mlp_bias, matrix_init(config), config);
+    };
+    if (names.gate_up.empty()) {
+      gate_ = widen(names.gate, inner), up_ = widen(names.up, inner);
+    } else {
+      gate_up_ = widen(names.gate_up, 2 * inner);
+    }
+    down_ = linear(*this, names.down, inner, width, config.mlp_bias, residual_init(config), config);
+    dropout_ = std::make_unique<nn::Dropout>(*this, "dropout", config.dropout);
+  }
+
+ protected:
+  Tensor forward(const Tensor& x) const override { return (*dropout_)((*down_)(widened(x))); }
+
+ private:
+  Tensor widened(const Tensor& x) const {
+    if (gate_up_) {
+      const Tensor all = (*gate_up_)(x);
+      const std::vector<Tensor> halves = split(all, all.dim(-1) / 2, -1);
+      return activation_(halves[0]) * halves[1];
+    }
+    return gate_ ? activation_((*gate_)(x)) * (*up_)(x) : activation_((*up_)(x));
+  }
+
+  std::unique_ptr<nn::Linear> gate_up_, gate_, up_, down_;
+  std::unique_ptr<nn::Layer> dropout_;
+  nn::ActivationFunction activation_;
+};
+
+class Block : public nn::Module {
+ public:
+  Block(nn::Module& parent, std::string name, const Config& config, size_t layer)
+      : Module(parent, std::move(name)),
+        parallel_(config.parallel),
+        attention_norm_(norm(*this, config.names.attention_norm, config.hidden_size, config)),
+        attention_(*this, config.names.attention, config, layer),
+        attention_post_norm_(
+            norm(*this, config.names.attention_post_norm, config.hidden_size, config)),
+        mlp_norm_(norm(*this, config.names.mlp_norm, config.hidden_size, config)),
+        mlp_(*this, config.names.mlp, config),
+        mlp_post_norm_(norm(*this, config.names.mlp_post_norm, config.hidden_size, config)) {}
+
+  Tensor operator()(const Tensor& x, const Positions& at) const {
+    OriginScope scope(path());
+    const Tensor attended =
+        through(attention_post_norm_, attention_(through(attention_norm_, x), at));
+    const Tensor y = x + attended;
+    const Tensor widened = mlp_(through(mlp_norm_, parallel_ ? x : y));
+    return y + through(mlp_post_norm_, widened);
+  }
+
+ private:
+  bool parallel_;
+  std::unique_ptr<nn::Layer> attention_norm_;
+  Attention attention_;
+  std::unique_ptr<nn::Layer> attention_post_norm_, mlp_norm_;
+  Mlp mlp_;
+  std::unique_ptr<nn::Layer> mlp_post_norm_;
+};
+}  // namespace
+
+class DecoderStack : public nn::Module {
+ public:
+  DecoderStack(nn::Module& parent, const Config& config)
+      : Module(parent, config.names.root),
+        tokens(*this, config.names.tokens, config.vocab_size, config.hidden_size,
+               {.init = matrix_init(config)}),
+        config_(config) {
+    if (!config.names.positions.empty())
+      positions_ = std::make_unique<nn::Embedding>(
+          *this, config.names.positions, config.max_position_embeddings, config.hidden_size,
+          nn::EmbeddingOptions{.init = matrix_init(config)});
+    dropout_ = std::make_unique<nn::Dropout>(*this, "dropout", config.dropout);
+    layers_ = std::make_unique<nn::ModuleList<Block>>(*this, config.names.layers);
+    for (size_t i = 0; i < config.layers.size(); ++i) layers_->add(config, i);
+    norm_ = norm(*this, config.names.norm, config.hidden_size, config);
+  }
+
+  // Maps tokens to the states [B, T, hidden_size] behind the last layer, before the norm.
+  Tensor operator()(const Tensor& ids, const Positions& at) const {
+    OriginScope scope(path());
+    Tensor x = tokens(ids);
+    if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
+    if (positions_) x = x + learnt_positions(ids.dim(1), at);
+    x = (*dropout_)(x);
+    for (const Block& block : *layers_) x = block(x, at);
+    return x;
+  }
+  Tensor normalize(const Tensor& x) const { return (*norm_)(x); }
+
+  nn::Embedding tokens;
+
+ private:
+  Tensor learnt_positions(int64_t length, const Positions& at) const {
+    const Tensor all = positions_->weight.value();
+    if (at.cache == nullptr) return slice(all, 0, 0, length);
+    return embedding(unsqueeze(at.start, 1) + arange(length), all);
+  }
+
+  const Config& config_;
+  std::unique_ptr<nn::Embedding> positions_;
+  std::unique_ptr<nn::Layer> dropout_, norm_;
+  std::unique_ptr<nn::ModuleList<Block>> layers_;
+};
+
+std::vector<Variable> DecoderCache::variables() const {
+  std::vector<Variable> all;
+  for (const Layer& layer : layers) all.insert(all.end(), {layer.keys, layer.values});
+  for (const Table& table : ropes) all.insert(all.end(), {table.cos, table.sin});
+  return all;
+}
+int64_t DecoderCache::bytes() const {
+  int64_t sum = 0;
+  for (const Variable& variable : variables()) sum += static_cast<int64_t>(variable.type().bytes());
+  return sum;
+}
+
+Decoder::Decoder(DecoderConfig config, nn::Options options)
+    : Model(InputKind::tokens, std::move(options)),
+      config_(std::move(config)),
+      stack_(std::make_unique<DecoderStack>(*this, config_)) {
+  if (!config_.tie_word_embeddings)
+    head_ = std::make_unique<nn::Linear>(
+        *this, config_.names.head, config_.hidden_size, config_.vocab_size,
+        nn::LinearOptions{.bias = config_.head_bias, .init = matrix_init(config_)});
+}
+Decoder::~Decoder() = default;
+
+Tensor Decoder::logits(const Tensor& hidden) const {
+  const Tensor x = stack_->normalize(hidden);
+  const Tensor all = head_ ? (*head_)(x) : linear(x, stack_->tokens.weight.value());
+  if (config_.logit_softcap == 0) return all;
+  return config_.logit_softcap * tanh(all / config_.logit_softcap);
+}
+
+namespace {
+int64_t rope_dimension(const Config& config) {
+  return config.rope_dimension > 0 ? config.rope_dimension : config.head_dim;
+}
+}  // namespace
+
+Tensor Decoder::forward(const Tensor& tokens) const {
+  WEFT_CHECK(tokens.rank() == 2 && tokens.dim(1) <= config_.max_position_embeddings,
+             "[decoder] takes tokens [batch, length], length at most {}. Got {}.",
+             config_.max_position_embeddings, to_string(tokens.type()));
+  const int64_t length = tokens.dim(1);
+  Positions at;
+  const DType dtype = stack_->tokens.weight.dtype();
+  for (const nn::RopeOptions& rope : config_.ropes)
+    at.ropes.push_back(
+        nn::rotary(length, nn::rope_frequencies(rope, rope_dimension(config_), length), dtype));
+  return logits((*stack_)(tokens, at));
+}
+
+DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity, int64_t length) const {
+  const DType dtype = stack_->tokens.weight.dtype();
+  DecoderCache cache{.batch = batch, .capacity = capacity};
+  const Shape shape{batch, config_.num_key_value_heads, capacity, config_.head_dim};
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const std::string name = "cache." + std::to_string(i);
+    cache.layers.push_back({Variable(name + ".keys", {dtype, shape}, Category::buffer_state),
+                            Variable(name + ".values", {dtype, shape}, Category::buffer_state)});
+  }
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    const nn::RopeFrequencies frequencies = nn::rope_frequencies(
+        config_.ropes[i], rope_dimension(config_), length > 0 ? length : capacity);
+    const nn::Rotary all = nn::rotary(capacity, frequencies, dtype);
+    auto variable = [&](const char* part, const Tensor& values) {
+      const Variable table("rope." + std::to_string(i) + part,
+                           {dtype, {capacity, values.elements() / capacity}},
+                           Category::buffer_state);
+      std::memcpy(table.bytes().data(), values->data->data, table.type().bytes());
+      return table;
+    };
+    cache.ropes.push_back({variable(".cos", all.cos), variable(".sin", all.sin)});
+  }
+  return cache;
+}
+
+Tensor Decoder::continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,
+                              const Tensor& last) const {
+  const int64_t batch = cache.batch;
+  WEFT_CHECK(tokens.rank() == 2 && tokens.dim(0) == batch && tokens.dim(1) <= cache.capacity,
+             "[decoder] takes tokens [{}, length], length at most {}. Got {}.", batch,
+             cache.capacity, to_string(tokens.type()));
+  for (const Tensor& index : {start, last})
+    WEFT_CHECK(is_integer(index.dtype()) && index.shape() == (Shape{batch}),
+               "[decoder] takes integers [{}] as start and last. Got {}.", batch,
+               to_string(index.type()));
+  const int64_t length = tokens.dim(1), half = rope_dimension(config_) / 2;
+  Positions at{.cache = &cache, .start = start, .ropes = {}};
+  const Tensor places = unsqueeze(start, 1) + arange(length);
+  for (const DecoderCache::Table& table : cache.ropes)
+    at.ropes.push_back({reshape(embedding(places, table.cos), {batch, 1, length, 1, half}),
+                        reshape(embedding(places, table.sin), {batch, 1, length, 2, half})});
+  Tensor x = (*stack_)(tokens, at);
+  if (length == 1) return logits(reshape(x, {batch, -1}));
+  const Tensor rows = arange(batch) * length + cast(last, DType::i64);
+  return logits(gather(flatten(x, 0, 1), rows, 0));
+}
+
+}  // namespace weft::models

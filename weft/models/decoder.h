@@ -1,0 +1,126 @@
+// The decoder-only transformer in all forms of its published families: each layer adds attention
+// and a perceptron to the residual stream, with norms before, after or around them. A family is a
+// DecoderConfig: what it computes, and the names of its parameters.
+//
+// A decoder computes whole sequences, or continues sequences whose keys and values are in a
+// DecoderCache: the same weights and operations in another plan.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/models/model.h"
+#include "weft/nn/rope.h"
+
+namespace weft::models {
+
+// DecoderNames are the names of modules, as the family publishes them. What has no name is not
+// there.
+struct DecoderNames {
+  std::string root = "model";
+  std::string tokens = "embed_tokens", positions = {};  // embeddings; learnt positions
+  std::string layers = "layers", norm = "norm", head = "lm_head";
+  std::string attention = "self_attn";
+  std::string qkv = {};  // one product for q, k and v; else three:
+  std::string q = "q_proj", k = "k_proj", v = "v_proj", out = "o_proj";
+  std::string q_norm = {}, k_norm = {};
+  std::string mlp = "mlp";
+  std::string gate_up = {};  // one product for gate and up; else two, or up alone:
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  // Norms of what attention and perceptron read, and of what they add.
+  std::string attention_norm = "input_layernorm", attention_post_norm = {};
+  std::string mlp_norm = "post_attention_layernorm", mlp_post_norm = {};
+};
+
+// DecoderLayer says how the attention of one layer differs from that of others.
+struct DecoderLayer {
+  int64_t window = 0;  // sliding window; 0: attends to all tokens before
+  int rope = 0;        // index into DecoderConfig::ropes; -1: no rotary positions
+};
+
+struct DecoderConfig {
+  int64_t vocab_size = 32000;
+  int64_t max_position_embeddings = 2048;
+  int64_t hidden_size = 2048;
+  int64_t intermediate_size = 5632;
+  int64_t num_attention_heads = 32;
+  int64_t num_key_value_heads = 32;  // divides num_attention_heads
+  int64_t head_dim = 64;
+  std::vector<DecoderLayer> layers = {};
+
+  enum class Norm : uint8_t { layer, rms, rms_plus_one } norm = Norm::rms;
+  double norm_eps = 1e-6;
+  bool norm_bias = true;  // of layer norms
+  // Whether q_norm and k_norm are over each head, or over all heads together.
+  enum class QkNorm : uint8_t { heads, all } qk_norm = QkNorm::heads;
+
+  bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
+  // Rows of a qkv weight: all of q, of k, of v; or those three for each head in turn (GPT-NeoX).
+  bool qkv_by_head = false;
+  bool transposed = false;  // weights of layers are [in, out]
+  bool parallel = false;    // attention and perceptron read and add to the same residual (GPT-NeoX)
+  bool tie_word_embeddings = false;
+
+  std::string hidden_act = "silu";
+  double embedding_scale = 1;
+  double attention_scale = 0;                       // of scores; 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0, logit_softcap = 0;  // 0: none
+  std::vector<nn::RopeOptions> ropes = {};
+  int64_t rope_dimension = 0;  // rotated elements of each head; 0: all
+
+  double dropout = 0;  // of the embeddings and of what joins the residual stream
+  double initializer_range = 0.02;
+  bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
+
+  DecoderNames names = {};
+};
+
+// DecoderCache holds keys and values of the tokens that a batch of sequences has so far, and the
+// rotary positions of as many tokens as it has room for. Steps update it in place.
+struct DecoderCache {
+  struct Layer {
+    Variable keys, values;  // [batch, key heads, capacity, head_dim]
+  };
+  struct Table {
+    Variable cos, sin;  // [capacity, half], [capacity, 2 half]
+  };
+  int64_t batch = 0, capacity = 0;
+  std::vector<Layer> layers;
+  std::vector<Table> ropes;
+  std::vector<Variable> variables() const;
+  int64_t bytes() const;
+};
+
+class DecoderStack;  // everything but the head
+
+class Decoder : public Model {
+ public:
+  // `options` is what config() returns.
+  Decoder(DecoderConfig config, nn::Options options);
+  ~Decoder() override;
+
+  const DecoderConfig& decoder_config() const { return config_; }
+  // Makes an empty cache. `length`, the longest sequence that it will hold, chooses the frequencies
+  // of rope scalings that depend on it; 0: the capacity. A bare cache has types alone, for
+  // planning.
+  DecoderCache make_cache(int64_t batch, int64_t capacity, int64_t length = 0) const;
+  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and puts
+  // their keys and values behind those. Returns the logits [B, vocab_size] after the tokens at
+  // index last[B] of each row; those behind them are padding, which the next call overwrites.
+  Tensor continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,
+                       const Tensor& last) const;
+
+ protected:
+  Tensor forward(const Tensor& tokens) const override;  // integers [B, T] -> [B, T, vocab_size]
+
+ private:
+  Tensor logits(const Tensor& hidden) const;
+
+  DecoderConfig config_;
+  std::unique_ptr<DecoderStack> stack_;
+  std::unique_ptr<nn::Layer> head_;  // null: the embedding's weight
+};
+
+}  // namespace weft::models
