@@ -9,6 +9,7 @@
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
+#include "weft/models/families/encoders.h"
 #include "weft/models/family.h"
 
 namespace weft::models {
@@ -46,6 +47,39 @@ DType dtype_of(const nn::Options& config) {
       }
   return DType::f32;
 }
+// Net is a model with what its files need to be read.
+struct Net {
+  std::unique_ptr<Model> model;
+  int64_t vocabulary = 0, context = 0;
+  io::LoadOptions layout;
+};
+
+Net make_encoder(const EncoderFamily& family, nn::Options config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::vector<std::string> architectures = reader.texts("architectures");
+  // Labels are an object of names by number.
+  if (const nn::Options* labels = reader.nested("id2label"))
+    config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
+  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front()),
+          .layout = family.layout};
+  net.vocabulary = reader.integer("vocab_size", 0, 0);
+  net.context = reader.integer("max_position_embeddings", 512);
+  return net;
+}
+
+Net make_net(const nn::Options& config, const std::vector<std::string>& names) {
+  nn::OptionReader reader(config, "config.json");
+  const std::string type = reader.text("model_type", "");
+  for (const EncoderFamily& family : {bert_family(), roberta_family(), distilbert_family()})
+    if (family.name == type) return make_encoder(family, config);
+  std::unique_ptr<Decoder> model = make_decoder(config);
+  const DecoderConfig& decoder = model->decoder_config();
+  Net net{.vocabulary = decoder.vocab_size,
+          .context = decoder.max_position_embeddings,
+          .layout = load_layout(decoder, names)};
+  net.model = std::move(model);
+  return net;
+}
 }  // namespace
 
 bool is_model_folder(const std::string& path) {
@@ -69,23 +103,21 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Pretrained result;
   result.dtype = options.dtype.value_or(names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  std::unique_ptr<Decoder> model = make_decoder(config);
-  const DecoderConfig& decoder = model->decoder_config();
-  result.vocabulary = decoder.vocab_size;
-  result.context = decoder.max_position_embeddings;
+  Net net = make_net(config, names.all);
+  result.vocabulary = net.vocabulary;
+  result.context = net.context;
   if (options.weights) {
-    io::LoadOptions layout = load_layout(decoder, names.all);
-    layout.map = options.map;
-    layout.cast = true;
+    net.layout.map = options.map;
+    net.layout.cast = true;
     try {
-      result.loaded = io::load(*model, files, layout);
+      result.loaded = io::load(*net.model, files, net.layout);
     } catch (const Error& error) {
       // A folder of others is data; only weft's own checkpoints have an exit code of their own.
       if (error.kind() != ErrorKind::checkpoint) throw;
       throw Error(ErrorKind::data, "{}", error.what());
     }
   }
-  result.model = std::move(model);
+  result.model = std::move(net.model);
   return result;
 }
 
