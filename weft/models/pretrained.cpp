@@ -25,11 +25,13 @@ struct Names {
 Names names_of(const std::vector<std::string>& files) {
   Names names;
   std::map<DType, size_t> bytes;
-  for (const std::string& file : files)
-    for (const io::Safetensors::Entry& entry : io::Safetensors::open(file).entries()) {
+  for (const std::string& path : files) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    for (const io::Safetensors::Entry& entry : file.entries()) {
       names.all.push_back(entry.name);
       if (is_float(entry.type.dtype)) bytes[entry.type.dtype] += entry.type.bytes();
     }
+  }
   size_t most = 0;
   for (const auto& [dtype, count] : bytes)
     if (count > most) most = count, names.dtype = dtype;
