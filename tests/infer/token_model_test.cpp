@@ -110,7 +110,7 @@ void check_continuations(const Model& model) {
   std::vector<std::vector<int32_t>> histories = {some_tokens(1, 1), some_tokens(20, 2),
                                                  some_tokens(7, 3)};
   std::vector<infer::RowTokens> rows;
-  for (const std::vector<int32_t>& history : histories) rows.push_back({history, true});
+  for (const std::vector<int32_t>& history : histories) rows.push_back({history});
   tokens->append(rows);
   for (int64_t b = 0; b < 3; ++b)
     check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
@@ -128,12 +128,17 @@ void check_continuations(const Model& model) {
     for (int64_t b = 0; b < 3; ++b)
       check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
   }
-  // A sequence begins anew beside others.
+  // A sequence begins anew beside others, and one goes back.
   histories[1] = some_tokens(9, 40);
-  rows = {infer::RowTokens(), {histories[1], true}, infer::RowTokens()};
+  rows = {infer::RowTokens(), {histories[1], 0}, infer::RowTokens()};
   tokens->append(rows);
   for (int64_t b = 0; b < 3; ++b)
     check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
+  histories[0].resize(11);
+  histories[0].push_back(3);
+  rows = {{std::span(histories[0]).last(1), 11}, infer::RowTokens(), infer::RowTokens()};
+  tokens->append(rows);
+  check_logits(*tokens, 0, model, histories[0]);
 }
 }  // namespace
 
@@ -159,13 +164,13 @@ TEST_CASE("a sequence beyond the context is refused and changes nothing") {
   const std::unique_ptr<infer::TokenModel> tokens =
       infer::make_token_model(model, vocabulary, most_tokens, {.context = 12, .device = "cpu"});
   const std::vector<int32_t> all = some_tokens(13, 1);
-  std::vector<infer::RowTokens> rows = {{std::span(all).first(12), true}};
+  std::vector<infer::RowTokens> rows = {{std::span(all).first(12)}};
   tokens->append(rows);
   check_logits(*tokens, 0, model, some_tokens(12, 1));
   rows = {{std::span(all).last(1)}};
   CHECK(error_of([&] { tokens->append(rows); }) ==
         "usage: a sequence of 13 tokens exceeds the context of 12.");
-  CHECK(tokens->length(0) == 12);
+  CHECK(tokens->history(0).size() == 12);
   CHECK(error_of([&] {
           infer::make_token_model(model, vocabulary, most_tokens, {.context = 49});
         }) == "usage: the context is at most 48 tokens, as the model says. Got 49.");
@@ -223,6 +228,9 @@ TEST_CASE("text is generated to a length, a stop text or a token, and streamed")
   CHECK(infer::generate(*tokens, codec, std::span(prompts).first(1), options)[0].tokens ==
         all[0].tokens);
 
+  options.reuse = true;  // of the prompts, the last token alone is read again
+  CHECK(run()[0].tokens.size() == 20);
+  options.reuse = false;
   options.stop = {all[0].text.substr(7, 3), "never"};
   const std::vector<infer::Generated> stopped = run();
   CHECK(stopped[0].text == all[0].text.substr(0, all[0].text.find(options.stop[0])));

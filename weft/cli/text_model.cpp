@@ -1,5 +1,10 @@
 #include "weft/cli/text_model.h"
 
+#include <filesystem>
+
+#include "weft/base/error.h"
+#include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/io/model_folder.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::cli {
@@ -21,8 +26,8 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
   return experiment;
 }
 
-TextModel load_text_model(const std::string& name, const RecipeFlags& flags) {
-  train::Experiment experiment = load_experiment(checkpoint_of(name), flags, false);
+namespace {
+TextModel text_model_of(train::Experiment experiment) {
   if (experiment.task != train::Task::causal_lm)
     throw Error(ErrorKind::usage,
                 "only causal language models generate text. The task of this model is {}.",
@@ -39,6 +44,43 @@ TextModel load_text_model(const std::string& name, const RecipeFlags& flags) {
           .vocabulary = vocabulary,
           .context = context,
           .slides = true};
+}
+
+// The device is the only key of a recipe that a published model has.
+std::string device_of(const RecipeFlags& flags) {
+  train::Recipe recipe;
+  recipe.apply_environment();
+  for (const RecipeFlag& flag : flags)
+    if (flag.path != "train.device")
+      throw Error(ErrorKind::usage, "{} is for runs of weft's own. This is a published model.",
+                  flag.flag);
+  apply_flags(recipe, flags);
+  return recipe.text("train.device");
+}
+
+TextModel published(const std::string& folder, const TextModelOptions& options) {
+  const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
+  data::Tokenizer tokenizer = data::Tokenizer::load(folder);
+  models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
+  tokenizer.check_fits(pretrained.vocabulary);
+  TextModel model{.codec = std::move(tokenizer),
+                  .device = device_of(options.flags),
+                  .vocabulary = pretrained.vocabulary,
+                  .context = pretrained.context};
+  const std::string generation = io::file_of_folder(folder, "generation_config.json");
+  if (std::filesystem::exists(generation)) model.defaults = io::read_generation_config(generation);
+  model.chat = tokens.chat_template();
+  model.pretrained = std::move(pretrained);
+  return model;
+}
+}  // namespace
+
+TextModel load_text_model(const std::string& name, const TextModelOptions& options) {
+  if (models::is_model_folder(name)) return published(name, options);
+  if (options.dtype)
+    throw Error(ErrorKind::usage, "--dtype is for published models. {} is a run of weft's own.",
+                name);
+  return text_model_of(load_experiment(checkpoint_of(name), options.flags, false));
 }
 
 }  // namespace weft::cli

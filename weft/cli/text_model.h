@@ -1,13 +1,17 @@
-// Models that verbs load by name: checkpoints of runs.
+// Models that verbs load by name: checkpoints of runs, and published models in folders.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "weft/cli/recipe_arguments.h"
+#include "weft/data/chat_template/chat_template.h"
 #include "weft/data/text_codec.h"
 #include "weft/infer/token_model.h"
+#include "weft/io/generation_config.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/experiment.h"
 
 namespace weft::cli {
@@ -20,16 +24,24 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
-  train::Experiment experiment;
+  // One of them holds the model.
+  std::optional<train::Experiment> experiment = {};
+  std::optional<models::Pretrained> pretrained = {};
   data::TextCodec codec;
   std::string device;
   int64_t vocabulary = 0, context = 0;
-  // Whether sequences that fill the context go on with its last half.
-  bool slides = false;
+  bool slides = false;  // sequences that fill the context go on with its last half
+  // What a published model says of how it is used.
+  io::GenerationConfig defaults = {};
+  std::optional<data::ChatTemplate> chat = {};
 
-  const Model& model() const { return *experiment.model; }
+  const Model& model() const { return experiment ? *experiment->model : *pretrained->model; }
+};
+struct TextModelOptions {
+  RecipeFlags flags = {};
+  std::optional<DType> dtype = {};  // of a published model; absent: that of its files
 };
 // Throws Error(usage) unless `name` is that of a language model.
-TextModel load_text_model(const std::string& name, const RecipeFlags& flags);
+TextModel load_text_model(const std::string& name, const TextModelOptions& options);
 
 }  // namespace weft::cli

@@ -108,6 +108,12 @@ class Sequence {
   bool done_ = false;
 };
 
+// Returns the length of the common beginning, but for the prompt's last token, which must be read.
+size_t common(std::span<const int32_t> history, std::span<const int32_t> prompt) {
+  const auto ends = std::ranges::mismatch(history, prompt);
+  return std::min(static_cast<size_t>(ends.in2 - prompt.begin()), prompt.size() - 1);
+}
+
 void check_prompts(const TokenModel& model, std::span<const std::vector<int32_t>> prompts) {
   WEFT_ASSERT(std::ssize(prompts) <= model.batch(), "more prompts than sequences");
   for (const std::vector<int32_t>& prompt : prompts) {
@@ -134,7 +140,11 @@ std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
   for (size_t i = 0; i < prompts.size(); ++i)
     sequences.emplace_back(i, prompts[i], codec, options, on_text);
   std::vector<RowTokens> rows(static_cast<size_t>(model.batch()));
-  for (size_t i = 0; i < prompts.size(); ++i) rows[i] = {prompts[i], true};
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const size_t kept =
+        options.reuse ? common(model.history(static_cast<int64_t>(i)), prompts[i]) : 0;
+    rows[i] = {std::span(prompts[i]).subspan(kept), static_cast<int64_t>(kept)};
+  }
   model.append(rows);
   while (true) {
     bool any = false;
@@ -145,13 +155,14 @@ std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
       const auto row = static_cast<int64_t>(i);
       sequence.sample_from(model.logits(row), codec.size());
       if (sequence.done()) continue;
-      const bool is_full = model.length(row) == model.context();
+      const bool is_full = std::ssize(model.history(row)) == model.context();
       if (is_full && !options.slide) {
         sequence.finish(Finish::context);
         continue;
       }
       const auto kept = static_cast<size_t>(is_full ? model.context() / 2 + 1 : 1);
-      rows[i] = {sequence.history().last(kept), is_full};
+      rows[i].tokens = sequence.history().last(kept);
+      if (is_full) rows[i].keep = 0;
       any = true;
     }
     if (!any) break;

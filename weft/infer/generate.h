@@ -21,6 +21,9 @@ struct GenerateOptions {
   std::vector<int32_t> end_tokens = {};  // ids that end a sequence; they are not returned
   // What a sequence does that fills the context: it ends, or goes on with its last half.
   bool slide = false;
+  // Whether a prompt that begins as the sequence before it keeps what was computed of that. Its
+  // logits may differ in rounding from those of a prompt that is read anew.
+  bool reuse = false;
 };
 
 enum class Finish : uint8_t { length, context, stop, end_token };

@@ -91,7 +91,7 @@ class CachedModel : public TokenModel {
       const int64_t given = std::ssize(row.tokens), from = std::min(done, given);
       const int64_t count = std::min(given - from, piece);
       std::copy_n(row.tokens.begin() + from, count, tokens.begin() + b * piece);
-      start.push_back(lengths_[static_cast<size_t>(b)] + from);
+      start.push_back(std::ssize(histories_[static_cast<size_t>(b)]) - given + from);
       last.push_back(std::max<int64_t>(count - 1, 0));
     }
     const Tensor all = step_.run(std::array{tensor(tokens, {batch_, piece}),
@@ -120,7 +120,6 @@ class WindowModel : public TokenModel {
       : TokenModel(options.batch, context),
         model_(model),
         vocabulary_(vocabulary),
-        histories_(static_cast<size_t>(options.batch)),
         step_(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const Tensor all = model_(in[0]);  // [batch, context, vocabulary]
@@ -142,13 +141,10 @@ class WindowModel : public TokenModel {
   }
 
  protected:
-  void run(std::span<const RowTokens> rows) override {
+  void run(std::span<const RowTokens>) override {
     std::vector<int64_t> tokens(static_cast<size_t>(batch_ * context_)), last;
     for (int64_t b = 0; b < batch_; ++b) {
-      std::vector<int32_t>& history = histories_[static_cast<size_t>(b)];
-      const RowTokens& row = rows[static_cast<size_t>(b)];
-      if (row.restart) history.clear();
-      history.insert(history.end(), row.tokens.begin(), row.tokens.end());
+      const std::vector<int32_t>& history = histories_[static_cast<size_t>(b)];
       std::ranges::copy(history, tokens.begin() + b * context_);
       last.push_back(std::max<int64_t>(std::ssize(history) - 1, 0));
     }
@@ -164,27 +160,30 @@ class WindowModel : public TokenModel {
  private:
   const Model& model_;
   int64_t vocabulary_;
-  std::vector<std::vector<int32_t>> histories_;
   CompiledStep step_;
 };
 }  // namespace
 
 TokenModel::TokenModel(int64_t batch, int64_t context)
-    : batch_(batch), context_(context), lengths_(static_cast<size_t>(batch)) {
+    : batch_(batch), context_(context), histories_(static_cast<size_t>(batch)) {
   WEFT_ASSERT(batch > 0 && context > 0, "no sequence, or no room");
 }
 
 void TokenModel::append(std::span<const RowTokens> rows) {
   WEFT_ASSERT(std::ssize(rows) == batch_, "rows of another batch");
   for (size_t b = 0; b < rows.size(); ++b) {
-    if (rows[b].restart) lengths_[b] = 0;
-    const int64_t wanted = lengths_[b] + std::ssize(rows[b].tokens);
+    const int64_t wanted =
+        std::min(rows[b].keep, std::ssize(histories_[b])) + std::ssize(rows[b].tokens);
     if (wanted > context_)
       throw Error(ErrorKind::usage, "a sequence of {} tokens exceeds the context of {}.", wanted,
                   context_);
   }
+  for (size_t b = 0; b < rows.size(); ++b) {
+    std::vector<int32_t>& history = histories_[b];
+    if (rows[b].keep < std::ssize(history)) history.resize(static_cast<size_t>(rows[b].keep));
+    history.insert(history.end(), rows[b].tokens.begin(), rows[b].tokens.end());
+  }
   run(rows);
-  for (size_t b = 0; b < rows.size(); ++b) lengths_[b] += std::ssize(rows[b].tokens);
 }
 
 std::span<const float> TokenModel::logits(int64_t row) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,7 +36,7 @@ struct TokenModelPlan {
 // RowTokens are what a sequence is continued by, which may be nothing.
 struct RowTokens {
   std::span<const int32_t> tokens = {};
-  bool restart = false;  // the sequence begins with these tokens
+  int64_t keep = std::numeric_limits<int64_t>::max();  // first tokens of the sequence that stay
 };
 
 class TokenModel {
@@ -46,7 +47,10 @@ class TokenModel {
 
   int64_t batch() const { return batch_; }
   int64_t context() const { return context_; }
-  int64_t length(int64_t row) const { return lengths_[static_cast<size_t>(row)]; }
+  // Returns the tokens that a sequence has.
+  std::span<const int32_t> history(int64_t row) const {
+    return histories_[static_cast<size_t>(row)];
+  }
   virtual int64_t vocabulary() const = 0;
   // Continues each sequence. Throws Error(usage) for a sequence that exceeds the context. A row
   // without new tokens keeps its logits.
@@ -57,11 +61,11 @@ class TokenModel {
 
  protected:
   TokenModel(int64_t batch, int64_t context);
-  // Computes the logits of rows with new tokens; lengths_ are those before.
+  // Computes the logits of rows with new tokens, which histories_ end with.
   virtual void run(std::span<const RowTokens> rows) = 0;
 
   int64_t batch_, context_;
-  std::vector<int64_t> lengths_;
+  std::vector<std::vector<int32_t>> histories_;
   std::vector<float> logits_;  // [batch, vocabulary]
 };
 

@@ -106,10 +106,11 @@ const Family& family_of(const nn::Options& config) {
   for (const std::string& architecture : reader.texts("architectures"))
     if (architectures.size() < 100)
       architectures += (architectures.empty() ? "" : ", ") + escaped(architecture.substr(0, 60));
-  throw Error(ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
-              escaped(type.substr(0, 60)),
-              architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
-              fmt::join(registry::families().names(), ", "));
+  throw Error(
+      ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
+      escaped(type.substr(0, 60)),
+      architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
+      fmt::format("{}, bert, distilbert, roberta", fmt::join(registry::families().names(), ", ")));
 }
 
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {

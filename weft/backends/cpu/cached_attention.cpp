@@ -105,7 +105,8 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       Vector score = at(scores + j) * static_cast<float>(heads.scale);
       if (heads.softcap > 0) score = capped(score, heads.softcap);
       const Bits place = lane_numbers() + static_cast<int32_t>(j);
-      score = (place >= low) & (place < seen) ? score : hidden;
+      const Bits visible = (place >= low) & (place < seen);
+      score = visible ? score : hidden;
       at(scores + j) = score;
       most = score > most ? score : most;
     }

@@ -1,0 +1,126 @@
+#include "weft/models/pretrained.h"
+
+#include <filesystem>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/config_json.h"
+#include "weft/models/families/encoders.h"
+#include "weft/models/family.h"
+
+namespace weft::models {
+namespace {
+namespace fs = std::filesystem;
+constexpr size_t config_limit = size_t{16} << 20;  // bytes
+
+// Names is what the files of a folder hold.
+struct Names {
+  std::vector<std::string> all;
+  DType dtype = DType::f32;  // of most bytes of floating point tensors
+};
+Names names_of(const std::vector<std::string>& files) {
+  Names names;
+  std::map<DType, size_t> bytes;
+  for (const std::string& path : files) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    for (const io::Safetensors::Entry& entry : file.entries()) {
+      names.all.push_back(entry.name);
+      if (is_float(entry.type.dtype)) bytes[entry.type.dtype] += entry.type.bytes();
+    }
+  }
+  size_t most = 0;
+  for (const auto& [dtype, count] : bytes)
+    if (count > most) most = count, names.dtype = dtype;
+  return names;
+}
+
+// Returns the type that a config.json says its weights have.
+DType dtype_of(const nn::Options& config) {
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const nn::Option* found = config.find(key))
+      if (const auto* text = std::get_if<std::string>(found)) {
+        if (*text == "bfloat16") return DType::bf16;
+        if (*text == "float16") return DType::f16;
+        if (*text == "float64") return DType::f64;
+      }
+  return DType::f32;
+}
+// Net is a model with what its files need to be read.
+struct Net {
+  std::unique_ptr<Model> model;
+  int64_t vocabulary = 0, context = 0;
+  io::LoadOptions layout;
+};
+
+Net make_encoder(const EncoderFamily& family, nn::Options config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::vector<std::string> architectures = reader.texts("architectures");
+  // Labels are an object of names by number.
+  if (const nn::Options* labels = reader.nested("id2label"))
+    config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
+  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front()),
+          .layout = family.layout};
+  net.vocabulary = reader.integer("vocab_size", 0, 0);
+  net.context = reader.integer("max_position_embeddings", 512);
+  return net;
+}
+
+Net make_net(const nn::Options& config, const std::vector<std::string>& names) {
+  nn::OptionReader reader(config, "config.json");
+  const std::string type = reader.text("model_type", "");
+  for (const EncoderFamily& family : {bert_family(), roberta_family(), distilbert_family()})
+    if (family.name == type) return make_encoder(family, config);
+  std::unique_ptr<Decoder> model = make_decoder(config);
+  const DecoderConfig& decoder = model->decoder_config();
+  Net net{.vocabulary = decoder.vocab_size,
+          .context = decoder.max_position_embeddings,
+          .layout = load_layout(decoder, names)};
+  net.model = std::move(model);
+  return net;
+}
+}  // namespace
+
+bool is_model_folder(const std::string& path) {
+  std::error_code ignored;
+  const fs::path folder(path);
+  return fs::is_regular_file(folder / "config.json", ignored) &&
+         !fs::exists(folder / "MANIFEST.json", ignored);
+}
+
+Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
+  const std::string path = io::file_of_folder(folder, "config.json");
+  const nn::Options config = parse_options(io::read_file(path, config_limit), path);
+  std::vector<std::string> files;
+  Names names;
+  if (options.weights) {
+    files = io::weight_files(folder);
+    names = names_of(files);
+  } else {
+    names.dtype = dtype_of(config);
+  }
+  Pretrained result;
+  result.dtype = options.dtype.value_or(names.dtype);
+  const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
+  Net net = make_net(config, names.all);
+  result.vocabulary = net.vocabulary;
+  result.context = net.context;
+  if (options.weights) {
+    net.layout.map = options.map;
+    net.layout.cast = true;
+    try {
+      result.loaded = io::load(*net.model, files, net.layout);
+    } catch (const Error& error) {
+      // A folder of others is data; only weft's own checkpoints have an exit code of their own.
+      if (error.kind() != ErrorKind::checkpoint) throw;
+      throw Error(ErrorKind::data, "{}", error.what());
+    }
+  }
+  result.model = std::move(net.model);
+  return result;
+}
+
+}  // namespace weft::models

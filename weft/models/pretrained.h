@@ -1,0 +1,37 @@
+// Published models: a folder as Hugging Face's transformers writes it becomes a model of weft.
+//
+//   models::Pretrained gpt2 = models::load_pretrained("gpt2");
+//   Tensor logits = (*gpt2.model)(tokens);
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/io/load.h"
+#include "weft/models/model.h"
+
+namespace weft::models {
+
+struct PretrainedOptions {
+  std::optional<DType> dtype = {};  // of weights and activations; absent: that of the files
+  // Weights whose type and layout are the model's are views of the files, not copies.
+  bool map = true;
+  // Without them the weights stay zero and take no memory, and no file of weights is read.
+  bool weights = true;
+};
+
+struct Pretrained {
+  std::unique_ptr<Model> model;
+  DType dtype = DType::f32;
+  int64_t vocabulary = 0, context = 0;  // ids; most tokens of a sequence
+  io::Loaded loaded;
+};
+
+// Returns whether `path` is a folder with a config.json, and no checkpoint of weft's.
+bool is_model_folder(const std::string& path);
+// Reads a folder. Throws Error(usage) for a family that weft does not have, and for a config.json
+// that asks for what its family does not do; Error(data) for files that are damaged or do not fit.
+Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options = {});
+
+}  // namespace weft::models
