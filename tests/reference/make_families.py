@@ -99,9 +99,11 @@ CASES = {
         "max_position_embeddings": 256, "original_max_position_embeddings": 64,
         "rope_scaling": LONG | {"type": "longrope"}}),
     "phi3_longrope_above": ("phi3", BASE | {
-        "original_max_position_embeddings": 2, "rope_scaling": LONG | {"type": "longrope"}}),
+        "original_max_position_embeddings": 2,
+        "rope_scaling": LONG | {"type": "longrope", "attention_factor": 1.2}}),
     "phi3_partial": ("phi3", BASE | {
-        "original_max_position_embeddings": 2, "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 128, "original_max_position_embeddings": 64,
+        "partial_rotary_factor": 0.75,
         "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.5],
                          "long_factor": [1.0, 2.0, 5.0]}, "tie_word_embeddings": True}),
     "olmo2": ("olmo2", BASE | {"rope_theta": 5000.0}),
