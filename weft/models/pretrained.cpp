@@ -55,37 +55,37 @@ bool is_model_folder(const std::string& path) {
          !fs::exists(folder / "MANIFEST.json", ignored);
 }
 
+io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
+  auto& decoder = dynamic_cast<Decoder&>(model);
+  io::LoadOptions layout = load_layout(decoder.decoder_config(), names_of(files).all);
+  layout.map = map;
+  layout.cast = true;
+  return io::load(decoder, files, layout);
+}
+
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
   const std::string path = io::file_of_folder(folder, "config.json");
   const nn::Options config = parse_options(io::read_file(path, config_limit), path);
   std::vector<std::string> files;
-  Names names;
-  if (options.weights) {
-    files = io::weight_files(folder);
-    names = names_of(files);
-  } else {
-    names.dtype = dtype_of(config);
-  }
+  if (options.weights) files = io::weight_files(folder);
   Pretrained result;
-  result.dtype = options.dtype.value_or(names.dtype);
+  result.dtype = options.dtype   ? *options.dtype
+                 : files.empty() ? dtype_of(config)
+                                 : names_of(files).dtype;
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
   std::unique_ptr<Decoder> model = make_decoder(config);
   const DecoderConfig& decoder = model->decoder_config();
   result.vocabulary = decoder.vocab_size;
   result.context = decoder.max_position_embeddings;
-  if (options.weights) {
-    io::LoadOptions layout = load_layout(decoder, names.all);
-    layout.map = options.map;
-    layout.cast = true;
-    try {
-      result.loaded = io::load(*model, files, layout);
-    } catch (const Error& error) {
-      // A folder of others is data; only weft's own checkpoints have an exit code of their own.
-      if (error.kind() != ErrorKind::checkpoint) throw;
-      throw Error(ErrorKind::data, "{}", error.what());
-    }
-  }
   result.model = std::move(model);
+  if (!options.weights) return result;
+  try {
+    result.loaded = load_published(*result.model, files, options.map);
+  } catch (const Error& error) {
+    // A folder of others is data; only weft's own checkpoints have an exit code of their own.
+    if (error.kind() != ErrorKind::checkpoint) throw;
+    throw Error(ErrorKind::data, "{}", error.what());
+  }
   return result;
 }
 

@@ -12,7 +12,9 @@
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/config_json.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/checkpoint_folders.h"
+#include "weft/train/published.h"
 
 namespace weft::train {
 namespace {
@@ -95,6 +97,8 @@ void write_files(const std::string& folder, const Experiment& experiment,
   writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
     writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
+  for (const io::FolderFile& file : experiment.published_files)
+    writer.text(file.name, file.contents);
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
@@ -231,10 +235,13 @@ Recipe checkpoint_recipe(const std::string& folder) {
 }
 
 std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder) {
-  std::string path = join(folder, "vocabulary.json");
-  if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
+  const Manifest manifest = read_manifest(join(folder, "MANIFEST.json"));
   try {
-    return io::Vocabulary::load(path);
+    if (manifest.lists("vocabulary.json"))
+      return io::Vocabulary::load(join(folder, "vocabulary.json"));
+    if (std::ranges::any_of(manifest.files, determines_ids, &ListedFile::name))
+      return data::Tokenizer::load(folder);
+    return std::nullopt;
   } catch (const Error& error) {  // report the checkpoint, not the data
     throw Error(ErrorKind::checkpoint, error.what());
   }
@@ -245,6 +252,20 @@ bool differ(const data::TextCodec& a, const data::TextCodec& b) {
   if (a.vocabulary() == nullptr || b.vocabulary() == nullptr) return a.size() != b.size();
   return *a.vocabulary() != *b.vocabulary();
 }
+
+// Refuses a tokenizer that is not the one of the checkpoint: the model would read other ids.
+void check_same_tokenizer(const std::string& folder, const Experiment& experiment) {
+  const Manifest manifest = read_manifest(join(folder, "MANIFEST.json"));
+  for (const io::FolderFile& file : experiment.published_files) {
+    if (!determines_ids(file.name)) continue;
+    const auto saved = std::ranges::find(manifest.files, file.name, &ListedFile::name);
+    if (saved == manifest.files.end() || saved->checksum != to_hex(hash_text(file.contents)))
+      throw Error(ErrorKind::checkpoint,
+                  "{} was trained with another tokenizer: {} differs. Hint: --name starts another "
+                  "run.",
+                  folder, file.name);
+  }
+}
 }  // namespace
 
 void load_model(const std::string& folder, Experiment& experiment) {
@@ -254,7 +275,12 @@ void load_model(const std::string& folder, Experiment& experiment) {
     throw Error(ErrorKind::checkpoint,
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());
-  io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
+  check_same_tokenizer(folder, experiment);
+  const std::string weights = join(folder, "model.safetensors");
+  if (experiment.recipe.has("model.pretrained"))
+    models::load_published(*experiment.model, {weights}, false);
+  else
+    io::load_into(weights, io::state_of(*experiment.model));
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
