@@ -314,6 +314,22 @@ TEST_CASE("a run is trained, listed, shown, compared, evaluated and prompted") {
                                    "--temperature", "0"})
                             .out;
   CHECK(written == "1+2=" + asked["text"].get<std::string>() + "\n");
+  CHECK(asked["finish"] == "length");
+  // Several prompts run at once, and each text is what it is alone.
+  const json both = json_of(
+      place.weft({"generate", "tiny", "--prompt", "1+2=", "--prompt", "7", "--max-new-tokens", "3",
+                  "--temperature", "0", "--json", "--log-probabilities"}));
+  REQUIRE(both["results"].size() == 2);
+  CHECK(both["results"][0]["text"] == asked["text"]);
+  CHECK(both["results"][1]["prompt"] == "7");
+  CHECK(both["results"][1]["token_ids"].size() == 3);
+  for (const json& each : both["results"][1]["log_probabilities"]) CHECK(each.get<double>() < 0);
+  const std::string first = asked["text"].get<std::string>().substr(0, 1);
+  const json stopped =
+      json_of(place.weft({"generate", "tiny", "--prompt", "1+2=", "--max-new-tokens", "3",
+                          "--temperature", "0", "--stop", first, "--json"}));
+  CHECK(stopped["text"] == "");
+  CHECK(stopped["finish"] == "stop");
 
   json checkpoints = json_of(place.weft({"ckpt", "ls", "tiny", "--json"}));
   REQUIRE(checkpoints.size() == 1);

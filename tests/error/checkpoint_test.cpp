@@ -228,14 +228,16 @@ TEST_CASE("generate refuses unknown characters and empty prompts") {
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "hello"}), data_code, "") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
                    "a prompt has at least one character.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--context", "100"}), usage,
+                   "the context is at most 8 tokens, as the model says. Got 100.") == "");
+  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--dtype", "bf16"}), usage,
+                   "--dtype is for published models. tiny is a run of weft's own.") == "");
 }
 
 TEST_CASE("generate writes nothing to standard output when it refuses") {
   TinyRun place;
   Outcome outcome = place.weft({"generate", "tiny", "--prompt", "hello"});
   CHECK(outcome.out.empty());
-  CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--stop", "12"}), usage,
-                   "--stop must be one character. Got '12'.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1+1=", "--temperature", "nan"}),
                    usage, "--temperature is 0 to 100. Got nan.") == "");
 }

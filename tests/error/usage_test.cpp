@@ -35,7 +35,6 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
        "--temperature is 0 to 100. Got 1000. Hint: weft generate --help."},
       {{"generate", "x", "--prompt", "a", "--temperature", "1e999"},
        "--temperature is 0 to 100. Got 1e999."},
-      {{"generate", "x", "--prompt", "a", "--prompt", "b"}, "--prompt is given more than once."},
       {{"train", "mnist", "--steps", "1", "--steps", "2"}, "--steps is given more than once."},
       {{"train", "mnist", "--lr", "1", "--optimizer.lr", "2"},
        "--lr and --optimizer.lr both set optimizer.lr."},

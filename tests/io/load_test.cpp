@@ -81,6 +81,34 @@ TEST_CASE("a prefix is removed before names are replaced") {
         "'net.linear.weight'); 1 patterns that match nothing ('linear.*').");
 }
 
+TEST_CASE("aliases map names where they match, before the pairs of rename, and may match nothing") {
+  Files files;
+  const std::string path =
+      files.file("m", {variable("linear.gamma", matrix, 1), variable("fc.bias", list, 7)});
+  const io::LoadOptions options{.rename = {{"linear.*", "fc.*"}},
+                                .aliases = {{"*.gamma", "*.weight"}, {"*.beta", "*.bias"}}};
+  CHECK(files.load(path, options).loaded == Names{"fc.weight", "fc.bias"});
+  CHECK(files.weight() == Doubles{1, 2, 3, 4, 5, 6});
+  files.reset();
+  const std::string twice =
+      files.file("twice", {variable("fc.weight", matrix, 1), variable("fc.gamma", matrix, 1),
+                           variable("fc.bias", list, 7)});
+  CHECK(files.error(twice, {.aliases = {{"*.gamma", "*.weight"}}}) ==
+        "1 there twice ('fc.weight').");
+}
+
+TEST_CASE("extra tensors may be left over, but a variable of such a name is still required") {
+  Files files;
+  const std::string path = files.file(
+      "m", {variable("fc.bias", list, 7), variable("head.a", list, 1), variable("b", list, 1)});
+  CHECK(files.error(path, {.extra = {"head.*", "fc.*"}}) ==
+        "1 missing ('fc.weight'); 1 unexpected ('b').");
+  const io::Loaded found = files.load(path, {.extra = {"head.*", "fc.*"}, .strict = false});
+  CHECK(found.loaded == Names{"fc.bias"});
+  CHECK(found.unexpected == Names{"b"});
+  CHECK(files.bias() == Doubles{7, 8, 9});
+}
+
 TEST_CASE("matching names are loaded, missing and unexpected names are listed") {
   Files files;
   const std::string path = files.file(

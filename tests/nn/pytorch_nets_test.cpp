@@ -1,6 +1,6 @@
-// Compares attention, Transformers, recurrent nets with lengths, BERT with masks, embeddings with a
-// padding row, ResNet shortcuts and 3D convolutions with PyTorch: parameter names, values and
-// gradients (tests/reference/nets.json).
+// Compares attention, Transformers, recurrent nets with lengths, embeddings with a padding row,
+// ResNet shortcuts and 3D convolutions with PyTorch: parameter names, values and gradients
+// (tests/reference/nets.json).
 #include <cmath>
 #include <map>
 #include <string>
@@ -9,7 +9,6 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/reference.h"
-#include "weft/models/bert.h"
 #include "weft/models/resnet.h"
 #include "weft/nn/nn.h"
 #include "weft/tensor/compile.h"
@@ -172,25 +171,6 @@ TEST_CASE("LSTM and GRU with lengths agree with PyTorch on packed sequences") {
                    auto all = net.run(in["x"], {.h = in["h"], .lengths = lengths});
                    return {{"y", all.y}, {"h", all.h}};
                  });
-}
-
-TEST_CASE("BERT with an attention mask and token types agrees with Hugging Face's logits") {
-  models::BertConfig config;
-  config.vocab_size = 11;
-  config.num_labels = 3;
-  config.max_position_embeddings = 5;
-  config.hidden_size = 8;
-  config.num_hidden_layers = config.num_attention_heads = 2;
-  config.intermediate_size = 12;
-  config.hidden_dropout_prob = 0;
-  const Tensor tokens = arange(10).reshape({2, 5});
-  const Tensor types = cast(tokens % 3 == 0, DType::i64), seen = !beyond({3, 5}, 5);
-  for (const Tensor& mask : {seen, cast(seen, DType::i64)})
-    check<models::Bert>(
-        "bert", [&](nn::Module&) { return std::make_unique<models::Bert>(config); },
-        [&](const models::Bert& net, Named&) {
-          return only(net(tokens, {.attention_mask = mask, .token_type_ids = types}));
-        });
 }
 
 TEST_CASE("ResNets for small images support each published shortcut") {

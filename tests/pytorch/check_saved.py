@@ -1,35 +1,37 @@
 #!/usr/bin/env python3
-"""Loads a folder that weft saved by transformers: check_saved.py FOLDER TOKENS, where TOKENS is a
-JSON list of rows of token ids, all of one length ("-": read from standard input).
+"""Loads folders that weft saved by transformers: check_saved.py FOLDER...
 
-Prints one JSON object: `logits` [rows][length][vocabulary] in float32 with eager attention, and
-what transformers found `missing` or `unexpected` among the tensors, which must be nothing.
+Each has, besides the model, tokens.json: a list of rows of token ids, all of one length. Prints one
+line of JSON for each folder: `logits` [rows][length][vocabulary] in float32 with eager attention,
+and what transformers found `missing` or `unexpected` among the tensors, which must be nothing.
 """
 import json
+import pathlib
 import sys
 
 import torch
 import transformers
 
 
-def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    folder, tokens = sys.argv[1], sys.argv[2]
-    rows = json.loads(sys.stdin.read() if tokens == "-" else tokens)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+def check(folder):
+    rows = json.loads((pathlib.Path(folder) / "tokens.json").read_text(encoding="utf-8"))
     model, found = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True,
         local_files_only=True)
     with torch.no_grad():
         logits = model.eval()(input_ids=torch.tensor(rows)).logits
-    print(json.dumps({
-        "made_by": f"transformers {transformers.__version__}",
-        "missing": sorted(found["missing_keys"]),
-        "unexpected": sorted(found["unexpected_keys"]),
-        "logits": logits.tolist(),
-    }))
+    return {"missing": sorted(found["missing_keys"]),
+            "unexpected": sorted(found["unexpected_keys"]), "logits": logits.tolist()}
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    for folder in sys.argv[1:]:
+        print(json.dumps(check(folder)))
 
 
 if __name__ == "__main__":

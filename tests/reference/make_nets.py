@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes nets.json: attention, Transformers, recurrent nets with lengths, BERT with masks,
-embeddings with a padding row, shortcuts of ResNets and convolutions of volumes, in float64 (see README.md)."""
+"""Writes nets.json: attention, Transformers, recurrent nets with lengths, embeddings with a padding
+row, shortcuts of ResNets and convolutions of volumes, in float64 (see README.md)."""
 import json
 import pathlib
 
@@ -9,7 +9,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-import architectures
 from models import BasicBlock, uniform
 
 WIDTH, HEADS, BATCH, LENGTH, KEYS = 8, 2, 2, 5, 4
@@ -126,38 +125,6 @@ def recurrent_cases():
     case("gru_lengths", make(nn.GRU), run, {"x": x, "h": states})
 
 
-class MaskedBertLayer(architectures.BertLayer):
-    def forward(self, x, mask):
-        batch, length, width = x.shape
-        q, k, v = (layer(x).view(batch, length, self.heads, -1).transpose(1, 2)
-                   for layer in self.attention.self.children())
-        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-        scores = scores + (1 - mask[:, None, None, :].double()) * torch.finfo(torch.float64).min
-        y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, width)
-        x = self.attention.output.LayerNorm(self.attention.output.dense(y) + x)
-        y = self.output.dense(F.gelu(self.intermediate.dense(x)))
-        return self.output.LayerNorm(y + x)
-
-
-def bert_cases():
-    """Follows Hugging Face's equations, where a masked position has the lowest finite score."""
-    config = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS,
-              "intermediate_size": 12, "layer_norm_eps": 1e-12}
-    architectures.BertLayer, plain = MaskedBertLayer, architectures.BertLayer
-    net = architectures.Bert(config, 11, LENGTH, 3)
-    architectures.BertLayer = plain
-
-    def forward(net):
-        e = net.bert.embeddings
-        ids = torch.arange(BATCH * LENGTH).reshape(BATCH, LENGTH)
-        x = e.word_embeddings(ids) + e.position_embeddings.weight
-        x = e.LayerNorm(x + e.token_type_embeddings((ids % 3 == 0).long()))
-        for layer in net.bert.encoder.layer:
-            x = layer(x, ~beyond(LENGTHS, LENGTH))
-        return net.classifier(torch.tanh(net.bert.pooler.dense(x[:, 0])))
-    case("bert", net, forward, {})
-
-
 class ZerosAround(BasicBlock):
     """Option A as in pytorch_resnet_cifar10 and others: half of the zero channels come first."""
 
@@ -219,7 +186,6 @@ if __name__ == "__main__":
     attention_cases()
     transformer_cases()
     recurrent_cases()
-    bert_cases()
     embedding_cases()
     resnet_cases()
     volume_cases()

@@ -17,6 +17,11 @@ uint64_t splitmix64(uint64_t x) {
 uint64_t formula_bits(uint64_t stream, uint64_t index) {
   return splitmix64(splitmix64(stream) + index);
 }
+uint64_t formula_stream(const std::string& name) {
+  uint64_t hashed = 0xCBF29CE484222325;  // 64-bit FNV-1a
+  for (const char byte : name) hashed = (hashed ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
+  return hashed;
+}
 double formula_uniform(uint64_t stream, uint64_t index, double scale) {
   double unit = static_cast<double>(formula_bits(stream, index) >> 11) * 0x1p-53;
   return (2 * unit - 1) * scale;

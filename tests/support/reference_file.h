@@ -13,6 +13,7 @@
 namespace weft::testing {
 
 uint64_t formula_bits(uint64_t stream, uint64_t index);
+uint64_t formula_stream(const std::string& name);  // of a tensor that is known by its name
 double formula_uniform(uint64_t stream, uint64_t index, double scale);  // in [-scale, scale)
 int64_t formula_integer(uint64_t stream, uint64_t index, int64_t count);
 

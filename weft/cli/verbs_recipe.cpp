@@ -13,6 +13,7 @@
 #include "weft/device/catalogue.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
+#include "weft/models/family.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/registry.h"
@@ -192,6 +193,7 @@ Topic workloads() {
 std::vector<Topic> topics() {
   return {topic_of("models", "model", "what it is", registry::models()),
           layers(),
+          topic_of("families", "family", "models that config.json can name", registry::families()),
           {"data", {"data", "what it is", "where"}, data_rows()},
           topic_of("losses", "loss", "what it is", registry::losses()),
           topic_of("metrics", "metric", "what it is", registry::metrics()),
@@ -248,8 +250,8 @@ void add_list(Program& program) {
   auto as_json = std::make_shared<bool>(false);
   Verb& verb = program.root.add({.name = "list",
                                  .group = "Recipes",
-                                 .doc = "Models, layers, data, losses, metrics, optimizers, "
-                                        "schedules, recipes, workloads, GPUs.",
+                                 .doc = "Models, layers, families, data, losses, metrics, "
+                                        "optimizers, schedules, recipes, workloads, GPUs.",
                                  .examples = "weft list\nweft list models",
                                  .run = [=] { return list(*topic, *as_json); }});
   verb.options = {{.type = "TOPIC", .doc = "what to list (all)", .target = topic.get()},

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/rounding.h"
 #include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
@@ -120,10 +121,13 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
   }
   // A cache has room for what can be generated, not for all that the model could read.
   const int64_t length = std::min(context, longest + options.max_new_tokens);
+  // Texts of like lengths have caches of one size, so that kernels compiled for one serve another.
+  constexpr int64_t unit = 256;
+  const int64_t room = std::min(context, round_up(length, unit));
   const std::unique_ptr<infer::TokenModel> tokens =
       infer::make_token_model(model.model(), model.vocabulary, model.context,
                               {.batch = std::ssize(prompts),
-                               .context = model.slides || longest > context ? context : length,
+                               .context = model.slides || longest > context ? context : room,
                                .length = length,
                                .device = model.device});
 

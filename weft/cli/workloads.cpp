@@ -185,6 +185,47 @@ class Rows : public Workload {
   Variable upstream_;
 };
 
+// Decode measures the linear layers of decoding a language model: every step reads weights that no
+// cache holds, once, for `batch` sequences. Items are the bytes of the weights.
+class Decode : public Workload {
+ public:
+  explicit Decode(const WorkloadOptions& options) {
+    constexpr int layers = 8;
+    constexpr int64_t hidden = 2048;
+    const int64_t batch = options.batch, wide = options.length;
+    const Type up{DType::bf16, {wide, hidden}}, down{DType::bf16, {hidden, wide}};
+    const Type rows{DType::f32, {batch, hidden}};
+    const Type all_weights{DType::bf16, {2 * layers, wide, hidden}};
+    check_workload_fits("its weights and rows",
+                        {all_weights, rows, rows, {DType::f32, {batch, wide}}});
+    for (int i = 0; i < layers; ++i)
+      for (const Type& type : {up, down}) weights_.push_back(filled("weight", type));
+    items_ = static_cast<double>(all_weights.bytes());
+    x_ = filled("x", rows);
+    y_ = Variable("y", rows, Category::output);
+    compile(
+        [this](std::span<const Tensor>) -> std::vector<Tensor> {
+          Tensor x = x_;
+          for (const Variable& weight : weights_) x = linear(x, weight);
+          y_.assign(x);
+          return {};
+        },
+        options.compile);
+  }
+
+ private:
+  // Small enough that sums of thousands of products stay small.
+  static Variable filled(const std::string& name, const Type& type) {
+    Variable variable(name, type, Category::buffer_state);
+    std::minstd_rand generator(seed);
+    for (int64_t i = 0; i < type.elements(); ++i)
+      store(variable.bytes().data(), type.dtype, i, generator() * 0x1p-36 - 0x1p-6);
+    return variable;
+  }
+  std::vector<Variable> weights_;
+  Variable x_, y_;
+};
+
 std::unique_ptr<Workload> make_mlp(const WorkloadOptions& options) {
   return std::make_unique<Training>("mlp", nn::Options{}, TaskShape{InputKind::features, {784}, 10},
                                     options);
@@ -235,6 +276,9 @@ std::unique_ptr<Workload> make_alexnet(const WorkloadOptions& options) {
 std::unique_ptr<Workload> make_adamw(const WorkloadOptions& options) {
   return std::make_unique<Update>(options);
 }
+std::unique_ptr<Workload> make_decode(const WorkloadOptions& options) {
+  return std::make_unique<Decode>(options);
+}
 
 using Weights = std::span<const Variable>;
 std::unique_ptr<Workload> make_softmax(const WorkloadOptions& options) {
@@ -284,6 +328,7 @@ const WorkloadKind kinds[] = {
     {"layer-norm", "forward and backward over rows", "B", {16384, 4096}, make_layer_norm},
     {"gelu", "forward and backward", "B", {16384, 4096}, make_gelu},
     {"cross-entropy", "forward and backward over rows", "B", {16384, 4096}, make_cross_entropy},
+    {"decode", "16 linear layers of a decoder, bfloat16 weights", "B", {1, 5632}, make_decode},
 };
 }  // namespace
 

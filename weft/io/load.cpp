@@ -113,15 +113,18 @@ class Fitting {
   }
 
  private:
-  bool is_ignored(std::string_view name) const {
-    return std::ranges::any_of(options_.ignore,
+  static bool is_any(std::string_view name, const std::vector<std::string>& patterns) {
+    return std::ranges::any_of(patterns,
                                [&](const std::string& pattern) { return matches(name, pattern); });
   }
+  bool is_ignored(std::string_view name) const { return is_any(name, options_.ignore); }
 
   // Returns the model's name of a tensor; nullopt if it lacks the prefix.
   std::optional<std::string> renamed(std::string name) {
     if (!name.starts_with(options_.prefix)) return std::nullopt;
     name.erase(0, options_.prefix.size());
+    for (const auto& [from, to] : options_.aliases)
+      if (std::optional<std::string> other = substitute(name, from, to)) name = *other;
     for (const auto& [from, to] : options_.rename) {
       std::optional<std::string> other = substitute(name, from, to);
       if (!other) continue;
@@ -160,7 +163,8 @@ class Fitting {
     if (slot.is_slice && is_ignored(slot.variable)) return;
     Source* source = name ? source_at(slot) : nullptr;
     if (source == nullptr) {
-      if (!is_bookkeeping(entry.name)) names_.unexpected.push_back(entry.name);
+      if (!is_bookkeeping(entry.name) && !(name && is_any(*name, options_.extra)))
+        names_.unexpected.push_back(entry.name);
       return;
     }
     if (source->entry != nullptr) twice_.push_back(*name);

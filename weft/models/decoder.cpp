@@ -7,6 +7,7 @@
 #include "weft/base/buffer.h"
 #include "weft/nn/containers.h"
 #include "weft/nn/layers.h"
+#include "weft/nn/moe.h"
 
 namespace weft::models {
 namespace {
@@ -189,7 +190,7 @@ class Block : public nn::Module {
     if (config.norms_first) attention_norm_ = make_norm(names.attention_norm);
     attention_ = std::make_unique<Attention>(*this, names.attention, config, layer);
     if (config.norms_first) mlp_norm_ = make_norm(names.mlp_norm);
-    mlp_ = std::make_unique<Mlp>(*this, names.mlp, config);
+    mlp_ = make_mlp(config);
     if (!config.norms_first) attention_norm_ = make_norm(names.attention_norm);
     attention_post_norm_ = make_norm(names.attention_post_norm);
     if (!config.norms_first) mlp_norm_ = make_norm(names.mlp_norm);
@@ -206,10 +207,19 @@ class Block : public nn::Module {
   }
 
  private:
+  std::unique_ptr<nn::Layer> make_mlp(const Config& config) {
+    if (config.num_experts == 0) return std::make_unique<Mlp>(*this, config.names.mlp, config);
+    return std::make_unique<nn::SparseMoe>(
+        *this, config.names.mlp, config.hidden_size, config.intermediate_size,
+        nn::SparseMoeOptions{.num_experts = config.num_experts,
+                             .num_experts_per_tok = config.num_experts_per_tok,
+                             .activation = config.hidden_act,
+                             .init = matrix_init(config)});
+  }
+
   bool parallel_;
   std::unique_ptr<Attention> attention_;
-  std::unique_ptr<Mlp> mlp_;
-  std::unique_ptr<nn::Layer> attention_norm_, attention_post_norm_, mlp_norm_, mlp_post_norm_;
+  std::unique_ptr<nn::Layer> mlp_, attention_norm_, attention_post_norm_, mlp_norm_, mlp_post_norm_;
 };
 }  // namespace
 

@@ -26,7 +26,7 @@ struct DecoderNames {
   std::string qkv = {};  // one product for q, k and v; else three:
   std::string q = "q_proj", k = "k_proj", v = "v_proj", out = "o_proj";
   std::string q_norm = {}, k_norm = {};
-  std::string mlp = "mlp";
+  std::string mlp = "mlp";   // or the mixture of experts, whose parts are those of nn::SparseMoe
   std::string gate_up = {};  // one product for gate and up; else two, or up alone:
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   // Norms of what attention and perceptron read, and of what they add.
@@ -63,6 +63,9 @@ struct DecoderConfig {
   bool norms_first = false;  // parameters of a layer's norms are listed before what reads them
   bool parallel = false;  // attention and perceptron read and add to the same residual (GPT-NeoX)
   bool tie_word_embeddings = false;
+
+  // Experts instead of one perceptron (nn/moe.h), of which each token takes a few; 0: none.
+  int64_t num_experts = 0, num_experts_per_tok = 0;
 
   std::string hidden_act = "silu";
   double embedding_scale = 1;

@@ -61,6 +61,9 @@ constexpr auto ignored = std::to_array<std::string_view>({
     "use_bfloat16",
 });
 
+// The matrices of nn::SparseMoe's experts.
+constexpr std::array<std::string_view, 3> expert_parts = {"w1", "w2", "w3"};
+
 // A key of what the weights are packed in: their tensors are not the model's.
 void refuse_quantized(const nn::Options& config, const Family& family) {
   const nn::Option* found = config.find("quantization_config");
@@ -103,10 +106,11 @@ const Family& family_of(const nn::Options& config) {
   for (const std::string& architecture : reader.texts("architectures"))
     if (architectures.size() < 100)
       architectures += (architectures.empty() ? "" : ", ") + escaped(architecture.substr(0, 60));
-  throw Error(ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
-              escaped(type.substr(0, 60)),
-              architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
-              fmt::join(registry::families().names(), ", "));
+  throw Error(
+      ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
+      escaped(type.substr(0, 60)),
+      architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
+      fmt::format("{}, bert, distilbert, roberta", fmt::join(registry::families().names(), ", ")));
 }
 
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
@@ -131,7 +135,32 @@ io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::st
     layout.rename.emplace_back("*", root + "*");
     if (begins(head)) layout.rename.emplace_back(root + head + "*", head + "*");
   }
+  if (config.num_experts > 0)
+    for (std::string_view part : expert_parts)
+      layout.stack.emplace_back(fmt::format("*.experts.{{}}.{}.weight", part),
+                                fmt::format("*.experts.{}", part));
   return layout;
+}
+
+std::vector<io::NamedBytes> published_tensors(const Decoder& model) {
+  std::vector<io::NamedBytes> tensors;
+  for (const auto& [name, variable] : io::state_of(model)) {
+    const size_t dot = name.rfind('.'), parent = name.rfind(".experts.");
+    const std::string_view part = std::string_view(name).substr(dot + 1);
+    const bool is_stack =
+        parent != std::string::npos && std::ranges::find(expert_parts, part) != expert_parts.end();
+    if (!is_stack) {
+      tensors.push_back(io::bytes_of({{name, variable}}).at(0));
+      continue;
+    }
+    const Shape& shape = variable.shape();
+    const Type type{variable.type().dtype, {shape[1], shape[2]}};
+    const std::span<const std::byte> bytes = variable.bytes();
+    for (int64_t expert = 0; expert < shape[0]; ++expert)
+      tensors.push_back({fmt::format("{}.{}.{}.weight", name.substr(0, dot), expert, part), type,
+                         bytes.subspan(static_cast<size_t>(expert) * type.bytes(), type.bytes())});
+  }
+  return tensors;
 }
 
 }  // namespace weft::models

@@ -50,6 +50,9 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
 // some lack the root of all names, and some hold tensors that no one reads (masks, rotary
 // frequencies, a head that is the embedding).
 io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names);
+// Returns the tensors of a decoder under their published names, for io::save_folder() and
+// io::write_safetensors(): the experts of a mixture are one each. They are views of its memory.
+std::vector<io::NamedBytes> published_tensors(const Decoder& model);
 
 }  // namespace weft::models
 

@@ -1,7 +1,9 @@
 #include "weft/models/pretrained.h"
 
+#include <array>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
+#include "weft/models/families/encoders.h"
 #include "weft/models/family.h"
 
 namespace weft::models {
@@ -24,11 +27,13 @@ struct Names {
 Names names_of(const std::vector<std::string>& files) {
   Names names;
   std::map<DType, size_t> bytes;
-  for (const std::string& file : files)
-    for (const io::Safetensors::Entry& entry : io::Safetensors::open(file).entries()) {
+  for (const std::string& path : files) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    for (const io::Safetensors::Entry& entry : file.entries()) {
       names.all.push_back(entry.name);
       if (is_float(entry.type.dtype)) bytes[entry.type.dtype] += entry.type.bytes();
     }
+  }
   size_t most = 0;
   for (const auto& [dtype, count] : bytes)
     if (count > most) most = count, names.dtype = dtype;
@@ -46,6 +51,47 @@ DType dtype_of(const nn::Options& config) {
       }
   return DType::f32;
 }
+
+struct Net {
+  std::unique_ptr<Model> model;
+  int64_t vocabulary = 0, context = 0;
+};
+
+std::optional<EncoderFamily> encoder_family_of(const nn::Options& config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::string type = reader.text("model_type", "");
+  for (EncoderFamily& family : std::array{bert_family(), roberta_family(), distilbert_family()})
+    if (family.name == type) return std::move(family);
+  return std::nullopt;
+}
+
+Net make_encoder(const EncoderFamily& family, nn::Options config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::vector<std::string> architectures = reader.texts("architectures");
+  // Labels are an object of names by number.
+  if (const nn::Options* labels = reader.nested("id2label"))
+    config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
+  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front())};
+  net.vocabulary = reader.integer("vocab_size", 0, 0);
+  net.context = reader.integer("max_position_embeddings", 512);
+  return net;
+}
+
+Net make_net(const nn::Options& config) {
+  if (const auto encoder = encoder_family_of(config)) return make_encoder(*encoder, config);
+  std::unique_ptr<Decoder> model = make_decoder(config);
+  const DecoderConfig& decoder = model->decoder_config();
+  Net net{.vocabulary = decoder.vocab_size, .context = decoder.max_position_embeddings};
+  net.model = std::move(model);
+  return net;
+}
+
+io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names) {
+  if (const auto* decoder = dynamic_cast<const Decoder*>(&model))
+    return load_layout(decoder->decoder_config(), names);
+  const auto encoder = encoder_family_of(model.config());
+  return encoder ? encoder->layout : io::LoadOptions{};
+}
 }  // namespace
 
 bool is_model_folder(const std::string& path) {
@@ -56,11 +102,10 @@ bool is_model_folder(const std::string& path) {
 }
 
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
-  auto& decoder = dynamic_cast<Decoder&>(model);
-  io::LoadOptions layout = load_layout(decoder.decoder_config(), names_of(files).all);
+  io::LoadOptions layout = layout_of(model, names_of(files).all);
   layout.map = map;
   layout.cast = true;
-  return io::load(decoder, files, layout);
+  return io::load(model, files, layout);
 }
 
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
@@ -73,11 +118,10 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
                  : files.empty() ? dtype_of(config)
                                  : names_of(files).dtype;
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  std::unique_ptr<Decoder> model = make_decoder(config);
-  const DecoderConfig& decoder = model->decoder_config();
-  result.vocabulary = decoder.vocab_size;
-  result.context = decoder.max_position_embeddings;
-  result.model = std::move(model);
+  Net net = make_net(config);
+  result.vocabulary = net.vocabulary;
+  result.context = net.context;
+  result.model = std::move(net.model);
   if (!options.weights) return result;
   try {
     result.loaded = load_published(*result.model, files, options.map);

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "weft/models/alexnet.h"
-#include "weft/models/bert.h"
 #include "weft/models/convnet.h"
+#include "weft/models/families/encoders.h"
 #include "weft/models/gpt.h"
 #include "weft/models/llama.h"
 #include "weft/models/mlp.h"
@@ -103,7 +103,7 @@ std::vector<ModelEntry> zoo() {
       entry<Llama, LlamaConfig>("llama",
                                 "decoder-only transformer: RMS norm, rotary positions, "
                                 "SwiGLU, grouped heads"),
-      entry<Bert, BertConfig>("bert", "encoder transformer, post-norm: masked tokens, or samples"),
+      {"bert", "encoder transformer, post-norm: masked tokens, or samples", make_bert},
       entry<RecurrentLm, RecurrentConfig>("lstm", "language model of LSTM layers",
                                           {{"cell", std::string("lstm")}}),
       entry<RecurrentLm, RecurrentConfig>("gru", "language model of GRU layers",

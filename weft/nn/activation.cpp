@@ -31,6 +31,15 @@ constexpr NamedActivation activations[] = {
     {"softsign", [](const Tensor& x) { return softsign(x); }},
     {"softmax", [](const Tensor& x) { return softmax(x); }},
 };
+// Names in Hugging Face's config.json that are no layers of weft's.
+constexpr NamedActivation published_activations[] = {
+    {"gelu_pytorch_tanh", [](const Tensor& x) { return gelu_tanh(x); }},
+    {"gelu_fast", [](const Tensor& x) { return gelu_tanh(x); }},
+    {"gelu_python", [](const Tensor& x) { return gelu(x); }},
+    {"quick_gelu", [](const Tensor& x) { return x * sigmoid(1.702 * x); }},
+    {"swish", [](const Tensor& x) { return silu(x); }},
+    {"linear", [](const Tensor& x) { return x; }},
+};
 }  // namespace
 
 std::vector<std::string_view> activation_names() {
@@ -41,6 +50,8 @@ std::vector<std::string_view> activation_names() {
 
 ActivationFunction activation_function(std::string_view name, std::string_view owner) {
   for (const NamedActivation& entry : activations)
+    if (entry.name == name) return entry.function;
+  for (const NamedActivation& entry : published_activations)
     if (entry.name == name) return entry.function;
   throw Error(ErrorKind::usage, "[{}] unknown activation \"{}\". Known: {}.", owner, name,
               join(activation_names()));

@@ -291,7 +291,7 @@ class Flatten : public Layer {  // [B, ...] -> [B, rest]
 };
 
 using ActivationFunction = Tensor (*)(const Tensor&);
-// Returns "relu", "gelu", "gelu_tanh" (also "gelu_new", as in Hugging Face), ... Throws
+// Returns "relu", "gelu", "gelu_tanh", ... or, by its name in Hugging Face, "gelu_new", ... Throws
 // Error(usage) that begins with `owner` and lists the known names.
 ActivationFunction activation_function(std::string_view name, std::string_view owner);
 std::vector<std::string_view> activation_names();

@@ -76,10 +76,9 @@ void OptionReader::wrong_kind(std::string_view key, const Option& got,
 }
 
 void OptionReader::missing(std::string_view key) const {
-  std::vector<std::string_view> unread;
-  for (const auto& [given, value] : options_.entries())
-    if (std::find(asked_.begin(), asked_.end(), given) == asked_.end()) unread.push_back(given);
-  if (std::string_view mistyped = nearest(key, unread); !mistyped.empty())
+  const std::vector<std::string> given = unread();
+  const std::vector<std::string_view> words(given.begin(), given.end());
+  if (std::string_view mistyped = nearest(key, words); !mistyped.empty())
     throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Did you mean {}?", owner_,
                 escaped(mistyped), key);
   throw Error(ErrorKind::usage, "[{}] {} is required.", owner_, key);
@@ -198,10 +197,9 @@ std::vector<std::string> OptionReader::unread() const {
 }
 
 void OptionReader::finish() const {
-  const std::vector<std::string> keys = unread();
-  if (keys.empty()) return;
-  throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Known: {}.", owner_, keys[0],
-              asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
+  if (const std::vector<std::string> unknown = unread(); !unknown.empty())
+    throw Error(ErrorKind::usage, "[{}] unknown option \"{}\". Known: {}.", owner_, unknown[0],
+                asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
 }
 
 }  // namespace weft::nn

@@ -7,6 +7,7 @@
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
+#include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
@@ -31,6 +32,11 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) 
 
 // Checks that a published model can be trained on the data, and sets the number of its ids.
 void fit_to(const models::Pretrained& model, const Recipe& recipe, TaskData& parts) {
+  if (dynamic_cast<const models::Decoder*>(model.model.get()) == nullptr)
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: only causal language models are trained. {} is an "
+                              "encoder.",
+                              recipe.text("model.pretrained")));
   if (parts.task != Task::causal_lm)
     recipe.refuse("model.pretrained",
                   fmt::format("model.pretrained: published models are trained as causal_lm. The "

@@ -66,11 +66,11 @@ template <class Element, int bytes>
     const auto stored = *reinterpret_cast<const Stored*>(from);
 #if !defined(__clang__)
     if constexpr (bytes == 64)
-      return std::bit_cast<Vector>(__builtin_ia32_pmovzxwd512_mask(stored, Bits{}, all) << 16);
+      return reinterpret_cast<Vector>(__builtin_ia32_pmovzxwd512_mask(stored, Bits{}, all) << 16);
     if constexpr (bytes == 32)
-      return std::bit_cast<Vector>(__builtin_ia32_pmovzxwd256(stored) << 16);
+      return reinterpret_cast<Vector>(__builtin_ia32_pmovzxwd256(stored) << 16);
 #endif
-    return std::bit_cast<Vector>(__builtin_convertvector(stored, Bits) << 16);
+    return reinterpret_cast<Vector>(__builtin_convertvector(stored, Bits) << 16);
   } else {
 #if defined(__clang__)
     using Halves = VectorOf<_Float16, bytes / 2>;
@@ -95,17 +95,17 @@ template <class Element, int bytes>
   return load<Element, bytes>(part);
 }
 // Sums the lanes by halves.
+template <class Vector, int... lane>
+[[gnu::always_inline]] inline auto sum_of_halves(Vector x, std::integer_sequence<int, lane...>) {
+  constexpr int half = sizeof...(lane);
+  return __builtin_shufflevector(x, x, lane...) + __builtin_shufflevector(x, x, (half + lane)...);
+}
 template <int bytes>
 [[gnu::always_inline]] inline float total(const VectorOf<float, bytes>& x) {
-  if constexpr (bytes == 16) {
+  if constexpr (bytes == 16)
     return (x[0] + x[2]) + (x[1] + x[3]);
-  } else {
-    struct Halves {
-      VectorOf<float, bytes / 2> low, high;
-    };
-    const auto halves = std::bit_cast<Halves>(x);
-    return total<bytes / 2>(halves.low + halves.high);
-  }
+  else
+    return total<bytes / 2>(sum_of_halves(x, std::make_integer_sequence<int, bytes / 8>()));
 }
 
 // ---- contiguous columns of b: dot products

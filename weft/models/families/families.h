@@ -17,6 +17,7 @@ Family gpt2();
 Family gpt_neox();
 Family llama();
 Family mistral();
+Family mixtral();
 Family olmo2();
 Family phi3();
 Family qwen2();

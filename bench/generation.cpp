@@ -1,0 +1,119 @@
+// Measures generation with a published model: reading a prompt, and decoding tokens one by one,
+// beside their floor: the bytes of weights and cache over the bandwidth at which all threads read
+// memory, measured here.
+//
+//   build/release/bench/generation models/gpt2 [BATCH [PROMPT [TOKENS]]]
+//
+// bench/peers/generation.py does the same with PyTorch and llama.cpp. Without a folder it makes a
+// small Llama and measures that.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <weft/base/parallel.h>
+#include <weft/infer/token_model.h>
+#include <weft/io/model_folder.h>
+#include <weft/models/config_json.h>
+#include <weft/models/llama.h>
+#include <weft/models/pretrained.h>
+#include <weft/weft.h>
+
+using namespace weft;
+
+namespace {
+
+double milliseconds_of(auto&& function) {
+  const auto start = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Returns bytes per millisecond, the best of ten passes over more memory than caches hold.
+double read_bandwidth() {
+  const std::vector<uint64_t> memory(size_t{96} << 20, 1);
+  constexpr int64_t block = 1 << 16;
+  double best = 0;
+  for (int pass = 0; pass < 10; ++pass) {
+    const double ms = milliseconds_of([&] {
+      parallel_for(static_cast<int64_t>(memory.size()) / block, [&](int64_t begin, int64_t end) {
+        uint64_t sums[8] = {};
+        for (int64_t i = begin * block; i < end * block; i += 8)
+          for (int64_t k = 0; k < 8; ++k) sums[k] += memory[static_cast<size_t>(i + k)];
+        for (uint64_t sum : sums) asm volatile("" : : "r"(sum));
+      });
+    });
+    best = std::max(best, static_cast<double>(memory.size() * sizeof(uint64_t)) / ms);
+  }
+  return best;
+}
+
+std::string small_llama() {
+  const std::string folder = std::filesystem::temp_directory_path() / "weft-bench-generation";
+  std::filesystem::remove_all(folder);
+  const models::Llama model({.vocab_size = 4096,
+                             .hidden_size = 512,
+                             .intermediate_size = 1408,
+                             .num_hidden_layers = 8,
+                             .num_attention_heads = 8,
+                             .num_key_value_heads = 4});
+  io::save_folder(model, folder, {{"config.json", models::json_text(model.config())}});
+  return folder;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : small_llama();
+  const int64_t batch = argc > 2 ? std::atoi(argv[2]) : 1;
+  const int64_t prompt = argc > 3 ? std::atoi(argv[3]) : 512;
+  const int64_t count = argc > 4 ? std::atoi(argv[4]) : 32;
+  models::Pretrained model;
+  const double load = milliseconds_of([&] { model = models::load_pretrained(folder); });
+  const auto tokens =
+      infer::make_token_model(*model.model, model.vocabulary, model.context,
+                              {.batch = batch, .context = prompt + count + 1, .device = "cpu"});
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < prompt; ++i)
+    ids.push_back(static_cast<int32_t>((i * i + 7 * i) % model.vocabulary));
+  std::vector<infer::RowTokens> rows(static_cast<size_t>(batch));
+  auto append = [&](std::span<const int32_t> what, int64_t keep) {
+    std::ranges::fill(rows, infer::RowTokens{what, keep});
+    tokens->append(rows);
+  };
+  const double first = milliseconds_of([&] { append(ids, 0); });
+  std::vector<double> prefills, decodes;
+  for (int i = 0; i < 3; ++i) prefills.push_back(milliseconds_of([&] { append(ids, 0); }));
+  const std::span<const int32_t> one = std::span(ids).first(1);
+  append(one, prompt);
+  for (int64_t i = 1; i < count; ++i)
+    decodes.push_back(milliseconds_of([&] { append(one, prompt + i); }));
+
+  const infer::TokenModelPlan plan = tokens->plan(prompt);
+  const double bandwidth = read_bandwidth(), decode = median(decodes);
+  // The embedding of a token reads a row, unless its table is the head as well.
+  const double filled =
+      static_cast<double>(prompt + count / 2) / static_cast<double>(prompt + count + 1);
+  const double bytes =
+      static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
+  std::printf(
+      "%s, %s, batch %lld, prompt %lld: load %.1f ms, first prefill %.0f ms, prefill %.1f ms "
+      "(%.0f tok/s), decode %.2f ms (%.1f tok/s), at most %.1f GB/s of %.1f (%.0f %%)\n",
+      folder.c_str(), std::string(name(model.dtype)).c_str(), static_cast<long long>(batch),
+      static_cast<long long>(prompt), load, first, median(prefills),
+      1000.0 * static_cast<double>(batch * prompt) / median(prefills), decode,
+      1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6, bandwidth / 1e6,
+      100 * bytes / decode / bandwidth);
+  std::printf("  weights %.1f MiB, cache %.1f, arena %.1f\n",
+              static_cast<double>(plan.weight_bytes) / (1 << 20),
+              static_cast<double>(plan.cache_bytes) / (1 << 20),
+              static_cast<double>(plan.arena_bytes()) / (1 << 20));
+}

@@ -1,0 +1,55 @@
+"""Measures generation with a published model in PyTorch (transformers), as bench/generation.cpp does in weft:
+
+    python bench/peers/generation.py models/gpt2 [BATCH [PROMPT [TOKENS]]]
+
+Attention is PyTorch's fused one; the cache is the one that transformers uses by default, or a static one with
+torch.compile where COMPILE=1.
+"""
+
+import os
+import sys
+import time
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
+
+folder, batch, prompt, count = (sys.argv[1:] + ["", "1", "512", "32"][len(sys.argv) - 1 :])[:4]
+batch, prompt, count = int(batch), int(prompt), int(count)
+torch.set_num_threads(int(os.environ.get("WEFT_THREADS", "2")))
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation="sdpa").eval()
+config = AutoConfig.from_pretrained(folder)
+ids = torch.tensor([[(i * i + 7 * i) % config.vocab_size for i in range(prompt)]] * batch)
+compiled = os.environ.get("COMPILE") == "1"
+if compiled:
+    model.forward = torch.compile(model.forward)
+
+
+def cache():
+    if compiled:
+        return StaticCache(config=config, max_cache_len=prompt + count + 1)
+    return DynamicCache(config=config)
+
+
+def step(tokens, kept):
+    return model(tokens, past_key_values=kept, use_cache=True, logits_to_keep=1).logits
+
+
+def timed(function):
+    start = time.perf_counter()
+    function()
+    return 1000 * (time.perf_counter() - start)
+
+
+with torch.inference_mode():
+    prefills, decodes = [], []
+    for _ in range(4):
+        kept = cache()
+        prefills.append(timed(lambda: step(ids, kept)))
+    for _ in range(count):
+        decodes.append(timed(lambda: step(ids[:, :1], kept)))
+prefill, decode = sorted(prefills[1:])[1], sorted(decodes[1:])[len(decodes) // 2]
+print(
+    f"{folder}, {next(model.parameters()).dtype}, batch {batch}, prompt {prompt}"
+    f"{', compiled' if compiled else ''}: prefill {prefill:.1f} ms ({1000 * batch * prompt / prefill:.0f} tok/s), "
+    f"decode {decode:.2f} ms ({1000 * batch / decode:.1f} tok/s)"
+)

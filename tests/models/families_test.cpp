@@ -1,0 +1,333 @@
+// Holds every published family against transformers (tests/reference/families): names of tensors,
+// logits, two training steps and greedy continuations of tiny nets; what config.json may hold.
+#include "tests/models/families.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/support/captured.h"
+#include "tests/support/near.h"
+#include "tests/support/skip.h"
+#include "weft/infer/token_model.h"
+#include "weft/io/model_folder.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+using doctest::Contains;
+using models::parse_options;
+
+namespace {
+constexpr double tolerance = 1e-4;
+
+// Compares the logits of v where v % 4 == t % 4, as the file lists them.
+void check_logits(const Tensor& logits, const Json& expected) {
+  const std::vector<double> all = logits.to_doubles();
+  const int64_t rows = logits.dim(0), length = logits.dim(1), vocabulary = logits.dim(2);
+  size_t listed = 0;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t t = 0; t < length; ++t)
+      for (int64_t v = t % 4; v < vocabulary; v += 4) {
+        const double got = all[static_cast<size_t>((row * length + t) * vocabulary + v)];
+        const double want = expected.at(listed++);
+        INFO("row " << row << ", position " << t << ", logit " << v << ": got " << got);
+        REQUIRE(std::abs(got - want) <= tolerance);
+      }
+  REQUIRE(listed == expected.size());
+}
+
+Tensor logits_of(const models::Decoder& model, const Json& reference) {
+  auto forward = compile([&](Tensor tokens) { return model(tokens); }, {.mode = Mode::eval});
+  return forward(family_tokens(reference, 0, 12));
+}
+
+// Returns the values of all parameters by their published names.
+std::map<std::string, std::vector<double>> values_of(const models::Decoder& model) {
+  std::map<std::string, std::vector<double>> values;
+  for (const io::NamedBytes& tensor : models::published_tensors(model))
+    for (int64_t i = 0; i < tensor.type.elements(); ++i)
+      values[tensor.name].push_back(load(tensor.bytes.data(), tensor.type.dtype, i));
+  return values;
+}
+
+// Takes the file's steps of SGD, and compares losses and every parameter.
+void check_training(const models::Decoder& model, const Json& reference) {
+  const auto before = values_of(model);
+  optim::SGD optimizer(model.parameters(), {.lr = reference.at("learning_rate").get<double>()});
+  auto loss_of = [&](const Tensor& inputs, const Tensor& labels) {
+    return cross_entropy(model(inputs), labels);
+  };
+  auto step = compile([&](Tensor inputs, Tensor labels) {
+    Tensor loss = loss_of(inputs, labels);
+    optimizer.step(grad(loss, model.parameters()));
+    return loss;
+  });
+  auto evaluate = compile(loss_of, {.mode = Mode::eval});
+  const Tensor inputs = family_tokens(reference, 0, 12), labels = family_tokens(reference, 1, 13);
+  const Json& losses = reference.at("losses");
+  for (size_t s = 0; s < losses.size(); ++s) {
+    CAPTURE(s);
+    const bool last = s + 1 == losses.size();
+    const double loss = (last ? evaluate(inputs, labels) : step(inputs, labels)).item();
+    REQUIRE(std::abs(loss - losses[s].get<double>()) <= tolerance);
+  }
+  const Json& trained = reference.at("trained");
+  REQUIRE(trained.size() == before.size());
+  for (const auto& [name, after] : values_of(model)) {
+    CAPTURE(name);
+    const std::vector<double>& old = before.at(name);
+    double squares = 0;
+    for (size_t i = 0; i < after.size(); ++i) squares += std::pow(after[i] - old[i], 2);
+    const Json& expected = trained.at(name);
+    CHECK(std::sqrt(squares) == near(expected[0].get<double>(), 1e-3));
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(std::abs(after[i] - expected[1 + i].get<double>()) <= tolerance);
+  }
+}
+
+// Continues the prompts greedily from a cache: all together, one token a step.
+void check_generation(const models::Decoder& model, const Json& reference) {
+  const Json& generation = reference.at("generation");
+  const auto prompts = generation.at("prompts").get<std::vector<std::vector<int32_t>>>();
+  const auto expected = generation.at("together").get<std::vector<std::vector<int32_t>>>();
+  const int64_t vocabulary = model.decoder_config().vocab_size;
+  auto tokens = infer::make_token_model(
+      model, vocabulary, 64, {.batch = static_cast<int64_t>(prompts.size()), .device = "cpu"});
+  std::vector<std::vector<int32_t>> next = prompts, got(prompts.size());
+  for (size_t s = 0; s < expected[0].size(); ++s) {
+    std::vector<infer::RowTokens> rows;
+    for (const std::vector<int32_t>& row : next) rows.push_back({row});
+    tokens->append(rows);
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      const std::span<const float> logits = tokens->logits(static_cast<int64_t>(row));
+      next[row] = {static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin())};
+      got[row].push_back(next[row][0]);
+    }
+  }
+  CHECK(got == expected);
+}
+
+nn::Options minimal(const std::string& model_type) {
+  return {{"model_type", model_type},        {"vocab_size", int64_t{96}},
+          {"hidden_size", int64_t{32}},      {"intermediate_size", int64_t{48}},
+          {"num_hidden_layers", int64_t{2}}, {"num_attention_heads", int64_t{4}}};
+}
+nn::Options with(nn::Options options, const std::string& key, const nn::Option& value) {
+  options.set(key, value);
+  return options;
+}
+void check_refused(const nn::Options& config, const char* message) {
+  CAPTURE(message);
+  CHECK_THROWS_WITH_AS(models::family_of(config).read(config), Contains(message), Error);
+}
+}  // namespace
+
+TEST_CASE("the nets of all published families are there") {
+  const std::vector<std::string> names = family_names();
+  CHECK(names.size() == 29);
+  for (const models::Family& family : registry::families()) {
+    CAPTURE(family.name);
+    CHECK(std::ranges::any_of(names, [&](const std::string& name) {
+      return family_reference(name).at("config").at("model_type") == family.name;
+    }));
+  }
+}
+
+TEST_CASE("families: logits, training and parameters agree with transformers") {
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    auto model = load_family(reference);
+    std::vector<std::string> own;
+    for (const io::NamedBytes& tensor : models::published_tensors(*model))
+      own.push_back(tensor.name);
+    std::ranges::sort(own);
+    REQUIRE(own == tensor_names(reference));
+    check_logits(logits_of(*model, reference), reference.at("logits"));
+    check_training(*model, reference);
+  }
+}
+
+TEST_CASE("families: greedy continuations from a cache agree with transformers") {
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    // Where a cache changes what transformers computes, no frequencies fit all of its keys.
+    if (reference.at("generation").at("alone") !=
+        reference.at("generation").at("alone_without_cache"))
+      continue;
+    check_generation(*load_family(reference), reference);
+  }
+}
+
+TEST_CASE("families: both forms of config.json are the same model, which reads back as written") {
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    const nn::Options saved = build_family(reference.at("config"))->config();
+    const nn::Options published =
+        parse_options(reference.at("published_config").dump(), "config.json");
+    const models::Family& family = models::family_of(published);
+    CHECK(family.write(family.read(published)) == family.write(family.read(saved)));
+    CHECK(parse_options(models::json_text(saved), "again") == saved);
+    CHECK(models::make_decoder(saved)->config() == saved);
+    CHECK(saved.entries().at("eos_token_id") ==
+          nn::Option(reference.at("config").at("eos_token_id").get<int64_t>()));
+  }
+}
+
+TEST_CASE("families: files without the root of names, and with tensors that no one reads, load") {
+  for (const auto& [name, root] :
+       {std::pair<std::string, std::string>{"gpt2", "transformer."}, {"qwen3", "model."}}) {
+    const Json reference = family_reference(name);
+    auto model = build_family(reference.at("config"));
+    test::TemporaryFolder folder;
+    const std::string path = write_weights(reference, folder.file("model.safetensors"), root);
+    const Tensor mask = ones({1, 1, 6, 6});
+    Variable unread("h.0.attn.bias", mask.type());
+    unread.assign(mask);
+    const std::vector<std::string> files = {
+        path, (io::save_safetensors(folder.file("masks.safetensors"), {{"h.0.attn.bias", unread}}),
+               folder.file("masks.safetensors"))};
+    std::vector<std::string> names;
+    for (const std::string& tensor : tensor_names(reference))
+      names.push_back(tensor.substr(root.size()));
+    io::load(*model, files, models::load_layout(model->decoder_config(), names));
+    check_logits(logits_of(*model, reference), reference.at("logits"));
+  }
+}
+
+TEST_CASE("config.json: what a decoder does not compute is refused by key, in one line") {
+  check_refused(
+      {{"model_type", std::string("mamba\n")},
+       {"architectures", std::vector<std::string>{"MambaForCausalLM"}}},
+      "unknown model_type \"mamba\\x0a\" (architectures: MambaForCausalLM). Known: gemma2,");
+  check_refused({}, "unknown model_type \"\". Known: gemma2");
+  const nn::Options llama = minimal("llama"), gemma = minimal("gemma2");
+  check_refused({{"model_type", std::string("llama")}}, "[llama] vocab_size is required.");
+  check_refused(with(llama, "hidden_size", int64_t{1} << 40),
+                "[llama] hidden_size must be between 1 and 1048576. Got 1099511627776.");
+  check_refused(with(llama, "num_key_value_heads", int64_t{3}),
+                "[llama] num_key_value_heads must divide num_attention_heads (4). Got 3.");
+  check_refused(with(llama, "head_dim", int64_t{7}), "must be even and at least 2. Got 7.");
+  check_refused(with(llama, "hidden_act", std::string("swiglu")),
+                "[llama] unknown activation \"swiglu\".");
+  check_refused(with(llama, "quantization_config", nn::NestedOptions({})),
+                "[llama] quantization_config: the weights are quantized");
+  check_refused(with(gemma, "use_bidirectional_attention", true),
+                "[gemma2] use_bidirectional_attention must be false");
+  check_refused(with(gemma, "layer_types", std::vector<std::string>{"full_attention"}),
+                "[gemma2] layer_types must have a type for each of 2 layers. Got 1.");
+  check_refused(
+      with(gemma, "layer_types", std::vector<std::string>{"full_attention", "chunked_attention"}),
+      "Got \"chunked_attention\".");
+  auto scaled = [&](const nn::Options& scaling) {
+    return with(llama, "rope_scaling", nn::NestedOptions(scaling));
+  };
+  check_refused(scaled({{"rope_type", std::string("mrope")}}),
+                "[llama.rope_scaling] rope_type must be one of default, linear,");
+  check_refused(scaled({{"type", std::string("linear")}}),
+                "[llama.rope_scaling] factor is required.");
+  check_refused(scaled({{"rope_type", std::string("llama3")}, {"factor", 8.0}}),
+                "[llama.rope_scaling] low_freq_factor is required.");
+  check_refused(scaled({{"rope_type", std::string("longrope")},
+                        {"short_factor", std::vector<double>{1, 2}},
+                        {"long_factor", std::vector<double>{1, 2}}}),
+                "[llama.rope_scaling] short_factor must have a factor for each of 4 frequencies. "
+                "Got 2.");
+  check_refused(with(llama, "rope_scaling", std::string("linear")),
+                "[llama] rope_scaling must be a map of options. Got \"linear\".");
+}
+
+TEST_CASE(
+    "config.json: an unknown key is warned of once, and known ones that change nothing never") {
+  nn::Options config = minimal("llama");
+  config.set("torch_dtype", std::string("bfloat16"));
+  config.set("use_cache", true);
+  config.set("attention_dropout", 0.0);
+  auto warnings = [&] {
+    const test::Captured errors(STDERR_FILENO);
+    models::family_of(config).read(config);
+    return errors.text();
+  };
+  CHECK(warnings().empty());
+  config.set("a_key_of_the_future", int64_t{1});
+  const std::string first = warnings();
+  CHECK_MESSAGE(first.find("[llama] weft does not know, and ignores: a_key_of_the_future.\n") !=
+                    std::string::npos,
+                first);
+  CHECK(warnings().empty());
+}
+
+TEST_CASE("config.json: what is no JSON object, or nested without end, is refused by its file") {
+  CHECK_THROWS_WITH_AS(parse_options("[1]", "a/config.json"),
+                       "a/config.json: it must hold one JSON object.", Error);
+  CHECK_THROWS_WITH_AS(parse_options("{\"a\": 1,\n}", "a/config.json"),
+                       "a/config.json: not JSON: there is a mistake at line 2, column 1.", Error);
+  std::string deep;
+  for (int i = 0; i < 30; ++i) deep += "{\"a\":";
+  CHECK_THROWS_WITH_AS(parse_options(deep + "1" + std::string(30, '}'), "c"),
+                       "c: objects are nested deeper than 16.", Error);
+  const nn::Options lists =
+      parse_options(R"({"a": [1, 2], "b": [1, 2.5], "c": ["x"], "d": [[1]], "e": null,
+                        "f": 18446744073709551615})",
+                    "c");
+  CHECK(*lists.find("a") == nn::Option(std::vector<int64_t>{1, 2}));
+  CHECK(*lists.find("b") == nn::Option(std::vector<double>{1, 2.5}));
+  CHECK(*lists.find("c") == nn::Option(std::vector<std::string>{"x"}));
+  CHECK(*lists.find("d") == nn::Option(std::string("[[1]]")));
+  CHECK(*lists.find("e") == nn::Option(std::monostate()));
+  CHECK(*lists.find("f") == nn::Option(18446744073709551615.0));
+}
+
+TEST_SUITE("slow pytorch") {
+  TEST_CASE("folders of all families that weft writes load in transformers, with the same logits") {
+    const char* python = std::getenv("PEERS_PYTHON");
+    if (python == nullptr || *python == '\0' ||
+        std::system(fmt::format("'{}' -c 'import transformers' 2>/dev/null", python).c_str()) !=
+            0) {
+      skipped("PEERS_PYTHON names no Python that has transformers");
+      return;
+    }
+    test::TemporaryFolder folder;
+    std::string folders;
+    for (const std::string& name : family_names()) {
+      const Json reference = family_reference(name);
+      auto model = load_family(reference, "published_config");
+      const std::string path = folder.file(name);
+      Json rows = Json::array();
+      for (const Json& row : reference.at("tokens"))
+        rows.push_back(Json(row.begin(), row.begin() + 12));
+      io::save_folder(
+          path, models::published_tensors(*model),
+          {{"config.json", models::json_text(model->config())}, {"tokens.json", rows.dump()}});
+      folders += fmt::format(" '{}'", path);
+    }
+    const int status =
+        std::system(fmt::format("'{}' tests/pytorch/check_saved.py {} >'{}' 2>'{}'", python,
+                                folders, folder.file("said"), folder.file("errors"))
+                        .c_str());
+    REQUIRE_MESSAGE(status == 0, test::contents_of(folder.file("errors")));
+    std::ifstream lines(folder.file("said"));
+    for (const std::string& name : family_names()) {
+      CAPTURE(name);
+      const Json reference = family_reference(name);
+      std::string line;
+      std::getline(lines, line);
+      const Json said = Json::parse(line);
+      CHECK(said.at("missing").empty());
+      CHECK(said.at("unexpected").empty());
+      std::vector<double> logits;
+      for (const Json& row : said.at("logits"))
+        for (const Json& position : row)
+          for (const Json& logit : position) logits.push_back(logit);
+      const auto vocabulary = static_cast<int64_t>(logits.size()) / 24;
+      check_logits(constant(logits, {2, 12, vocabulary}, DType::f64), reference.at("logits"));
+    }
+  }
+}
