@@ -13,6 +13,7 @@
 #include "weft/device/registry.h"
 #include "weft/infer/token_model.h"
 #include "weft/io/json.h"
+#include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/train/report.h"
 
@@ -43,6 +44,8 @@ InferencePlan planned(const InferencePlanOptions& options) {
   InferencePlan plan{
       .model = models::load_pretrained(options.folder, {.dtype = options.dtype, .weights = false}),
       .batch = options.batch};
+  if (dynamic_cast<const models::Decoder*>(plan.model.model.get()) == nullptr)
+    throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", options.folder);
   const MachineSpec machine = machine_spec(options.device);  // measures, for the times
   const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
       *plan.model.model, plan.model.vocabulary, plan.model.context,

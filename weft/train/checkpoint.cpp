@@ -12,6 +12,8 @@
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/config_json.h"
+#include "weft/models/decoder.h"
+#include "weft/models/family.h"
 #include "weft/models/pretrained.h"
 #include "weft/train/checkpoint_folders.h"
 #include "weft/train/published.h"
@@ -77,6 +79,9 @@ class Writer {
   void tensors(const std::string& name, const io::NamedVariables& variables) {
     note(name, io::save_safetensors(join(folder_, name), variables));
   }
+  void tensors(const std::string& name, const std::vector<io::NamedBytes>& tensors) {
+    note(name, io::write_safetensors(join(folder_, name), tensors, io::pytorch_metadata()));
+  }
   void manifest(int64_t step) {
     json manifest = {{"format", manifest_format}, {"step", step}, {"files", files_}};
     io::write_file_atomically(join(folder_, "MANIFEST.json"), io::json_text(manifest, 2) + "\n");
@@ -93,7 +98,11 @@ class Writer {
 void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
-  writer.tensors("model.safetensors", io::state_of(*experiment.model));
+  const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
+  if (decoder != nullptr && decoder->decoder_config().num_experts > 0)
+    writer.tensors("model.safetensors", models::published_tensors(*decoder));
+  else
+    writer.tensors("model.safetensors", io::state_of(*experiment.model));
   writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
     writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());

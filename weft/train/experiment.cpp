@@ -314,11 +314,11 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .task = parts.task,
                         .shape = parts.shape,
                         .vocabulary = parts.vocabulary,
-                        .published_files = std::move(kept),
                         .train = parts.train,
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
-                        .global_batch = recipe.integer("train.global_batch_size")};
+                        .global_batch = recipe.integer("train.global_batch_size"),
+                        .published_files = std::move(kept)};
   experiment.micro_batch = recipe.has("train.micro_batch_size")
                                ? recipe.integer("train.micro_batch_size")
                                : experiment.global_batch;

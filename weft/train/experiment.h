@@ -41,8 +41,6 @@ struct Experiment {
   Task task = Task::classification;
   TaskShape shape;                            // of one sample
   std::optional<data::TextCodec> vocabulary;  // of tokens that spell text
-  // Of a tokenizer and of a published model: checkpoints keep these files.
-  std::vector<io::FolderFile> published_files = {};
   // Both are null without data; `validation` is null where a text holds nothing out, and `train`
   // where it is only evaluated.
   std::shared_ptr<const data::Source> train, validation;
@@ -54,6 +52,8 @@ struct Experiment {
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
+  // Files of the tokenizer and of a published model, which checkpoints keep (published.h).
+  std::vector<io::FolderFile> published_files = {};
   // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
