@@ -69,7 +69,7 @@ TEST_CASE("a folder of an unknown family, or with damaged files, is refused by e
 
 TEST_CASE("a tokenizer that is missing, or has ids that the model lacks, is refused") {
   const Published place;
-  place.replace("m/config.json", "\"vocab_size\": 100", "\"vocab_size\": 97");
+  write_published(place.path("m"), {.vocabulary = 97});
   CHECK(place.refuses(data_code, "ids reach 97, but the model's vocab_size is 97") == "");
   fs::remove(place.path("m/tokenizer.json"));
   CHECK(place.refuses(data_code, "has no tokenizer: neither tokenizer.json, nor") == "");
