@@ -55,6 +55,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 LONG = {"short_factor": [1.0, 1.1, 1.25, 1.5], "long_factor": [1.0, 2.0, 3.5, 6.0]}
 
+# Sequences of longrope are all below or all above the original length, as a plan of weft has one set
+# of frequencies.
 # NAME: (model_type, config in the keys of published files, which transformers 4 wrote)
 CASES = {
     "llama": ("llama", BASE),
@@ -72,7 +74,7 @@ CASES = {
         "mscale": 1.2, "mscale_all_dim": 0.7}}),
     "llama_llama3": ("llama", BASE | {"rope_theta": 500.0, "rope_scaling": LLAMA3}),
     "llama_longrope": ("llama", BASE | {"rope_scaling": LONG | {
-        "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8}}),
+        "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 2}}),
     "mistral": ("mistral", BASE | {"sliding_window": 5, "rope_theta": 1000.0}),
     "mistral_full": ("mistral", BASE | {"sliding_window": None, "head_dim": 16}),
     "mixtral": ("mixtral", BASE | {
@@ -94,11 +96,12 @@ CASES = {
         "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
     "phi3": ("phi3", BASE | {"sliding_window": 5}),
     "phi3_longrope_below": ("phi3", BASE | {
-        "original_max_position_embeddings": 16, "rope_scaling": LONG | {"type": "longrope"}}),
+        "max_position_embeddings": 256, "original_max_position_embeddings": 64,
+        "rope_scaling": LONG | {"type": "longrope"}}),
     "phi3_longrope_above": ("phi3", BASE | {
-        "original_max_position_embeddings": 8, "rope_scaling": LONG | {"type": "longrope"}}),
+        "original_max_position_embeddings": 2, "rope_scaling": LONG | {"type": "longrope"}}),
     "phi3_partial": ("phi3", BASE | {
-        "original_max_position_embeddings": 8, "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 2, "partial_rotary_factor": 0.75,
         "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.5],
                          "long_factor": [1.0, 2.0, 5.0]}, "tie_word_embeddings": True}),
     "olmo2": ("olmo2", BASE | {"rope_theta": 5000.0}),
