@@ -9,6 +9,7 @@
 
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
+#include "weft/base/storage.h"
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"

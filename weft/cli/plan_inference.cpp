@@ -7,7 +7,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
-#include "weft/base/quantity.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
 #include "weft/device/registry.h"
@@ -60,7 +59,7 @@ InferencePlan planned(const InferencePlanOptions& options) {
 
 void check_it_fits(const InferencePlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
-  auto text = [](size_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
   throw Error(ErrorKind::does_not_fit,
               "the plan does not fit: it takes {} of memory, {} for the weights and {} for the "
               "cache. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
