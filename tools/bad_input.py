@@ -45,7 +45,7 @@ decimal commas and a kernel cache of another instruction set change nothing and 
 | bytes | limit |
 |---|---|
 | a recipe | 1 MiB of UTF-8 without control characters, 32 levels, no aliases |
-| a tokenizer's file | 512 MiB of UTF-8, 1,024 levels, 16,777,214 merges; ids below the bytes of the file, or 1,048,576 if it is smaller |
+| a tokenizer's file | 512 MiB of UTF-8, 500 levels, 16,777,214 merges; ids below the bytes of the file, or 1,048,576 if it is smaller |
 | JSON of a vocabulary, of a run's log, of another file of a checkpoint | 64 MiB, 1 GiB, 16 MiB |
 | the header of safetensors | 100 MB, rank 8; offsets must cover the file, each byte once |
 | the index of a model folder, its `generation_config.json` | 64 MiB, 1 MiB; shards are plain names, and no link leaves the folder |

@@ -143,9 +143,11 @@ void Part::check_depth() const {
 Document::Document(std::string_view json, std::string name)
     : name_(std::move(name)), parser_(std::make_unique<simdjson::dom::parser>()) {
   element root;
-  if (const auto error = parser_->parse(json).get(root); error != simdjson::SUCCESS) {
+  auto error = parser_->allocate(json.size(), io::deepest_json + 1);
+  if (error == simdjson::SUCCESS) error = parser_->parse(json).get(root);
+  if (error != simdjson::SUCCESS) {
     try {
-      io::parse_json(json);  // which names the line and the column of a mistake
+      io::parse_json(json);  // which names the place of a mistake
     } catch (const io::JsonError& mistake) {
       throw Error(ErrorKind::data, "[tokenizer] {}: {}.", name_, mistake.what());
     }

@@ -90,9 +90,11 @@ void write_rope(ConfigKeys& keys, const DecoderConfig& config, const RopeKeys& n
   if (!names.phi3) return keys.write("rope_scaling", rope_scaling(rope));
   keys.write("original_max_position_embeddings", rope.original_positions);
   if (rope.type == "default") return keys.write("rope_scaling", std::monostate());
-  keys.write("rope_scaling", nn::NestedOptions({{"type", rope.type},
-                                                {"short_factor", rope.short_factor},
-                                                {"long_factor", rope.long_factor}}));
+  nn::Options scaling{
+      {"type", rope.type}, {"short_factor", rope.short_factor}, {"long_factor", rope.long_factor}};
+  if (rope.factor > 1) scaling.set("factor", rope.factor);
+  if (rope.attention_factor > 0) scaling.set("attention_factor", rope.attention_factor);
+  keys.write("rope_scaling", nn::NestedOptions(scaling));
 }
 }  // namespace
 
@@ -146,8 +148,8 @@ void bind_rope(ConfigKeys& keys, DecoderConfig& config, const RopeKeys& names) {
   double partial = names.default_partial;
   if (!names.partial.empty()) partial = reader->number(names.partial, partial, 0, 1);
   if (names.phi3)
-    rope.original_positions = reader->integer("original_max_position_embeddings",
-                                              config.max_position_embeddings, 1, most_tokens);
+    rope.original_positions =
+        reader->integer("original_max_position_embeddings", 4096, 1, most_tokens);
   const nn::Options* scaling = reader->nested("rope_scaling");
   const nn::Options* parameters = reader->nested("rope_parameters");
   read_rope(keys, parameters != nullptr ? parameters : scaling,
