@@ -7,7 +7,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
-#include "weft/base/quantity.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
 #include "weft/device/registry.h"

@@ -165,8 +165,8 @@ void count_steps(Experiment& experiment) {
 }
 
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
-// published model, whose weights are copies: a step assigns them all, so that mapped files would
-// only be copied later.
+// published model; "": it is none. Weights that train are copies of the files, as a step assigns
+// them all; those that are only evaluated are views.
 void build(Experiment& experiment, bool initialize, const std::string& published) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
