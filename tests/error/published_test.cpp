@@ -20,6 +20,7 @@ constexpr int not_finite = 6;
 struct Published : Workplace {
   Published() {
     write_published(path("m"));
+    write("long.txt", std::string(4000, 'a'));
     write("text.txt", "Some text, long enough for a few windows of sixteen tokens.\n");
   }
   void replace(const std::string& file, const std::string& from, const std::string& to) const {
@@ -132,7 +133,7 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
       {{"plan", "--model.pretrained", "m", "--model.config.hidden_size", "8", "--data.format",
         "text", "--data.path", "text.txt", "--steps", "1"},
        "model.config is for model.name: a published model is as its config.json says."},
-      {{"plan", "--model.pretrained", "m", "--data.format", "text", "--data.path", "text.txt",
+      {{"plan", "--model.pretrained", "m", "--data.format", "text", "--data.path", "long.txt",
         "--steps", "1"},
        "data.seq_len is at most the 64 tokens of the model's context. Got 1024."},
       {{"plan", "--model.pretrained", "m", "--data.dataset", "addition", "--steps", "1"},

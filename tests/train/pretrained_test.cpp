@@ -154,7 +154,9 @@ TEST_CASE("recipes that do not go with a published model are refused") {
   auto refuses = [&](const char* key, const std::string& value, const std::string& message) {
     train::Recipe recipe = folder.recipe(two);
     recipe.set(key, value, "test");
-    CHECK(error_of([&] { train::make_experiment(recipe); }) == "usage: test: " + message);
+    const std::string refusal = error_of([&] { train::make_experiment(recipe); });
+    CHECK(refusal.starts_with("usage: test"));  // a flag, or a line of the recipe
+    CHECK(refusal.ends_with(": " + message));
   };
   refuses("model.name", "gpt",
           "exactly one of model.name, model.pretrained and model.layers must be set.");
