@@ -44,13 +44,13 @@ struct Published : Workplace {
 double loss_of(const std::string& folder, const std::string& text, int64_t length) {
   const models::Pretrained model = models::load_pretrained(folder);
   const std::vector<int32_t> ids = data::Tokenizer::load(folder).encode(text);
+  const auto tokens =
+      infer::make_token_model(*model.model, model.vocabulary, model.context, {.device = "cpu"});
   double sum = 0;
   for (int64_t begin = 0; begin + 1 < std::ssize(ids); begin += length) {
-    const auto tokens =
-        infer::make_token_model(*model.model, model.vocabulary, model.context, {.device = "cpu"});
     for (int64_t i = begin; i < std::min(begin + length, std::ssize(ids) - 1); ++i) {
       const std::vector<infer::RowTokens> next = {
-          {std::span(ids).subspan(static_cast<size_t>(i), 1)}};
+          {.tokens = std::span(ids).subspan(static_cast<size_t>(i), 1), .keep = i - begin}};
       tokens->append(next);
       double total = 0;
       for (float logit : tokens->logits(0)) total += std::exp(static_cast<double>(logit));

@@ -21,7 +21,9 @@ struct Published : Workplace {
   Published() {
     write_published(path("m"));
     write("long.txt", std::string(4000, 'a'));
-    write("text.txt", "Some text, long enough for a few windows of sixteen tokens.\n");
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "Some text, long enough for windows.\n";
+    write("text.txt", text);
   }
   void replace(const std::string& file, const std::string& from, const std::string& to) const {
     std::string text = read(file);
