@@ -166,6 +166,12 @@ int main() try {
   // for parameter in net.blocks.parameters(): parameter.requires_grad_(False)
   net.blocks.freeze();
   print("{} of {} train", net.parameters().size(), net.named_parameters().size());
+  // a folder of Hugging Face's, in shards or whole: from_pretrained(folder), of any net of modules
+  const std::string folder = file + ".folder";
+  std::filesystem::remove_all(folder);
+  io::save_folder(net, folder);
+  io::load(net, io::weight_files(folder), {.map = true});
+  std::filesystem::remove_all(folder);
   std::filesystem::remove(file);
   return 0;
 } catch (...) {

@@ -229,7 +229,7 @@ TEST_CASE("generate refuses unknown characters and empty prompts") {
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", ""}), usage,
                    "a prompt has at least one character.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--context", "100"}), usage,
-                   "the context is at most 8 tokens, as the model says. Got 100.") == "");
+                   "the context is at most 6 tokens, as the model says. Got 100.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--dtype", "bf16"}), usage,
                    "--dtype is for published models. tiny is a run of weft's own.") == "");
 }

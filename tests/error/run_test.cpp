@@ -355,5 +355,5 @@ TEST_CASE("a loss that is not finite leads to the user's line in a program or re
   // A built-in model has no line of the user's: the module identifies the layer.
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--name", "wild", "--steps", "50",
                                "--optimizer.name", "sgd", "--lr", "100", "--json"}),
-                   non_finite, " in h.0.attn (gpt.cpp:") == "");
+                   non_finite, " in h.0 (decoder.cpp:") == "");
 }

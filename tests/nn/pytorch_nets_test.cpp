@@ -302,8 +302,8 @@ TEST_CASE("mismatched arguments of attention, embeddings and recurrent nets are 
                        Error);
   CHECK_THROWS_WITH_AS(nn::Embedding(root, "a", 8, 3, {.padding_idx = 8}),
                        "[embedding] \"a\" needs a padding_idx from 0 to 7. Got 8.", Error);
-  CHECK_THROWS_WITH_AS(nn::TransformerEncoderLayer(root, "a", 8, 2, {.activation = "swish"}),
-                       Contains("[transformer] unknown activation \"swish\". Known: relu, "),
+  CHECK_THROWS_WITH_AS(nn::TransformerEncoderLayer(root, "a", 8, 2, {.activation = "swosh"}),
+                       Contains("[transformer] unknown activation \"swosh\". Known: relu, "),
                        Error);
   const nn::GRU gru(root, "gru", 3, 4);
   CHECK_THROWS_WITH_AS(gru.run(zeros({2, 5, 3}), {.lengths = tensor({1, 2, 3}, {3})}),

@@ -113,7 +113,7 @@ TEST_CASE("rules between keys are checked") {
   auto with = [&](const std::string& more) { return message_of(smallest + more); };
   CHECK(message_of(smallest) == "none");
   CHECK(message_of("data: {dataset: mnist}\ntrain: {epochs: 1}\n")
-            .find("model.name and model.layers") != std::string::npos);
+            .find("model.name, model.pretrained and model.layers") != std::string::npos);
   CHECK(
       message_of("model: {name: mlp}\ntrain: {epochs: 1}\n").find("data.dataset and data.format") !=
       std::string::npos);

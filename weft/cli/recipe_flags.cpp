@@ -31,10 +31,10 @@ constexpr ShortFlag shorts[] = {
 };
 
 // Pairs of keys that exclude each other.
-constexpr std::string_view rivals[][2] = {{"train.steps", "train.epochs"},
-                                          {"model.name", "model.layers"},
-                                          {"data.dataset", "data.format"},
-                                          {"scheduler.warmup_steps", "scheduler.warmup_ratio"}};
+constexpr std::string_view rivals[][2] = {
+    {"train.steps", "train.epochs"},    {"model.name", "model.layers"},
+    {"model.name", "model.pretrained"}, {"model.pretrained", "model.layers"},
+    {"data.dataset", "data.format"},    {"scheduler.warmup_steps", "scheduler.warmup_ratio"}};
 
 bool is_truth(const std::string& text) {
   constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off"};

@@ -21,7 +21,8 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
   train::Experiment experiment =
       train::make_experiment(recipe, {.initialize = false,
                                       .with_data = with_data,
-                                      .vocabulary = train::checkpoint_vocabulary(folder)});
+                                      .vocabulary = train::checkpoint_vocabulary(folder),
+                                      .checkpoint = folder});
   train::load_model(folder, experiment);
   return experiment;
 }
@@ -77,10 +78,14 @@ TextModel published(const std::string& folder, const TextModelOptions& options) 
 
 TextModel load_text_model(const std::string& name, const TextModelOptions& options) {
   if (models::is_model_folder(name)) return published(name, options);
+  const std::string checkpoint = checkpoint_of(name);
+  // A checkpoint of a published model is such a folder, too.
+  if (train::checkpoint_recipe(checkpoint).has("model.pretrained"))
+    return published(checkpoint, options);
   if (options.dtype)
     throw Error(ErrorKind::usage, "--dtype is for published models. {} is a run of weft's own.",
                 name);
-  return text_model_of(load_experiment(checkpoint_of(name), options.flags, false));
+  return text_model_of(load_experiment(checkpoint, options.flags, false));
 }
 
 }  // namespace weft::cli

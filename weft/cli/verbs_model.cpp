@@ -1,4 +1,5 @@
-// The verb that evaluates a trained model, by its checkpoint.
+// The verb that evaluates a trained model, by its checkpoint, or a published one, by its folder.
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -22,15 +23,44 @@ struct EvalArguments {
   bool as_json = false;
 };
 
+// Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
+Experiment evaluation_of(const std::string& folder, const RecipeFlags& flags) {
+  constexpr int64_t usual_length = 1024;
+  for (const RecipeFlag& flag : flags)
+    if (flag.path.starts_with("model."))
+      throw Error(ErrorKind::usage, "{} is for recipes. {} is a published model.", flag.flag,
+                  folder);
+  const int64_t context = models::load_pretrained(folder, {.weights = false}).context;
+  train::Recipe recipe;
+  auto set = [&](const std::string& key, const std::string& value) {
+    apply_flags(recipe, {{"weft eval", key, value}});
+  };
+  set("model.pretrained", folder);
+  set("data.format", "text");
+  set("data.seq_len", std::to_string(std::min(context, usual_length)));
+  set("train.steps", "1");  // none is taken
+  set("eval.batch_size", "1");
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  if (!recipe.has("data.path"))
+    throw Error(ErrorKind::usage, "evaluating {} needs a text. Hint: --data.path FILE.", folder);
+  return train::make_experiment(recipe, {.evaluate_only = true});
+}
+
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
-  std::string folder = checkpoint_of(arguments.checkpoint);
-  Experiment experiment = load_experiment(folder, joined(arguments.flags, more), true);
+  const RecipeFlags flags = joined(arguments.flags, more);
+  const bool is_published = models::is_model_folder(arguments.checkpoint);
+  const std::string folder =
+      is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
+  const Experiment experiment =
+      is_published ? evaluation_of(folder, flags) : load_experiment(folder, flags, true);
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss))
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   if (arguments.as_json) {
     json result = to_json(evaluation);
-    result["checkpoint"] = folder;
+    if (experiment.shape.labels_tokens()) result["tokens"] = evaluation.count;
+    result[is_published ? "model" : "checkpoint"] = folder;
     line(io::json_text(result));
     return 0;
   }
@@ -48,14 +78,16 @@ void add_eval(Program& program) {
   Verb& verb = program.root.add(
       {.name = "eval",
        .group = "Runs",
-       .doc = "Evaluates a checkpoint: loss and accuracy on its validation data.",
+       .doc = "Evaluates a model: loss, and accuracy or perplexity, on its validation data.",
        .examples =
-           "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500",
+           "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500\n"
+           "weft eval models/gpt2 --data.path wiki.test.raw --data.seq_len 1024",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {
       {.type = "CHECKPOINT",
-       .doc = "a checkpoint folder, or a run's folder or name",
+       .doc = "a checkpoint folder, a run's folder or name, or with --data.path the folder of a "
+              "published model",
        .target = &arguments->checkpoint,
        .required = true},
       short_flag(arguments->flags, "--device"),

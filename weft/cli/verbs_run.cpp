@@ -10,6 +10,7 @@
 #include "weft/cli/explain.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/peaks.h"
+#include "weft/cli/plan_inference.h"
 #include "weft/cli/plan_on.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/svg.h"
@@ -20,6 +21,7 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/ir/plan.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/precision.h"
 #include "weft/train/signals.h"
@@ -36,6 +38,9 @@ struct PlanArguments : RecipeArguments {
   int depth = 2;
   std::string dot, memory_svg, on, tokens;
   bool explain = false, as_json = false;
+  // Of published models only:
+  std::string dtype;
+  int64_t context = 0;
 };
 
 // Returns the graph that a plan computes.
@@ -152,24 +157,71 @@ void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   }
 }
 
+// Plans how a published model generates text.
+int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
+  const RecipeFlags flags = joined(arguments.flags, more);
+  for (const RecipeFlag& flag : flags)
+    if (flag.path != "train.device" && flag.path != "train.global_batch_size")
+      throw Error(ErrorKind::usage,
+                  "{} is for recipes. {} is a published model. Hint: --model.pretrained {} plans "
+                  "its training.",
+                  flag.flag, arguments.recipe, arguments.recipe);
+  if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty() ||
+      !arguments.tokens.empty())
+    throw Error(ErrorKind::usage,
+                "--explain, --dot, --memory-svg and --tokens are for recipes. {} is a published "
+                "model.",
+                arguments.recipe);
+  Recipe recipe;
+  recipe.set("train.global_batch_size", "1", "weft plan");
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  InferencePlanOptions options{.folder = arguments.recipe,
+                               .batch = recipe.integer("train.global_batch_size"),
+                               .context = arguments.context,
+                               .device = recipe.text("train.device")};
+  if (!arguments.dtype.empty()) options.dtype = parse_dtype(arguments.dtype);
+  if (!arguments.on.empty()) {
+    const std::vector<std::string> devices = devices_on(arguments.on);
+    if (devices.size() > 1)
+      throw Error(ErrorKind::usage, "--on names one device for a published model. Got {}.",
+                  arguments.on);
+    options.device = devices.front();
+  }
+  const std::string text = plan_inference(options, arguments.as_json);
+  if (arguments.as_json)
+    line(text);
+  else
+    show(text);
+  return 0;
+}
+
 void add_plan(Program& program) {
   auto arguments = std::make_shared<PlanArguments>();
   Verb& verb = program.root.add(
       {.name = "plan",
        .group = "Runs",
-       .doc = "Shows what a run needs before it starts: memory, FLOPs, time.",
+       .doc =
+           "Shows what a run, or a published model, needs before it starts: memory, FLOPs, time.",
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
-                   "weft plan llama --on h100,a100,rtx4090 --tokens 1B",
+                   "weft plan llama --on h100,a100,rtx4090 --tokens 1B\n"
+                   "weft plan models/Llama-3.2-1B --context 8192 --on rtx4090",
        .run =
            [&program, arguments] {
              check_device(*arguments, program.flags);
+             if (models::is_model_folder(arguments->recipe))
+               return plan_published(*arguments, program.flags);
+             if (arguments->context > 0 || !arguments->dtype.empty())
+               throw Error(ErrorKind::usage, "{} is for published models, by their folder.",
+                           arguments->context > 0 ? "--context" : "--dtype");
              return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
            },
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, or the name of a recipe",
+       .doc = "YAML file, - for standard input, the name of a recipe, or the folder of a published "
+              "model, whose generation of text is planned",
        .target = &arguments->recipe},
       {.flag = "--depth",
        .type = "N",
@@ -189,6 +241,16 @@ void add_plan(Program& program) {
        .type = "N",
        .doc = "train on this many tokens: 300M, 1B",
        .target = &arguments->tokens},
+      {.flag = "--context",
+       .type = "N",
+       .doc = "published models: most tokens of a sequence (as many as the model takes)",
+       .target = &arguments->context,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--dtype",
+       .type = "TYPE",
+       .doc = "published models: f32, bf16 or f16 (as config.json says)",
+       .target = &arguments->dtype,
+       .choices = {"f32", "bf16", "f16"}},
       {.flag = "--explain",
        .doc = "show what each compiler pass saved, and why values are stored instead of fused",
        .target = &arguments->explain},

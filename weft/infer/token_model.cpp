@@ -46,7 +46,8 @@ class CachedModel : public TokenModel {
   CachedModel(const models::Decoder& model, int64_t context, const TokenModelOptions& options)
       : TokenModel(options.batch, context),
         model_(model),
-        cache_(model.make_cache(batch_, context_, options.length)),
+        cache_(model.make_cache(batch_, context_)),
+        length_(options.length),
         step_(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               return {model_.continue_from(cache_, in[0], in[1], in[2])};
@@ -68,6 +69,8 @@ class CachedModel : public TokenModel {
 
  protected:
   void run(std::span<const RowTokens> rows) override {
+    if (!has_positions_) model_.write_positions(cache_, length_);
+    has_positions_ = true;
     int64_t left = 0;
     for (const RowTokens& row : rows) left = std::max<int64_t>(left, std::ssize(row.tokens));
     for (int64_t done = 0; left > 0;) {
@@ -108,6 +111,8 @@ class CachedModel : public TokenModel {
 
   const models::Decoder& model_;
   models::DecoderCache cache_;
+  int64_t length_;
+  bool has_positions_ = false;  // in cache_
   CompiledStep step_;
 };
 

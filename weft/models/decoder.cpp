@@ -316,7 +316,7 @@ Tensor Decoder::forward(const Tensor& tokens) const {
   return logits((*stack_)(tokens, at));
 }
 
-DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity, int64_t length) const {
+DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
   const DType dtype = stack_->tokens.weight.dtype();
   DecoderCache cache{.batch = batch, .capacity = capacity};
   const Shape shape{batch, config_.num_key_value_heads, capacity, config_.head_dim};
@@ -325,20 +325,25 @@ DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity, int64_t length
     cache.layers.push_back({Variable(name + ".keys", {dtype, shape}, Category::buffer_state),
                             Variable(name + ".values", {dtype, shape}, Category::buffer_state)});
   }
+  const int64_t turned = rope_dimension(config_);
   for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    const nn::RopeFrequencies frequencies = nn::rope_frequencies(
-        config_.ropes[i], rope_dimension(config_), length > 0 ? length : capacity);
-    const nn::Rotary all = nn::rotary(capacity, frequencies, dtype);
-    auto variable = [&](const char* part, const Tensor& values) {
-      const Variable table("rope." + std::to_string(i) + part,
-                           {dtype, {capacity, values.elements() / capacity}},
-                           Category::buffer_state);
-      std::memcpy(table.bytes().data(), values->data->data, table.type().bytes());
-      return table;
-    };
-    cache.ropes.push_back({variable(".cos", all.cos), variable(".sin", all.sin)});
+    const std::string name = "rope." + std::to_string(i);
+    cache.ropes.push_back(
+        {Variable(name + ".cos", {dtype, {capacity, turned / 2}}, Category::buffer_state),
+         Variable(name + ".sin", {dtype, {capacity, turned}}, Category::buffer_state)});
   }
   return cache;
+}
+
+void Decoder::write_positions(const DecoderCache& cache, int64_t length) const {
+  for (size_t i = 0; i < cache.ropes.size(); ++i) {
+    const DecoderCache::Table& table = cache.ropes[i];
+    const nn::RopeFrequencies frequencies = nn::rope_frequencies(
+        config_.ropes[i], rope_dimension(config_), length > 0 ? length : cache.capacity);
+    const nn::Rotary all = nn::rotary(cache.capacity, frequencies, table.cos.dtype());
+    table.cos.assign(reshape(all.cos, table.cos.shape()));
+    table.sin.assign(reshape(all.sin, table.sin.shape()));
+  }
 }
 
 Tensor Decoder::continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,

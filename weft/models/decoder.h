@@ -106,10 +106,12 @@ class Decoder : public Model {
   ~Decoder() override;
 
   const DecoderConfig& decoder_config() const { return config_; }
-  // Makes an empty cache. `length`, the longest sequence that it will hold, chooses the frequencies
-  // of rope scalings that depend on it; 0: the capacity. A bare cache has types alone, for
-  // planning.
-  DecoderCache make_cache(int64_t batch, int64_t capacity, int64_t length = 0) const;
+  // Makes an empty cache, which takes no memory until it is used: plans need its types alone.
+  DecoderCache make_cache(int64_t batch, int64_t capacity) const;
+  // Writes the rotary positions of a cache, before a step first reads it. `length`, the longest
+  // sequence that it will hold, chooses the frequencies of rope scalings that depend on it; 0: the
+  // capacity.
+  void write_positions(const DecoderCache& cache, int64_t length = 0) const;
   // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and puts
   // their keys and values behind those. Returns the logits [B, vocab_size] after the tokens at
   // index last[B] of each row; those behind them are padding, which the next call overwrites.

@@ -1,7 +1,9 @@
 #include "weft/models/pretrained.h"
 
+#include <array>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -49,12 +51,19 @@ DType dtype_of(const nn::Options& config) {
       }
   return DType::f32;
 }
-// Net is a model with what its files need to be read.
+
 struct Net {
   std::unique_ptr<Model> model;
   int64_t vocabulary = 0, context = 0;
-  io::LoadOptions layout;
 };
+
+std::optional<EncoderFamily> encoder_family_of(const nn::Options& config) {
+  nn::OptionReader reader(config, "config.json");
+  const std::string type = reader.text("model_type", "");
+  for (EncoderFamily& family : std::array{bert_family(), roberta_family(), distilbert_family()})
+    if (family.name == type) return std::move(family);
+  return std::nullopt;
+}
 
 Net make_encoder(const EncoderFamily& family, nn::Options config) {
   nn::OptionReader reader(config, "config.json");
@@ -62,25 +71,26 @@ Net make_encoder(const EncoderFamily& family, nn::Options config) {
   // Labels are an object of names by number.
   if (const nn::Options* labels = reader.nested("id2label"))
     config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
-  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front()),
-          .layout = family.layout};
+  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front())};
   net.vocabulary = reader.integer("vocab_size", 0, 0);
   net.context = reader.integer("max_position_embeddings", 512);
   return net;
 }
 
-Net make_net(const nn::Options& config, const std::vector<std::string>& names) {
-  nn::OptionReader reader(config, "config.json");
-  const std::string type = reader.text("model_type", "");
-  for (const EncoderFamily& family : {bert_family(), roberta_family(), distilbert_family()})
-    if (family.name == type) return make_encoder(family, config);
+Net make_net(const nn::Options& config) {
+  if (const auto encoder = encoder_family_of(config)) return make_encoder(*encoder, config);
   std::unique_ptr<Decoder> model = make_decoder(config);
   const DecoderConfig& decoder = model->decoder_config();
-  Net net{.vocabulary = decoder.vocab_size,
-          .context = decoder.max_position_embeddings,
-          .layout = load_layout(decoder, names)};
+  Net net{.vocabulary = decoder.vocab_size, .context = decoder.max_position_embeddings};
   net.model = std::move(model);
   return net;
+}
+
+io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names) {
+  if (const auto* decoder = dynamic_cast<const Decoder*>(&model))
+    return load_layout(decoder->decoder_config(), names);
+  const auto encoder = encoder_family_of(model.config());
+  return encoder ? encoder->layout : io::LoadOptions{};
 }
 }  // namespace
 
@@ -91,35 +101,35 @@ bool is_model_folder(const std::string& path) {
          !fs::exists(folder / "MANIFEST.json", ignored);
 }
 
+io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
+  io::LoadOptions layout = layout_of(model, names_of(files).all);
+  layout.map = map;
+  layout.cast = true;
+  return io::load(model, files, layout);
+}
+
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
   const std::string path = io::file_of_folder(folder, "config.json");
   const nn::Options config = parse_options(io::read_file(path, config_limit), path);
   std::vector<std::string> files;
-  Names names;
-  if (options.weights) {
-    files = io::weight_files(folder);
-    names = names_of(files);
-  } else {
-    names.dtype = dtype_of(config);
-  }
+  if (options.weights) files = io::weight_files(folder);
   Pretrained result;
-  result.dtype = options.dtype.value_or(names.dtype);
+  result.dtype = options.dtype   ? *options.dtype
+                 : files.empty() ? dtype_of(config)
+                                 : names_of(files).dtype;
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = make_net(config, names.all);
+  Net net = make_net(config);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
-  if (options.weights) {
-    net.layout.map = options.map;
-    net.layout.cast = true;
-    try {
-      result.loaded = io::load(*net.model, files, net.layout);
-    } catch (const Error& error) {
-      // A folder of others is data; only weft's own checkpoints have an exit code of their own.
-      if (error.kind() != ErrorKind::checkpoint) throw;
-      throw Error(ErrorKind::data, "{}", error.what());
-    }
-  }
   result.model = std::move(net.model);
+  if (!options.weights) return result;
+  try {
+    result.loaded = load_published(*result.model, files, options.map);
+  } catch (const Error& error) {
+    // A folder of others is data; only weft's own checkpoints have an exit code of their own.
+    if (error.kind() != ErrorKind::checkpoint) throw;
+    throw Error(ErrorKind::data, "{}", error.what());
+  }
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/io/load.h"
 #include "weft/models/model.h"
@@ -33,5 +34,8 @@ bool is_model_folder(const std::string& path);
 // Reads a folder. Throws Error(usage) for a family that weft does not have, and for a config.json
 // that asks for what its family does not do; Error(data) for files that are damaged or do not fit.
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options = {});
+// Loads files under published names into the model that load_pretrained() made of their folder's
+// config.json. `map`: as in PretrainedOptions. Throws as io::load() does.
+io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map);
 
 }  // namespace weft::models

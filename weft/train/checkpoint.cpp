@@ -12,7 +12,11 @@
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/config_json.h"
+#include "weft/models/decoder.h"
+#include "weft/models/family.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/checkpoint_folders.h"
+#include "weft/train/published.h"
 
 namespace weft::train {
 namespace {
@@ -75,6 +79,9 @@ class Writer {
   void tensors(const std::string& name, const io::NamedVariables& variables) {
     note(name, io::save_safetensors(join(folder_, name), variables));
   }
+  void tensors(const std::string& name, const std::vector<io::NamedBytes>& tensors) {
+    note(name, io::write_safetensors(join(folder_, name), tensors, io::pytorch_metadata()));
+  }
   void manifest(int64_t step) {
     json manifest = {{"format", manifest_format}, {"step", step}, {"files", files_}};
     io::write_file_atomically(join(folder_, "MANIFEST.json"), io::json_text(manifest, 2) + "\n");
@@ -91,10 +98,16 @@ class Writer {
 void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
-  writer.tensors("model.safetensors", io::state_of(*experiment.model));
+  const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
+  if (decoder != nullptr && decoder->decoder_config().num_experts > 0)
+    writer.tensors("model.safetensors", models::published_tensors(*decoder));
+  else
+    writer.tensors("model.safetensors", io::state_of(*experiment.model));
   writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
     writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
+  for (const io::FolderFile& file : experiment.published_files)
+    writer.text(file.name, file.contents);
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
   json random = {{"seed", experiment.recipe.integer("seed")},
@@ -231,10 +244,13 @@ Recipe checkpoint_recipe(const std::string& folder) {
 }
 
 std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder) {
-  std::string path = join(folder, "vocabulary.json");
-  if (!read_manifest(join(folder, "MANIFEST.json")).lists("vocabulary.json")) return std::nullopt;
+  const Manifest manifest = read_manifest(join(folder, "MANIFEST.json"));
   try {
-    return io::Vocabulary::load(path);
+    if (manifest.lists("vocabulary.json"))
+      return io::Vocabulary::load(join(folder, "vocabulary.json"));
+    if (std::ranges::any_of(manifest.files, determines_ids, &ListedFile::name))
+      return data::Tokenizer::load(folder);
+    return std::nullopt;
   } catch (const Error& error) {  // report the checkpoint, not the data
     throw Error(ErrorKind::checkpoint, error.what());
   }
@@ -245,6 +261,20 @@ bool differ(const data::TextCodec& a, const data::TextCodec& b) {
   if (a.vocabulary() == nullptr || b.vocabulary() == nullptr) return a.size() != b.size();
   return *a.vocabulary() != *b.vocabulary();
 }
+
+// Refuses a tokenizer that is not the one of the checkpoint: the model would read other ids.
+void check_same_tokenizer(const std::string& folder, const Experiment& experiment) {
+  const Manifest manifest = read_manifest(join(folder, "MANIFEST.json"));
+  for (const io::FolderFile& file : experiment.published_files) {
+    if (!determines_ids(file.name)) continue;
+    const auto saved = std::ranges::find(manifest.files, file.name, &ListedFile::name);
+    if (saved == manifest.files.end() || saved->checksum != to_hex(hash_text(file.contents)))
+      throw Error(ErrorKind::checkpoint,
+                  "{} was trained with another tokenizer: {} differs. Hint: --name starts another "
+                  "run.",
+                  folder, file.name);
+  }
+}
 }  // namespace
 
 void load_model(const std::string& folder, Experiment& experiment) {
@@ -254,7 +284,12 @@ void load_model(const std::string& folder, Experiment& experiment) {
     throw Error(ErrorKind::checkpoint,
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());
-  io::load_into(join(folder, "model.safetensors"), io::state_of(*experiment.model));
+  check_same_tokenizer(folder, experiment);
+  const std::string weights = join(folder, "model.safetensors");
+  if (experiment.recipe.has("model.pretrained"))
+    models::load_published(*experiment.model, {weights}, false);
+  else
+    io::load_into(weights, io::state_of(*experiment.model));
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {

@@ -3,6 +3,9 @@
 //
 //   checkpoints/step-00001000/{model.safetensors, state-optimizer.safetensors, config.json,
 //     data.json, rng.json, recipe.yaml, vocabulary.json (text only), MANIFEST.json}
+//   A run of a published model, or with a tokenizer, also has the files of published.h: with
+//     config.json and the weights' published names, its checkpoints are folders that transformers
+//     loads as they are.
 //   checkpoints/latest, checkpoints/best                   links to two of them
 //
 // MANIFEST.json (sizes and XXH3 checksums) is written last. Every error of a checkpoint is one line

@@ -14,6 +14,7 @@
 #include "weft/base/partial_name.h"
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/published.h"
 
 namespace weft::train {
 namespace fs = std::filesystem;
@@ -53,13 +54,17 @@ std::string foreign_in(const fs::path& checkpoint) {
   std::error_code error;
   for (const auto& file : fs::directory_iterator(checkpoint, error)) {
     const std::string name = file.path().filename().string();
-    if (std::ranges::find(required, name) == std::end(required) && name != "vocabulary.json" &&
-        name != "MANIFEST.json")
-      return file.path().string();
+    if (!is_checkpoint_file(name)) return file.path().string();
   }
   return "";
 }
 }  // namespace
+
+bool is_checkpoint_file(std::string_view name) {
+  return std::ranges::find(required, name) != std::end(required) ||
+         std::ranges::find(published_files, name) != published_files.end() ||
+         name == "vocabulary.json" || name == "MANIFEST.json";
+}
 
 std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();

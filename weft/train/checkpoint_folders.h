@@ -13,6 +13,9 @@ inline constexpr const char* required[] = {
     "model.safetensors", "config.json", "state-optimizer.safetensors",
     "data.json",         "rng.json",    "recipe.yaml"};
 
+// Returns whether checkpoints have or may have a file of this name.
+bool is_checkpoint_file(std::string_view name);
+
 std::string join(const std::string& folder, std::string_view name);
 std::string checkpoints_of(const std::string& run_folder);
 

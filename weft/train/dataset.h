@@ -24,7 +24,8 @@ std::string_view name(Task task);
 
 struct DataOptions {
   bool with_data = true;  // false: no sources; text then needs `vocabulary`
-  std::optional<data::TextCodec> vocabulary = {};  // of an earlier run, not built from the data
+  std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run
+  bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
 };
 
 struct TaskData {

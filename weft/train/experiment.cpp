@@ -6,8 +6,12 @@
 #include "weft/base/memory.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
+#include "weft/io/files.h"
+#include "weft/models/decoder.h"
+#include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
+#include "weft/train/published.h"
 
 namespace weft::train {
 namespace {
@@ -24,6 +28,34 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) 
     if (*source != nullptr) *source = data::masked(*source, options);
   parts.task = Task::masked_lm;
   ++parts.shape.classes;
+}
+
+// Checks that a published model can be trained on the data, and sets the number of its ids.
+void fit_to(const models::Pretrained& model, const Recipe& recipe, TaskData& parts) {
+  if (dynamic_cast<const models::Decoder*>(model.model.get()) == nullptr)
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: only causal language models are trained. {} is an "
+                              "encoder.",
+                              recipe.text("model.pretrained")));
+  if (parts.task != Task::causal_lm)
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: published models are trained as causal_lm. The "
+                              "task of these data is {}.",
+                              name(parts.task)));
+  if (parts.vocabulary && parts.vocabulary->tokenizer() == nullptr)
+    recipe.refuse("model.pretrained",
+                  "model.pretrained: the data must be text, which the model's tokenizer reads. "
+                  "Hint: data.format: text.");
+  if (parts.vocabulary) parts.vocabulary->tokenizer()->check_fits(model.vocabulary);
+  if (parts.shape.classes > model.vocabulary)
+    recipe.refuse("data.classes", fmt::format("data.classes is at most the {} ids of the model. "
+                                              "Got {}.",
+                                              model.vocabulary, parts.shape.classes));
+  parts.shape.classes = model.vocabulary;
+  if (parts.shape.input[0] > model.context)
+    recipe.refuse("data.seq_len", fmt::format("data.seq_len is at most the {} tokens of the "
+                                              "model's context. Got {}.",
+                                              model.context, parts.shape.input[0]));
 }
 
 TaskData read_data(const Recipe& recipe, const DataEntry& entry, const DataOptions& options) {
@@ -132,14 +164,21 @@ void count_steps(Experiment& experiment) {
                                : recipe.integer("train.epochs") * experiment.steps_per_epoch;
 }
 
-// Builds the model, and the optimizer where there is training data.
-void build(Experiment& experiment, bool initialize) {
+// Builds the model, and the optimizer where there is training data. `published` is the folder of a
+// published model; "": it is none. Weights that train are copies of the files, as a step assigns
+// them all; those that are only evaluated are views.
+void build(Experiment& experiment, bool initialize, const std::string& published) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   experiment.model =
-      recipe.has("model.name")
+      !published.empty()
+          ? models::load_pretrained(published, {.dtype = experiment.precision.parameters,
+                                                .map = experiment.train == nullptr,
+                                                .weights = initialize})
+                .model
+      : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
           : make_layers_model(recipe.layers(), experiment.shape);
   if (experiment.train != nullptr)
@@ -187,8 +226,14 @@ Offload Experiment::offload() const {
   return offload;
 }
 
+uint64_t Experiment::published_bytes() const {
+  uint64_t bytes = 0;
+  for (const io::FolderFile& file : published_files) bytes += file.contents.size();
+  return bytes;
+}
+
 size_t Experiment::data_bytes() const {
-  size_t bytes = 0;
+  size_t bytes = published_bytes();
   if (train != nullptr)
     bytes +=
         train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});
@@ -218,12 +263,50 @@ void check_host(const Experiment& experiment) {
   check_fits("the run does not fit: its weights, and what is offloaded to host memory,",
              static_cast<size_t>(weights + moved));
 }
+
+// Returns the folder that a published model is built from; "" for any other model.
+std::string published_folder(const Recipe& recipe, const ExperimentOptions& options) {
+  if (!recipe.has("model.pretrained")) return "";
+  if (!options.checkpoint.empty()) return options.checkpoint;
+  const std::string& folder = recipe.text("model.pretrained");
+  if (!io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
+    recipe.refuse(
+        "model.pretrained",
+        fmt::format("model.pretrained: {} is no folder of a model: it has no config.json.",
+                    io::printable(folder)));
+  return folder;
+}
+
+// Returns the tokenizer that is read for the data; "": `options` have one, or the data need none.
+std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
+                              const ExperimentOptions& options) {
+  if (options.vocabulary || !entry.does_read("data.tokenizer")) return "";
+  const std::string tokenizer = tokenizer_of(recipe);
+  if (tokenizer.empty() || io::exists(tokenizer)) return tokenizer;
+  if (!options.checkpoint.empty()) return options.checkpoint;
+  recipe.refuse(recipe.text("data.tokenizer") == "auto" ? "model.pretrained" : "data.tokenizer",
+                fmt::format("there is no tokenizer {}. Hint: data.tokenizer is auto, characters, "
+                            "bytes, or the path of one.",
+                            tokenizer));
+}
 }  // namespace
 
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
   const DataEntry& entry = data_entry(recipe);
-  TaskData parts = read_data(recipe, entry, {options.with_data, options.vocabulary});
+  const std::string published = published_folder(recipe, options);
+  std::vector<io::FolderFile> kept;
+  DataOptions data{options.with_data, options.vocabulary, options.evaluate_only};
+  if (const std::string tokenizer = tokenizer_to_read(recipe, entry, options); !tokenizer.empty()) {
+    data.vocabulary = data::Tokenizer::load(tokenizer);
+    kept = tokenizer_files(tokenizer);
+  }
+  TaskData parts = read_data(recipe, entry, data);
+  if (!published.empty()) {
+    fit_to(models::load_pretrained(published, {.weights = false}), recipe, parts);
+    if (kept.empty() && options.initialize) kept = tokenizer_files(published);
+    std::ranges::move(generation_files(published), std::back_inserter(kept));
+  }
   Experiment experiment{.recipe = recipe,
                         .dataset = &entry,
                         .loss = &registry::losses().get(recipe.text("loss.name")),
@@ -234,7 +317,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .train = parts.train,
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
-                        .global_batch = recipe.integer("train.global_batch_size")};
+                        .global_batch = recipe.integer("train.global_batch_size"),
+                        .published_files = std::move(kept)};
   experiment.micro_batch = recipe.has("train.micro_batch_size")
                                ? recipe.integer("train.micro_batch_size")
                                : experiment.global_batch;
@@ -244,12 +328,13 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
 
   manual_seed(recipe.integer("seed"));
-  if (options.with_data) count_steps(experiment);
+  if (experiment.train != nullptr) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
-    build(experiment, false);
+    build(experiment, false, published);
     check_host(experiment);
   }
-  build(experiment, options.initialize);
+  const bool goes_on = !published.empty() && !options.checkpoint.empty();
+  build(experiment, options.initialize && !goes_on, published);
   return experiment;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/io/model_folder.h"
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
@@ -25,6 +26,10 @@ struct ExperimentOptions {
   bool initialize = true;
   bool with_data = true;                           // as in DataOptions
   std::optional<data::TextCodec> vocabulary = {};  // as in DataOptions
+  bool evaluate_only = false;                      // as in DataOptions
+  // The checkpoint that the run goes on from, whose weights load_model() then reads: a published
+  // model is built from its config.json, and where its tokenizer is gone, by the one kept there.
+  std::string checkpoint = {};
 };
 
 struct Experiment {
@@ -36,7 +41,8 @@ struct Experiment {
   Task task = Task::classification;
   TaskShape shape;                            // of one sample
   std::optional<data::TextCodec> vocabulary;  // of tokens that spell text
-  // Both are null without data; `validation` is null where a text holds nothing out.
+  // Both are null without data; `validation` is null where a text holds nothing out, and `train`
+  // where it is only evaluated.
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
@@ -46,6 +52,8 @@ struct Experiment {
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
+  // Files of the tokenizer and of a published model, which checkpoints keep (published.h).
+  std::vector<io::FolderFile> published_files = {};
   // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
@@ -55,9 +63,10 @@ struct Experiment {
   // Returns the state that an update needs besides the model: that of the optimizer, and the loss
   // scale.
   std::vector<Variable> update_state() const;
-  // Returns the bytes of the samples and of the batches of a training and an evaluation loader; 0
-  // without data.
+  // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
+  // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
+  uint64_t published_bytes() const;  // of these files
   // Bytes of parameters and buffers, and of the state of an update.
   int64_t model_bytes() const, optimizer_bytes() const;
   // Returns which state the recipe moves to files; the two below give the bytes that stay in

@@ -129,7 +129,9 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                       size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
   RunReport report{
-      .model = recipe.has("model.name") ? recipe.text("model.name") : "layers",
+      .model = recipe.has("model.name")         ? recipe.text("model.name")
+               : recipe.has("model.pretrained") ? recipe.text("model.pretrained")
+                                                : "layers",
       .device = recipe.text("train.device"),
       .parameters = experiment.model->parameter_count(),
       .samples = experiment.train->size(),

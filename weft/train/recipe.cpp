@@ -188,9 +188,12 @@ void Recipe::check() const {
     const auto* key = std::ranges::find_if(keys, [&](auto path) { return given_.contains(path); });
     throw Error(ErrorKind::usage, "{}: {}", key == keys.end() ? name_ : where(*key), message);
   };
-  if (has("model.name") == has("model.layers"))
-    usage({"model.name", "model.layers"},
-          "exactly one of model.name and model.layers must be set.");
+  if (has("model.name") + has("model.pretrained") + has("model.layers") != 1)
+    usage({"model.name", "model.pretrained", "model.layers"},
+          "exactly one of model.name, model.pretrained and model.layers must be set.");
+  if (has("model.pretrained") && !options("model.config").entries().empty())
+    usage({"model.config"},
+          "model.config is for model.name: a published model is as its config.json says.");
   if (has("data.dataset") == has("data.format"))
     usage({"data.dataset", "data.format"},
           "exactly one of data.dataset and data.format must be set.");

@@ -49,7 +49,7 @@ class Recipe {
   // option. A new model resets its config to the defaults.
   void set(std::string_view path, const std::string& value, const std::string& origin);
   void apply_environment();
-  // Checks the rules between keys ("exactly one of model.name and model.layers").
+  // Checks the rules between keys ("exactly one of train.epochs and train.steps").
   void check() const;
 
   // Returns where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.

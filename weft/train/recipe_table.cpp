@@ -29,7 +29,11 @@ constexpr RecipeKey table[] = {
      "what the model learns; auto: set by the data; masked_lm: BERT's masked tokens"},
     {"seed", integer, "0", "", 0, many, "random seed of initial weights, sample order and dropout"},
     {"model.name", text, "null", "", 0, 0,
-     "name of a built-in model (weft list models); set either this or model.layers"},
+     "name of a built-in model (weft list models); set exactly one of model.name, "
+     "model.pretrained and model.layers"},
+    {"model.pretrained", text, "null", "", 0, 0,
+     "folder of a published language model, which is trained further: config.json, weights and "
+     "tokenizer as Hugging Face's transformers writes them"},
     {"model.layers", layers, "null", "", 0, 0,
      "a model as a list of layers: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,
@@ -46,8 +50,9 @@ constexpr RecipeKey table[] = {
     {"data.val_split", number, "0", "", 0, 0.9,
      "text: share of the file, at its end, held out for evaluation; 0 and no val_path: no "
      "evaluation"},
-    {"data.tokenizer", text, "auto", "auto, characters, bytes", 0, 0,
-     "how text becomes tokens; auto: characters"},
+    {"data.tokenizer", text, "auto", "", 0, 0,
+     "how text becomes tokens: characters, bytes, or the path of a tokenizer (tokenizer.json, or "
+     "its folder); auto: that of model.pretrained, else characters"},
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
      "augmentation of training images: [{random_crop: {padding: 4}}, random_horizontal_flip]"},

@@ -30,7 +30,7 @@
 namespace weft::train {
 namespace {
 // Selects the kernels that the resumed run started with, before anything is planned.
-Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
+Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::string& checkpoint) {
   const KernelLibrary& device = library(recipe.text("train.device"));
   device.kernels().prefer(folder.kernels());
   const std::string before = folder.isa();
@@ -39,7 +39,7 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder) {
         "run {} was trained with the instruction set {} and continues with {}: losses may differ "
         "in their last digits. Hint: WEFT_ISA={} where the CPU has it.",
         folder.path(), before, name(isa()), before);
-  return make_experiment(recipe);
+  return make_experiment(recipe, {.checkpoint = checkpoint});
 }
 
 // Returns the bytes as allocated in the memory that kernels access: not those in files or pinned on
@@ -65,7 +65,8 @@ class Trainer {
   Trainer(const Recipe& recipe, const TrainOptions& options)
       : options_(options),
         folder_(options.runs, recipe.text("name"), options.resume, options.overwrite),
-        experiment_(resumed(recipe, folder_)),
+        resumed_from_(folder_.checkpoint()),
+        experiment_(resumed(recipe, folder_, resumed_from_)),
         steps_(experiment_, recipe.text("train.device")),
         plan_(report_of(experiment_, steps_, options.machine)),
         loader_(experiment_.train, {.batch_size = experiment_.global_batch,
@@ -118,7 +119,7 @@ class Trainer {
   }
 
   void start() {
-    std::string checkpoint = folder_.checkpoint();
+    const std::string& checkpoint = resumed_from_;
     random_step().assign(tensor(std::vector<int64_t>{0}, {}));
     if (!checkpoint.empty()) {
       progress_ = load_checkpoint(checkpoint, experiment_);
@@ -166,7 +167,8 @@ class Trainer {
   void check_room() const {
     constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
     const auto each =
-        beside + static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
+        beside + experiment_.published_bytes() +
+        static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
     const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
     const int64_t kept = recipe().integer("checkpoint.keep_last") + (best_by_.empty() ? 1 : 2);
     const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
@@ -429,6 +431,7 @@ class Trainer {
   Signals signals_;
   TrainOptions options_;
   RunFolder folder_;
+  std::string resumed_from_;  // "": no checkpoint
   Experiment experiment_;
   Steps steps_;
   RunReport plan_;

@@ -126,6 +126,44 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     return factor;
   }
 
+  // Returns the product of two rows of `depth` elements.
+  [[gnu::always_inline]] static float dot(const float* a, float* b, int64_t depth) {
+    Vector sums[2] = {};
+    int64_t i = 0;
+    for (; i + 2 * lanes <= depth; i += 2 * lanes) {
+      sums[0] += at(const_cast<float*>(a) + i) * at(b + i);
+      sums[1] += at(const_cast<float*>(a) + i + lanes) * at(b + i + lanes);
+    }
+    float total = sum(sums[0] + sums[1]);
+    for (; i < depth; ++i) total += a[i] * b[i];
+    return total;
+  }
+  // Adds to y[j] the sum over keys of weights[key] v[key, j].
+  [[gnu::always_inline]] static void add_weighted(const float* weights, const Matrix& v,
+                                                  int64_t keys, int64_t width, float* y) {
+    int64_t j = 0;
+    for (; j + 4 * lanes <= width; j += 4 * lanes) {
+      Vector sums[4];
+      for (int part = 0; part < 4; ++part) sums[part] = at(y + j + part * lanes);
+      for (int64_t key = 0; key < keys; ++key)
+        for (int part = 0; part < 4; ++part)
+          sums[part] += weights[key] * at(v.row(key) + j + part * lanes);
+      for (int part = 0; part < 4; ++part) at(y + j + part * lanes) = sums[part];
+    }
+    for (; j < width; ++j)
+      for (int64_t key = 0; key < keys; ++key) y[j] += weights[key] * v.row(key)[j];
+  }
+  // Returns rows of float32: the tensor's own, or copies in scratch.
+  [[gnu::always_inline]] static Matrix widened(const Rows<Element>& from, int64_t count,
+                                               int64_t columns, const Matrix& scratch) {
+    if constexpr (std::is_same_v<Element, float>) {
+      return from;
+    } else {
+      copy_in(from, count, columns, scratch, count);
+      return scratch;
+    }
+  }
+
   // Computes the rows of one block of one key head.
   [[gnu::always_inline]] static void block(const Heads& heads, const Tensors& all,
                                            const Scratch& own, int64_t b, int64_t key_head,
@@ -147,22 +185,39 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
               1);
     }
     zero(own.queries, count, padded), zero(own.y, 0, padded);
+    const bool few = count <= tile_rows / 2;  // tiles would compute more padding than rows
     const Rows<Element> k = all.k.of<Element>(b, key_head), v = all.v.of<Element>(b, key_head);
     for (int64_t key = low / block_keys * block_keys; key < seen; key += block_keys) {
       const int64_t keys = std::min(block_keys, seen - key);
-      take_across(k.from(key), keys, heads.depth,
-                  {own.values.data, round_up(heads.depth, column_unit)}, own.keys_across);
-      product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores, padded,
-              block_keys, heads.depth, false);
+      const Matrix copied_keys{own.values.data, round_up(heads.depth, column_unit)};
+      if (few) {
+        const Matrix rows_of_keys = widened(k.from(key), keys, heads.depth, copied_keys);
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t j = 0; j < keys; ++j)
+            own.scores.row(i)[j] = dot(own.queries.row(i), rows_of_keys.row(j), heads.depth);
+      } else {
+        take_across(k.from(key), keys, heads.depth, copied_keys, own.keys_across);
+        product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores, padded,
+                block_keys, heads.depth, false);
+      }
       for (int64_t i = 0; i < count; ++i) {
         const float factor = weigh(heads, rows[i], own.scores.row(i), key);
         if (factor == 1) continue;
         for (int64_t j = 0; j < own.y.stride; j += lanes) at(own.y.row(i) + j) *= factor;
       }
-      const Matrix values{own.values.data, own.y.stride};
-      copy_in(v.from(key), keys, heads.width, values, keys);
-      product(own.scores.data, own.scores.stride, 1, values, own.y, padded, own.y.stride, keys,
-              true);
+      const Matrix copied_values{own.values.data, own.y.stride};
+      if (few) {
+        const Matrix values = widened(v.from(key), keys, heads.width, copied_values);
+        for (int64_t i = 0; i < count; ++i)
+          add_weighted(own.scores.row(i), values, keys, heads.width, own.y.row(i));
+        continue;
+      }
+      // Rows that are whole tiles are read in place.
+      const bool whole = heads.width % (2 * lanes) == 0;
+      if (!whole) copy_in(v.from(key), keys, heads.width, copied_values, keys);
+      product(own.scores.data, own.scores.stride, 1,
+              whole ? widened(v.from(key), keys, heads.width, copied_values) : copied_values, own.y,
+              padded, whole ? heads.width : own.y.stride, keys, true);
     }
     for (int64_t i = 0; i < count; ++i) {
       const float* from = own.y.row(i);

@@ -15,11 +15,6 @@ Value missing(const Value& value, std::string_view name) {
       fmt::format("{} has no '{}'", kind_of(value), io::printable(name)))};
 }
 
-[[noreturn]] void fail_undefined(const Value& value) {
-  const auto& what = value.as<Undefined>()->what;
-  fail("{}", what == nullptr ? "a value is undefined" : *what);
-}
-
 Value loop_attribute(const Loop& loop, std::string_view name) {
   const auto count = static_cast<int64_t>(loop.items->size());
   const auto index = static_cast<int64_t>(loop.index);

@@ -110,8 +110,7 @@ bool is_repeatable(const Value& value) {
 
 Value arithmetic(Context& context, std::string_view op, const Value& a, const Value& b) {
   for (const Value* value : {&a, &b})
-    if (const auto* undefined = value->as<Undefined>(); undefined != nullptr)
-      fail("{}", undefined->what == nullptr ? "a value is undefined" : *undefined->what);
+    if (value->is_undefined()) fail_undefined(*value);
   if (a.is_integer() && b.is_integer()) return of_integers(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return of_floats(op, a.number(), b.number());
   if (op == "+" && a.text() != nullptr && b.text() != nullptr)

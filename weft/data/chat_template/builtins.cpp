@@ -30,15 +30,14 @@ bool Bound::truth_or(size_t i, bool otherwise) const {
 int64_t Bound::integer_or(size_t i, int64_t otherwise) const {
   if (!given_[i] || values_[i].is_none()) return otherwise;
   if (!values_[i].is_integer())
-    fail("the argument '{}' must be an integer. Got {}", parameters_.begin()[i],
-         kind_of(values_[i]));
+    fail("the argument '{}' must be an integer. Got {}", parameters_[i], kind_of(values_[i]));
   return values_[i].integer();
 }
 
 const std::string* Bound::text(size_t i) const {
   if (!given_[i] || values_[i].is_none()) return nullptr;
   if (values_[i].text() == nullptr)
-    fail("the argument '{}' must be text. Got {}", parameters_.begin()[i], kind_of(values_[i]));
+    fail("the argument '{}' must be text. Got {}", parameters_[i], kind_of(values_[i]));
   return values_[i].text();
 }
 

@@ -34,7 +34,7 @@ class Bound {
   const std::string* text(size_t i) const;  // null if left out or none
 
  private:
-  std::initializer_list<std::string_view> parameters_;
+  std::vector<std::string_view> parameters_;
   std::vector<Value> values_;
   std::vector<bool> given_;
 };

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <ctime>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>

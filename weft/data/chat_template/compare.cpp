@@ -71,9 +71,8 @@ bool less(Context& context, const Value& a, const Value& b) {
       if (!equal(context, x->items[i], y->items[i])) return less(context, x->items[i], y->items[i]);
     return x->items.size() < y->items.size();
   }
-  if (const auto* undefined = a.is_undefined() ? a.as<Undefined>() : b.as<Undefined>();
-      undefined != nullptr && undefined->what != nullptr)
-    fail("{}", *undefined->what);
+  if (a.is_undefined()) fail_undefined(a);
+  if (b.is_undefined()) fail_undefined(b);
   fail("{} and {} have no order", kind_of(a), kind_of(b));
 }
 

@@ -13,11 +13,6 @@ namespace {
 // The integers that a double can be converted to.
 constexpr double least_integer = -0x1p63, beyond_integers = 0x1p63;
 
-[[noreturn]] void fail_undefined(const Value& value) {
-  const auto& what = value.as<Undefined>()->what;
-  fail("{}", what == nullptr ? "the value is undefined" : *what);
-}
-
 // ---- text
 // ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 // Functions that every template can call: Jinja2's, and those of transformers.
 #include <algorithm>
-#include <clocale>
 
 #include <locale.h>
 

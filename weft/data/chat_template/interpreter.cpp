@@ -307,8 +307,7 @@ Value Interpreter::call(const Expression& expression, const Scope& scope) {
   const Value callee = evaluate(*expression.operands[0], scope);
   const Arguments given = arguments(expression, scope);
   line_ = expression.line;
-  if (const auto* undefined = callee.as<Undefined>())
-    fail("{}", undefined->what == nullptr ? "a function is undefined" : *undefined->what);
+  if (callee.is_undefined()) fail_undefined(callee);
   const Callable* callable = callee.callable();
   if (callable == nullptr) fail("{} cannot be called", kind_of(callee));
   if (callable->macro != nullptr) return call_macro(*callable->macro, given);

@@ -142,8 +142,7 @@ class JsonPrinter {
     } else if (value.is_none() || value.is_number()) {
       out += scalar(value);
     } else {
-      if (value.is_undefined() && value.as<Undefined>()->what != nullptr)
-        fail("{}", *value.as<Undefined>()->what);
+      if (value.is_undefined()) fail_undefined(value);
       fail("{} cannot be JSON", kind_of(value));
     }
     context_.spend(out.size() - before);

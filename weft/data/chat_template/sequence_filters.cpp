@@ -148,7 +148,7 @@ Value unique(Context& context, const Value& self, const Arguments& arguments) {
 
 Value reverse(Context& context, const Value& self, const Arguments& arguments) {
   const Bound none(arguments, {});
-  if (self.is_undefined()) fail("{}", *self.as<Undefined>()->what);
+  if (self.is_undefined()) fail_undefined(self);
   const Sequence* sequence = self.sequence();
   const bool iterates = sequence != nullptr && sequence->form == Form::iterator;
   std::vector<Value> all = items_of(context, self);

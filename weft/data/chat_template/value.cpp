@@ -33,6 +33,12 @@ void Namespace::set(std::string_view name, Value value) {
     attributes.emplace_back(name, std::move(value));
 }
 
+void fail_undefined(const Value& value) {
+  const auto* undefined = value.as<Undefined>();
+  fail("{}", undefined == nullptr || undefined->what == nullptr ? "a value is undefined"
+                                                                : *undefined->what);
+}
+
 bool truth(const Value& value) {
   if (value.is_undefined() || value.is_none()) return false;
   if (value.is_number()) return value.number() != 0;

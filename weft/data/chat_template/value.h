@@ -142,6 +142,9 @@ struct Callable {
   const Statement* macro = nullptr;
 };
 
+// Throws a Failure that says what an undefined value is.
+[[noreturn]] void fail_undefined(const Value& value);
+
 bool truth(const Value& value);
 int depth_of(const Value& value);
 // Returns the kind of a value as errors name it: "a list".

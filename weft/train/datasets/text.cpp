@@ -19,6 +19,14 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
       throw Error(ErrorKind::usage, "a language model without its data needs a vocabulary.");
     return parts(*options.vocabulary);
   }
+  if (options.evaluate_only) {
+    WEFT_ASSERT(options.vocabulary, "a text to evaluate has no vocabulary");
+    const data::TextDataset text = data::text(find_data(recipe.text("data.path")),
+                                              {.val_split = 0, .vocabulary = options.vocabulary});
+    TaskData result = parts(text.vocabulary);
+    result.validation = text.train.windows(seq_len);
+    return result;
+  }
   const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
   for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
     if (!evaluated && recipe.has(key))
@@ -42,7 +50,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
 
 DataEntry text_format() {
   return {.name = "text",
-          .doc = "a UTF-8 file, as characters or bytes",
+          .doc = "a UTF-8 file, as the tokens of a tokenizer, characters or bytes",
           .read = read,
           .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer",
                     "data.seq_len", "data.mlm_probability"}};

@@ -1,0 +1,156 @@
+// The verbs on a folder of a published model, and on a run that trained it further.
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include "tests/support/published_model.h"
+#include "weft/data/tokenizer/tokenizer.h"
+#include "weft/infer/token_model.h"
+#include "weft/io/safetensors.h"
+#include "weft/models/pretrained.h"
+
+using namespace weft;
+using namespace weft::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+struct Published : Workplace {
+  Published() {
+    write_published(path("model"));
+    std::string text;
+    for (int i = 0; i < 30; ++i) text += "A line of text, number " + std::to_string(i) + ".\n";
+    write("text.txt", text);
+  }
+  std::vector<std::string> training(const std::string& steps) const {
+    return {"train",    "--model.pretrained",
+            "model",    "--data.format",
+            "text",     "--data.path",
+            "text.txt", "--data.seq_len",
+            "16",       "--batch",
+            "4",        "--steps",
+            steps,      "--name",
+            "run",      "--json"};
+  }
+};
+
+// Returns the mean of -log p of each token but the first, in windows of `length`, from logits that
+// a cache gives one token at a time.
+double loss_of(const std::string& folder, const std::string& text, int64_t length) {
+  const models::Pretrained model = models::load_pretrained(folder);
+  const std::vector<int32_t> ids = data::Tokenizer::load(folder).encode(text);
+  const auto tokens =
+      infer::make_token_model(*model.model, model.vocabulary, model.context, {.device = "cpu"});
+  double sum = 0;
+  for (int64_t begin = 0; begin + 1 < std::ssize(ids); begin += length) {
+    for (int64_t i = begin; i < std::min(begin + length, std::ssize(ids) - 1); ++i) {
+      const std::vector<infer::RowTokens> next = {
+          {.tokens = std::span(ids).subspan(static_cast<size_t>(i), 1), .keep = i - begin}};
+      tokens->append(next);
+      double total = 0;
+      for (float logit : tokens->logits(0)) total += std::exp(static_cast<double>(logit));
+      const auto label = static_cast<size_t>(ids[static_cast<size_t>(i) + 1]);
+      sum += std::log(total) - static_cast<double>(tokens->logits(0)[label]);
+    }
+  }
+  return sum / static_cast<double>(ids.size() - 1);
+}
+
+size_t bytes_of_weights(const std::string& file) {
+  size_t bytes = 0;
+  for (const io::Safetensors::Entry& entry : io::Safetensors::open(file).entries())
+    bytes += entry.type.bytes();
+  return bytes;
+}
+}  // namespace
+
+TEST_CASE("eval gives the loss and the perplexity of a published model on a text") {
+  const Published place;
+  const std::string text = place.read("text.txt");
+  const json whole = json_of(place.weft({"eval", "model", "--data.path", "text.txt", "--json"}));
+  const double loss = loss_of(place.path("model"), text, 64);  // windows of the context
+  CHECK(std::fabs(whole["loss"].get<double>() - loss) < 1e-5 * loss);
+  CHECK(std::fabs(whole["perplexity"].get<double>() - std::exp(loss)) < 1e-4 * std::exp(loss));
+  CHECK(whole["tokens"] == text.size() - 1);
+  CHECK(whole["model"] == "model");
+  const json in_windows = json_of(
+      place.weft({"eval", "model", "--data.path", "text.txt", "--data.seq_len", "7", "--json"}));
+  const double shorter = loss_of(place.path("model"), text, 7);
+  CHECK(std::fabs(in_windows["loss"].get<double>() - shorter) < 1e-5 * shorter);
+  const Outcome shown = place.weft({"eval", "model", "--data.path", "text.txt"});
+  CHECK(shown.out.find("perplexity ") != std::string::npos);
+  CHECK(shown.out.find(std::to_string(text.size() - 1) + " tokens") != std::string::npos);
+}
+
+TEST_CASE("plan says what generating text takes, without files of weights") {
+  const Published place;
+  const size_t weights = bytes_of_weights(place.path("model/model.safetensors"));
+  fs::remove(place.path("model/model.safetensors"));
+  fs::remove(place.path("model/tokenizer.json"));
+  // Two layers with two heads of four elements: keys, values, and cosines and sines of positions.
+  auto cache = [](size_t batch, size_t context, size_t element) {
+    return (2 * 2 * batch * 2 * context * 4 + context * (2 + 4)) * element;
+  };
+  const json plan = json_of(place.weft({"plan", "model", "--json"}));
+  CHECK(plan["weight_bytes"] == weights);
+  CHECK(plan["cache_bytes"] == cache(1, 64, 4));
+  CHECK(plan["context"] == 64);
+  CHECK(plan["parameters"] == weights / 4);
+  CHECK(plan["prefill"]["tokens"] == 64);
+  CHECK(plan["total_bytes"] == weights + cache(1, 64, 4) + plan["arena_bytes"].get<size_t>() +
+                                   plan["constant_bytes"].get<size_t>());
+  const json other = json_of(place.weft({"plan", "model", "--context", "32", "--batch", "3",
+                                         "--dtype", "bf16", "--on", "h100", "--json"}));
+  CHECK(other["weight_bytes"] == weights / 2);
+  CHECK(other["cache_bytes"] == cache(3, 32, 2));
+  CHECK(other["decode"]["tokens"] == 3);
+  CHECK(other["decode"]["seconds"].get<double>() > 0);
+  CHECK(other["prefill"]["seconds"].get<double>() > other["decode"]["seconds"].get<double>());
+  CHECK(other["device"].get<std::string>().find("H100") != std::string::npos);
+  const Outcome shown = place.weft({"plan", "model", "--on", "h100"});
+  for (const char* part :
+       {"weights ", "cache ", "arena ", "total ", "prompt of 64 tokens", "tok/s"})
+    CHECK(shown.out.find(part) != std::string::npos);
+}
+
+TEST_CASE("a published model generates, chats and trains, and its run does so without its folder") {
+  const Published place;
+  const std::vector<std::string> generate = {
+      "generate", "model", "--prompt", "A line", "--json", "--max-new-tokens", "8"};
+  const json text = json_of(place.weft(generate));
+  CHECK(text["tokens"].get<int64_t>() <= 8);
+  place.write(".in", "Hello\n");
+  const Outcome chat = place.weft({"chat", "model", "--max-new-tokens", "4"});
+  CHECK(chat.code == 0);
+  CHECK(!chat.out.empty());
+
+  const json trained = json_of(place.weft(place.training("2")));
+  CHECK(trained["step"] == 2);
+  fs::remove_all(place.path("model"));
+  std::vector<std::string> resume = {"train", "run", "--resume", "--steps", "3", "--json"};
+  CHECK(json_of(place.weft(resume))["step"] == 3);
+  std::vector<std::string> from_run = generate;
+  from_run[1] = "run";
+  CHECK(json_of(place.weft(from_run))["prompt"] == "A line");
+  CHECK(place.weft({"chat", "run", "--max-new-tokens", "4"}).code == 0);
+  const json result = json_of(place.weft({"eval", "run", "--data.val_split", "0.5", "--json"}));
+  CHECK(std::fabs(result["perplexity"].get<double>() - std::exp(result["loss"].get<double>())) <
+        1e-3 * result["perplexity"].get<double>());
+}
+
+TEST_CASE("a recipe of a published model is planned, and prints in full") {
+  const Published place;
+  fs::remove(place.path("model/model.safetensors"));
+  std::vector<std::string> plan = place.training("5");
+  plan[0] = "plan";
+  plan.erase(plan.end() - 3, plan.end() - 1);  // --name run
+  const json report = json_of(place.weft(plan));
+  CHECK(report["model"] == "model");
+  const Outcome printed = place.weft({"config", "print", "--model.pretrained", "model"});
+  CHECK(printed.out.find("pretrained: model") != std::string::npos);
+}

@@ -1,0 +1,149 @@
+// Folders of published models that weft refuses, and flags that do not go with them.
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/error/tiny_run.h"
+#include "tests/support/published_model.h"
+#include "weft/io/safetensors.h"
+
+using namespace weft::test;
+namespace fs = std::filesystem;
+
+namespace {
+constexpr int not_finite = 6;
+
+struct Published : Workplace {
+  Published() {
+    write_published(path("m"));
+    write("long.txt", std::string(4000, 'a'));
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "Some text, long enough for windows.\n";
+    write("text.txt", text);
+  }
+  void replace(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string text = read(file);
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    write(file, text.replace(at, from.size(), to));
+  }
+  // What each of the verbs that read the folder answers.
+  std::string refuses(int code, const std::string& message) const {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"generate", "m", "--prompt", "a"},
+          {"eval", "m", "--data.path", "text.txt"},
+          {"train", "--model.pretrained", "m", "--data.format", "text", "--data.path", "text.txt",
+           "--data.seq_len", "16", "--batch", "1", "--steps", "1"}})
+      if (const std::string wrong = fails_with(weft(command), code, message); !wrong.empty())
+        return wrong;
+    return fs::exists(path("runs")) ? "a run was begun" : "";
+  }
+};
+}  // namespace
+
+TEST_CASE("a folder of an unknown family, or with damaged files, is refused by every verb") {
+  {
+    const Published place;
+    place.replace("m/config.json", "\"llama\"", "\"mamba\"");
+    CHECK(place.refuses(usage, "unknown model_type \"mamba\"") == "");
+    CHECK(fails_with(place.weft({"plan", "m"}), usage, "unknown model_type \"mamba\"") == "");
+  }
+  {
+    const Published place;
+    const std::string whole = place.read("m/model.safetensors");
+    place.write("m/model.safetensors", whole.substr(0, whole.size() - 100));
+    CHECK(place.refuses(data_code, "the file is truncated or damaged.") == "");
+  }
+  {
+    const Published place;
+    place.replace("m/config.json", "\"intermediate_size\": 24", "\"intermediate_size\": 32");
+    CHECK(place.refuses(data_code, "mlp.") == "");
+  }
+  {
+    const Published place;
+    fs::remove(place.path("m/model.safetensors"));
+    CHECK(place.refuses(usage, "it has neither model.safetensors nor") == "");
+  }
+}
+
+TEST_CASE("a tokenizer that is missing, or has ids that the model lacks, is refused") {
+  const Published place;
+  write_published(place.path("m"), {.vocabulary = 97});
+  CHECK(place.refuses(data_code, "ids reach 97, but the model's vocab_size is 97") == "");
+  fs::remove(place.path("m/tokenizer.json"));
+  CHECK(place.refuses(data_code, "has no tokenizer: neither tokenizer.json, nor") == "");
+}
+
+TEST_CASE("a published model refuses what does not fit its context, and weights that are NaN") {
+  const Published place;
+  CHECK(fails_with(place.weft({"generate", "m", "--prompt", std::string(65, 'a')}), usage,
+                   "the prompt has 65 tokens, and the context is 64.") == "");
+  CHECK(fails_with(place.weft({"generate", "m", "--prompt", "a", "--context", "65"}), usage,
+                   "the context is at most 64 tokens") == "");
+  CHECK(fails_with(place.weft({"plan", "m", "--context", "65"}), usage,
+                   "the context is at most 64 tokens, as the model says. Got 65.") == "");
+  CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt", "--data.seq_len", "65"}),
+                   usage,
+                   "data.seq_len is at most the 64 tokens of the model's context. Got 65.") == "");
+  const std::string file = place.path("m/model.safetensors");
+  std::vector<weft::Variable> weights;
+  const weft::io::Safetensors saved = weft::io::Safetensors::open(file);
+  for (const weft::io::Safetensors::Entry& entry : saved.entries()) {
+    weights.emplace_back(entry.name, entry.type);
+    for (float& element : weights.back().floats())
+      element = std::numeric_limits<float>::quiet_NaN();
+  }
+  weft::io::save_safetensors(file, weights);
+  CHECK(fails_with(place.weft({"generate", "m", "--prompt", "a"}), not_finite,
+                   "the logits of token 1 of sequence 0 are NaN.") == "");
+  CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt"}), not_finite,
+                   "m: the loss is not finite.") == "");
+}
+
+TEST_CASE("a model larger than the device is refused before anything is allocated") {
+  const Published place;
+  place.replace("m/config.json", "\"hidden_size\": 16", "\"hidden_size\": 65536");
+  place.replace("m/config.json", "\"intermediate_size\": 24", "\"intermediate_size\": 262144");
+  CHECK(fails_with(place.weft({"plan", "m", "--on", "h100"}), does_not_fit,
+                   "the plan does not fit: it takes ") == "");
+}
+
+TEST_CASE("flags and keys that do not go with a published model are refused") {
+  const Published place;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
+      {{"eval", "m"}, "evaluating m needs a text. Hint: --data.path FILE."},
+      {{"eval", "m", "--model.name", "gpt"},
+       "--model.name is for recipes. m is a published model."},
+      {{"plan", "m", "--lr", "1"},
+       "--lr is for recipes. m is a published model. Hint: "
+       "--model.pretrained m plans its training."},
+      {{"plan", "m", "--explain"},
+       "--explain, --dot, --memory-svg and --tokens are for recipes. m is a published model."},
+      {{"plan", "m", "--on", "h100,a100"}, "--on names one device for a published model."},
+      {{"plan", "addition", "--context", "8"},
+       "--context is for published models, by their folder."},
+      {{"plan", "--model.pretrained", "text.txt", "--data.format", "text", "--data.path",
+        "text.txt", "--steps", "1"},
+       "model.pretrained: text.txt is no folder of a model: it has no config.json."},
+      {{"plan", "--model.pretrained", "m", "--model.name", "gpt", "--data.format", "text",
+        "--data.path", "text.txt", "--steps", "1"},
+       "exactly one of model.name, model.pretrained and model.layers must be set."},
+      {{"plan", "--model.pretrained", "m", "--model.config.hidden_size", "8", "--data.format",
+        "text", "--data.path", "text.txt", "--steps", "1"},
+       "model.config is for model.name: a published model is as its config.json says."},
+      {{"plan", "--model.pretrained", "m", "--data.format", "text", "--data.path", "long.txt",
+        "--steps", "1"},
+       "data.seq_len is at most the 64 tokens of the model's context. Got 1024."},
+      {{"plan", "--model.pretrained", "m", "--data.dataset", "addition", "--steps", "1"},
+       "model.pretrained: the data must be text, which the model's tokenizer reads."},
+      {{"plan", "--model.name", "gpt", "--data.format", "text", "--data.path", "text.txt",
+        "--data.tokenizer", "charcters", "--steps", "1"},
+       "there is no tokenizer charcters. Hint: data.tokenizer is auto, characters, bytes, or the "
+       "path of one."}};
+  for (const auto& [command, message] : commands)
+    CHECK(fails_with(place.weft(command), usage, message) == "");
+}

@@ -1,0 +1,25 @@
+// weft plan MODEL: the memory and the time that a published model takes to generate text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "weft/base/dtype.h"
+
+namespace weft::cli {
+
+struct InferencePlanOptions {
+  std::string folder;               // of the model; files of weights need not be there
+  std::optional<DType> dtype = {};  // of weights and activations; absent: as config.json says
+  int64_t batch = 1;                // sequences
+  int64_t context = 0;              // most tokens of each; 0: as many as the model takes
+  std::string device = "auto";      // as train.device; a GPU of the catalogue need not be here
+};
+
+// Returns a table, or JSON. Allocates neither weights nor cache. Throws Error(does_not_fit) where
+// the device has less memory than the plan takes; Error(usage) and Error(data) as
+// models::load_pretrained() does.
+std::string plan_inference(const InferencePlanOptions& options, bool as_json);
+
+}  // namespace weft::cli

@@ -1,0 +1,66 @@
+#include "weft/train/published.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "weft/io/files.h"
+
+namespace weft::train {
+namespace {
+namespace fs = std::filesystem;
+constexpr size_t file_limit = size_t{512} << 20;  // bytes; as of tokenizers
+constexpr std::string_view generation = "generation_config.json";
+
+std::vector<io::FolderFile> read_present(const std::string& folder,
+                                         std::span<const std::string_view> names) {
+  std::vector<io::FolderFile> files;
+  for (std::string_view name : names) {
+    const std::string path = io::file_of_folder(folder, std::string(name));
+    if (io::exists(path)) files.push_back({std::string(name), io::read_file(path, file_limit)});
+  }
+  return files;
+}
+}  // namespace
+
+bool determines_ids(std::string_view file) {
+  const auto end = std::ranges::find(published_files, "tokenizer_config.json");
+  return std::find(published_files.begin(), end, file) != end;
+}
+
+std::string tokenizer_of(const Recipe& recipe) {
+  const std::string& given = recipe.text("data.tokenizer");
+  const bool is_published = recipe.has("model.pretrained");
+  if (given == "auto") return is_published ? recipe.text("model.pretrained") : "";
+  if (given == "characters" || given == "bytes") {
+    if (!is_published) return "";
+    recipe.refuse("data.tokenizer",
+                  fmt::format("data.tokenizer: a published model reads the ids of its tokenizer. "
+                              "Got {}. Hint: auto.",
+                              given));
+  }
+  return given;
+}
+
+std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {
+  if (io::is_folder(tokenizer)) {
+    std::vector<io::FolderFile> files = read_present(tokenizer, published_files);
+    std::erase_if(files, [](const io::FolderFile& file) { return file.name == generation; });
+    return files;
+  }
+  const fs::path path(tokenizer);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  constexpr std::string_view gpt2[] = {"vocab.json", "merges.txt"};
+  constexpr std::string_view bert[] = {"vocab.txt", "tokenizer_config.json"};
+  if (path.filename() == gpt2[0]) return read_present(folder, gpt2);
+  if (path.filename() == bert[0]) return read_present(folder, bert);
+  return {{"tokenizer.json", io::read_file(tokenizer, file_limit)}};
+}
+
+std::vector<io::FolderFile> generation_files(const std::string& folder) {
+  return read_present(folder, std::array{generation});
+}
+
+}  // namespace weft::train
