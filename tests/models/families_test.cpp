@@ -98,11 +98,11 @@ void check_generation(const models::Decoder& model, const Json& reference) {
   const int64_t vocabulary = model.decoder_config().vocab_size;
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
-  auto tokens = infer::make_token_model(
-      model, vocabulary, 64,
-      {.batch = static_cast<int64_t>(prompts.size()),
-       .length = static_cast<int64_t>(longest + expected[0].size()),
-       .device = "cpu"});
+  auto tokens =
+      infer::make_token_model(model, vocabulary, 64,
+                              {.batch = static_cast<int64_t>(prompts.size()),
+                               .length = static_cast<int64_t>(longest + expected[0].size()),
+                               .device = "cpu"});
   std::vector<std::vector<int32_t>> next = prompts, got(prompts.size());
   for (size_t s = 0; s < expected[0].size(); ++s) {
     std::vector<infer::RowTokens> rows;
