@@ -129,7 +129,7 @@ TEST_CASE(
   auto is_product = [](const json& event) {
     return event["cat"] == "matmul" &&
            event["args"]["module"].get<std::string>().starts_with("h.0") &&
-           event["args"]["source"].get<std::string>().starts_with("weft/models/gpt.cpp:");
+           event["args"]["source"].get<std::string>().starts_with("weft/models/decoder.cpp:");
   };
   CHECK(std::any_of(kernels.begin(), kernels.end(), is_product));
   for (const json& event : kernels)

@@ -102,16 +102,15 @@ void ConfigKeys::dropouts(std::initializer_list<std::string_view> keys, double& 
     double other = value;
     number(key, other, 0, 1);
     if (other != value)
-      warn_once(fmt::format("[{}] training applies {} {} where {} is {}.", family_, first, value,
-                            key, other));
+      unapplied_.push_back(
+          fmt::format("training applies {} {} where {} is {}", first, value, key, other));
   }
 }
 
 void ConfigKeys::no_dropout(std::string_view key) {
   double value = 0;
   number(key, value, 0, 1);
-  if (value > 0)
-    warn_once(fmt::format("[{}] {} {} is not applied in training.", family_, key, value));
+  if (value > 0) unapplied_.push_back(fmt::format("{} {} is not applied in training", key, value));
 }
 
 void ConfigKeys::warn_unread(const nn::OptionReader& reader) const {

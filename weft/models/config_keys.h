@@ -43,10 +43,13 @@ class ConfigKeys {
   void activation(std::string_view key, std::string& value);
   // A switch that must be off: what it would compute is not what a decoder computes.
   void off(std::string_view key);
-  // Dropouts that a decoder has as one: the first is read, with a warning if another differs.
+  // Dropouts that a decoder has as one: the first is read, and another that differs is unapplied().
   void dropouts(std::initializer_list<std::string_view> keys, double& value);
-  // A dropout that decoders do not have: read with a warning, and written as 0.
+  // A dropout that decoders do not have: unapplied(), and written as 0.
   void no_dropout(std::string_view key);
+
+  // What training would do and does not, in words.
+  const std::vector<std::string>& unapplied() const { return unapplied_; }
 
   // For keys that are no plain values: null when writing.
   nn::OptionReader* reader() { return reader_ ? &*reader_ : nullptr; }
@@ -60,6 +63,7 @@ class ConfigKeys {
   std::string family_;
   std::optional<nn::OptionReader> reader_;
   nn::Options written_;
+  std::vector<std::string> unapplied_;
 };
 
 }  // namespace weft::models

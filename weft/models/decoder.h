@@ -79,6 +79,9 @@ struct DecoderConfig {
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 
   DecoderNames names = {};
+  // What the model's authors trained with and weft does not apply, in words, for those who train
+  // it.
+  std::vector<std::string> unapplied = {};
 };
 
 // DecoderCache holds keys and values of the tokens that a batch of sequences has so far, and the

@@ -86,6 +86,7 @@ DecoderConfig Family::read(const nn::Options& config) const {
   for (std::string_view key : token_ids) reader.ignore(key);
   reader.ignore("quantization_config");
   keys.warn_unread(reader);
+  decoder.unapplied = keys.unapplied();
   return decoder;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/hash.h"
+#include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
@@ -32,7 +33,8 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) 
 
 // Checks that a published model can be trained on the data, and sets the number of its ids.
 void fit_to(const models::Pretrained& model, const Recipe& recipe, TaskData& parts) {
-  if (dynamic_cast<const models::Decoder*>(model.model.get()) == nullptr)
+  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
+  if (decoder == nullptr)
     recipe.refuse("model.pretrained",
                   fmt::format("model.pretrained: only causal language models are trained. {} is an "
                               "encoder.",
@@ -52,6 +54,9 @@ void fit_to(const models::Pretrained& model, const Recipe& recipe, TaskData& par
                                               "Got {}.",
                                               model.vocabulary, parts.shape.classes));
   parts.shape.classes = model.vocabulary;
+  if (parts.train != nullptr)
+    for (const std::string& what : decoder->decoder_config().unapplied)
+      logging::warn("[{}] {}.", recipe.text("model.pretrained"), what);
   if (parts.shape.input[0] > model.context)
     recipe.refuse("data.seq_len", fmt::format("data.seq_len is at most the {} tokens of the "
                                               "model's context. Got {}.",
