@@ -142,7 +142,11 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
       {"{% for x in [1] recursive %}{% endfor %}", "1: weft does not have recursive loops."},
       {"{% for x in [1] %}{% macro f() %}{% endmacro %}{% endfor %}",
        "1: weft has macros only outside of loops, macros and blocks."},
+      {"{% for x 'a\n' %}", "1: 'in' is expected before ''a\\x0a''."},
       {"{{ range }}", "1: a function cannot be printed."},
+      {"{{ [1]|map('a\nb') }}", "1: 'map': the filter 'a\\x0ab' is not known."},
+      {"{{ [1]|select('a\nb') }}", "1: 'select': the test 'a\\x0ab' is not known."},
+      {"{{ (1 if 0)|reverse }}", "1: 'reverse': a value is undefined."},
       {"{{ strftime_now('%9999999d') }}", "1: 'strftime_now': weft does not know the format '%9'."},
   };
   for (const Case& one : cases) {
