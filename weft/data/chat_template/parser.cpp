@@ -98,7 +98,8 @@ class Parser : public ExpressionParser {
   void loop(Statement& made) {
     made.kind = StatementKind::loop;
     made.target = target(/*with_attributes=*/false);
-    if (!take_name("in")) refuse(fmt::format("'in' is expected before '{}'", peek().text));
+    if (!take_name("in"))
+      refuse(fmt::format("'in' is expected before '{}'", io::printable(peek().text)));
     made.expressions.push_back(tuple(/*with_condition=*/false));
     made.expressions.push_back(take_name("if") ? expression() : nullptr);
     if (is_name("recursive")) refuse("weft does not have recursive loops");

@@ -4,6 +4,7 @@
 #include "weft/data/chat_template/builtins.h"
 #include "weft/data/chat_template/print.h"
 #include "weft/data/chat_template/text.h"
+#include "weft/io/files.h"
 
 namespace weft::data::chat_template {
 
@@ -210,7 +211,7 @@ Value map(Context& context, const Value& self, const Arguments& arguments) {
   Arguments rest = arguments;
   const std::string name = take_name(rest, "filter");
   const Builtin* filter = find_filter(name);
-  if (filter == nullptr) fail("the filter '{}' is not known", name);
+  if (filter == nullptr) fail("the filter '{}' is not known", io::printable(name));
   for (const Value& item : items_of(context, self))
     mapped.push_back(call_builtin(context, *filter, item, rest));
   return context.iterator(std::move(mapped));
@@ -231,7 +232,7 @@ Value choose(Context& context, const Value& self, const Arguments& arguments) {
   if (!rest.positional.empty()) {
     const std::string name = take_name(rest, "test");
     test = find_test(name);
-    if (test == nullptr) fail("the test '{}' is not known", name);
+    if (test == nullptr) fail("the test '{}' is not known", io::printable(name));
   }
   std::vector<Value> kept;
   for (const Value& item : items_of(context, self)) {
