@@ -80,7 +80,8 @@ struct GenerateArguments {
   bool log_probabilities = false, as_json = false;
 };
 
-// Returns the ids of a prompt. Of one beyond the context, a model that slides sees the end.
+// Returns the ids of a prompt. A model whose context slides gets the last tokens of a prompt that
+// is longer than the context.
 std::vector<int32_t> ids_of(const TextModel& model, const std::string& prompt, int64_t context) {
   if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
   std::vector<int32_t> ids = model.codec.encode(prompt);

@@ -169,6 +169,7 @@ std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
     model.append(rows);
   }
   std::vector<Generated> all;
+  all.reserve(sequences.size());
   for (Sequence& sequence : sequences) all.push_back(sequence.take());
   return all;
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/nn/options.h"
@@ -53,7 +54,9 @@ class ConfigKeys {
 
   // For keys that are no plain values: null when writing.
   nn::OptionReader* reader() { return reader_ ? &*reader_ : nullptr; }
-  void write(std::string_view key, nn::Option value) { written_.set(std::string(key), value); }
+  void write(std::string_view key, nn::Option value) {
+    written_.set(std::string(key), std::move(value));
+  }
   const nn::Options& written() const { return written_; }
 
   // Warns once in a process of each key that the family does not know.

@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/utf8.h"
+#include "weft/models/families/encoders.h"
 #include "weft/models/families/families.h"
 
 namespace weft::models {
@@ -107,11 +108,13 @@ const Family& family_of(const nn::Options& config) {
   for (const std::string& architecture : reader.texts("architectures"))
     if (architectures.size() < 100)
       architectures += (architectures.empty() ? "" : ", ") + escaped(architecture.substr(0, 60));
-  throw Error(
-      ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
-      escaped(type.substr(0, 60)),
-      architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
-      fmt::format("{}, bert, distilbert, roberta", fmt::join(registry::families().names(), ", ")));
+  std::vector<std::string> known;
+  for (std::string_view name : registry::families().names()) known.emplace_back(name);
+  for (const EncoderFamily& encoder : encoder_families()) known.push_back(encoder.name);
+  throw Error(ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
+              escaped(type.substr(0, 60)),
+              architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
+              fmt::join(known, ", "));
 }
 
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {

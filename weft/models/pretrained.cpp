@@ -1,6 +1,5 @@
 #include "weft/models/pretrained.h"
 
-#include <array>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -60,7 +59,7 @@ struct Net {
 std::optional<EncoderFamily> encoder_family_of(const nn::Options& config) {
   nn::OptionReader reader(config, "config.json");
   const std::string type = reader.text("model_type", "");
-  for (EncoderFamily& family : std::array{bert_family(), roberta_family(), distilbert_family()})
+  for (EncoderFamily& family : encoder_families())
     if (family.name == type) return std::move(family);
   return std::nullopt;
 }
@@ -92,6 +91,14 @@ io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& na
   const auto encoder = encoder_family_of(model.config());
   return encoder ? encoder->layout : io::LoadOptions{};
 }
+
+io::Loaded load_named(Model& model, const std::vector<std::string>& files, const Names& names,
+                      bool map) {
+  io::LoadOptions layout = layout_of(model, names.all);
+  layout.map = map;
+  layout.cast = true;
+  return io::load(model, files, layout);
+}
 }  // namespace
 
 bool is_model_folder(const std::string& path) {
@@ -102,10 +109,7 @@ bool is_model_folder(const std::string& path) {
 }
 
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
-  io::LoadOptions layout = layout_of(model, names_of(files).all);
-  layout.map = map;
-  layout.cast = true;
-  return io::load(model, files, layout);
+  return load_named(model, files, names_of(files), map);
 }
 
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
@@ -113,10 +117,9 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   const nn::Options config = parse_options(io::read_file(path, config_limit), path);
   std::vector<std::string> files;
   if (options.weights) files = io::weight_files(folder);
+  const Names names = names_of(files);
   Pretrained result;
-  result.dtype = options.dtype   ? *options.dtype
-                 : files.empty() ? dtype_of(config)
-                                 : names_of(files).dtype;
+  result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
   Net net = make_net(config);
   result.vocabulary = net.vocabulary;
@@ -124,7 +127,7 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   result.model = std::move(net.model);
   if (!options.weights) return result;
   try {
-    result.loaded = load_published(*result.model, files, options.map);
+    result.loaded = load_named(*result.model, files, names, options.map);
   } catch (const Error& error) {
     // A folder of others is data; only weft's own checkpoints have an exit code of their own.
     if (error.kind() != ErrorKind::checkpoint) throw;

@@ -9,6 +9,7 @@
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/transpose.h"
+#include "weft/base/isa_dispatch.h"
 #include "weft/ir/value.h"
 
 namespace weft::cpu {
@@ -179,5 +180,25 @@ struct AttentionTiles {
     }
   }
 };
+
+// Returns Machine::run for elements of a floating point type and the process's instruction set;
+// null for a type that the kernels do not widen.
+template <template <class Element, int vector_bytes, int tile_rows> class Machine, class Runner>
+Runner attention_runner(DType dtype) {
+  auto best = []<class Element>(Element) {
+    return best_of<Runner>(run_avx512<Machine<Element, 64, 8>>, run_avx2<Machine<Element, 32, 4>>,
+                           run_baseline<Machine<Element, 16, 4>>);
+  };
+  switch (dtype) {
+    case DType::f32:
+      return best(float{});
+    case DType::bf16:
+      return best(BFloat16{});
+    case DType::f16:
+      return best(Half{});
+    default:
+      return nullptr;
+  }
+}
 
 }  // namespace weft::cpu

@@ -20,7 +20,6 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/attention_tiles.h"
-#include "weft/base/isa_dispatch.h"
 
 namespace weft::cpu {
 namespace {
@@ -240,23 +239,7 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
 };
 
 using Runner = void (*)(const Heads*, const Tensors*, std::byte*, int64_t, int64_t);
-template <class Element>
-Runner best_runner() {
-  return best_of<Runner>(run_avx512<Machine<Element, 64, 8>>, run_avx2<Machine<Element, 32, 4>>,
-                         run_baseline<Machine<Element, 16, 4>>);
-}
-Runner runner(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return best_runner<float>();
-    case DType::bf16:
-      return best_runner<BFloat16>();
-    case DType::f16:
-      return best_runner<Half>();
-    default:
-      return nullptr;
-  }
-}
+Runner runner(DType dtype) { return attention_runner<Machine, Runner>(dtype); }
 
 class CachedAttention : public Kernel {
  public:

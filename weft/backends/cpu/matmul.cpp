@@ -137,49 +137,31 @@ class LibraryMatmul : public Kernel {
   Bound result_;
 };
 
-class ContractionMatmul : public Kernel {
+// OwnProduct runs one of weft's own matrix products.
+class OwnProduct : public Kernel {
  public:
-  ContractionMatmul(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
+  using Multiply = decltype(&contract);
+  // `needed`: the bytes of scratch that `multiply` needs on this thread count.
+  OwnProduct(const Contraction& task, std::vector<Bound> inputs, const Launch& launch,
+             Multiply multiply, size_t needed)
       : task_(task),
         inputs_(std::move(inputs)),
         result_(bind_result(launch)),
+        multiply_(multiply),
         threads_(thread_count()) {
-    const size_t needed = contraction_workspace(task_, threads_);
     WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
                 launch.workspace, needed);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    contract(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
-             workspace, threads_);
+    multiply_(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+              workspace, threads_);
   }
 
  private:
   Contraction task_;
   std::vector<Bound> inputs_;
   Bound result_;
-  int threads_;
-};
-
-class SkinnyMatmul : public Kernel {
- public:
-  SkinnyMatmul(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
-      : task_(task),
-        inputs_(std::move(inputs)),
-        result_(bind_result(launch)),
-        threads_(thread_count()) {
-    const size_t needed = skinny_workspace(task_);
-    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
-                launch.workspace, needed);
-  }
-  void run(void* const* operands, void* const* results, void* workspace) const override {
-    skinny_matmul(task_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
-                  workspace, threads_);
-  }
-
- private:
-  Contraction task_;
-  std::vector<Bound> inputs_;
-  Bound result_;
+  Multiply multiply_;
   int threads_;
 };
 
@@ -242,9 +224,11 @@ bool is_product(std::string_view kernel) {
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
   if (launch.kernel == contraction_name)
-    return std::make_unique<ContractionMatmul>(task, std::move(inputs), launch);
+    return std::make_unique<OwnProduct>(task, std::move(inputs), launch, contract,
+                                        contraction_workspace(task, thread_count()));
   if (launch.kernel == skinny_name)
-    return std::make_unique<SkinnyMatmul>(task, std::move(inputs), launch);
+    return std::make_unique<OwnProduct>(task, std::move(inputs), launch, skinny_matmul,
+                                        skinny_workspace(task));
   const bool packed = launch.kernel == name_of(Route::pack_b);
   auto primitive = library_primitive(task, packed ? Route::pack_b : Route::unpacked);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);

@@ -25,7 +25,7 @@ class Context {
     left_ -= work;
   }
 
-  // Return a value of what was made, and take the work that this was.
+  // These make a value, and spend work in proportion to its size.
   Value text(std::string text);
   Value sequence(Form form, std::vector<Value> items);
   Value list(std::vector<Value> items) { return sequence(Form::list, std::move(items)); }

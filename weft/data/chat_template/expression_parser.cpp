@@ -117,21 +117,21 @@ ExpressionPtr ExpressionParser::tuple(bool with_condition) {
 ExpressionPtr ExpressionParser::disjunction() {
   ExpressionPtr value = conjunction();
   while (take_name("or"))
-    value = node(ExpressionKind::or_, operands_of(std::move(value), conjunction()));
+    value = node(ExpressionKind::logical_or, operands_of(std::move(value), conjunction()));
   return value;
 }
 
 ExpressionPtr ExpressionParser::conjunction() {
   ExpressionPtr value = negation();
   while (take_name("and"))
-    value = node(ExpressionKind::and_, operands_of(std::move(value), negation()));
+    value = node(ExpressionKind::logical_and, operands_of(std::move(value), negation()));
   return value;
 }
 
 ExpressionPtr ExpressionParser::negation() {
   if (!take_name("not")) return comparison();
   const Nesting nesting(*this);
-  return node(ExpressionKind::not_, operands_of(negation()));
+  return node(ExpressionKind::logical_not, operands_of(negation()));
 }
 
 ExpressionPtr ExpressionParser::comparison() {
@@ -372,7 +372,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
     value->operands.push_back(postfix(primary()));
     set_height(*value);
   }
-  return negated ? node(ExpressionKind::not_, operands_of(std::move(value))) : std::move(value);
+  return negated ? node(ExpressionKind::logical_not, operands_of(std::move(value)))
+                 : std::move(value);
 }
 
 }  // namespace weft::data::chat_template

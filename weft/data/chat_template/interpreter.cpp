@@ -96,10 +96,10 @@ Interpreter::Flow Interpreter::run_statement(const Statement& statement, Scope& 
       Scope inner{.outer = &scope};
       return run_block(statement.blocks[0], inner, out);
     }
-    case StatementKind::break_:
-      return Flow::break_;
-    case StatementKind::continue_:
-      return Flow::continue_;
+    case StatementKind::loop_break:
+      return Flow::leave_loop;
+    case StatementKind::loop_continue:
+      return Flow::next_turn;
   }
   return Flow::next;
 }
@@ -130,7 +130,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, Scope& scope
     Scope turn{.outer = &scope};
     turn.set("loop", std::shared_ptr<const Loop>(loop));
     assign(*statement.target, (*items)[loop->index], turn);
-    if (run_block(statement.blocks[0], turn, out) == Flow::break_) break;
+    if (run_block(statement.blocks[0], turn, out) == Flow::leave_loop) break;
   }
   return Flow::next;
 }
@@ -250,12 +250,12 @@ Value Interpreter::evaluate_here(const Expression& expression, const Scope& scop
       return concatenate(expression, scope);
     case ExpressionKind::compare:
       return compare(expression, scope);
-    case ExpressionKind::not_:
+    case ExpressionKind::logical_not:
       return !truth(operand(0));
-    case ExpressionKind::and_:
-    case ExpressionKind::or_: {
+    case ExpressionKind::logical_and:
+    case ExpressionKind::logical_or: {
       const Value left = operand(0);
-      return truth(left) == (expression.kind == ExpressionKind::and_) ? operand(1) : left;
+      return truth(left) == (expression.kind == ExpressionKind::logical_and) ? operand(1) : left;
     }
     case ExpressionKind::conditional:
       if (truth(operand(0))) return operand(1);

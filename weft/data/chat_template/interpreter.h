@@ -32,7 +32,7 @@ class Interpreter {
     const Value* find(std::string_view name) const;
     void set(std::string_view name, Value value);
   };
-  enum class Flow { next, break_, continue_ };
+  enum class Flow { next, leave_loop, next_turn };
   class Level;
 
   Flow run_block(const Block& block, Scope& scope, std::string& out);

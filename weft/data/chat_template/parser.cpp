@@ -173,7 +173,7 @@ class Parser : public ExpressionParser {
 
   void jump(Statement& made, std::string_view tag) {
     if (loops_ == 0) refuse(fmt::format("'{}' is outside of a loop", tag));
-    made.kind = tag == "break" ? StatementKind::break_ : StatementKind::continue_;
+    made.kind = tag == "break" ? StatementKind::loop_break : StatementKind::loop_continue;
     end_block();
   }
 

@@ -32,9 +32,9 @@ enum class ExpressionKind {
   arithmetic,   // operands[0] text operands[1]
   concat,       // operands[0] ~ operands[1] ~ ...
   compare,      // operands[0] operators[0] operands[1] operators[1] ...
-  not_,         // not operands[0]
-  and_,         // operands[0] and operands[1]
-  or_,          // operands[0] or operands[1]
+  logical_not,  // not operands[0]
+  logical_and,  // operands[0] and operands[1]
+  logical_or,   // operands[0] or operands[1]
   conditional,  // operands[1] if operands[0] else operands[2], which may be missing
 };
 
@@ -63,8 +63,8 @@ enum class StatementKind {
   capture,     // set target: blocks[0], through the filters of expressions[0]
   macro,       // macro text(parameters = expressions): blocks[0]
   generation,  // blocks[0]
-  break_,
-  continue_,
+  loop_break,
+  loop_continue,
 };
 
 struct Statement {

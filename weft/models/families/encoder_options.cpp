@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
+#include "weft/models/families/encoders.h"
 
 namespace weft::models {
 namespace {
@@ -158,6 +159,10 @@ io::LoadOptions encoder_layout(const std::string& base, const std::vector<std::s
   for (const std::string& module : modules)
     layout.aliases.emplace_back(module + ".*", base + "." + module + ".*");
   return layout;
+}
+
+std::vector<EncoderFamily> encoder_families() {
+  return {bert_family(), distilbert_family(), roberta_family()};
 }
 
 }  // namespace weft::models

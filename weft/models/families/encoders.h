@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "weft/models/encoder_family.h"
 
@@ -15,6 +16,7 @@ namespace weft::models {
 EncoderFamily bert_family();
 EncoderFamily roberta_family();
 EncoderFamily distilbert_family();
+std::vector<EncoderFamily> encoder_families();  // sorted by name
 
 // Makes the BERT of a recipe: for masked tokens, or for one label per sample, by the task.
 std::unique_ptr<Model> make_bert(const nn::Options& config, const TaskShape& task);
