@@ -48,6 +48,7 @@ class Registry {
 
   std::vector<std::string_view> names() const {
     std::vector<std::string_view> all;
+    all.reserve(entries_.size());
     for (const Entry& entry : entries_) all.push_back(entry.name);
     return all;
   }

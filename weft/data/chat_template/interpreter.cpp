@@ -274,6 +274,7 @@ Value Interpreter::name(const Expression& expression, const Scope& scope) const 
 
 std::vector<Value> Interpreter::all_of(const Expression& expression, const Scope& scope) {
   std::vector<Value> values;
+  values.reserve(expression.operands.size());
   for (const auto& operand : expression.operands) values.push_back(evaluate(*operand, scope));
   return values;
 }

@@ -157,7 +157,7 @@ io::LoadOptions encoder_layout(const std::string& base, const std::vector<std::s
                          .extra = std::move(extra),
                          .cast = true};
   for (const std::string& module : modules)
-    layout.aliases.emplace_back(module + ".*", base + "." + module + ".*");
+    layout.aliases.emplace_back(module + ".*", fmt::format("{}.{}.*", base, module));
   return layout;
 }
 
