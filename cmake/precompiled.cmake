@@ -10,10 +10,17 @@ set(weft_common_headers
   <source_location> <span> <stdexcept> <string> <string_view> <type_traits> <unordered_map>
   <unordered_set> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# weft_precompile(TARGET [HEADER...]) precompiles the common headers and those named.
+# weft_precompile(TARGET [HEADER...]) precompiles the common headers and those named. Clang's
+# precompiled headers hold the path of the build folder, so that no two checkouts have equal ones;
+# ccache hashes the .sum file in their place. It is constant: what was precompiled is among the
+# dependencies that Clang lists for each object, and ccache compares those.
 function(weft_precompile target)
   if(WEFT_PCH)
     target_precompile_headers(${target} PRIVATE ${weft_common_headers} ${ARGN})
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum"
+        "${CMAKE_CXX_COMPILER_VERSION}")
+    endif()
   endif()
 endfunction()
 

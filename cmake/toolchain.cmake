@@ -20,9 +20,9 @@ if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # ccache must ignore what a precompiled header defines, and the time macros in it, which nothing
   # here uses; otherwise it would cache no file that includes one. It hashes the header (84 MB)
   # once, and takes a file's includes from the compiler instead of preprocessing first. Paths below
-  # the base directory are relative, so that GCC's objects also serve checkouts in other folders.
+  # the base directory are relative, so that objects also serve checkouts in other folders.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_DEPEND=1 CCACHE_INODECACHE=1
-      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1
       "CCACHE_SLOPPINESS=pch_defines,time_macros" "${WEFT_CCACHE}")
 endif()
 
@@ -32,11 +32,13 @@ if(WEFT_MOLD)
 endif()
 
 # Lets ccache preprocess files that include a precompiled header, and makes that header
-# reproducible.
+# reproducible. CMake lets Clang read the header's source, too, by an absolute path that ccache does
+# not see as one; the precompiled header alone is enough.
 if(WEFT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)
 elseif(WEFT_PCH)
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -Xclang -include-pch -Xclang <PCH_FILE>)
 endif()
 # Traces and reports name source files by their path in this tree instead of the path on the build
 # machine, which is absolute, or relative under ccache.

@@ -62,9 +62,9 @@ double loss_of(const std::string& folder, const std::string& text, int64_t lengt
 }
 
 size_t bytes_of_weights(const std::string& file) {
+  const io::Safetensors weights = io::Safetensors::open(file);
   size_t bytes = 0;
-  for (const io::Safetensors::Entry& entry : io::Safetensors::open(file).entries())
-    bytes += entry.type.bytes();
+  for (const io::Safetensors::Entry& entry : weights.entries()) bytes += entry.type.bytes();
   return bytes;
 }
 }  // namespace
