@@ -13,19 +13,17 @@ export ASAN_OPTIONS=detect_stack_use_after_return=0:malloc_context_size=5
 export LSAN_OPTIONS=suppressions=tools/sanitizers/lsan.supp:print_suppressions=0
 
 mkdir -p build/fuzz/crashes
-count=0
-for program in build/check/fuzz/*; do
-  [ -x "$program" ] || continue
+run() {
+  local program=$1 name found kept log inputs
   name=$(basename "$program")
   found=build/fuzz/corpus/$name
   kept=tests/fuzz/corpus/$name
   log=build/fuzz/$name.log
   mkdir -p "$found" "$kept"
-  count=$((count + 1))
   if [ "$seconds" = --keep ]; then
     "$program" -set_cover_merge=1 -use_counters=0 -use_cmp=0 "$kept" "$found" >"$log" 2>&1
     echo "fuzz: $name: $(find "$kept" -type f | wc -l) inputs are kept"
-    continue
+    return
   fi
   "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 $seed \
     -artifact_prefix="build/fuzz/crashes/$name-" "$found" "$kept" >"$log" 2>&1 ||
@@ -34,6 +32,12 @@ for program in build/check/fuzz/*; do
   echo "fuzz: $name: $inputs inputs in $seconds s"
   # Such a slow fuzzer finds nothing: it keeps state from input to input, or waits.
   [ "$inputs" -ge $((1000 * seconds)) ] || echo "fuzz: $name is slow: under 1,000 inputs a second"
-done
-[ "$count" -gt 0 ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }
-[ "$seconds" = --keep ] || echo "fuzz: $count programs, nothing found"
+}
+export -f run
+export seconds seed
+
+# A fuzzer has one thread: each core runs another one.
+programs=$(find build/check/fuzz -maxdepth 1 -type f -executable 2>/dev/null | sort)
+[ -n "$programs" ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }
+xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run "$1"' run {} <<<"$programs"
+[ "$seconds" = --keep ] || echo "fuzz: $(wc -l <<<"$programs") programs, nothing found"
