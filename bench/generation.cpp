@@ -1,16 +1,18 @@
-// Measures generation with a published model: reading a prompt, and decoding tokens one by one,
-// beside their floor: the bytes of weights and cache over the bandwidth at which all threads read
-// memory, measured here.
+// Measures generation with a published model: reading a prompt beside the products of its layers
+// alone, and decoding tokens one by one beside their floor: the bytes of weights and cache over the
+// bandwidth at which all threads read memory, measured here.
 //
 //   build/release/bench/generation models/gpt2 [BATCH [PROMPT [TOKENS]]]
 //
-// bench/peers/generation.py does the same with PyTorch and llama.cpp. Without a folder it makes a
-// small Llama and measures that.
+// bench/peers/generation.py does the same with PyTorch, and generation_llama_cpp.py with llama.cpp.
+// Without a folder it makes a small Llama and measures that.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,27 @@ double read_bandwidth() {
     best = std::max(best, static_cast<double>(memory.size() * sizeof(uint64_t)) / ms);
   }
   return best;
+}
+
+// Returns the milliseconds that products of `rows` rows by the matrices of all layers take. Layers
+// are numbered; other matrices are tables, and the head, of which a prompt needs one row.
+double products_alone(const Model& model, int64_t rows) {
+  std::map<std::vector<int64_t>, std::pair<Variable, int>> matrices;  // with their number, by shape
+  for (const auto& [name, variable] : model.named_parameters()) {
+    const Shape& shape = variable.type().shape;
+    if (shape.size() != 2 || name.find_first_of("0123456789") == std::string::npos) continue;
+    matrices.try_emplace({shape.begin(), shape.end()}, variable, 0).first->second.second += 1;
+  }
+  double sum = 0;
+  for (const auto& [shape, matrix] : matrices) {
+    const auto& [variable, count] = matrix;
+    auto product = compile([&](const Tensor& x) { return matmul(x, variable.value()); });
+    const Tensor x = ones({rows, shape[0]}, variable.type().dtype);
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 6; ++i) best = std::min(best, milliseconds_of([&] { product(x).eval(); }));
+    sum += best * count;
+  }
+  return sum;
 }
 
 std::string small_llama() {
@@ -106,10 +129,12 @@ int main(int argc, char** argv) {
       static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
   std::printf(
       "%s, %s, batch %lld, prompt %lld: load %.1f ms, first prefill %.0f ms, prefill %.1f ms "
-      "(%.0f tok/s), decode %.2f ms (%.1f tok/s), at most %.1f GB/s of %.1f (%.0f %%)\n",
+      "(%.0f tok/s, %.0f %% of it products alone), decode %.2f ms (%.1f tok/s), at most %.1f GB/s "
+      "of %.1f (%.0f %%)\n",
       folder.c_str(), std::string(name(model.dtype)).c_str(), static_cast<long long>(batch),
       static_cast<long long>(prompt), load, first, median(prefills),
-      1000.0 * static_cast<double>(batch * prompt) / median(prefills), decode,
+      1000.0 * static_cast<double>(batch * prompt) / median(prefills),
+      100 * products_alone(*model.model, batch * prompt) / median(prefills), decode,
       1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6, bandwidth / 1e6,
       100 * bytes / decode / bandwidth);
   std::printf("  weights %.1f MiB, cache %.1f, arena %.1f\n",
