@@ -131,13 +131,14 @@ class HostResidency : public Residency {
 
   void check_fits(size_t, size_t beside) const override {  // compiling must not run out of memory
     const Plan* const plans[] = {&plan_};
-    const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
+    const size_t mapped = mapped_bytes();
+    const size_t state = bytes_in(Space::state) - mapped, constants = bytes_in(Space::constant);
     const size_t others = beside + runtime_bytes(thread_count(), plans);
     weft::check_fits(fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and "
                                  "constants of {} MiB, and {} MiB for data, code and the compiler,",
                                  mebibytes(plan_.arena_bytes), mebibytes(state),
                                  mebibytes(constants), mebibytes(others)),
-                     plan_.arena_bytes + state + constants + others);
+                     plan_.arena_bytes + state + constants + others, mapped);
   }
 
   // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
@@ -196,6 +197,22 @@ class HostResidency : public Residency {
   }
 
  private:
+  // Returns the bytes of state that is a view of files and that the plan does not write: the kernel
+  // drops these pages where memory is short.
+  size_t mapped_bytes() const {
+    std::vector<bool> is_assigned(plan_.slots.size());
+    for (const Assign& assign : plan_.assigns)
+      is_assigned[static_cast<size_t>(assign.state_slot)] = true;
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      const Slot& slot = plan_.slots[i];
+      if (slot.space == Space::state && !is_assigned[i] &&
+          slot.value->variable->storage->is_mapped())
+        bytes += slot.bytes;
+    }
+    return bytes;
+  }
+
   void place_variables() override {
     place_offloaded();
     align_assigned();
