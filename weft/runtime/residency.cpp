@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "weft/base/alignment.h"
+#include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/base/rounding.h"
@@ -20,14 +22,28 @@ namespace {
 constexpr std::byte untouched{0xa5};
 constexpr size_t marked_bytes = 4096;
 size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
+
+// Returns the first bytes of the caller's memory, zeroed.
+std::shared_ptr<Buffer> part_of(std::span<std::byte> lent, size_t bytes) {
+  if (bytes > lent.size())
+    throw Error(ErrorKind::does_not_fit,
+                "[workspace] the step needs an arena of {} bytes. Got {}. Hint: its plan tells "
+                "arena_bytes beforehand.",
+                bytes, lent.size());
+  std::memset(lent.data(), 0, bytes);
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = lent.data();
+  buffer->bytes = bytes;
+  return buffer;
+}
 }  // namespace
 
 void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;
   if (!of.is_host()) buffer = nullptr;  // freed first, so that there are never two
-  buffer = of.allocate(bytes);
-  if (of.is_host()) buffer->populate();
+  buffer = lent.empty() ? of.allocate(bytes) : part_of(lent, bytes);
+  if (lent.empty() && of.is_host()) buffer->populate();
   if (bytes == 0) return;
   const std::vector<std::byte> mark(bytes - begin_of_page(bytes), untouched);
   of.write(buffer->data + begin_of_page(bytes), mark.data(), mark.size());
