@@ -141,8 +141,10 @@ TEST_CASE("plan compares devices for a published model, the fastest first") {
     const json alone = json_of(place.weft({"plan", "model", "--on", on, "--json"}));
     CHECK(entry["plan"] == alone);
   }
-  place.replace("model/config.json", "\"hidden_size\": 16", "\"hidden_size\": 65536");
-  place.replace("model/config.json", "\"intermediate_size\": 24", "\"intermediate_size\": 262144");
+  json config = json::parse(place.read("model/config.json"));
+  config["hidden_size"] = 65536;
+  config["intermediate_size"] = 262144;
+  place.write("model/config.json", config.dump());
   const Outcome refused = place.weft({"plan", "model", "--on", "t4,h100"});
   CHECK(refused.code == 3);
   CHECK(refused.out.find("\nt4: the plan does not fit: it takes ") != std::string::npos);
