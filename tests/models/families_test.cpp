@@ -207,6 +207,20 @@ TEST_CASE("families: files without the root of names, and with tensors that no o
   }
 }
 
+TEST_CASE("phi3: longrope under the names of its first files is longrope") {
+  auto read = [](const std::string& key, const std::string& type) {
+    const nn::Options config =
+        with(minimal("phi3"), "rope_scaling",
+             nn::NestedOptions(nn::Options{{key, type},
+                                           {"short_factor", std::vector<double>{1, 1.1, 1.2, 1.5}},
+                                           {"long_factor", std::vector<double>{1, 2, 3.5, 6}}}));
+    const models::Family& family = models::family_of(config);
+    return family.write(family.read(config));
+  };
+  for (const char* key : {"type", "rope_type"})
+    for (const char* type : {"su", "yarn"}) CHECK(read(key, type) == read("type", "longrope"));
+}
+
 TEST_CASE(
     "gemma3: the text part of a model of text and images loads, and is written as gemma3_text") {
   const Json reference = family_reference("gemma3");
