@@ -1,4 +1,5 @@
 // The verbs on a folder of a published model, and on a run that trained it further.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -116,6 +117,37 @@ TEST_CASE("plan says what generating text takes, without files of weights") {
   for (const char* part :
        {"weights ", "cache ", "arena ", "total ", "prompt of 64 tokens", "tok/s"})
     CHECK(shown.out.find(part) != std::string::npos);
+}
+
+TEST_CASE("plan compares devices for a published model, the fastest first") {
+  const Published place;
+  fs::remove(place.path("model/model.safetensors"));
+  const std::vector<std::string> question = {"plan", "model", "--on", "t4,h100,a100"};
+  const Outcome shown = place.weft(question);
+  REQUIRE_MESSAGE(shown.code == 0, shown.err);
+  CHECK(shown.out.starts_with("device "));
+  std::vector<std::string> as_json = question;
+  as_json.emplace_back("--json");
+  const json plans = json_of(place.weft(as_json));
+  REQUIRE(plans.size() == 3);
+  double before = 0;
+  for (const json& entry : plans) {
+    CHECK(entry["fits"] == true);
+    const std::string on = entry["on"];
+    CHECK(shown.out.find("\n" + on + " ") != std::string::npos);
+    const double seconds = entry["plan"]["decode"]["seconds"];
+    CHECK(seconds >= before);
+    before = seconds;
+    const json alone = json_of(place.weft({"plan", "model", "--on", on, "--json"}));
+    CHECK(entry["plan"] == alone);
+  }
+  json config = json::parse(place.read("model/config.json"));
+  config["hidden_size"] = 65536;
+  config["intermediate_size"] = 262144;
+  place.write("model/config.json", config.dump());
+  const Outcome refused = place.weft({"plan", "model", "--on", "t4,h100"});
+  CHECK(refused.code == 3);
+  CHECK(refused.out.find("\nt4: the plan does not fit: it takes ") != std::string::npos);
 }
 
 TEST_CASE("a published model generates, chats and trains, and its run does so without its folder") {

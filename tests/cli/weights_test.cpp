@@ -9,7 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "weft/io/load.h"
 #include "weft/io/safetensors.h"
+#include "weft/models/config_json.h"
+#include "weft/models/model.h"
+#include "weft/models/pretrained.h"
+#include "weft/tensor/compile.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -165,4 +170,50 @@ TEST_CASE("a checkpoint converts by the name of its run") {
     CHECK(place.read(std::string("out/") + name) == place.read(checkpoint + name));
   CHECK(json_of(place.weft({"inspect", "tiny", "--json"}))["tensors"].size() ==
         json_of(place.weft({"inspect", "out", "--json"}))["tensors"].size());
+}
+
+TEST_CASE("runs of weft's own GPT and Llama convert to what transformers publishes") {
+  for (const std::string model :
+       {"gpt, config: {hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2}",
+        "gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, bias: false}",
+        "llama, config: {hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, "
+        "num_attention_heads: 2}"}) {
+    CAPTURE(model);
+    const Workplace place;
+    place.write("tiny.yaml", "name: tiny\nmodel: {name: " + model +
+                                 "}\n"
+                                 "data: {dataset: random-tokens, classes: 12, seq_len: 8}\n"
+                                 "train: {steps: 3, global_batch_size: 2}\noptimizer: {lr: 0.1}\n");
+    const Outcome trained = place.weft({"train", "tiny.yaml"});
+    REQUIRE_MESSAGE(trained.code == 0, trained.err);
+    REQUIRE(place.weft({"convert", "tiny", "out", "--to", "hf"}).code == 0);
+    REQUIRE(place.weft({"convert", "tiny", "narrow", "--to", "hf", "--dtype", "bf16"}).code == 0);
+
+    const std::string name = model.substr(0, model.find(','));
+    const std::string checkpoint = "runs/tiny/checkpoints/latest/";
+    const nn::Options options =
+        models::parse_options(place.read(checkpoint + "config.json"), "config.json");
+    const auto own = make_model(name, options, {InputKind::tokens, {8}, 12});
+    io::load(*own, place.path(checkpoint + "model.safetensors"));
+    const models::Pretrained published = models::load_pretrained(place.path("out"));
+    const Tensor tokens = tensor({3, 1, 4, 1, 5, 9, 2, 6}, {1, 8});
+    const ModeScope eval(Mode::eval);
+    const Doubles expected = (*own)(tokens).to_doubles();
+    const Doubles found = (*published.model)(tokens).to_doubles();
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK(std::abs(found[i] - expected[i]) < 1e-5 * (1 + std::abs(expected[i])));
+
+    const json config = json::parse(place.read("out/config.json"));
+    CHECK(config["architectures"] ==
+          json::array({name == "gpt" ? "GPT2LMHeadModel" : "LlamaForCausalLM"}));
+    CHECK(config["torch_dtype"] == "float32");
+    CHECK(json::parse(place.read("narrow/config.json"))["torch_dtype"] == "bfloat16");
+    CHECK(models::load_pretrained(place.path("narrow")).dtype == DType::bf16);
+    if (name != "gpt") continue;
+    // Tensors of GPT-2 as transformers saves it, biases of a model without any among them.
+    const io::Safetensors file = io::Safetensors::open(place.path("out/model.safetensors"));
+    CHECK(file.find("transformer.h.0.mlp.c_fc.weight")->type == Type{DType::f32, {16, 64}});
+    CHECK(file.find("transformer.h.0.attn.c_attn.bias")->type == Type{DType::f32, {48}});
+  }
 }

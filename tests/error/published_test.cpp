@@ -123,7 +123,6 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "--model.pretrained m plans its training."},
       {{"plan", "m", "--explain"},
        "--explain, --dot, --memory-svg and --tokens are for recipes. m is a published model."},
-      {{"plan", "m", "--on", "h100,a100"}, "--on names one device for a published model."},
       {{"plan", "addition", "--context", "8"},
        "--context is for published models, by their folder."},
       {{"plan", "--model.pretrained", "text.txt", "--data.format", "text", "--data.path",

@@ -1,15 +1,22 @@
 #include "weft/infer/token_model.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/io/helpers.h"
 #include "tests/support/allocations.h"
 #include "tests/support/near.h"
+#include "weft/base/buffer_source.h"
 #include "weft/infer/generate.h"
 #include "weft/models/decoder.h"
 #include "weft/models/gpt.h"
@@ -202,6 +209,105 @@ TEST_CASE("a decoding step allocates nothing of its own and uses what was planne
   CHECK(plan.state_bytes >= state + static_cast<size_t>(cache.bytes()));
   CHECK(plan.state_bytes <= state + static_cast<size_t>(cache.bytes()) + 64 * 64);
   CHECK(plan.arena_bytes < static_cast<size_t>(cache.bytes()) / 16);
+}
+
+namespace {
+// Records the sizes of all buffers while it lives.
+struct BufferSizes {
+  BufferSizes() {
+    seen.clear();
+    set_buffer_source([](size_t bytes) {
+      {
+        const std::lock_guard lock(mutex);
+        seen.push_back(bytes);
+      }
+      const size_t room = (bytes + buffer_alignment) / buffer_alignment * buffer_alignment;
+      std::shared_ptr<void> memory(std::aligned_alloc(buffer_alignment, room), std::free);
+      std::memset(memory.get(), 0, room);
+      return memory;
+    });
+  }
+  ~BufferSizes() { set_buffer_source(nullptr); }
+  static bool have(size_t bytes) { return std::ranges::find(seen, bytes) != seen.end(); }
+  static inline std::mutex mutex;
+  static inline std::vector<size_t> seen;
+};
+}  // namespace
+
+TEST_CASE("the arena of token models may be memory of the caller, which they share") {
+  const models::Llama first(llama());
+  const models::Gpt second(gpt());
+  auto make = [](const Model& model, std::span<std::byte> workspace) {
+    return infer::make_token_model(model, vocabulary, most_tokens,
+                                   {.device = "cpu", .workspace = workspace});
+  };
+  const std::vector<int32_t> all = some_tokens(24, 1);
+  auto append = [&](infer::TokenModel& tokens, size_t from, size_t count) {
+    const infer::RowTokens row{std::span(all).subspan(from, count)};
+    tokens.append(std::span(&row, 1));
+  };
+  size_t bytes = 0;
+  for (const Model* model : {static_cast<const Model*>(&first), static_cast<const Model*>(&second)})
+    bytes = std::max(bytes, make(*model, {})->plan(20).arena_bytes());
+  const size_t arena = make(first, {})->plan(20).prefill.arena_bytes;
+  const std::shared_ptr<Buffer> memory = Buffer::allocate(bytes);
+  const std::span<std::byte> workspace(memory->data, bytes);
+
+  const auto own = make(first, {}), other = make(second, {});
+  {
+    const BufferSizes sizes;
+    append(*own, 0, 20);
+    CHECK(sizes.have(arena));
+  }
+  append(*other, 0, 20);
+  std::ranges::fill(workspace, std::byte{0x5a});
+  const BufferSizes sizes;
+  const auto lent = make(first, workspace), other_lent = make(second, workspace);
+  append(*lent, 0, 20);
+  CHECK(!sizes.have(arena));
+  CHECK(std::ranges::count(workspace.first(arena), std::byte{0x5a}) <
+        static_cast<std::ptrdiff_t>(arena / 2));
+  append(*other_lent, 0, 20);
+  for (size_t at = 20;; ++at) {
+    CHECK(std::ranges::equal(lent->logits(0), own->logits(0)));
+    CHECK(std::ranges::equal(other_lent->logits(0), other->logits(0)));
+    if (at == all.size()) break;
+    for (infer::TokenModel* tokens : {own.get(), other.get(), lent.get(), other_lent.get()})
+      append(*tokens, at, 1);
+  }
+}
+
+TEST_CASE("a workspace that is too small or not aligned is refused with what is wanted") {
+  const models::Llama model(llama());
+  const std::shared_ptr<Buffer> memory = Buffer::allocate(4096);
+  const std::span<std::byte> workspace(memory->data, 4096);
+  auto make = [&](std::span<std::byte> lent) {
+    return infer::make_token_model(model, vocabulary, most_tokens,
+                                   {.device = "cpu", .workspace = lent});
+  };
+  const auto tokens = make(workspace.first(64));
+  const std::vector<int32_t> all = some_tokens(20, 1);
+  const infer::RowTokens row{all};
+  CHECK_THROWS_WITH_AS(
+      tokens->append(std::span(&row, 1)),
+      fmt::format("[workspace] the step needs an arena of {} bytes. Got 64. Hint: its plan tells "
+                  "arena_bytes beforehand.",
+                  tokens->plan(20).prefill.arena_bytes)
+          .c_str(),
+      Error);
+  CHECK_THROWS_WITH_AS(make(workspace.subspan(8)),
+                       doctest::Contains("[workspace] must be aligned to 64 bytes. Got an address "
+                                         "that is 8 bytes beyond."),
+                       Error);
+  CompiledStep step([](std::span<const Tensor> in) { return std::vector{in[0] + in[0]}; },
+                    {.mode = Mode::eval, .device = "cpu"});
+  step.use_workspace(workspace);
+  const Tensor result = step.run(std::array{full({3}, 2.0)})[0];
+  CHECK(result.to_doubles() == std::vector<double>{4, 4, 4});
+  CHECK(result->data->data >= workspace.data());
+  CHECK(result->data->data < workspace.data() + workspace.size());
+  CHECK_THROWS_WITH_AS(step.use_workspace(workspace),
+                       doctest::Contains("[workspace] the step has an arena already."), Error);
 }
 
 TEST_CASE("text is generated to a length, a stop text or a token, and streamed") {

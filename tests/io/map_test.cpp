@@ -1,5 +1,6 @@
 // Variables that are views of a mapped file: they take no memory, and writing them changes no file.
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tests/io/helpers.h"
+#include "weft/base/memory.h"
 #include "weft/base/storage.h"
 #include "weft/io/load.h"
 #include "weft/tensor/compile.h"
@@ -18,18 +20,25 @@ using namespace weft::test;
 namespace {
 using Doubles = std::vector<double>;
 
+// Returns the bytes before the elements of a file of one tensor "w"; their number has this
+// remainder by 64.
+std::string header_of(const Type& type, size_t remainder) {
+  const Shape& shape = type.shape;
+  std::string header =
+      fmt::format(R"({{"w":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})",
+                  info(type.dtype).safetensors,
+                  fmt::join(std::vector<int64_t>(shape.begin(), shape.end()), ","), type.bytes());
+  while ((8 + header.size()) % 64 != remainder) header += ' ';
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return bytes + header;
+}
 // Writes a file of one tensor "w" with the elements 0, 1, 2, ..., whose data begins at a byte with
 // this remainder by 64.
 std::string file_of(const TemporaryFolder& folder, const Shape& shape, size_t remainder,
                     DType dtype = DType::f32) {
   const Type type{dtype, shape};
-  std::string header = fmt::format(
-      R"({{"w":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})", info(dtype).safetensors,
-      fmt::join(std::vector<int64_t>(shape.begin(), shape.end()), ","), type.bytes());
-  while ((8 + header.size()) % 64 != remainder) header += ' ';
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
-  bytes += header;
+  std::string bytes = header_of(type, remainder);
   std::vector<std::byte> elements(type.bytes());
   for (int64_t i = 0; i < type.elements(); ++i)
     store(elements.data(), dtype, i, static_cast<double>(i % 100));
@@ -59,7 +68,9 @@ TEST_CASE("a mapped variable has the file's elements and a written one leaves th
   CHECK(found.mapped_bytes == 24);
   CHECK(found.copied_bytes == 0);
   CHECK(model[0].to_doubles() == Doubles{0, 1, 2, 3, 4, 5});
-  model[0].floats()[1] = 7;
+  CHECK(model[0].state()->storage->is_mapped());
+  model[0].floats()[1] = 7;  // whoever asks for the elements may write them all
+  CHECK(!model[0].state()->storage->is_mapped());
   CHECK(model[0].to_doubles() == Doubles{0, 7, 2, 3, 4, 5});
   CHECK(contents_of(path) == before);
   const std::vector again{Variable("w", {DType::f32, {2, 3}})};
@@ -173,4 +184,19 @@ TEST_CASE("mapping takes no memory, also when the weights are read") {
   before = anonymous_bytes();
   io::load_into(path, model);
   CHECK(anonymous_bytes() > before + bytes * 9 / 10);
+}
+
+TEST_CASE("mapped weights may be larger than the memory, unless a step writes them") {
+  const TemporaryFolder folder;
+  const auto rows = static_cast<int64_t>(machine_memory() / 128);
+  const Type type{DType::f32, {rows, 64}};  // twice the memory, in a file without blocks
+  const std::string header = header_of(type, 0), path = folder.file("m.safetensors", header);
+  std::filesystem::resize_file(path, header.size() + type.bytes());
+  const std::vector model{Variable("w", type)};
+  const Variable& w = model[0];
+  CHECK(io::load_into(path, model, {.map = true}).mapped_bytes == type.bytes());
+  auto read = compile([&](Tensor at) { return sum(gather(w, at, 0)); }, {.device = "cpu"});
+  CHECK(read(tensor({int64_t{0}, rows - 1}, {2})).item() == 0);
+  auto train = compile([&](Tensor x) { w.assign(w + x); }, {.device = "cpu"});
+  CHECK_THROWS_WITH_AS(train(full({64}, 1.0)), doctest::Contains("the plan does not fit: "), Error);
 }

@@ -16,6 +16,7 @@
 #include "tests/support/temporary_folder.h"
 #include "weft/io/load.h"
 #include "weft/models/encoder.h"
+#include "weft/models/pretrained.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -355,4 +356,21 @@ TEST_CASE("inputs that do not fit an encoder are refused with its limits") {
   CHECK_THROWS_WITH_AS((*bert)(tokens(3), {.attention_mask = ones({1, 3})}),
                        Contains("[bert] takes an attention_mask of bool or integers [1, 3]"),
                        Error);
+}
+
+TEST_CASE("the context of a published encoder is what it takes: RoBERTa's skips the padding id") {
+  const ModeScope eval(Mode::eval);
+  for (const auto& [name, context] :
+       {std::pair("bert_maskedlm", 12), {"roberta_maskedlm", 10}, {"distilbert_maskedlm", 9}}) {
+    CAPTURE(name);
+    const Published published(name);
+    Json config = published.row.at("config");
+    config["architectures"] = Json::array({published.architecture});
+    published.folder.file("config.json", config.dump());
+    const models::Pretrained loaded = models::load_pretrained(published.folder.path());
+    CHECK(loaded.context == context);
+    CHECK_NOTHROW((*loaded.model)(zeros({1, loaded.context}, DType::i64)).eval());
+    CHECK_THROWS_WITH_AS((*loaded.model)(zeros({1, loaded.context + 1}, DType::i64)),
+                         Contains("length at most"), Error);
+  }
 }

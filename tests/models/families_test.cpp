@@ -207,6 +207,79 @@ TEST_CASE("families: files without the root of names, and with tensors that no o
   }
 }
 
+TEST_CASE("phi3: longrope under the names of its first files is longrope") {
+  auto read = [](const std::string& key, const std::string& type) {
+    const nn::Options config =
+        with(minimal("phi3"), "rope_scaling",
+             nn::NestedOptions(nn::Options{{key, type},
+                                           {"short_factor", std::vector<double>{1, 1.1, 1.2, 1.5}},
+                                           {"long_factor", std::vector<double>{1, 2, 3.5, 6}}}));
+    const models::Family& family = models::family_of(config);
+    return family.write(family.read(config));
+  };
+  for (const char* key : {"type", "rope_type"})
+    for (const char* type : {"su", "yarn"}) CHECK(read(key, type) == read("type", "longrope"));
+}
+
+TEST_CASE(
+    "gemma3: the text part of a model of text and images loads, and is written as gemma3_text") {
+  const Json reference = family_reference("gemma3");
+  const auto text = load_family(reference);
+  const Json whole = {{"model_type", "gemma3"},
+                      {"architectures", {"Gemma3ForConditionalGeneration"}},
+                      {"text_config", reference.at("config")},
+                      {"vision_config", {{"model_type", "siglip_vision_model"}}},
+                      {"mm_tokens_per_image", 4},
+                      {"eos_token_id", {2, 5}}};
+  // As published, as saved without the model's own head, and as transformers names its modules.
+  for (const auto& [root, vision] :
+       {std::pair<std::string, std::string>{"language_model.model.", ""},
+        {"language_model.", ""},
+        {"model.language_model.", "model."}}) {
+    CAPTURE(root);
+    std::vector<io::NamedBytes> tensors = models::published_tensors(*text);
+    for (io::NamedBytes& tensor : tensors) {
+      REQUIRE(tensor.name.starts_with("model."));
+      tensor.name = root + tensor.name.substr(6);
+    }
+    const std::vector<float> seen(3);
+    for (const char* module : {"vision_tower.vision_model.post_layernorm.weight",
+                               "multi_modal_projector.mm_soft_emb_norm.weight"})
+      tensors.push_back({vision + module, Type{DType::f32, {3}}, std::as_bytes(std::span(seen))});
+    std::vector<std::string> names;
+    for (const io::NamedBytes& tensor : tensors) names.push_back(tensor.name);
+    const test::TemporaryFolder folder;
+    const std::string path = folder.file("model.safetensors");
+    io::write_safetensors(path, tensors);
+    const auto model = build_family(whole);
+    const io::Loaded found =
+        io::load(*model, path, models::load_layout(model->decoder_config(), names));
+    CHECK(found.unexpected.empty());
+    check_logits(logits_of(*model, reference), reference.at("logits"));
+    CHECK(*model->config().find("model_type") == nn::Option(std::string("gemma3_text")));
+    CHECK(*model->config().find("eos_token_id") == nn::Option(std::vector<int64_t>{2, 5}));
+  }
+  check_refused({{"model_type", std::string("gemma3")}}, "[gemma3] text_config is required.");
+}
+
+TEST_CASE("gemma3: published files leave out sizes that are transformers' defaults") {
+  const test::Captured errors(STDERR_FILENO);
+  const nn::Options config = parse_options(
+      R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "hidden_size": 2560,
+          "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
+          "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {}})",
+      "config.json");
+  const models::DecoderConfig text = models::family_of(config).read(config);
+  CHECK(text.vocab_size == 262208);
+  CHECK(text.num_attention_heads == 8);
+  CHECK(text.num_key_value_heads == 4);
+  CHECK(text.head_dim == 256);
+  CHECK(text.layers.size() == 34);
+  CHECK(text.layers[0].window == 1024);
+  CHECK(text.layers[5].window == 0);
+  CHECK(errors.text().find("not know") == std::string::npos);
+}
+
 TEST_CASE("config.json: what a decoder does not compute is refused by key, in one line") {
   check_refused(
       {{"model_type", std::string("mamba\n")},

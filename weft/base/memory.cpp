@@ -104,10 +104,14 @@ double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 
 MemoryLimits own_groups() { return group_limits("/proc/self/cgroup", "/sys/fs/cgroup"); }
 
-size_t free_memory(size_t resident, size_t spare) {
+// `cached`: resident bytes of mapped files, which control groups count as used while they are
+// active.
+size_t free_memory(size_t resident, size_t spare, size_t cached = 0) {
   const size_t can_hold = holdable(spare);
   const size_t holds_more = can_hold - std::min(can_hold, resident);
-  return std::min({meminfo("MemAvailable"), holds_more, own_groups().available});
+  const MemoryLimits groups = own_groups();
+  return std::min(
+      {meminfo("MemAvailable"), holds_more, std::min(groups.most, groups.available + cached)});
 }
 }  // namespace
 
@@ -150,10 +154,13 @@ size_t resident_memory() { return own_pages().resident; }
 // Reads VmHWM, because getrusage may report the peak of the parent process that started this one.
 size_t peak_memory() { return kernel_number("/proc/self/status", "VmHWM"); }
 
-void check_fits(std::string_view what, size_t bytes) {
+void check_fits(std::string_view what, size_t bytes, size_t mapped) {
   const size_t resident = resident_memory();
-  if (bytes <= resident) return;  // saves reading a dozen files for the available memory
-  const size_t available = free_memory(resident, 0) + resident;
+  const size_t cached =
+      mapped == 0 ? 0 : std::min({mapped, resident, kernel_number("/proc/self/status", "RssFile")});
+  const size_t own = resident - cached;  // page cache is among the available memory already
+  if (bytes <= own) return;              // saves reading a dozen files for the available memory
+  const size_t available = free_memory(resident, 0, cached) + own;
   if (bytes > available)
     throw Error(ErrorKind::does_not_fit,
                 "{} take {:.1f} GiB of memory. This process can use {:.1f} GiB.", what,

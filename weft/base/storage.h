@@ -52,6 +52,10 @@ class Storage {
   // Records that these elements are a copy of those that `source` has now.
   void note_copy_of(const Storage& source) { copied_ = source.writes_; }
   bool is_copy_of(const Storage& source) const { return copied_ == source.writes_; }
+  // Records that buffer() is a view of a file. Its pages are page cache, which the kernel can drop,
+  // until elements are written or moved.
+  void note_mapped() { mapped_ = moves_ + writes_; }
+  bool is_mapped() const { return mapped_ == moves_ + writes_; }
 
  private:
   size_t bytes_;
@@ -65,6 +69,7 @@ class Storage {
   uint64_t moves_ = 0;
   uint64_t writes_ = 1;
   uint64_t copied_ = 0;  // writes_ of the source at the time of the copy
+  uint64_t mapped_ = 0;  // moves_ + writes_, which only grow, at the time of note_mapped()
 };
 
 }  // namespace weft

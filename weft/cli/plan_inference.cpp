@@ -1,6 +1,7 @@
 #include "weft/cli/plan_inference.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -97,7 +98,7 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
   return table.text();
 }
 
-std::string json_of(const InferencePlan& plan, const std::string& folder) {
+json json_of(const InferencePlan& plan, const std::string& folder) {
   auto step = [](const PlanSummary& summary, int64_t tokens) {
     const double seconds = summary.expected_seconds();
     return json{{"tokens", tokens},
@@ -106,30 +107,100 @@ std::string json_of(const InferencePlan& plan, const std::string& folder) {
                 {"bytes", summary.bytes},
                 {"kernels", summary.launches}};
   };
-  return io::json_text(
-      json{{"model", folder},
-           {"device", plan.device},
-           {"dtype", name(plan.model.dtype)},
-           {"parameters", plan.model.model->parameter_count()},
-           {"batch", plan.batch},
-           {"context", plan.context},
-           {"weight_bytes", plan.steps.weight_bytes},
-           {"cache_bytes", plan.steps.cache_bytes},
-           {"arena_bytes", plan.steps.arena_bytes()},
-           {"constant_bytes", plan.constant_bytes()},
-           {"staging_bytes", plan.staging_bytes()},
-           {"total_bytes", plan.total_bytes()},
-           {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()},
-           {"prefill", step(plan.steps.prefill, plan.batch * plan.steps.prefill_tokens)},
-           {"decode", step(plan.steps.decode, plan.batch)}},
-      2);
+  return {{"model", folder},
+          {"device", plan.device},
+          {"dtype", name(plan.model.dtype)},
+          {"parameters", plan.model.model->parameter_count()},
+          {"batch", plan.batch},
+          {"context", plan.context},
+          {"weight_bytes", plan.steps.weight_bytes},
+          {"cache_bytes", plan.steps.cache_bytes},
+          {"arena_bytes", plan.steps.arena_bytes()},
+          {"constant_bytes", plan.constant_bytes()},
+          {"staging_bytes", plan.staging_bytes()},
+          {"total_bytes", plan.total_bytes()},
+          {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()},
+          {"prefill", step(plan.steps.prefill, plan.batch * plan.steps.prefill_tokens)},
+          {"decode", step(plan.steps.decode, plan.batch)}};
+}
+
+// A model planned for one machine, or the reason why it does not fit.
+struct Planned {
+  std::string on;
+  std::optional<InferencePlan> plan;
+  std::string refusal;
+};
+
+std::vector<Planned> all_planned(InferencePlanOptions options,
+                                 const std::vector<std::string>& devices) {
+  std::vector<Planned> all;
+  all.reserve(devices.size());
+  for (const std::string& device : devices) {
+    Planned& made = all.emplace_back(Planned{.on = device.substr(device.find(':') + 1)});
+    options.device = device;
+    try {
+      InferencePlan plan = planned(options);
+      check_it_fits(plan);
+      made.plan = std::move(plan);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      made.refusal = error.what();
+    }
+  }
+  std::ranges::stable_sort(all, {}, [](const Planned& made) {
+    return std::pair(!made.plan, made.plan ? made.plan->steps.decode.expected_seconds() : 0);
+  });
+  return all;
+}
+
+std::string table_of(const std::vector<Planned>& all) {
+  Table table({"device", "memory", "limit", "prompt", "next token", "rate"});
+  std::string reasons;
+  for (const Planned& made : all) {
+    if (!made.plan) {
+      table.row({made.on, "does not fit"});
+      reasons += fmt::format("\n{}: {}\n", made.on, made.refusal);
+      continue;
+    }
+    const InferencePlan& plan = *made.plan;
+    const double seconds = plan.steps.decode.expected_seconds();
+    auto time = [](const PlanSummary& step) {
+      return step.expected_seconds() > 0 ? train::time_text(step.expected_seconds()) : "-";
+    };
+    table.row({made.on, size_text(plan.total_bytes()),
+               plan.available_bytes > 0 ? size_text(plan.available_bytes) : "-",
+               time(plan.steps.prefill), time(plan.steps.decode),
+               seconds > 0 ? train::count_text(static_cast<double>(plan.batch) / seconds) + " tok/s"
+                           : "-"});
+  }
+  return table.text() + reasons;
+}
+
+json json_of(const std::vector<Planned>& all, const std::string& folder) {
+  json entries = json::array();
+  for (const Planned& made : all) {
+    json entry{{"on", made.on}, {"fits", made.plan.has_value()}};
+    if (made.plan)
+      entry["plan"] = json_of(*made.plan, folder);
+    else
+      entry["refusal"] = made.refusal;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
 }
 }  // namespace
 
 std::string plan_inference(const InferencePlanOptions& options, bool as_json) {
   const InferencePlan plan = planned(options);
   check_it_fits(plan);
-  return as_json ? json_of(plan, options.folder) : table_of(plan, options.folder);
+  return as_json ? io::json_text(json_of(plan, options.folder), 2) : table_of(plan, options.folder);
+}
+
+InferencePlans plan_inference_on(const InferencePlanOptions& options,
+                                 const std::vector<std::string>& devices, bool as_json) {
+  const std::vector<Planned> all = all_planned(options, devices);
+  return {as_json ? io::json_text(json_of(all, options.folder), 2) : table_of(all),
+          std::ranges::any_of(all, [](const Planned& made) { return made.plan.has_value(); })};
 }
 
 }  // namespace weft::cli

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/base/dtype.h"
 
@@ -21,5 +22,14 @@ struct InferencePlanOptions {
 // the device has less memory than the plan takes; Error(usage) and Error(data) as
 // models::load_pretrained() does.
 std::string plan_inference(const InferencePlanOptions& options, bool as_json);
+
+struct InferencePlans {
+  std::string text;  // a table and the refusals, or JSON
+  bool any_fits = false;
+};
+// Plans for each of `devices`, whatever options.device is. The fastest come first; those on which
+// the model does not fit come last, with the reason.
+InferencePlans plan_inference_on(const InferencePlanOptions& options,
+                                 const std::vector<std::string>& devices, bool as_json);
 
 }  // namespace weft::cli

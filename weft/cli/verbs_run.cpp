@@ -181,19 +181,17 @@ int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
                                .context = arguments.context,
                                .device = recipe.text("train.device")};
   if (!arguments.dtype.empty()) options.dtype = parse_dtype(arguments.dtype);
-  if (!arguments.on.empty()) {
-    const std::vector<std::string> devices = devices_on(arguments.on);
-    if (devices.size() > 1)
-      throw Error(ErrorKind::usage, "--on names one device for a published model. Got {}.",
-                  arguments.on);
-    options.device = devices.front();
-  }
-  const std::string text = plan_inference(options, arguments.as_json);
+  const std::vector<std::string> devices =
+      arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
+  if (devices.size() == 1) options.device = devices.front();
+  const InferencePlans plans =
+      devices.size() > 1 ? plan_inference_on(options, devices, arguments.as_json)
+                         : InferencePlans{plan_inference(options, arguments.as_json), true};
   if (arguments.as_json)
-    line(text);
+    line(plans.text);
   else
-    show(text);
-  return 0;
+    show(plans.text);
+  return plans.any_fits ? 0 : static_cast<int>(ErrorKind::does_not_fit);
 }
 
 void add_plan(Program& program) {

@@ -14,12 +14,14 @@
 #include "weft/base/quantity.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/model_source.h"
+#include "weft/cli/published_form.h"
 #include "weft/cli/tensor_list.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/family.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -94,14 +96,18 @@ std::string with_dtype(const std::string& config, const std::string& path, DType
   }
 }
 
-std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype) {
+// `config`: the contents of config.json where they are not those of the folder's.
+std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype,
+                                          const std::string* config) {
   std::vector<io::FolderFile> files;
   if (folder.empty()) return files;
   for (const char* name : companions) {
     const std::string path = io::file_of_folder(folder, name);
     if (!io::exists(path)) continue;
-    std::string contents = io::read_file(path, companion_limit);
-    if (dtype && name == companions[0]) contents = with_dtype(contents, path, *dtype);
+    const bool is_config = name == companions[0];
+    std::string contents =
+        is_config && config != nullptr ? *config : io::read_file(path, companion_limit);
+    if (dtype && is_config) contents = with_dtype(contents, path, *dtype);
     files.push_back({name, std::move(contents)});
   }
   return files;
@@ -134,21 +140,23 @@ void check_range(const Safetensors& file, const Safetensors::Entry& entry) {
                 file.name(), io::printable(entry.name), element_of(file, entry, first));
 }
 
-// Returns the tensors of the files under the names that they are written with: names of weft's
-// checkpoints stay, until a family of models says what Hugging Face calls them.
+// Types of fewer bits than 16 have scales beside them, which would no longer fit.
+void round_to(NamedBytes& tensor, std::optional<DType> dtype) {
+  const DType from = tensor.type.dtype;
+  if (!dtype || !is_float(from) || size_of(from) < 2 || from == *dtype) return;
+  tensor.type.dtype = *dtype;
+  tensor.from = from;
+}
+
+// Returns the tensors of the files under their names.
 std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
                                    std::optional<DType> dtype) {
   std::vector<NamedBytes> tensors;
   for (const Safetensors& file : files)
     for (const Safetensors::Entry& entry : file.entries()) {
       NamedBytes tensor{entry.name, entry.type, file.bytes(entry), file.buffer().get()};
-      const DType from = entry.type.dtype;
-      // Types of fewer bits than 16 have scales beside them, which would no longer fit.
-      if (dtype && is_float(from) && size_of(from) >= 2 && from != *dtype) {
-        if (*dtype == DType::f16) check_range(file, entry);
-        tensor.type.dtype = *dtype;
-        tensor.from = from;
-      }
+      round_to(tensor, dtype);
+      if (tensor.from && *dtype == DType::f16) check_range(file, entry);
       tensors.push_back(std::move(tensor));
     }
   return tensors;
@@ -169,11 +177,18 @@ int convert(const ConvertArguments& arguments) {
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
-  const std::vector<NamedBytes> tensors = tensors_of(files, dtype);
+  std::vector<NamedBytes> tensors = tensors_of(files, dtype);
+  std::optional<PublishedForm> form;
+  if (arguments.to == "hf") form = published_form(source);
+  if (form && form->model != nullptr) {
+    tensors = models::published_tensors(*form->model);
+    for (NamedBytes& tensor : tensors) round_to(tensor, dtype);
+  }
   size_t bytes = 0;
   for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
   if (arguments.to == "hf") {
-    const std::vector<io::FolderFile> others = companions_of(source.folder, dtype);
+    const std::vector<io::FolderFile> others =
+        companions_of(source.folder, dtype, form ? &form->config : nullptr);
     if (others.empty() || others.front().name != companions[0])
       remark("warning", fmt::format("{} has no config.json, which other programs need.",
                                     source.folder.empty() ? arguments.model : source.folder));

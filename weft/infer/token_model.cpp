@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -27,6 +28,12 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
   return sum;
 }
 
+CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions& options) {
+  CompiledStep step(std::move(function), {.mode = Mode::eval, .device = options.device});
+  if (!options.workspace.empty()) step.use_workspace(options.workspace);
+  return step;
+}
+
 // Copies logits of any float type.
 void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   const auto width = static_cast<int64_t>(to.size());
@@ -48,11 +55,11 @@ class CachedModel : public TokenModel {
         model_(model),
         cache_(model.make_cache(batch_, context_)),
         length_(options.length),
-        step_(
+        step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               return {model_.continue_from(cache_, in[0], in[1], in[2])};
             },
-            {.mode = Mode::eval, .device = options.device}) {
+            options)) {
     logits_.resize(static_cast<size_t>(batch_ * vocabulary()));
   }
   int64_t vocabulary() const override { return model_.decoder_config().vocab_size; }
@@ -125,13 +132,13 @@ class WindowModel : public TokenModel {
       : TokenModel(options.batch, context),
         model_(model),
         vocabulary_(vocabulary),
-        step_(
+        step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const Tensor all = model_(in[0]);  // [batch, context, vocabulary]
               const Tensor rows = arange(batch_) * context_ + in[1];
               return {gather(flatten(all, 0, 1), rows, 0)};
             },
-            {.mode = Mode::eval, .device = options.device}) {
+            options)) {
     logits_.resize(static_cast<size_t>(batch_ * vocabulary_));
   }
   int64_t vocabulary() const override { return vocabulary_; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -22,6 +23,10 @@ struct TokenModelOptions {
   // are chosen; 0: the context.
   int64_t length = 0;
   std::string device = "auto";
+  // The caller's memory for the arena of all steps, see CompiledStep::use_workspace; empty: it is
+  // allocated. TokenModelPlan::arena_bytes() says how many bytes it needs. Models that run one
+  // after the other may share it. Weights and cache have memory of their own.
+  std::span<std::byte> workspace = {};
 };
 
 // TokenModelPlan holds the memory and the time of the steps, planned without running them.

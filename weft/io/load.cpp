@@ -343,6 +343,7 @@ Loaded load_into(std::span<const std::string> files, const NamedVariables& varia
   }
   for (const auto& [source, variable] : to_map) {
     variable->adopt(source->file->buffer(*source->entry));
+    variable->state()->storage->note_mapped();
     loaded.mapped_bytes += variable->type().bytes();
   }
   return std::move(loaded);

@@ -251,6 +251,8 @@ Encoder::Encoder(const EncoderConfig& config, nn::Options published)
       head_(make_head(*this, config, encoder_->embeddings.word_embeddings.weight)) {}
 Encoder::~Encoder() = default;
 
+int64_t Encoder::context() const { return encoder_->embeddings.longest(); }
+
 Tensor Encoder::operator()(const Arg& tokens, const EncoderInputs& inputs) const {
   OriginScope scope(path(), tokens.where);
   WEFT_CHECK(tokens.value.defined(), "[{}] takes tokens.", encoder_->path());

@@ -77,6 +77,9 @@ class Encoder : public Model {
   // Throws Error(usage) for a length or inputs that do not fit.
   Tensor operator()(const Arg& tokens, const EncoderInputs& inputs) const;
   using Layer::operator();
+  // Returns the most tokens of a sequence, which may be fewer than the rows of the position table:
+  // RoBERTa's positions begin after the padding token's.
+  int64_t context() const;
 
  protected:
   Tensor forward(const Tensor& tokens) const override { return run(tokens, {}); }

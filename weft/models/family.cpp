@@ -78,8 +78,9 @@ void refuse_quantized(const nn::Options& config, const Family& family) {
 }  // namespace
 
 DecoderConfig Family::read(const nn::Options& config) const {
-  refuse_quantized(config, *this);
-  ConfigKeys keys(config, name);
+  const nn::Options text = text_part(config);
+  refuse_quantized(text, *this);
+  ConfigKeys keys(text, name);
   DecoderConfig decoder = defaults;
   bind(keys, decoder);
   nn::OptionReader& reader = *keys.reader();
@@ -101,7 +102,8 @@ nn::Options Family::write(const DecoderConfig& config) const {
 }
 
 const Family& family_of(const nn::Options& config) {
-  nn::OptionReader reader(config, "config.json");
+  const nn::Options text = text_part(config);
+  nn::OptionReader reader(text, "config.json");
   const std::string type = reader.text("model_type", "");
   if (const Family* found = registry::families().find(type)) return *found;
   std::string architectures;
@@ -118,11 +120,12 @@ const Family& family_of(const nn::Options& config) {
 }
 
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
-  const Family& family = family_of(config);
-  DecoderConfig decoder = family.read(config);
+  const nn::Options text = text_part(config);
+  const Family& family = family_of(text);
+  DecoderConfig decoder = family.read(text);
   nn::Options options = family.write(decoder);
   for (std::string_view key : token_ids)
-    if (const nn::Option* id = config.find(key)) options.set(std::string(key), *id);
+    if (const nn::Option* id = text.find(key)) options.set(std::string(key), *id);
   return std::make_unique<Decoder>(std::move(decoder), std::move(options));
 }
 
@@ -135,7 +138,18 @@ io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::st
     return std::ranges::any_of(names,
                                [&](const std::string& name) { return name.starts_with(with); });
   };
-  if (!config.names.root.empty() && !begins(root)) {  // a model that was saved without its head
+  const bool is_part = begins("language_model.") || begins("model.language_model.");
+  const bool lacks_root = !is_part && !config.names.root.empty() && !begins(root);
+  if (is_part) {  // the text part of a model of text and images
+    layout.aliases = {{"language_model.model.*", root + "*"},
+                      {"model.language_model.*", root + "*"},
+                      {"language_model." + head + "*", head + "*"},
+                      {"language_model.*", root + "*"}};
+    for (const char* module : {"vision_tower", "multi_modal_projector"})
+      for (const char* parent : {"", "model."})
+        layout.ignore.push_back(fmt::format("{}{}.*", parent, module));
+  }
+  if (lacks_root) {  // a model that was saved without its head
     layout.rename.emplace_back("*", root + "*");
     if (begins(head)) layout.rename.emplace_back(root + head + "*", head + "*");
   }

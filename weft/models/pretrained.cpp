@@ -70,9 +70,10 @@ Net make_encoder(const EncoderFamily& family, nn::Options config) {
   // Labels are an object of names by number.
   if (const nn::Options* labels = reader.nested("id2label"))
     config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
-  Net net{.model = family.make(config, architectures.empty() ? "" : architectures.front())};
-  net.vocabulary = reader.integer("vocab_size", 0, 0);
-  net.context = reader.integer("max_position_embeddings", 512);
+  std::unique_ptr<Encoder> model =
+      family.make(config, architectures.empty() ? "" : architectures.front());
+  Net net{.vocabulary = reader.integer("vocab_size", 0, 0), .context = model->context()};
+  net.model = std::move(model);
   return net;
 }
 

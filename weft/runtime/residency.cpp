@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "weft/base/alignment.h"
+#include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/parallel.h"
 #include "weft/base/rounding.h"
@@ -20,14 +22,28 @@ namespace {
 constexpr std::byte untouched{0xa5};
 constexpr size_t marked_bytes = 4096;
 size_t begin_of_page(size_t end) { return (end - 1) / marked_bytes * marked_bytes; }
+
+// Returns the first bytes of the caller's memory, zeroed.
+std::shared_ptr<Buffer> part_of(std::span<std::byte> lent, size_t bytes) {
+  if (bytes > lent.size())
+    throw Error(ErrorKind::does_not_fit,
+                "[workspace] the step needs an arena of {} bytes. Got {}. Hint: its plan tells "
+                "arena_bytes beforehand.",
+                bytes, lent.size());
+  std::memset(lent.data(), 0, bytes);
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = lent.data();
+  buffer->bytes = bytes;
+  return buffer;
+}
 }  // namespace
 
 void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;
   if (!of.is_host()) buffer = nullptr;  // freed first, so that there are never two
-  buffer = of.allocate(bytes);
-  if (of.is_host()) buffer->populate();
+  buffer = lent.empty() ? of.allocate(bytes) : part_of(lent, bytes);
+  if (lent.empty() && of.is_host()) buffer->populate();
   if (bytes == 0) return;
   const std::vector<std::byte> mark(bytes - begin_of_page(bytes), untouched);
   of.write(buffer->data + begin_of_page(bytes), mark.data(), mark.size());
@@ -131,13 +147,14 @@ class HostResidency : public Residency {
 
   void check_fits(size_t, size_t beside) const override {  // compiling must not run out of memory
     const Plan* const plans[] = {&plan_};
-    const size_t state = bytes_in(Space::state), constants = bytes_in(Space::constant);
+    const size_t mapped = mapped_bytes();
+    const size_t state = bytes_in(Space::state) - mapped, constants = bytes_in(Space::constant);
     const size_t others = beside + runtime_bytes(thread_count(), plans);
     weft::check_fits(fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and "
                                  "constants of {} MiB, and {} MiB for data, code and the compiler,",
                                  mebibytes(plan_.arena_bytes), mebibytes(state),
                                  mebibytes(constants), mebibytes(others)),
-                     plan_.arena_bytes + state + constants + others);
+                     plan_.arena_bytes + state + constants + others, mapped);
   }
 
   // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
@@ -196,6 +213,22 @@ class HostResidency : public Residency {
   }
 
  private:
+  // Returns the bytes of state that is a view of files and that the plan does not write: the kernel
+  // drops these pages where memory is short.
+  size_t mapped_bytes() const {
+    std::vector<bool> is_assigned(plan_.slots.size());
+    for (const Assign& assign : plan_.assigns)
+      is_assigned[static_cast<size_t>(assign.state_slot)] = true;
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      const Slot& slot = plan_.slots[i];
+      if (slot.space == Space::state && !is_assigned[i] &&
+          slot.value->variable->storage->is_mapped())
+        bytes += slot.bytes;
+    }
+    return bytes;
+  }
+
   void place_variables() override {
     place_offloaded();
     align_assigned();

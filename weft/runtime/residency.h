@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -24,6 +25,10 @@ struct Workspace {
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
   Executable* last = nullptr;      // the executable whose results are in the arena
+  // The caller's memory that the arena grows in, aligned to buffer_alignment; empty: it is
+  // allocated.
+  std::span<std::byte> lent = {};
+  // Throws Error(does_not_fit) where the caller's memory has fewer bytes.
   void reserve(size_t bytes, DeviceMemory& memory);
   void shrink(size_t bytes);  // back to the size before a plan that is not used
   // Measures the end of the highest cache line that was written since the buffer was allocated.

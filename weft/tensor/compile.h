@@ -3,6 +3,7 @@
 
 #include <array>
 #include <concepts>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -40,6 +41,11 @@ class CompiledStep {
   CompiledStep(CompiledStep&&) noexcept;
   CompiledStep& operator=(CompiledStep&&) noexcept;
 
+  // Puts the arena of all plans of this step in the caller's memory instead of the memory that the
+  // steps of a program share; for the host's devices, before the first run. It must be aligned to
+  // buffer_alignment (64 bytes) and outlive the step. Whatever else uses it spoils results that
+  // nobody has read yet, and nothing else. A run whose plan needs more throws Error(does_not_fit).
+  void use_workspace(std::span<std::byte> memory);
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
   // Returns the memory and time of a run for inputs of these types, planned without running it or

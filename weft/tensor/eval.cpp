@@ -165,6 +165,7 @@ struct CompiledStep::State {
     }
   };
   std::vector<Cached> cache;
+  std::shared_ptr<Workspace> workspace;  // the caller's; null: that of the program
 
   // Null: not yet.
   Executable* prepared(std::span<const Type> types) const {
@@ -230,10 +231,25 @@ void detail::wrong_number_of_inputs(int expected, size_t got) {
 }
 
 CompiledStep::CompiledStep(Function function, const StepOptions& options)
-    : state_(new State{std::move(function), options, {}}) {}
+    : state_(new State{std::move(function), options, {}, {}}) {}
 CompiledStep::~CompiledStep() = default;
 CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
 CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
+
+void CompiledStep::use_workspace(std::span<std::byte> memory) {
+  WEFT_CHECK(state_->cache.empty(),
+             "[workspace] the step has an arena already. Hint: call "
+             "use_workspace() before the first run.");
+  WEFT_CHECK(!memory.empty(), "[workspace] must have bytes. Got an empty span.");
+  const size_t beyond = reinterpret_cast<uintptr_t>(memory.data()) % buffer_alignment;
+  WEFT_CHECK(beyond == 0,
+             "[workspace] must be aligned to {} bytes. Got an address that is {} bytes beyond.",
+             buffer_alignment, beyond);
+  WEFT_CHECK(library(state_->options.device).memory().is_host(),
+             "[workspace] is memory of the host. {} allocates its own.", state_->options.device);
+  state_->workspace = std::make_shared<Workspace>();
+  state_->workspace->lent = memory;
+}
 
 Executable& CompiledStep::prepare(std::span<const Type> types) {
   if (Executable* known = state_->prepared(types)) return *known;
@@ -244,10 +260,11 @@ Executable& CompiledStep::prepare(std::span<const Type> types) {
   const KernelLibrary& device = library(options.device);
   const bool draws = std::ranges::any_of(
       graph.nodes(), [](const Tensor& value) { return value->op->kind == OpKind::random; });
-  state_->cache.push_back(
-      {{types.begin(), types.end()},
-       draws ? std::optional(current_seed()) : std::nullopt,
-       compile_graph(graph, device, shared_workspace(device.memory()), {.step = options})});
+  const std::shared_ptr<Workspace> workspace =
+      state_->workspace != nullptr ? state_->workspace : shared_workspace(device.memory());
+  state_->cache.push_back({{types.begin(), types.end()},
+                           draws ? std::optional(current_seed()) : std::nullopt,
+                           compile_graph(graph, device, workspace, {.step = options})});
   return *state_->cache.back().executable;
 }
 

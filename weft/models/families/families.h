@@ -24,6 +24,12 @@ Family qwen2();
 Family qwen3();
 Family smollm3();
 
+// ---- gemma.cpp
+
+// Returns the text part of a config.json of `gemma3`, as one of `gemma3_text`, and warns once that
+// the vision part is left out; any other `config` as it is.
+nn::Options text_part(const nn::Options& config);
+
 // ---- shapes.cpp
 
 struct ShapeDefaults {

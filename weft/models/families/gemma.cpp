@@ -4,6 +4,8 @@
 // queries and keys instead of caps, and rotary positions of their own in sliding layers.
 #include <cmath>
 
+#include "weft/base/error.h"
+#include "weft/base/logging.h"
 #include "weft/models/families/families.h"
 
 namespace weft::models {
@@ -87,7 +89,7 @@ Family gemma3_text() {
   defaults.names.q_norm = "q_norm";
   defaults.names.k_norm = "k_norm";
   return {.name = "gemma3_text",
-          .doc = "Gemma 3, text",
+          .doc = "Gemma 3, text; the text part of gemma3",
           .architecture = "Gemma3ForCausalLM",
           .defaults = defaults,
           .bind = [](ConfigKeys& keys, DecoderConfig& c) {
@@ -98,6 +100,29 @@ Family gemma3_text() {
             bind_gemma(keys, c, pattern);
             bind_gemma3_ropes(keys, c);
           }};
+}
+
+// Published files leave out of `text_config` what is the default of transformers' Gemma3TextConfig,
+// sizes among it.
+nn::Options text_part(const nn::Options& config) {
+  nn::OptionReader reader(config, "gemma3");
+  const nn::Option* type = config.find("model_type");
+  if (type == nullptr || *type != nn::Option(std::string("gemma3"))) return config;
+  const nn::Options* text = reader.nested("text_config");
+  if (text == nullptr) throw Error(ErrorKind::usage, "[gemma3] text_config is required.");
+  nn::Options part = text->over({{"vocab_size", int64_t{262208}},
+                                 {"hidden_size", int64_t{2304}},
+                                 {"intermediate_size", int64_t{9216}},
+                                 {"num_hidden_layers", int64_t{26}},
+                                 {"num_attention_heads", int64_t{8}}});
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config",
+                          "tie_word_embeddings"})
+    if (const nn::Option* outer = config.find(key)) part.set(key, *outer);
+  part.set("model_type", std::string("gemma3_text"));
+  [[maybe_unused]] static const bool warned =
+      (logging::warn("[gemma3] the vision part is left out: the model reads and writes text."),
+       true);
+  return part;
 }
 
 }  // namespace weft::models

@@ -81,6 +81,16 @@ double partial_of(const DecoderConfig& config) {
   return partial;
 }
 
+// The first files of Phi-3 call longrope "su" or "yarn", which is not the yarn of other families.
+nn::Options with_present_type(nn::Options scaling) {
+  for (const std::string key : {"type", "rope_type"})
+    if (const nn::Option* type = scaling.find(key);
+        type != nullptr &&
+        (*type == nn::Option(std::string("su")) || *type == nn::Option(std::string("yarn"))))
+      scaling.set(key, std::string("longrope"));
+  return scaling;
+}
+
 void write_rope(ConfigKeys& keys, const DecoderConfig& config, const RopeKeys& names) {
   const RopeOptions& rope = config.ropes.at(0);
   keys.write(names.theta, rope.theta);
@@ -134,7 +144,7 @@ void read_rope(const ConfigKeys& keys, const nn::Options* parameters, std::strin
                                                      "longrope", "llama3", "su"};
   const std::string older = reader.choice("type", "default", types);
   rope.type = reader.choice("rope_type", older, types);
-  if (rope.type == "su") rope.type = "longrope";  // as the first Phi-3 called it
+  if (rope.type == "su") rope.type = "longrope";  // see with_present_type()
   rope.theta = reader.number("rope_theta", rope.theta, 1.0001, most_theta);
   if (partial != nullptr) *partial = share = reader.number("partial_rotary_factor", share, 0, 1);
   read_scaling(reader, config, dimension_of(keys, config, share), rope);
@@ -152,8 +162,10 @@ void bind_rope(ConfigKeys& keys, DecoderConfig& config, const RopeKeys& names) {
         reader->integer("original_max_position_embeddings", 4096, 1, most_tokens);
   const nn::Options* scaling = reader->nested("rope_scaling");
   const nn::Options* parameters = reader->nested("rope_parameters");
-  read_rope(keys, parameters != nullptr ? parameters : scaling,
-            parameters != nullptr ? "rope_parameters" : "rope_scaling", config, rope,
+  const nn::Options* given = parameters != nullptr ? parameters : scaling;
+  nn::Options renamed;
+  if (names.phi3 && given != nullptr) given = &(renamed = with_present_type(*given));
+  read_rope(keys, given, parameters != nullptr ? "rope_parameters" : "rope_scaling", config, rope,
             names.partial.empty() ? nullptr : &partial);
   config.rope_dimension = dimension_of(keys, config, partial);
   if (config.rope_dimension == config.head_dim) config.rope_dimension = 0;

@@ -1,0 +1,81 @@
+#include "weft/cli/published_form.h"
+
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/io/load.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/config_json.h"
+#include "weft/models/family.h"
+#include "weft/models/gpt.h"
+
+namespace weft::cli {
+namespace {
+constexpr size_t config_limit = size_t{16} << 20;  // bytes
+
+DType dtype_of(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    for (const io::Safetensors::Entry& entry : file.entries())
+      if (is_float(entry.type.dtype)) return entry.type.dtype;
+  }
+  return DType::f32;
+}
+
+std::string config_text(nn::Options config, DType dtype) {
+  config.set("torch_dtype", std::string(dtype == DType::f64    ? "float64"
+                                        : dtype == DType::bf16 ? "bfloat16"
+                                        : dtype == DType::f16  ? "float16"
+                                                               : "float32"));
+  return models::json_text(config);
+}
+
+// GPT-2's names have "mlp", which is no module of weft's GPT, and its matrices are [in, out].
+PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
+  nn::OptionReader sizes(config, "gpt");
+  const models::GptConfig gpt = models::GptConfig::read(
+      config, {.kind = InputKind::tokens,
+               .input = {sizes.integer("max_position_embeddings", std::nullopt)},
+               .classes = sizes.integer("vocab_size", std::nullopt)});
+  const models::Family& family = registry::families().get("gpt2");
+  const DType dtype = dtype_of(source.files);
+  const nn::BuildScope scope({.dtype = dtype, .initialize = false});
+  PublishedForm form{.model = models::make_decoder(family.write(gpt.decoder()))};
+  io::LoadOptions layout{.rename = {{"*", "transformer.*"},
+                                    {"*.c_fc.*", "*.mlp.c_fc.*"},
+                                    {"*.c_proj.*", "*.mlp.c_proj.*"},
+                                    {"*.attn.mlp.c_proj.*", "*.attn.c_proj.*"}},
+                         .transpose = {"*.c_attn.weight", "*.c_proj.weight", "*.c_fc.weight"},
+                         .cast = true};
+  if (!gpt.bias) layout.ignore = {"*.bias"};  // they stay zero
+  try {
+    io::load(*form.model, source.files, layout);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::checkpoint) throw;
+    throw Error(ErrorKind::data, "{}", error.what());
+  }
+  form.config = config_text(form.model->config(), dtype);
+  return form;
+}
+}  // namespace
+
+std::optional<PublishedForm> published_form(const ModelSource& source) {
+  const auto file = [&](const char* name) { return io::file_of_folder(source.folder, name); };
+  const std::string path = file("config.json");
+  const bool is_checkpoint = !source.folder.empty() && io::exists(file("MANIFEST.json"));
+  if (!is_checkpoint || !io::exists(path)) return std::nullopt;
+  const nn::Options config = models::parse_options(io::read_file(path, config_limit), path);
+  const nn::Option* type = config.find("model_type");
+  if (type == nullptr) return std::nullopt;
+  if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
+  // What weft writes of its own Llama lacks the architecture alone.
+  if (*type != nn::Option(std::string("llama")) || config.find("architectures") != nullptr)
+    return std::nullopt;
+  const models::Family& family = models::family_of(config);
+  return PublishedForm{
+      .config = config_text(family.write(family.read(config)), dtype_of(source.files)),
+      .model = nullptr};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,25 @@
+// weft convert --to hf: the published form of the models that weft's own recipes train, so that
+// transformers loads what is written.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/cli/model_source.h"
+#include "weft/models/decoder.h"
+
+namespace weft::cli {
+
+struct PublishedForm {
+  std::string config;  // the contents of config.json
+  // Holds the weights under their published names; null: those of the files have them already.
+  std::unique_ptr<models::Decoder> model;
+};
+
+// Returns the form of a checkpoint of weft's own GPT (as GPT-2, with zeros for biases that it
+// lacks) or Llama; nullopt for any other model. Throws Error(data) for files that do not fit their
+// config.json.
+std::optional<PublishedForm> published_form(const ModelSource& source);
+
+}  // namespace weft::cli
