@@ -186,3 +186,34 @@ TEST_CASE("a recipe of a published model is planned, and prints in full") {
   const Outcome printed = place.weft({"config", "print", "--model.pretrained", "model"});
   CHECK(printed.out.find("pretrained: model") != std::string::npos);
 }
+
+TEST_CASE("an encoder is trained on a recipe for weft's own, and its run is a model of its kind") {
+  const Published place;
+  write_published_encoder(place.path("bert"));
+  place.write("masked.yaml",
+              "name: masked\ntask: masked_lm\n"
+              "model: {name: bert, config: {hidden_size: 128}}\n"
+              "data: {format: text, path: nowhere.txt, tokenizer: characters, seq_len: 16, "
+              "val_split: 0.2}\ntrain: {steps: 2, global_batch_size: 4}\n");
+  const std::vector<std::string> flags = {"masked.yaml", "--model.pretrained", "bert",
+                                          "--data.path", "text.txt",           "--json"};
+  std::vector<std::string> plan = {"plan"}, train = {"train"};
+  plan.insert(plan.end(), flags.begin(), flags.end());
+  train.insert(train.end(), flags.begin(), flags.end());
+  CHECK(json_of(place.weft(plan))["model"] == "bert");
+  const json trained = json_of(place.weft(train));
+  CHECK(trained["step"] == 2);
+  const json of_folder = json_of(place.weft({"eval", "bert", "--data.path", "text.txt", "--json"}));
+  CHECK(of_folder["loss"].get<double>() > 0);
+  fs::remove_all(place.path("bert"));
+  const json of_run = json_of(place.weft({"eval", "masked", "--json"}));
+  CHECK(of_run["loss"].get<double>() > 0);
+  CHECK(json_of(place.weft({"train", "masked", "--resume", "--steps", "3", "--json"}))["step"] ==
+        3);
+  CHECK(place.weft({"convert", "masked", "out", "--to", "hf"}).code == 0);
+  CHECK(json_of(place.weft({"eval", "out", "--data.path", "text.txt", "--json"}))["model"] ==
+        "out");
+  const Outcome generated = place.weft({"generate", "masked", "--prompt", "A line"});
+  CHECK(generated.code == 2);
+  CHECK(generated.err.find("is an encoder, which generates no text.") != std::string::npos);
+}

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/near.h"
+#include "weft/data/framed.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/tokens.h"
 
@@ -85,4 +86,31 @@ TEST_CASE("a short window masks at least one token and no padding") {
       CHECK(std::count(s.labels.begin(), s.labels.end(), data::ignored_label) == 3);
       if (i == 1) CHECK(s.labels[0] == 5);
     }
+}
+
+TEST_CASE("no token is replaced by padding") {
+  constexpr int64_t vocabulary = 4, pad = 1;
+  const auto plain = data::random_tokens("train", 50, {.classes = vocabulary, .size = 100});
+  const auto source =
+      data::masked(plain, {.vocabulary = vocabulary, .mask = 9, .probability = 1, .pad = pad});
+  std::set<int64_t> replacements;
+  for (int64_t i = 0; i < source->size(); ++i) {
+    const Sample all = sample(*source, {.index = i});
+    for (size_t j = 0; j < all.inputs.size(); ++j)
+      if (all.inputs[j] != all.labels[j]) replacements.insert(all.inputs[j]);
+  }
+  CHECK(replacements == std::set<int64_t>{0, 2, 3, 9});
+}
+
+TEST_CASE("a framed sample has the frame around its tokens, and padding behind it") {
+  const data::TokenDataset tokens({10, 11, 12, 13, 14}, 20);
+  const auto source = data::framed(tokens.windows(3), {.before = {1, 2}, .after = {3}, .pad = 7});
+  CHECK(source->size() == 2);
+  CHECK(source->label_shape() == Shape{6});
+  constexpr int64_t none = data::ignored_label;
+  const Sample first = sample(*source, {.index = 0}), last = sample(*source, {.index = 1});
+  CHECK(first.inputs == std::vector<int64_t>{1, 2, 10, 11, 12, 3});
+  CHECK(first.labels == std::vector<int64_t>{none, none, 11, 12, 13, none});
+  CHECK(last.inputs == std::vector<int64_t>{1, 2, 13, 3, 7, 7});
+  CHECK(last.labels == std::vector<int64_t>{none, none, 14, none, none, none});
 }

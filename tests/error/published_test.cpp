@@ -146,3 +146,21 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
   for (const auto& [command, message] : commands)
     CHECK(fails_with(place.weft(command), usage, message) == "");
 }
+
+TEST_CASE("encoders that cannot be trained on masked tokens are refused in one line") {
+  const Published place;
+  const auto refuses = [&](const PublishedEncoder& encoder, int code, const std::string& message) {
+    fs::remove_all(place.path("m"));
+    write_published_encoder(place.path("m"), encoder);
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"eval", "m", "--data.path", "text.txt"},
+          {"train", "--model.pretrained", "m", "--data.format", "text", "--data.path", "text.txt",
+           "--data.seq_len", "16", "--batch", "1", "--steps", "1"}})
+      CHECK(fails_with(place.weft(command), code, message) == "");
+  };
+  refuses({.mask = false}, data_code,
+          "m: the tokenizer has no mask token, which task masked_lm needs.");
+  refuses({.head = "ForTokenClassification"}, usage,
+          "of encoders, those with a head for masked tokens are trained. m has one for labels.");
+  refuses({.head = "Model"}, usage, "[bert] the architecture must be one of BertForMaskedLM,");
+}

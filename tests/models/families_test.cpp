@@ -409,3 +409,46 @@ TEST_SUITE("slow pytorch") {
     }
   }
 }
+
+TEST_CASE("the dropout of attention weights is read from every config.json, and written to it") {
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    Json config = family_reference(name).at("config");
+    const std::string key = name == "gpt2" ? "attn_pdrop" : "attention_dropout";
+    config[key] = 0.5;
+    const auto model = build_family(config);
+    CHECK(model->decoder_config().attention_dropout == 0.5);
+    CHECK(model->decoder_config().unapplied.empty());
+    CHECK(*model->config().find(key) == nn::Option(0.5));
+  }
+}
+
+TEST_CASE("attention weights are dropped in training alone") {
+  for (const std::string name : {"gemma2", "gpt2", "gpt_neox", "mixtral"}) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    auto load = [&](double dropout) {
+      Json changed = reference;
+      changed["config"][name == "gpt2" ? "attn_pdrop" : "attention_dropout"] = dropout;
+      return load_family(changed);
+    };
+    const Tensor tokens = family_tokens(reference, 0, 12);
+    auto trained = [&](const models::Decoder& model) {  // the logits of two steps
+      auto forward = compile([&](const Tensor& ids) { return model(ids); }, {.mode = Mode::train});
+      const std::vector<double> first = forward(tokens).to_doubles();
+      return std::pair(first, forward(tokens).to_doubles());
+    };
+    const auto plain = load(0), half = load(0.5), all = load(1);
+    CHECK(logits_of(*half, reference).to_doubles() == logits_of(*plain, reference).to_doubles());
+    const auto [first, second] = trained(*half);
+    CHECK(first != second);
+    // Without weights nothing is attended to, as if what reads the sums were zero.
+    const models::DecoderNames& names = plain->decoder_config().names;
+    const std::string out = "." + names.attention + "." + names.out + ".weight";
+    for (const auto& [own, variable] : plain->state())
+      if (own.ends_with(out)) variable.assign(zeros(variable.shape(), variable.dtype()));
+    const std::vector<double> got = trained(*all).first, expected = trained(*plain).first;
+    REQUIRE(got.size() == expected.size());
+    for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - expected[i]) < 1e-5);
+  }
+}

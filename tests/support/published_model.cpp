@@ -2,11 +2,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "weft/io/safetensors.h"
 #include "weft/models/config_json.h"
+#include "weft/models/families/encoders.h"
 #include "weft/models/family.h"
 #include "weft/nn/module.h"
 
@@ -15,32 +18,62 @@ namespace {
 using nlohmann::json;
 
 // Returns the tokenizer.json of a byte pair encoding without merges.
-json tokenizer_of(int64_t ids) {
-  json vocabulary = {{"<s>", 0}, {"</s>", 1}, {"\n", 2}};
+json tokenizer_of(const std::vector<std::string>& special, int64_t ids) {
+  json vocabulary, added = json::array();
+  for (const std::string& token : special) {
+    const size_t id = vocabulary.size();
+    vocabulary[token] = id;
+    added.push_back({{"id", id},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  vocabulary["\n"] = vocabulary.size();
   for (char c = ' '; c <= '~' && std::ssize(vocabulary) < ids; ++c)
     vocabulary[std::string(1, c)] = vocabulary.size();
-  json special = json::array();
-  for (const char* token : {"<s>", "</s>"})
-    special.push_back({{"id", vocabulary[token]},
-                       {"content", token},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", true}});
   return {{"version", "1.0"},
-          {"added_tokens", special},
+          {"added_tokens", added},
           {"decoder", {{"type", "Fuse"}}},
           {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}};
+}
+
+void write_json(const std::string& folder, const char* name, const json& contents) {
+  std::ofstream(std::filesystem::path(folder) / name) << contents.dump(2);
+}
+void write_weights(const std::string& folder, const nn::Module& net) {
+  io::save_safetensors((std::filesystem::path(folder) / "model.safetensors").string(),
+                       io::state_of(net));
+}
+
+// EncoderParts are what the families of encoders call the same.
+struct EncoderParts {
+  std::string prefix;  // of architectures
+  std::vector<std::string> special;
+  std::string cls, sep, mask;
+  json sizes;
+};
+EncoderParts parts_of(const PublishedEncoder& encoder) {
+  const json sizes = {{"hidden_size", 16},
+                      {"num_hidden_layers", 2},
+                      {"num_attention_heads", 4},
+                      {"intermediate_size", 24}};
+  if (encoder.family == "roberta")
+    return {"Roberta", {"<s>", "<pad>", "</s>", "<unk>"}, "<s>", "</s>", "<mask>", sizes};
+  const std::vector<std::string> special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+  if (encoder.family == "bert") return {"Bert", special, "[CLS]", "[SEP]", "[MASK]", sizes};
+  return {"DistilBert", special,
+          "[CLS]",      "[SEP]",
+          "[MASK]",     {{"dim", 16}, {"n_layers", 2}, {"n_heads", 4}, {"hidden_dim", 24}}};
 }
 }  // namespace
 
 void write_published(const std::string& folder, const PublishedModel& model) {
   namespace fs = std::filesystem;
   fs::create_directories(folder);
-  auto write = [&](const char* name, const json& contents) {
-    std::ofstream(fs::path(folder) / name) << contents.dump(2);
-  };
+  auto write = [&](const char* name, const json& contents) { write_json(folder, name, contents); };
   const json config = {{"architectures", {"LlamaForCausalLM"}},
                        {"model_type", "llama"},
                        {"vocab_size", model.vocabulary},
@@ -57,7 +90,7 @@ void write_published(const std::string& folder, const PublishedModel& model) {
                        {"tie_word_embeddings", false},
                        {"torch_dtype", "float32"}};
   write("config.json", config);
-  write("tokenizer.json", tokenizer_of(model.ids));
+  write("tokenizer.json", tokenizer_of({"<s>", "</s>"}, model.ids));
   write("tokenizer_config.json",
         {{"bos_token", "<s>"},
          {"eos_token", "</s>"},
@@ -67,7 +100,38 @@ void write_published(const std::string& folder, const PublishedModel& model) {
   manual_seed(7);
   const nn::BuildScope scope({.dtype = DType::f32});
   const auto net = models::make_decoder(models::parse_options(config.dump(), "config.json"));
-  io::save_safetensors((fs::path(folder) / "model.safetensors").string(), io::state_of(*net));
+  write_weights(folder, *net);
+}
+
+void write_published_encoder(const std::string& folder, const PublishedEncoder& encoder) {
+  std::filesystem::create_directories(folder);
+  const EncoderParts parts = parts_of(encoder);
+  const std::string architecture = parts.prefix + encoder.head;
+  json config = {{"architectures", {architecture}},
+                 {"model_type", encoder.family},
+                 {"vocab_size", 110},
+                 {"max_position_embeddings", encoder.positions},
+                 {"pad_token_id", encoder.family == "roberta" ? 1 : 0}};
+  config.update(parts.sizes);
+  write_json(folder, "config.json", config);
+  std::vector<std::string> special = parts.special;
+  if (encoder.mask) special.push_back(parts.mask);
+  json tokenizer = tokenizer_of(special, 110);
+  const json& ids = tokenizer["model"]["vocab"];
+  tokenizer["post_processor"] = {{"type", "BertProcessing"},
+                                 {"cls", {parts.cls, ids[parts.cls]}},
+                                 {"sep", {parts.sep, ids[parts.sep]}}};
+  write_json(folder, "tokenizer.json", tokenizer);
+  json about = {{"cls_token", parts.cls}, {"sep_token", parts.sep}};
+  if (encoder.mask) about["mask_token"] = parts.mask;
+  write_json(folder, "tokenizer_config.json", about);
+  // A model without a head has some net's weights: it is refused before they are read.
+  const std::string net = encoder.head == "Model" ? parts.prefix + "ForMaskedLM" : architecture;
+  manual_seed(7);
+  const nn::BuildScope scope({.dtype = DType::f32});
+  for (const models::EncoderFamily& family : models::encoder_families())
+    if (family.name == encoder.family)
+      write_weights(folder, *family.make(models::parse_options(config.dump(), "config.json"), net));
 }
 
 }  // namespace weft::test

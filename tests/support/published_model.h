@@ -13,7 +13,18 @@ struct PublishedModel {
   int64_t layers = 2;
 };
 
+// The tokens of an encoder's tokenizer are its special ones, the end of line, and printable ASCII.
+struct PublishedEncoder {
+  std::string family = "bert";  // or roberta, distilbert
+  std::string head = "ForMaskedLM";
+  bool mask = true;        // whether the tokenizer has a mask token
+  int64_t positions = 32;  // of which RoBERTa uses two less
+};
+
 // Writes a Llama with random weights and a tokenizer of single characters to `folder`.
 void write_published(const std::string& folder, const PublishedModel& model = {});
+// Writes an encoder with random weights, a vocabulary of 110 ids, and a tokenizer of single
+// characters, which puts two special tokens around a text.
+void write_published_encoder(const std::string& folder, const PublishedEncoder& encoder = {});
 
 }  // namespace weft::test

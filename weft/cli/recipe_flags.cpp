@@ -150,6 +150,11 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
     for (int i : {0, 1})
       if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
         recipe.set(pair[1 - i], std::string(train::find_key(pair[1 - i])->initial), "flag");
+  // A published model in the place of the recipe's has a tokenizer of its own.
+  const std::string& tokenizer = recipe.text("data.tokenizer");
+  const bool of_another = tokenizer == "characters" || tokenizer == "bytes";
+  if (of_another && sets(flags, "model.pretrained") && !sets(flags, "data.tokenizer"))
+    recipe.set("data.tokenizer", "auto", "flag");
   RecipeFlags ordered = flags;  // the model is set before its config
   std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
   for (const RecipeFlag& flag : ordered) {

@@ -5,6 +5,7 @@
 #include "weft/base/error.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::cli {
@@ -63,6 +64,8 @@ TextModel published(const std::string& folder, const TextModelOptions& options) 
   const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
   data::Tokenizer tokenizer = data::Tokenizer::load(folder);
   models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
+  if (dynamic_cast<const models::Decoder*>(pretrained.model.get()) == nullptr)
+    throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", folder);
   tokenizer.check_fits(pretrained.vocabulary);
   TextModel model{.codec = std::move(tokenizer),
                   .device = device_of(options.flags),

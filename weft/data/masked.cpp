@@ -54,7 +54,14 @@ class MaskedSource : public Source {
     constexpr int64_t tenths = 10;
     int64_t chance = below(tenths, words[1]);
     if (chance < 8) return options_.mask;
-    return chance == 8 ? below(options_.vocabulary, words[2], words[3]) : token;
+    return chance == 8 ? some_token(words) : token;
+  }
+  // A token that is replaced by padding would no longer be attended to.
+  int64_t some_token(const std::array<uint32_t, 4>& words) const {
+    if (!options_.pad || options_.vocabulary == 1)
+      return below(options_.vocabulary, words[2], words[3]);
+    const int64_t token = below(options_.vocabulary - 1, words[2], words[3]);
+    return token < *options_.pad ? token : token + 1;
   }
 
   std::shared_ptr<const Source> source_;

@@ -72,8 +72,8 @@ class AllWindows : public WindowSource {
   }
 };
 
-TokenDataset tokens_of(const TextCodec& vocabulary, std::string_view text) {
-  return TokenDataset(vocabulary.encode(text), vocabulary.size());
+TokenDataset tokens_of(const TextCodec& vocabulary, std::string_view text, bool special_tokens) {
+  return TokenDataset(vocabulary.encode(text, special_tokens), vocabulary.size());
 }
 
 io::Vocabulary make_vocabulary(std::string_view tokenizer, std::string_view text) {
@@ -150,7 +150,10 @@ TextDataset text(const std::string& path, const TextOptions& options) {
     vocabulary_of(options.val_path, validation);  // for errors that say where in that file
     vocabulary = make_vocabulary(options.tokenizer, train + validation);
   }
-  const TokenDataset all = of_file(path, [&] { return tokens_of(vocabulary, train); });
+  const auto read = [&](const std::string& name, const std::string& from) {
+    return of_file(name, [&] { return tokens_of(vocabulary, from, options.special_tokens); });
+  };
+  const TokenDataset all = read(path, train);
   const auto split =
       static_cast<int64_t>(static_cast<double>(all.size()) * (1 - options.val_split));
   TextDataset result{vocabulary, all, all};
@@ -158,8 +161,7 @@ TextDataset text(const std::string& path, const TextOptions& options) {
     result.train = all.slice(0, split);
     result.validation = all.slice(split, all.size());
   } else {
-    result.validation =
-        of_file(options.val_path, [&] { return tokens_of(vocabulary, validation); });
+    result.validation = read(options.val_path, validation);
   }
   warn_of_unseen(result, options.val_path.empty() ? "the end of " + path : options.val_path);
   return result;

@@ -43,6 +43,7 @@ struct TextOptions {
   std::string val_path = {};                  // empty: the end of the file is used
   double val_split = 0.1;                     // fraction of the file for validation
   std::optional<TextCodec> vocabulary = {};   // a tokenizer, or of an earlier run, not a new one
+  bool special_tokens = true;                 // those that a tokenizer puts around the text
 };
 struct TextDataset {
   TextCodec vocabulary;

@@ -107,12 +107,6 @@ void ConfigKeys::dropouts(std::initializer_list<std::string_view> keys, double& 
   }
 }
 
-void ConfigKeys::no_dropout(std::string_view key) {
-  double value = 0;
-  number(key, value, 0, 1);
-  if (value > 0) unapplied_.push_back(fmt::format("{} {} is not applied in training", key, value));
-}
-
 void ConfigKeys::warn_unread(const nn::OptionReader& reader) const {
   const std::vector<std::string> keys = reader.unread();
   if (keys.empty()) return;

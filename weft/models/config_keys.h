@@ -46,8 +46,6 @@ class ConfigKeys {
   void off(std::string_view key);
   // Dropouts that a decoder has as one: the first is read, and another that differs is unapplied().
   void dropouts(std::initializer_list<std::string_view> keys, double& value);
-  // A dropout that decoders do not have: unapplied(), and written as 0.
-  void no_dropout(std::string_view key);
 
   // What training would do and does not, in words.
   const std::vector<std::string>& unapplied() const { return unapplied_; }

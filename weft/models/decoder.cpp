@@ -8,6 +8,7 @@
 #include "weft/nn/containers.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/moe.h"
+#include "weft/tensor/compile.h"
 
 namespace weft::models {
 namespace {
@@ -93,6 +94,10 @@ class Attention : public nn::Module {
     if (at.cache != nullptr) {
       const DecoderCache::Layer& cached = at.cache->layers[layer_];
       k = keep(cached.keys, k, at.start), v = keep(cached.values, v, at.start);
+    }
+    if (config_.attention_dropout > 0 && current_mode() == Mode::train) {
+      options.dropout = config_.attention_dropout;
+      options.key = next_random_key();
     }
     const Tensor y = attention(q, k, v, options);
     return (*dropout_)((*out_)(flatten(permute(y, {0, 2, 1, 3}), 2)));

@@ -74,7 +74,8 @@ struct DecoderConfig {
   std::vector<nn::RopeOptions> ropes = {};
   int64_t rope_dimension = 0;  // rotated elements of each head; 0: all
 
-  double dropout = 0;  // of the embeddings and of what joins the residual stream
+  double dropout = 0;            // of the embeddings and of what joins the residual stream
+  double attention_dropout = 0;  // of the attention weights; above 0 no kernel fuses their training
   double initializer_range = 0.02;
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 

@@ -247,6 +247,7 @@ class EncoderStack : public nn::Module {
 
 Encoder::Encoder(const EncoderConfig& config, nn::Options published)
     : Model(InputKind::tokens, std::move(published)),
+      config_(config),
       encoder_(std::make_unique<EncoderStack>(*this, config)),
       head_(make_head(*this, config, encoder_->embeddings.word_embeddings.weight)) {}
 Encoder::~Encoder() = default;
@@ -260,7 +261,10 @@ Tensor Encoder::operator()(const Arg& tokens, const EncoderInputs& inputs) const
 }
 
 Tensor Encoder::run(const Tensor& tokens, const EncoderInputs& inputs) const {
-  return (*head_)((*encoder_)(tokens, inputs));
+  EncoderInputs all = inputs;
+  if (hides_padding_ && config_.pad_token_id && !all.attention_mask.defined())
+    all.attention_mask = tokens != *config_.pad_token_id;
+  return (*head_)((*encoder_)(tokens, all));
 }
 
 }  // namespace weft::models

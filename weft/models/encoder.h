@@ -81,12 +81,19 @@ class Encoder : public Model {
   // RoBERTa's positions begin after the padding token's.
   int64_t context() const;
 
+  const EncoderConfig& encoder_config() const { return config_; }
+  // From now on no query attends to a token that is `pad_token_id`, unless a mask says so: samples
+  // of a run come as tokens alone.
+  void hide_padding() { hides_padding_ = true; }
+
  protected:
   Tensor forward(const Tensor& tokens) const override { return run(tokens, {}); }
 
  private:
   Tensor run(const Tensor& tokens, const EncoderInputs& inputs) const;
 
+  EncoderConfig config_;
+  bool hides_padding_ = false;
   std::unique_ptr<EncoderStack> encoder_;
   std::unique_ptr<nn::Layer> head_;  // maps [B, T, hidden_size] to the result
 };

@@ -64,7 +64,7 @@ std::optional<EncoderFamily> encoder_family_of(const nn::Options& config) {
   return std::nullopt;
 }
 
-Net make_encoder(const EncoderFamily& family, nn::Options config) {
+Net make_encoder(const EncoderFamily& family, nn::Options config, bool hide_padding) {
   nn::OptionReader reader(config, "config.json");
   const std::vector<std::string> architectures = reader.texts("architectures");
   // Labels are an object of names by number.
@@ -72,13 +72,15 @@ Net make_encoder(const EncoderFamily& family, nn::Options config) {
     config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
   std::unique_ptr<Encoder> model =
       family.make(config, architectures.empty() ? "" : architectures.front());
-  Net net{.vocabulary = reader.integer("vocab_size", 0, 0), .context = model->context()};
+  if (hide_padding) model->hide_padding();
+  Net net{.vocabulary = model->encoder_config().vocab_size, .context = model->context()};
   net.model = std::move(model);
   return net;
 }
 
-Net make_net(const nn::Options& config) {
-  if (const auto encoder = encoder_family_of(config)) return make_encoder(*encoder, config);
+Net make_net(const nn::Options& config, bool hide_padding) {
+  if (const auto encoder = encoder_family_of(config))
+    return make_encoder(*encoder, config, hide_padding);
   std::unique_ptr<Decoder> model = make_decoder(config);
   const DecoderConfig& decoder = model->decoder_config();
   Net net{.vocabulary = decoder.vocab_size, .context = decoder.max_position_embeddings};
@@ -122,7 +124,7 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = make_net(config);
+  Net net = make_net(config, options.hide_padding);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);

@@ -20,6 +20,7 @@ struct PretrainedOptions {
   bool map = true;
   // Without them the weights stay zero and take no memory, and no file of weights is read.
   bool weights = true;
+  bool hide_padding = false;  // an encoder attends to no token that is its pad_token_id
 };
 
 struct Pretrained {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/base/registry.h"
+#include "weft/data/framed.h"
 #include "weft/data/loader.h"
 #include "weft/data/text_codec.h"
 #include "weft/models/model.h"
@@ -26,6 +27,7 @@ struct DataOptions {
   bool with_data = true;  // false: no sources; text then needs `vocabulary`
   std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
+  std::optional<data::Frame> frame = {};  // of each sample of a text; absent: it has none
 };
 
 struct TaskData {

@@ -16,8 +16,10 @@
 
 namespace weft::train {
 namespace {
-// Sets up the masked tokens that the model predicts; one id beyond the vocabulary stands for them.
-void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) {
+// Sets up the masked tokens that the model predicts. A published encoder has a token that stands
+// for them; elsewhere that is one id beyond the vocabulary.
+void mask_tokens(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
+                 const DataOptions& read, TaskData& parts) {
   if (parts.task != Task::causal_lm || !entry.does_read("data.mlm_probability"))
     recipe.refuse("task", "task masked_lm needs text or random-tokens.");
   double probability = recipe.number("data.mlm_probability");
@@ -25,49 +27,56 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, TaskData& parts) 
     recipe.refuse("data.mlm_probability", "data.mlm_probability must be above 0.");
   data::MaskOptions options{
       .vocabulary = parts.shape.classes, .mask = parts.shape.classes, .probability = probability};
+  if (read.frame) {
+    options.mask = published->mask_token(*parts.vocabulary->tokenizer());
+    options.pad = read.frame->pad;
+  } else {
+    ++parts.shape.classes;
+  }
   for (auto* source : {&parts.train, &parts.validation})
     if (*source != nullptr) *source = data::masked(*source, options);
   parts.task = Task::masked_lm;
-  ++parts.shape.classes;
 }
 
 // Checks that a published model can be trained on the data, and sets the number of its ids.
-void fit_to(const models::Pretrained& model, const Recipe& recipe, TaskData& parts) {
-  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
-  if (decoder == nullptr)
+void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) {
+  const Task task = model.encoder != nullptr ? Task::masked_lm : Task::causal_lm;
+  if (parts.task != task)
     recipe.refuse("model.pretrained",
-                  fmt::format("model.pretrained: only causal language models are trained. {} is an "
-                              "encoder.",
-                              recipe.text("model.pretrained")));
-  if (parts.task != Task::causal_lm)
-    recipe.refuse("model.pretrained",
-                  fmt::format("model.pretrained: published models are trained as causal_lm. The "
-                              "task of these data is {}.",
+                  fmt::format("model.pretrained: published {} are trained as {}. The task of these "
+                              "data is {}.",
+                              model.encoder != nullptr ? "encoders" : "models", name(task),
                               name(parts.task)));
   if (parts.vocabulary && parts.vocabulary->tokenizer() == nullptr)
     recipe.refuse("model.pretrained",
                   "model.pretrained: the data must be text, which the model's tokenizer reads. "
                   "Hint: data.format: text.");
-  if (parts.vocabulary) parts.vocabulary->tokenizer()->check_fits(model.vocabulary);
-  if (parts.shape.classes > model.vocabulary)
+  const int64_t ids = model.net.vocabulary;
+  if (parts.vocabulary) parts.vocabulary->tokenizer()->check_fits(ids);
+  if (parts.shape.classes > ids)
     recipe.refuse("data.classes", fmt::format("data.classes is at most the {} ids of the model. "
                                               "Got {}.",
-                                              model.vocabulary, parts.shape.classes));
-  parts.shape.classes = model.vocabulary;
-  if (parts.train != nullptr)
-    for (const std::string& what : decoder->decoder_config().unapplied)
+                                              ids, parts.shape.classes));
+  parts.shape.classes = ids;
+  if (parts.train != nullptr && model.decoder != nullptr)
+    for (const std::string& what : model.decoder->decoder_config().unapplied)
       logging::warn("[{}] {}.", recipe.text("model.pretrained"), what);
-  if (parts.shape.input[0] > model.context)
+  if (parts.shape.input[0] > model.net.context)
     recipe.refuse("data.seq_len", fmt::format("data.seq_len is at most the {} tokens of the "
                                               "model's context. Got {}.",
-                                              model.context, parts.shape.input[0]));
+                                              model.net.context, parts.shape.input[0]));
 }
 
-TaskData read_data(const Recipe& recipe, const DataEntry& entry, const DataOptions& options) {
+// Reads the data of the recipe's task. Encoders predict no next token, so their `auto` is
+// masked_lm.
+TaskData read_data(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
+                   const DataOptions& options) {
+  const bool is_encoder = published != nullptr && published->encoder != nullptr;
+  std::string wanted = recipe.text("task");
+  if (wanted == "auto" && is_encoder) wanted = name(Task::masked_lm);
   TaskData parts = entry.read(recipe, options);
-  if (recipe.text("task") == name(Task::masked_lm)) mask_tokens(recipe, entry, parts);
+  if (wanted == name(Task::masked_lm)) mask_tokens(recipe, entry, published, options, parts);
   if (!options.with_data) parts.train = parts.validation = nullptr;
-  const std::string& wanted = recipe.text("task");
   if (wanted != "auto" && wanted != name(parts.task))
     recipe.refuse("task", fmt::format("the task of these data is {}. Got {}. Hint: task: auto.",
                                       name(parts.task), wanted));
@@ -75,6 +84,7 @@ TaskData read_data(const Recipe& recipe, const DataEntry& entry, const DataOptio
     recipe.refuse("data.transforms", "data.transforms are for images.");
   if (recipe.has("data.mean") && !entry.does_read("data.mean"))
     recipe.refuse("data.mean", "data.mean and data.std apply only to images read from files.");
+  if (published != nullptr) fit_to(*published, recipe, parts);
   return parts;
 }
 
@@ -181,7 +191,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       !published.empty()
           ? models::load_pretrained(published, {.dtype = experiment.precision.parameters,
                                                 .map = experiment.train == nullptr,
-                                                .weights = initialize})
+                                                .weights = initialize,
+                                                .hide_padding = true})
                 .model
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
@@ -306,12 +317,16 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     data.vocabulary = data::Tokenizer::load(tokenizer);
     kept = tokenizer_files(tokenizer);
   }
-  TaskData parts = read_data(recipe, entry, data);
+  std::optional<PublishedModel> model;
   if (!published.empty()) {
-    fit_to(models::load_pretrained(published, {.weights = false}), recipe, parts);
+    model.emplace(published);
+    model->check_head(recipe);
+    data.frame = model->frame(data.vocabulary);
     if (kept.empty() && options.initialize) kept = tokenizer_files(published);
     std::ranges::move(generation_files(published), std::back_inserter(kept));
   }
+  TaskData parts = read_data(recipe, entry, model ? &*model : nullptr, data);
+  model.reset();
   Experiment experiment{.recipe = recipe,
                         .dataset = &entry,
                         .loss = &registry::losses().get(recipe.text("loss.name")),

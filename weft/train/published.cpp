@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
+#include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
 
 namespace weft::train {
@@ -24,6 +27,39 @@ std::vector<io::FolderFile> read_present(const std::string& folder,
   return files;
 }
 }  // namespace
+
+PublishedModel::PublishedModel(std::string from)
+    : folder(std::move(from)),
+      net(models::load_pretrained(folder, {.weights = false})),
+      decoder(dynamic_cast<const models::Decoder*>(net.model.get())),
+      encoder(dynamic_cast<const models::Encoder*>(net.model.get())) {}
+
+void PublishedModel::check_head(const Recipe& recipe) const {
+  if (encoder == nullptr || encoder->encoder_config().head == models::EncoderHead::masked_tokens)
+    return;
+  recipe.refuse(
+      "model.pretrained",
+      fmt::format("model.pretrained: of encoders, those with a head for masked tokens are trained. "
+                  "{} has one for labels. Hint: a folder whose architecture is ...ForMaskedLM.",
+                  io::printable(folder)));
+}
+
+std::optional<data::Frame> PublishedModel::frame(
+    const std::optional<data::TextCodec>& codec) const {
+  if (encoder == nullptr || !codec || codec->tokenizer() == nullptr) return std::nullopt;
+  return data::frame_of(*codec->tokenizer(), encoder->encoder_config().pad_token_id.value_or(0));
+}
+
+int64_t PublishedModel::mask_token(const data::Tokenizer& tokenizer) const {
+  const auto given = data::TokenizerConfig::load(folder).special_token("mask_token");
+  for (const std::string& token :
+       {given.value_or("[MASK]"), std::string("[MASK]"), std::string("<mask>")})
+    if (const auto id = tokenizer.id_of(token)) return *id;
+  throw Error(ErrorKind::data,
+              "{}: the tokenizer has no mask token, which task masked_lm needs. Hint: mask_token "
+              "in tokenizer_config.json names it.",
+              io::printable(folder));
+}
 
 bool determines_ids(std::string_view file) {
   const auto end = std::ranges::find(published_files, "tokenizer_config.json");

@@ -1,16 +1,41 @@
 // Published models in runs: where a recipe's tokenizer is, and which files of a model's folder its
-// checkpoints keep, so that each is such a folder itself.
+// checkpoints keep, so that each is such a folder itself; how an encoder reads samples of text.
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "weft/data/framed.h"
+#include "weft/data/text_codec.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/decoder.h"
+#include "weft/models/encoder.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
+
+// A PublishedModel is what a run knows of model.pretrained before it reads the data.
+struct PublishedModel {
+  std::string folder;
+  models::Pretrained net;                    // without its weights
+  const models::Decoder* decoder = nullptr;  // the net, of which one is null
+  const models::Encoder* encoder = nullptr;
+
+  // Throws as models::load_pretrained() does.
+  explicit PublishedModel(std::string from);
+  // Throws Error(usage) for an encoder whose head is not for masked tokens.
+  void check_head(const Recipe& recipe) const;
+  // Returns the frame of an encoder's samples; nullopt for decoders, and for ids that are no text.
+  std::optional<data::Frame> frame(const std::optional<data::TextCodec>& codec) const;
+  // Returns the id that an encoder reads where a token is hidden. Throws Error(data) if the
+  // tokenizer has none.
+  int64_t mask_token(const data::Tokenizer& tokenizer) const;
+};
 
 // The files that a checkpoint may keep from a published folder, besides weights and config.json;
 // those before "tokenizer_config.json" determine the ids of a text.

@@ -26,7 +26,8 @@ constexpr double many = most_exact;
 constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "name of the run; its folder is runs/NAME"},
     {"task", text, "auto", "auto, classification, causal_lm, masked_lm", 0, 0,
-     "what the model learns; auto: set by the data; masked_lm: BERT's masked tokens"},
+     "what the model learns; auto: set by the data, masked_lm for a published encoder; masked_lm: "
+     "BERT's masked tokens"},
     {"seed", integer, "0", "", 0, many, "random seed of initial weights, sample order and dropout"},
     {"model.name", text, "null", "", 0, 0,
      "name of a built-in model (weft list models); set exactly one of model.name, "

@@ -19,6 +19,7 @@ Family gpt2() {
                        .tie_word_embeddings = true,
                        .hidden_act = "gelu_tanh",
                        .dropout = 0.1,
+                       .attention_dropout = 0.1,
                        .scaled_residual_init = true,
                        .names = {.root = "transformer",
                                  .tokens = "wte",
@@ -58,7 +59,7 @@ Family gpt2() {
             keys.off("scale_attn_by_inverse_layer_idx");
             keys.off("add_cross_attention");
             keys.dropouts({"resid_pdrop", "embd_pdrop"}, c.dropout);
-            keys.no_dropout("attn_pdrop");
+            keys.number("attn_pdrop", c.attention_dropout, 0, 1);
             if (nn::OptionReader* reader = keys.reader())
               for (const char* key : {"n_ctx", "reorder_and_upcast_attn"}) reader->ignore(key);
           }};

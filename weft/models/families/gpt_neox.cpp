@@ -53,7 +53,7 @@ Family gpt_neox() {
                 keys, c,
                 {.theta = "rotary_emb_base", .partial = "rotary_pct", .default_partial = 0.25});
             keys.dropouts({"hidden_dropout"}, c.dropout);
-            keys.no_dropout("attention_dropout");
+            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

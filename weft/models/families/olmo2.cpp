@@ -21,7 +21,7 @@ Family olmo2() {
             bind_rope(keys, c);
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
-            keys.no_dropout("attention_dropout");
+            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

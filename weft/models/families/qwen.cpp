@@ -31,7 +31,7 @@ Family qwen2() {
             bind_shape(keys, c, {.num_key_value_heads = 32});
             bind_rope(keys, c);
             bind_windows(keys, c);
-            keys.no_dropout("attention_dropout");
+            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 
@@ -47,7 +47,7 @@ Family qwen3() {
             bind_windows(keys, c);
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
-            keys.no_dropout("attention_dropout");
+            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

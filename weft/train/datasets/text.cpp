@@ -1,4 +1,6 @@
 // The text of a file, for language models.
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
@@ -7,8 +9,23 @@
 
 namespace weft::train {
 namespace {
+// Returns the tokens of a sample that are those of the text.
+int64_t tokens_of_text(const Recipe& recipe, const DataOptions& options) {
+  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t others = options.frame ? options.frame->size() : 0;
+  if (seq_len <= others)
+    recipe.refuse("data.seq_len", fmt::format("data.seq_len must be more than the {} special "
+                                              "tokens of a sample. Got {}.",
+                                              others, seq_len));
+  return seq_len - others;
+}
+
 TaskData read(const Recipe& recipe, const DataOptions& options) {
   const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t window = tokens_of_text(recipe, options);
+  const auto in_frame = [&](std::shared_ptr<const data::Source> source) {
+    return options.frame ? data::framed(std::move(source), *options.frame) : source;
+  };
   auto parts = [&](const data::TextCodec& vocabulary) {
     return TaskData{.task = Task::causal_lm,
                     .shape = {InputKind::tokens, {seq_len}, vocabulary.size()},
@@ -21,10 +38,11 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   }
   if (options.evaluate_only) {
     WEFT_ASSERT(options.vocabulary, "a text to evaluate has no vocabulary");
-    const data::TextDataset text = data::text(find_data(recipe.text("data.path")),
-                                              {.val_split = 0, .vocabulary = options.vocabulary});
+    const data::TextDataset text = data::text(
+        find_data(recipe.text("data.path")),
+        {.val_split = 0, .vocabulary = options.vocabulary, .special_tokens = !options.frame});
     TaskData result = parts(text.vocabulary);
-    result.validation = text.train.windows(seq_len);
+    result.validation = in_frame(text.train.windows(window));
     return result;
   }
   const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
@@ -40,10 +58,11 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
       {.tokenizer = tokenizer,
        .val_path = recipe.has("data.val_path") ? find_data(recipe.text("data.val_path")) : "",
        .val_split = recipe.number("data.val_split"),
-       .vocabulary = options.vocabulary});
+       .vocabulary = options.vocabulary,
+       .special_tokens = !options.frame});
   TaskData result = parts(text.vocabulary);
-  result.train = text.train.random_windows(seq_len);
-  if (evaluated) result.validation = text.validation.windows(seq_len);
+  result.train = in_frame(text.train.random_windows(window));
+  if (evaluated) result.validation = in_frame(text.validation.windows(window));
   return result;
 }
 }  // namespace
