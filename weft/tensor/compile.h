@@ -43,8 +43,9 @@ class CompiledStep {
 
   // Puts the arena of all plans of this step in the caller's memory instead of the memory that the
   // steps of a program share; for the host's devices, before the first run. It must be aligned to
-  // buffer_alignment (64 bytes) and outlive the step. Whatever else uses it spoils results that
-  // nobody has read yet, and nothing else. A run whose plan needs more throws Error(does_not_fit).
+  // buffer_alignment (64 bytes) and outlive the step and its results. Whatever else writes there
+  // between runs spoils results that were not copied out, and nothing else. A run whose plan needs
+  // more bytes throws Error(does_not_fit).
   void use_workspace(std::span<std::byte> memory);
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
