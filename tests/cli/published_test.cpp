@@ -88,6 +88,37 @@ TEST_CASE("eval gives the loss and the perplexity of a published model on a text
   CHECK(shown.out.find(std::to_string(text.size() - 1) + " tokens") != std::string::npos);
 }
 
+TEST_CASE("config.json ends a text where no generation_config.json does") {
+  const Published place;
+  fs::remove(place.path("model/generation_config.json"));
+  const std::vector<std::string> generate = {
+      "generate",      "model", "--prompt", "A line",
+      "--temperature", "0",     "--json",   "--log-probabilities"};
+  const json text = json_of(place.weft(generate));
+  json config = json::parse(place.read("model/config.json"));
+  config["eos_token_id"] = {1, text["token_ids"].at(0)};
+  place.write("model/config.json", config.dump());
+  const json ended = json_of(place.weft(generate));
+  CHECK(ended["finish"] == "end_token");
+  CHECK(ended["tokens"] == 0);
+}
+
+TEST_CASE(
+    "a head that differs from the embeddings is not tied to them, whatever config.json says") {
+  const Published place;
+  const std::vector<std::string> generate = {
+      "generate",      "model", "--prompt", "A line",
+      "--temperature", "0",     "--json",   "--log-probabilities"};
+  json config = json::parse(place.read("model/config.json"));
+  REQUIRE(config["tie_word_embeddings"] == false);
+  const json text = json_of(place.weft(generate));
+  config["tie_word_embeddings"] = true;
+  place.write("model/config.json", config.dump());
+  const Outcome tied = place.weft(generate);
+  CHECK(json_of(tied)["log_probabilities"] == text["log_probabilities"]);
+  CHECK(tied.err.find("tie_word_embeddings is taken for false") != std::string::npos);
+}
+
 TEST_CASE("plan says what generating text takes, without files of weights") {
   const Published place;
   const size_t weights = bytes_of_weights(place.path("model/model.safetensors"));

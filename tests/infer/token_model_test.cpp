@@ -330,9 +330,14 @@ TEST_CASE("text is generated to a length, a stop text or a token, and streamed")
     CHECK(pieces[i] == all[i].text);
   }
   CHECK(run()[1].tokens == all[1].tokens);
-  // A sequence does not depend on those beside it.
-  CHECK(infer::generate(*tokens, codec, std::span(prompts).first(1), options)[0].tokens ==
-        all[0].tokens);
+  // A sequence does not depend on those beside it, but the same prompt again has another text.
+  for (size_t i = 0; i < 2; ++i)
+    CHECK(infer::generate(*tokens, codec, std::span(prompts).subspan(i, 1), options)[0].tokens ==
+          all[i].tokens);
+  const std::vector<infer::Generated> twice =
+      infer::generate(*tokens, codec, std::vector{prompts[1], prompts[1]}, options);
+  CHECK(twice[0].tokens == all[1].tokens);
+  CHECK(twice[1].tokens != all[1].tokens);
 
   options.reuse = true;  // of the prompts, the last token alone is read again
   CHECK(run()[0].tokens.size() == 20);

@@ -24,6 +24,8 @@ DType dtype_of(const std::vector<std::string>& files) {
 }
 
 std::string config_text(nn::Options config, DType dtype) {
+  // Without them, transformers takes the ids that its own tokenizer of the family has.
+  for (const char* key : {"bos_token_id", "eos_token_id"}) config.set(key, std::monostate());
   config.set("torch_dtype", std::string(dtype == DType::f64    ? "float64"
                                         : dtype == DType::bf16 ? "bfloat16"
                                         : dtype == DType::f16  ? "float16"

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
+#include "weft/models/pretrained.h"
 
 namespace fs = std::filesystem;
 
@@ -165,6 +166,11 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 }
 
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
+  if (models::is_model_folder(name))
+    throw Error(ErrorKind::usage,
+                "{} is the folder of a model, not a recipe. Hint: weft train RECIPE "
+                "--model.pretrained {}.",
+                name, name);
   train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
   recipe.apply_environment();
   apply_flags(recipe, flags);

@@ -7,6 +7,7 @@
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/published.h"
 
 namespace weft::cli {
 
@@ -61,18 +62,23 @@ std::string device_of(const RecipeFlags& flags) {
 }
 
 TextModel published(const std::string& folder, const TextModelOptions& options) {
+  for (std::string_view file : train::published_files)
+    io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
   const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
   data::Tokenizer tokenizer = data::Tokenizer::load(folder);
   models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
   if (dynamic_cast<const models::Decoder*>(pretrained.model.get()) == nullptr)
     throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", folder);
   tokenizer.check_fits(pretrained.vocabulary);
-  TextModel model{.codec = std::move(tokenizer),
+  TextModel model{.folder = folder,
+                  .codec = std::move(tokenizer),
                   .device = device_of(options.flags),
                   .vocabulary = pretrained.vocabulary,
                   .context = pretrained.context};
+  // As in transformers, config.json says what ends a text where no generation_config.json does.
   const std::string generation = io::file_of_folder(folder, "generation_config.json");
-  if (std::filesystem::exists(generation)) model.defaults = io::read_generation_config(generation);
+  model.defaults = io::read_generation_config(
+      std::filesystem::exists(generation) ? generation : io::file_of_folder(folder, "config.json"));
   model.chat = tokens.chat_template();
   model.pretrained = std::move(pretrained);
   return model;

@@ -27,6 +27,7 @@ struct TextModel {
   // One of them holds the model.
   std::optional<train::Experiment> experiment = {};
   std::optional<models::Pretrained> pretrained = {};
+  std::string folder = {};  // of the published model
   data::TextCodec codec;
   std::string device;
   int64_t vocabulary = 0, context = 0;

@@ -10,6 +10,7 @@
 #include "weft/cli/text_model.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/json.h"
+#include "weft/io/model_folder.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::cli {
@@ -55,8 +56,10 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const Experiment experiment =
       is_published ? evaluation_of(folder, flags) : load_experiment(folder, flags, true);
   train::Evaluation evaluation = train::evaluate(experiment);
-  if (!std::isfinite(evaluation.loss))
+  if (!std::isfinite(evaluation.loss)) {
+    if (is_published) models::refuse_non_finite(io::weight_files(folder));
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
+  }
   if (arguments.as_json) {
     json result = to_json(evaluation);
     if (experiment.shape.labels_tokens()) result["tokens"] = evaluation.count;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include "weft/cli/verbs.h"
 #include "weft/infer/generate.h"
 #include "weft/io/json.h"
+#include "weft/io/model_folder.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -70,6 +72,18 @@ TextModel load(const ModelFlags& flags, const RecipeFlags& more) {
   TextModelOptions options{.flags = joined(flags.recipe, more)};
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   return load_text_model(flags.name, options);
+}
+
+// Generates as infer::generate() does. Where logits are NaN, the folder's weights may say why.
+std::vector<infer::Generated> generated(const TextModel& model, infer::TokenModel& tokens,
+                                        std::span<const std::vector<int32_t>> prompts,
+                                        const infer::GenerateOptions& options,
+                                        const infer::OnText& on_text) try {
+  return infer::generate(tokens, model.codec, prompts, options, on_text);
+} catch (const Error& error) {
+  if (error.kind() == ErrorKind::non_finite && model.pretrained)
+    models::refuse_non_finite(io::weight_files(model.folder));
+  throw;
 }
 
 struct GenerateArguments {
@@ -147,8 +161,7 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
     out(piece);
     std::fflush(stdout);
   };
-  const std::vector<infer::Generated> all =
-      infer::generate(*tokens, model.codec, prompts, options, write);
+  const std::vector<infer::Generated> all = generated(model, *tokens, prompts, options, write);
   int64_t count = 0;
   for (const infer::Generated& each : all) count += std::ssize(each.tokens);
   const double per_second = seconds > 0 ? static_cast<double>(count - 1) / seconds : 0;
@@ -223,8 +236,8 @@ int run_chat(const ChatArguments& arguments, const RecipeFlags& more) {
                   prompt.size(), context);
     options.max_new_tokens =
         arguments.max_new_tokens > 0 ? std::min(arguments.max_new_tokens, room) : room;
-    const std::vector<infer::Generated> answer = infer::generate(
-        *tokens, model.codec, std::span(&prompt, 1), options, [](size_t, std::string_view piece) {
+    const std::vector<infer::Generated> answer = generated(
+        model, *tokens, std::span(&prompt, 1), options, [](size_t, std::string_view piece) {
           out(piece);
           std::fflush(stdout);
         });

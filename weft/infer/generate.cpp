@@ -47,9 +47,10 @@ class StopTexts {
 // Sequence is one prompt and what was generated for it.
 class Sequence {
  public:
-  Sequence(size_t index, const std::vector<int32_t>& prompt, const data::TextCodec& codec,
-           const GenerateOptions& options, const OnText& on_text)
+  Sequence(size_t index, int64_t stream, const std::vector<int32_t>& prompt,
+           const data::TextCodec& codec, const GenerateOptions& options, const OnText& on_text)
       : index_(index),
+        draws_(stream),
         history_(prompt),
         prompt_(prompt.size()),
         stream_(codec.stream()),
@@ -69,7 +70,7 @@ class Sequence {
         throw Error(ErrorKind::non_finite, "the logits of token {} of sequence {} are NaN.",
                     history_.size(), index_);
     const Sampled sampled = sample(logits.first(usable), options_.sampling, history_, prompt_,
-                                   static_cast<int64_t>(index_), std::ssize(generated_.tokens));
+                                   draws_, std::ssize(generated_.tokens));
     if (std::ranges::find(options_.end_tokens, sampled.token) != options_.end_tokens.end())
       return finish(Finish::end_token);
     history_.push_back(sampled.token);
@@ -98,6 +99,7 @@ class Sequence {
   }
 
   size_t index_;
+  int64_t draws_;  // the stream of its random numbers
   std::vector<int32_t> history_;
   size_t prompt_;  // tokens of the history that were given
   data::TextStream stream_;
@@ -137,8 +139,10 @@ std::vector<Generated> generate(TokenModel& model, const data::TextCodec& codec,
   check_prompts(model, prompts);
   std::vector<Sequence> sequences;
   sequences.reserve(prompts.size());
+  // A text does not depend on the prompts beside it, but a prompt given twice has two texts.
   for (size_t i = 0; i < prompts.size(); ++i)
-    sequences.emplace_back(i, prompts[i], codec, options, on_text);
+    sequences.emplace_back(i, std::ranges::count(prompts.first(i), prompts[i]), prompts[i], codec,
+                           options, on_text);
   std::vector<RowTokens> rows(static_cast<size_t>(model.batch()));
   for (size_t i = 0; i < prompts.size(); ++i) {
     const size_t kept =

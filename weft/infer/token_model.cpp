@@ -59,9 +59,7 @@ class CachedModel : public TokenModel {
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               return {model_.continue_from(cache_, in[0], in[1], in[2])};
             },
-            options)) {
-    logits_.resize(static_cast<size_t>(batch_ * vocabulary()));
-  }
+            options)) {}
   int64_t vocabulary() const override { return model_.decoder_config().vocab_size; }
 
   TokenModelPlan plan(int64_t prefill_tokens) override {
@@ -138,9 +136,7 @@ class WindowModel : public TokenModel {
               const Tensor rows = arange(batch_) * context_ + in[1];
               return {gather(flatten(all, 0, 1), rows, 0)};
             },
-            options)) {
-    logits_.resize(static_cast<size_t>(batch_ * vocabulary_));
-  }
+            options)) {}
   int64_t vocabulary() const override { return vocabulary_; }
 
   TokenModelPlan plan(int64_t) override {
@@ -176,13 +172,14 @@ class WindowModel : public TokenModel {
 };
 }  // namespace
 
-TokenModel::TokenModel(int64_t batch, int64_t context)
-    : batch_(batch), context_(context), histories_(static_cast<size_t>(batch)) {
+TokenModel::TokenModel(int64_t batch, int64_t context) : batch_(batch), context_(context) {
   WEFT_ASSERT(batch > 0 && context > 0, "no sequence, or no room");
 }
 
 void TokenModel::append(std::span<const RowTokens> rows) {
   WEFT_ASSERT(std::ssize(rows) == batch_, "rows of another batch");
+  histories_.resize(rows.size());
+  logits_.resize(static_cast<size_t>(batch_ * vocabulary()));
   for (size_t b = 0; b < rows.size(); ++b) {
     const int64_t wanted =
         std::min(rows[b].keep, std::ssize(histories_[b])) + std::ssize(rows[b].tokens);

@@ -54,6 +54,7 @@ class TokenModel {
   int64_t context() const { return context_; }
   // Returns the tokens that a sequence has.
   std::span<const int32_t> history(int64_t row) const {
+    if (histories_.empty()) return {};
     return histories_[static_cast<size_t>(row)];
   }
   virtual int64_t vocabulary() const = 0;
@@ -70,6 +71,7 @@ class TokenModel {
   virtual void run(std::span<const RowTokens> rows) = 0;
 
   int64_t batch_, context_;
+  // Planning allocates neither: the first append() does.
   std::vector<std::vector<int32_t>> histories_;
   std::vector<float> logits_;  // [batch, vocabulary]
 };

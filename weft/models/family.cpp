@@ -113,7 +113,7 @@ const Family& family_of(const nn::Options& config) {
   std::vector<std::string> known;
   for (std::string_view name : registry::families().names()) known.emplace_back(name);
   for (const EncoderFamily& encoder : encoder_families()) known.push_back(encoder.name);
-  throw Error(ErrorKind::usage, "[config.json] unknown model_type \"{}\"{}. Known: {}.",
+  throw Error(ErrorKind::usage, "unknown model_type \"{}\"{}. Known: {}.",
               escaped(type.substr(0, 60)),
               architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
               fmt::join(known, ", "));

@@ -1,16 +1,21 @@
 #include "weft/models/pretrained.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/logging.h"
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/families/encoders.h"
+#include "weft/models/families/families.h"
 #include "weft/models/family.h"
 
 namespace weft::models {
@@ -88,6 +93,44 @@ Net make_net(const nn::Options& config, bool hide_padding) {
   return net;
 }
 
+// Returns whether files have a head of other elements than the embeddings it would be tied to.
+bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& files,
+                  const Names& names) {
+  const std::string wanted[] = {config.names.head + ".weight", config.names.tokens + ".weight"};
+  if (std::ranges::none_of(names.all, [&](const auto& name) { return name.ends_with(wanted[0]); }))
+    return false;
+  std::span<const std::byte> found[2];
+  std::vector<io::Safetensors> open;  // keeps the bytes
+  for (const std::string& path : files) {
+    const io::Safetensors& file = open.emplace_back(io::Safetensors::open(path));
+    for (const io::Safetensors::Entry& entry : file.entries())
+      for (int i = 0; i < 2; ++i)
+        if (entry.name == wanted[i] || entry.name.ends_with("." + wanted[i]))
+          found[i] = file.bytes(entry);
+  }
+  return !found[0].empty() && !found[1].empty() && !std::ranges::equal(found[0], found[1]);
+}
+
+// Reads the net of a folder, whose files of weights may be none.
+Net read_net(nn::Options config, const std::string& path, const std::vector<std::string>& files,
+             const Names& names, bool hide_padding) try {
+  Net net = make_net(config, hide_padding);
+  const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
+  if (decoder == nullptr || !decoder->decoder_config().tie_word_embeddings ||
+      !has_own_head(decoder->decoder_config(), files, names))
+    return net;
+  // As in transformers, the weights count.
+  logging::warn(
+      "{}: tie_word_embeddings is taken for false: the files have a head that differs "
+      "from the embeddings.",
+      path);
+  config = text_part(config);
+  config.set("tie_word_embeddings", false);
+  return make_net(config, hide_padding);
+} catch (const Error& error) {
+  throw Error(error.kind(), "{}: {}", path, error.what());
+}
+
 io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names) {
   if (const auto* decoder = dynamic_cast<const Decoder*>(&model))
     return load_layout(decoder->decoder_config(), names);
@@ -107,7 +150,7 @@ io::Loaded load_named(Model& model, const std::vector<std::string>& files, const
 bool is_model_folder(const std::string& path) {
   std::error_code ignored;
   const fs::path folder(path);
-  return fs::is_regular_file(folder / "config.json", ignored) &&
+  return fs::exists(folder / "config.json", ignored) &&
          !fs::exists(folder / "MANIFEST.json", ignored);
 }
 
@@ -124,7 +167,7 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = make_net(config, options.hide_padding);
+  Net net = read_net(config, path, files, names, options.hide_padding);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);
@@ -137,6 +180,21 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
     throw Error(ErrorKind::data, "{}", error.what());
   }
   return result;
+}
+
+void refuse_non_finite(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    for (const io::Safetensors::Entry& entry : file.entries()) {
+      if (!is_float(entry.type.dtype)) continue;
+      const std::vector<double> values = file.tensor(entry.name).to_doubles();
+      const auto wrong =
+          std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
+      if (wrong != values.end())
+        throw Error(ErrorKind::data, "{}: tensor \"{}\" has {} at element {}.", path, entry.name,
+                    *wrong, wrong - values.begin());
+    }
+  }
 }
 
 }  // namespace weft::models

@@ -38,5 +38,8 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
 // Loads files under published names into the model that load_pretrained() made of their folder's
 // config.json. `map`: as in PretrainedOptions. Throws as io::load() does.
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map);
+// Throws Error(data) that names the first element of the files' weights that is infinite or NaN, if
+// there is one. Reads all of them, so it is for results that are not finite.
+void refuse_non_finite(const std::vector<std::string>& files);
 
 }  // namespace weft::models
