@@ -4,6 +4,7 @@
 
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
+#include "weft/base/parallel.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 
@@ -24,6 +25,8 @@ const std::vector<Geometry> geometries = {
     {{1, 1, 1, 1}, {.kernel = {1, 1}}},
     {{0, 3, 4, 4}, {.kernel = {2, 2}}},
     {{2, 3, 1, 17}, {.kernel = {1, 4}, .stride = {1, 3}, .padding = {0, 2}}},
+    {{1, 6, 13, 5}, {.kernel = {2, 2}, .stride = {5, 1}}},
+    {{1, 31, 12, 6}, {.kernel = {5, 3}, .stride = {1, 1}, .padding = {2, 1}}},
 };
 const DType types[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 
@@ -60,16 +63,38 @@ TEST_CASE("avg_pool and its gradient agree with the reference, with and without 
       }
 }
 
+TEST_CASE("pools and their gradients are bit-identical on any number of threads") {
+  const int before = thread_count();
+  for (DType dtype : types)
+    for (const Geometry& geometry : geometries) {
+      const Value x = input({dtype, geometry.x}, 0);
+      for (const Value& y : {max_pool(x, geometry.options), avg_pool(x, geometry.options)})
+        for (const Value& node : {y, gradient_node(x, y)}) {
+          std::vector<std::vector<std::byte>> results;
+          for (int threads : {1, 2, 5}) {
+            set_thread_count(threads);
+            KernelCase pool_case(node);
+            pool_case.run();
+            results.push_back(pool_case.result_bytes());
+          }
+          CHECK(results[1] == results[0]);
+          CHECK(results[2] == results[0]);
+        }
+    }
+  set_thread_count(before);
+}
+
 TEST_CASE("pooling allocates nothing while it runs") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    const Value x = input({dtype, {4, 32, 16, 16}}, 0), y = max_pool(x, geometries[1].options);
-    for (const Value& node : {y, gradient_node(x, y)}) {
-      KernelCase pool_case(node);
-      pool_case.run();
-      const Allocations used = allocations_of([&] { pool_case.run(); });
-      CHECK(used.most_live == 0);
-    }
+    const Value x = input({dtype, {4, 32, 16, 16}}, 0);
+    for (const Value& y : {max_pool(x, geometries[1].options), avg_pool(x, geometries[1].options)})
+      for (const Value& node : {y, gradient_node(x, y)}) {
+        KernelCase pool_case(node);
+        pool_case.run();
+        const Allocations used = allocations_of([&] { pool_case.run(); });
+        CHECK(used.most_live == 0);
+      }
   }
 }
 }  // namespace

@@ -9,8 +9,10 @@
 #include "weft/base/parallel.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")  // vectorizes the loops over channels
+#pragma GCC optimize("O3")
 #endif
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#include "weft/backends/cpu/vector_elements.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
 
@@ -63,233 +65,232 @@ struct Windows {
   }
 };
 
-// vector_lanes channels of one pixel are computed at once. Loops over them are vectorized for the
-// instruction set that a body is compiled for: a whole vector has a constant count, the last
-// channels do not.
-template <class Lane>
-constexpr int vector_lanes = 64 / static_cast<int>(sizeof(Lane));
-
-template <class Lane, class F>
-[[gnu::always_inline]] inline void for_lanes(int64_t width, F f) {
-  if (width == vector_lanes<Lane>) {
-#pragma GCC unroll 1  // unrolled before vectorization, a select between lanes would stay scalar
-    for (int k = 0; k < vector_lanes<Lane>; ++k) f(k);
-  } else {
-    for (int k = 0; k < width; ++k) f(k);
-  }
+// Calls f(first channel, bytes) for vectors of lanes that cover the channels: whole ones, then
+// those of half the size, and so on down to one lane.
+template <class Lane, int bytes, class F>
+[[gnu::always_inline]] inline void for_vectors(int64_t channels, const F& f, int64_t c = 0) {
+  constexpr int64_t lanes = bytes / sizeof(Lane);
+  for (; c + lanes <= channels; c += lanes) f(c, std::integral_constant<int, bytes>());
+  if constexpr (lanes > 1) for_vectors<Lane, bytes / 2>(channels, f, c);
 }
 
-// NaN exceeds everything, and the last one wins among them, as in PyTorch.
-template <class Lane>
-[[gnu::always_inline]] inline bool exceeds(Lane value, Lane best) {
-  return (value > best) | (value != value);  // NOLINT(misc-redundant-expression): NaN
+// NaN exceeds everything, and the last one wins among them, as in PyTorch. Of equals the first
+// wins.
+template <class Vector>
+[[gnu::always_inline]] inline Vector greater(Vector value, Vector best) {
+  best = value > best ? value : best;
+  return value != value ? value : best;  // NOLINT(misc-redundant-expression)
 }
 
-// Calls f(first channel, width) for each vector of `channels`.
-template <class Lane, class F>
-[[gnu::always_inline]] inline void for_vectors(int64_t channels, F f) {
-  for (int64_t c = 0; c < channels; c += vector_lanes<Lane>)
-    f(c, std::min<int64_t>(vector_lanes<Lane>, channels - c));
-}
-
-// Each body below computes one task: a row of one image or, for max_pool's gradient, one image of a
-// block of channels, with pointers to its first channel.
-template <class Element, class Lane>
-struct MaxPoolRow {
+// Computes row `oh` of one image of y: the greatest element or the mean of each window.
+template <class Element, class Lane, bool largest, int most_bytes>
+struct PooledRow {
   [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
                                                 Element* y, int64_t oh) {
+    const int64_t channels = windows->channels, row = windows->in[1] * channels;
     const auto h = windows->inside(oh, 0);
-    for (int64_t ow = 0; ow < windows->out[1]; ++ow, y += windows->channels) {
-      const auto w = windows->inside(ow, 1);
-      for_vectors<Lane>(windows->channels, [&](int64_t c,
-                                               int64_t width) __attribute__((always_inline)) {
-        const Element* from = image + (h.first * windows->in[1] + w.first) * windows->channels + c;
-        Lane best[vector_lanes<Lane>];
-        for_lanes<Lane>(
-            width, [&](int k) __attribute__((always_inline)) { best[k] = to_lane<Lane>(from[k]); });
-        for (int64_t i = h.first; i < h.last; ++i)
-          for (int64_t j = w.first; j < w.last; ++j) {
-            from = image + (i * windows->in[1] + j) * windows->channels + c;
-            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-              const Lane value = to_lane<Lane>(from[k]);
-              best[k] = exceeds(value, best[k]) ? value : best[k];
-            });
-          }
-        Element* to = y + c;
-        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-          to[k] = from_lane<Element>(best[k]);
-        });
-      });
-    }
-  }
-};
-
-// Each gradient goes to the first maximum of its window. `sums` is dx itself, or float scratch for
-// 16-bit types; windows that do not overlap write there, others add.
-template <class Element, class Lane>
-struct MaxPoolGradientImage {
-  using Index = std::conditional_t<sizeof(Lane) == 8, int64_t, int32_t>;
-
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* x,
-                                                const Element* dy, Lane* sums, int64_t sums_stride,
-                                                int64_t channels) {
-    if (!windows->tile())
-      for (int64_t pixel = 0; pixel < windows->in[0] * windows->in[1]; ++pixel)
-        for (int64_t c = 0; c < channels; ++c) sums[pixel * sums_stride + c] = 0;
-    for (int64_t oh = 0; oh < windows->out[0]; ++oh)
-      for (int64_t ow = 0; ow < windows->out[1]; ++ow, dy += windows->channels) {
-        const auto h = windows->inside(oh, 0), w = windows->inside(ow, 1);
-        for_vectors<Lane>(channels, [&](int64_t c, int64_t width) __attribute__((always_inline)) {
-          window(*windows, x + c, dy + c, h, w, sums + c, sums_stride, width);
-        });
-      }
-  }
-
-  [[gnu::always_inline]] static inline void window(const Windows& windows, const Element* x,
-                                                   const Element* gradient, Windows::Range h,
-                                                   Windows::Range w, Lane* sums,
-                                                   int64_t sums_stride, int64_t width) {
-    const Element* from = x + (h.first * windows.in[1] + w.first) * windows.channels;
-    Lane best[vector_lanes<Lane>];
-    Index where[vector_lanes<Lane>];
-    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-      best[k] = to_lane<Lane>(from[k]), where[k] = 0;
-    });
-    Index tap = 0;
-    for (int64_t i = h.first; i < h.last; ++i)
-      for (int64_t j = w.first; j < w.last; ++j, ++tap) {
-        from = x + (i * windows.in[1] + j) * windows.channels;
-        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-          const Lane value = to_lane<Lane>(from[k]);
-          const bool better = exceeds(value, best[k]);
-          best[k] = better ? value : best[k];
-          where[k] = better ? tap : where[k];
-        });
-      }
-    Lane share[vector_lanes<Lane>];
-    for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-      share[k] = to_lane<Lane>(gradient[k]);
-    });
-    const bool adds = windows.overlap();
-    tap = 0;
-    for (int64_t i = h.first; i < h.last; ++i)
-      for (int64_t j = w.first; j < w.last; ++j, ++tap) {
-        Lane* to = sums + (i * windows.in[1] + j) * sums_stride;
-        if (adds)
-          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-            to[k] += where[k] == tap ? share[k] : Lane{};
-          });
-        else
-          for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-            to[k] = where[k] == tap ? share[k] : Lane{};
-          });
-      }
-  }
-};
-
-template <class Element, class Lane>
-struct AvgPoolRow {
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
-                                                Element* y, int64_t oh) {
-    const auto h = windows->inside(oh, 0);
-    for (int64_t ow = 0; ow < windows->out[1]; ++ow, y += windows->channels) {
+    for (int64_t ow = 0; ow < windows->out[1]; ++ow, y += channels) {
       const auto w = windows->inside(ow, 1);
       const auto divisor = static_cast<Lane>(windows->divisor(h, w));
-      for_vectors<Lane>(
-          windows->channels, [&](int64_t c, int64_t width) __attribute__((always_inline)) {
-            Lane sum[vector_lanes<Lane>] = {};
-            for (int64_t i = h.first; i < h.last; ++i)
-              for (int64_t j = w.first; j < w.last; ++j) {
-                const Element* from = image + (i * windows->in[1] + j) * windows->channels + c;
-                for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-                  sum[k] += to_lane<Lane>(from[k]);
-                });
+      const Element* window = image + h.first * row + w.first * channels;
+      for_vectors<Lane, most_bytes>(
+          channels, [&](int64_t c, auto size) __attribute__((always_inline)) {
+            constexpr int bytes = decltype(size)::value;
+            using Vector = VectorOf<Lane, bytes>;
+            const Element* from = window + c;
+            Vector result = largest ? load<Element, bytes, Lane>(from) : Vector{};
+            for (int64_t i = h.first; i < h.last; ++i, from += row) {
+              const Element* at = from;
+              for (int64_t j = w.first; j < w.last; ++j, at += channels) {
+                const Vector value = load<Element, bytes, Lane>(at);
+                result = largest ? greater(value, result) : result + value;
               }
-            Element* to = y + c;
-            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-              to[k] = from_lane<Element>(sum[k] / divisor);
-            });
+            }
+            store<Element, bytes, Lane>(y + c, largest ? result : result / divisor);
           });
     }
   }
 };
 
-template <class Element, class Lane>
-struct AvgPoolGradientRow {
-  [[gnu::always_inline]] static inline void run(const Windows* windows, const Element* image,
-                                                Element* dx, int64_t h) {
-    const auto over_h = windows->seeing(h, 0);
-    for (int64_t w = 0; w < windows->in[1]; ++w, dx += windows->channels) {
-      const auto over_w = windows->seeing(w, 1);
-      for_vectors<Lane>(windows->channels, [&](int64_t c,
-                                               int64_t width) __attribute__((always_inline)) {
-        Lane sum[vector_lanes<Lane>] = {};
-        for (int64_t oh = over_h.first; oh < over_h.last; ++oh)
-          for (int64_t ow = over_w.first; ow < over_w.last; ++ow) {
-            const auto divisor =
-                static_cast<Lane>(windows->divisor(windows->inside(oh, 0), windows->inside(ow, 1)));
-            const Element* from = image + (oh * windows->out[1] + ow) * windows->channels + c;
-            for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-              sum[k] += to_lane<Lane>(from[k]) / divisor;
-            });
-          }
-        Element* to = dx + c;
-        for_lanes<Lane>(width, [&](int k) __attribute__((always_inline)) {
-          to[k] = from_lane<Element>(sum[k]);
-        });
-      });
+// A band is rows [from, until) of one image of dx. Each of its elements adds what the windows over
+// it give, in their order, so that the sums do not depend on where bands end.
+template <class Element, class Sum>
+struct Band {
+  const Windows* windows;
+  const Element *x, *dy;  // the image; x only for max_pool
+  Element* dx;            // the image
+  Sum* sums;              // dx itself, or a ring of rows until they are rounded
+  int64_t ring;           // rows of `sums`
+  int64_t from, until;
+};
+
+// max_pool gives each gradient to the first maximum of its window, avg_pool spreads it. Windows
+// that do not overlap write, others add.
+template <class Element, class Sum, class Lane, bool largest, int most_bytes>
+struct GradientBand {
+  // rounds says whether sums are kept in Lane until all windows were added.
+  static constexpr bool rounds = !std::is_same_v<Element, Sum>;
+
+  [[gnu::always_inline]] static inline void run(const Band<Element, Sum>* band) {
+    const Windows& windows = *band->windows;
+    const int64_t channels = windows.channels, row = windows.in[1] * channels;
+    const bool covered = windows.tile(), adds = windows.overlap();
+    int64_t begun = band->from, ended = band->from;  // rows that hold sums, and whole ones
+    const auto begin_rows = [&](int64_t until) __attribute__((always_inline)) {
+      for (; begun < until; ++begun)
+        if (!covered) std::fill_n(band->sums + begun % band->ring * row, row, Sum{});
+    };
+    const auto end_rows = [&](int64_t until) __attribute__((always_inline)) {
+      if constexpr (rounds)
+        for (; ended < until; ++ended) round_row(*band, ended, row);
+    };
+    const int64_t first = windows.seeing(band->from, 0).first;
+    const int64_t last = windows.seeing(band->until - 1, 0).last;
+    for (int64_t oh = first; oh < last; ++oh) {
+      const auto h = windows.inside(oh, 0);
+      const int64_t top = std::max(h.first, band->from), bottom = std::min(h.last, band->until);
+      end_rows(std::min(top, begun));
+      begin_rows(top);
+      end_rows(top);
+      begin_rows(bottom);
+      if constexpr (std::is_same_v<Sum, Lane>)
+        if (adds) {
+          windows_of_row<true>(*band, oh, h, {top, bottom});
+          continue;
+        }
+      windows_of_row<false>(*band, oh, h, {top, bottom});
+    }
+    end_rows(begun);
+    while (begun < band->until) {
+      begin_rows(begun + 1);
+      end_rows(begun);
+    }
+  }
+
+  [[gnu::always_inline]] static inline void round_row(const Band<Element, Sum>& band, int64_t at,
+                                                      int64_t row) {
+    const Sum* sums = band.sums + at % band.ring * row;
+    Element* to = band.dx + at * row;
+    for_vectors<Lane, most_bytes>(row, [&](int64_t k, auto size) __attribute__((always_inline)) {
+      constexpr int bytes = decltype(size)::value;
+      store<Element, bytes, Lane>(to + k, load<Sum, bytes, Lane>(sums + k));
+    });
+  }
+
+  // Adds the windows of row `oh` to rows `kept` of dx, which are some of the rows `h` of x.
+  template <bool adds>
+  [[gnu::always_inline]] static inline void windows_of_row(const Band<Element, Sum>& band,
+                                                           int64_t oh, Windows::Range h,
+                                                           Windows::Range kept) {
+    const Windows& windows = *band.windows;
+    const int64_t channels = windows.channels, row = windows.in[1] * channels;
+    const Element* dy = band.dy + oh * windows.out[1] * channels;
+    Sum* const ring_end = band.sums + band.ring * row;
+    Sum* const top = band.sums + kept.first % band.ring * row;
+    for (int64_t ow = 0; ow < windows.out[1]; ++ow, dy += channels) {
+      const auto w = windows.inside(ow, 1);
+      const int64_t columns = w.last - w.first, left = w.first * channels;
+      const auto divisor = static_cast<Lane>(windows.divisor(h, w));
+      for_vectors<Lane, most_bytes>(
+          channels, [&](int64_t c, auto size) __attribute__((always_inline)) {
+            constexpr int bytes = decltype(size)::value;
+            using Vector = VectorOf<Lane, bytes>;
+            using Integer = std::conditional_t<sizeof(Lane) == 8, int64_t, int32_t>;
+            using Index = VectorOf<Integer, bytes>;
+            Vector share = load<Element, bytes, Lane>(dy + c);
+            Index winner{}, tap{};  // numbers of elements of the window, row by row
+            if constexpr (largest) {
+              const Element* from = band.x + h.first * row + left + c;
+              Vector best = load<Element, bytes, Lane>(from);
+              for (int64_t i = h.first; i < h.last; ++i, from += row) {
+                const Element* at = from;
+                for (int64_t j = 0; j < columns; ++j, at += channels, tap += 1) {
+                  const Vector value = load<Element, bytes, Lane>(at);
+                  // NOLINTNEXTLINE(misc-redundant-expression): NaN
+                  const auto better = (value > best) | (value != value);
+                  best = better ? value : best;
+                  winner = better ? tap : winner;
+                }
+              }
+              tap = Index{} + static_cast<Integer>((kept.first - h.first) * columns);
+            } else {
+              share = share / divisor + Vector{};  // a sum that begins with 0 is never -0
+            }
+            Sum* sums = top + left + c;
+            for (int64_t i = kept.first; i < kept.last; ++i) {
+              Sum* at = sums;
+              for (int64_t j = 0; j < columns; ++j, at += channels, tap += 1) {
+                const Vector given = !largest ? share : winner == tap ? share : Vector{};
+                if constexpr (adds)
+                  store<Sum, bytes, Lane>(at, load<Sum, bytes, Lane>(at) + given);
+                else
+                  store<Sum, bytes, Lane>(at, given);
+              }
+              if ((sums += row) >= ring_end) sums -= band.ring * row;
+            }
+          });
     }
   }
 };
 
-// Runs Body on every row: `from` has images of from_extent, `to` of to_extent.
-template <template <class, class> class Body, class Element, class Lane>
-void for_each_row(const Windows& windows, const Element* from, const Dims& from_extent, Element* to,
-                  const Dims& to_extent) {
-  parallel_for(windows.images * to_extent[0], [&](int64_t begin, int64_t end) {
+// Runs the body for the widest vectors of this process: 64, 32 or 16 bytes.
+template <class Wide, class Middle, class Narrow, class... Args>
+void run_widest(Args... args) {
+  best_of(&run_avx512<Wide, Args...>, &run_avx2<Middle, Args...>,
+          &run_baseline<Narrow, Args...>)(args...);
+}
+
+template <class Element, class Lane, bool largest>
+void pool(const Windows& windows, const Element* x, Element* y) {
+  const int64_t image = windows.in[0] * windows.in[1] * windows.channels;
+  parallel_for(windows.images * windows.out[0], [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      run_on_best<Body<Element, Lane>>(
-          &windows, from + row / to_extent[0] * from_extent[0] * from_extent[1] * windows.channels,
-          to + row * to_extent[1] * windows.channels, row % to_extent[0]);
+      run_widest<PooledRow<Element, Lane, largest, 64>, PooledRow<Element, Lane, largest, 32>,
+                 PooledRow<Element, Lane, largest, 16>>(&windows, x + row / windows.out[0] * image,
+                                                        y + row * windows.out[1] * windows.channels,
+                                                        row % windows.out[0]);
   });
 }
 
-constexpr int64_t gradient_block = 64;  // channels
-int64_t gradient_tasks(const Windows& windows) {
-  return windows.images * ceil_div(windows.channels, gradient_block);
+// Returns the rows of sums that a thread keeps: none where each element of dx is in one window.
+int64_t ring_rows(const Windows& windows) {
+  return windows.tile() ? 0 : std::min(windows.kernel[0], windows.in[0]);
 }
-// Returns the bytes of one task's sums in float32.
+// Returns the bytes of one thread's sums in float32.
 size_t gradient_scratch_each(const Windows& windows) {
-  return static_cast<size_t>(windows.in[0] * windows.in[1] * gradient_block) * sizeof(float);
+  return static_cast<size_t>(ring_rows(windows) * windows.in[1] * windows.channels) * sizeof(float);
 }
 
-template <class Element, class Lane>
-void max_pool_gradient(const Windows& windows, const Element* x, const Element* dy, Element* dx,
-                       std::byte* workspace, int threads) {
-  const int64_t tasks = gradient_tasks(windows), parts = std::min<int64_t>(threads, tasks);
-  const int64_t pixels = windows.in[0] * windows.in[1];
-  auto run_task = [&](int64_t task, int64_t part) {
-    const int64_t blocks = tasks / windows.images, image = task / blocks;
-    const int64_t c = task % blocks * gradient_block, start = image * pixels * windows.channels + c;
-    const int64_t channels = std::min(gradient_block, windows.channels - c);
-    const Element* gradients = dy + image * windows.out[0] * windows.out[1] * windows.channels + c;
-    using Body = MaxPoolGradientImage<Element, Lane>;
-    if constexpr (std::is_same_v<Element, Lane>) {
-      run_on_best<Body>(&windows, x + start, gradients, dx + start, windows.channels, channels);
-    } else {
-      auto* sums = reinterpret_cast<Lane*>(workspace + static_cast<size_t>(part) *
-                                                           gradient_scratch_each(windows));
-      run_on_best<Body>(&windows, x + start, gradients, sums, gradient_block, channels);
-      for (int64_t pixel = 0; pixel < pixels; ++pixel)
-        for (int64_t k = 0; k < channels; ++k)
-          dx[start + pixel * windows.channels + k] =
-              from_lane<Element>(sums[pixel * gradient_block + k]);
+template <class Element, class Lane, class Sum, bool largest>
+void pool_gradient(const Windows& windows, const Element* x, const Element* dy, Element* dx,
+                   Sum* sums, int threads) {
+  const int64_t rows = windows.in[0], row = windows.in[1] * windows.channels;
+  const int64_t all = windows.images * rows, parts = std::min<int64_t>(threads, all);
+  auto run_part = [&](int64_t part) {
+    const int64_t end = all * (part + 1) / parts;
+    for (int64_t at = all * part / parts; at < end;) {
+      const int64_t image = at / rows, from = at % rows;
+      const int64_t until = std::min(rows, from + end - at);
+      Band<Element, Sum> band{&windows,
+                              largest ? x + image * rows * row : nullptr,
+                              dy + image * windows.out[0] * windows.out[1] * windows.channels,
+                              dx + image * rows * row,
+                              nullptr,
+                              rows,
+                              from,
+                              until};
+      if constexpr (std::is_same_v<Element, Sum>)
+        band.sums = band.dx;
+      else
+        band.ring = ring_rows(windows), band.sums = sums + part * band.ring * row;
+      run_widest<GradientBand<Element, Sum, Lane, largest, 64>,
+                 GradientBand<Element, Sum, Lane, largest, 32>,
+                 GradientBand<Element, Sum, Lane, largest, 16>, const Band<Element, Sum>*>(&band);
+      at += until - from;
     }
   };
   parallel_for(parts, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part)
-      for (int64_t task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task)
-        run_task(task, part);
+    for (int64_t part = begin; part < end; ++part) run_part(part);
   });
 }
 
@@ -303,10 +304,9 @@ Windows windows_of(const Node& node) {
 }
 
 size_t workspace_of(const Node& node, const Windows& windows, int threads) {
-  const bool narrow = computes_wider(node.type.dtype);
-  if (node.op->role == Role::forward || !takes_largest(node) || !narrow) return 0;
+  if (node.op->role == Role::forward || !computes_wider(node.type.dtype)) return 0;
   return gradient_scratch_each(windows) *
-         static_cast<size_t>(std::min<int64_t>(threads, gradient_tasks(windows)));
+         static_cast<size_t>(std::min<int64_t>(threads, windows.images * windows.in[0]));
 }
 
 class PoolKernel : public Kernel {
@@ -323,18 +323,26 @@ class PoolKernel : public Kernel {
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
     with_float(result_.type.dtype, [&]<class Element, class Lane>(Element, Lane) {
+      const bool largest = takes_largest(*node_.node());
       const auto* first = reinterpret_cast<const Element*>(inputs_[0].in(operands));
       auto* result = reinterpret_cast<Element*>(result_.out(results));
-      const Windows& w = windows_;
-      const bool forward = node_->op->role == Role::forward, largest = takes_largest(*node_.node());
-      if (forward && largest)
-        return for_each_row<MaxPoolRow, Element, Lane>(w, first, w.in, result, w.out);
-      if (forward) return for_each_row<AvgPoolRow, Element, Lane>(w, first, w.in, result, w.out);
-      if (!largest)
-        return for_each_row<AvgPoolGradientRow, Element, Lane>(w, first, w.out, result, w.in);
-      max_pool_gradient<Element, Lane>(windows_, first,
-                                       reinterpret_cast<const Element*>(inputs_[1].in(operands)),
-                                       result, static_cast<std::byte*>(workspace), threads_);
+      if (node_->op->role == Role::forward)
+        return largest ? pool<Element, Lane, true>(windows_, first, result)
+                       : pool<Element, Lane, false>(windows_, first, result);
+      const auto add_to = [&]<class Sum>(Sum* sums) {
+        if (largest)
+          pool_gradient<Element, Lane, Sum, true>(
+              windows_, first, reinterpret_cast<const Element*>(inputs_[1].in(operands)), result,
+              sums, threads_);
+        else
+          pool_gradient<Element, Lane, Sum, false>(windows_, nullptr, first, result, sums,
+                                                   threads_);
+      };
+      if (windows_.tile())
+        add_to(result);
+      else
+        add_to(std::is_same_v<Element, Lane> ? reinterpret_cast<Lane*>(result)
+                                             : static_cast<Lane*>(workspace));
     });
   }
 

@@ -16,6 +16,7 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
+#include "weft/backends/cpu/vector_elements.h"
 #include "weft/base/alignment.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
@@ -46,42 +47,6 @@ template <int count, class F>
   }(std::make_integer_sequence<int, count>());
 }
 
-// Loads a vector of elements and widens it. GCC 12 needs its builtins to do that in one
-// instruction.
-template <class Element, int bytes>
-[[gnu::always_inline]] inline VectorOf<float, bytes> load(const Element* from) {
-  using Vector = VectorOf<float, bytes>;
-  using Bits = VectorOf<int32_t, bytes>;
-  using Stored = VectorOf<int16_t, bytes / 2>;
-  [[maybe_unused]] constexpr auto all = static_cast<uint16_t>(-1);  // lanes
-  [[maybe_unused]] constexpr int current_rounding = 4;
-  if constexpr (std::is_same_v<Element, float>) {
-    return *reinterpret_cast<const Vector*>(from);
-  } else if constexpr (std::is_same_v<Element, BFloat16>) {
-    const auto stored = *reinterpret_cast<const Stored*>(from);
-#if !defined(__clang__)
-    if constexpr (bytes == 64)
-      return reinterpret_cast<Vector>(__builtin_ia32_pmovzxwd512_mask(stored, Bits{}, all) << 16);
-    if constexpr (bytes == 32)
-      return reinterpret_cast<Vector>(__builtin_ia32_pmovzxwd256(stored) << 16);
-#endif
-    return reinterpret_cast<Vector>(__builtin_convertvector(stored, Bits) << 16);
-  } else {
-#if defined(__clang__)
-    using Halves = VectorOf<_Float16, bytes / 2>;
-    return __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Vector);
-#else
-    const auto* stored = reinterpret_cast<const Stored*>(from);
-    if constexpr (bytes == 64)
-      return __builtin_ia32_vcvtph2ps512_mask(*stored, Vector{}, all, current_rounding);
-    else if constexpr (bytes == 32)
-      return __builtin_ia32_vcvtph2ps256(*stored);
-    Vector wide{};
-    for (int i = 0; i < bytes / 4; ++i) wide[i] = widen(from[i]);
-    return wide;
-#endif
-  }
-}
 // Loads `count` elements, followed by zeros.
 template <class Element, int bytes>
 [[gnu::always_inline]] inline VectorOf<float, bytes> load_part(const Element* from, int64_t count) {
