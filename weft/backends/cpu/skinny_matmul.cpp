@@ -27,16 +27,21 @@ namespace {
 // Call holds the operands of one call. Strides are in elements.
 struct Call {
   int64_t m, n, k;
-  const float* a;  // as Pack packs it
+  const float* a;    // packed: [m, k] for dot products, else [k, m]
+  int64_t a_stride;  // between its rows
   const void* b;
   int64_t b_stride;    // between columns for dot products, else between rows
   float* sums;         // [m, n], which is the result itself where that is float32
   int64_t sums_row;    // stride between rows
   void* result;        // [m, n]
   int64_t result_row;  // stride between rows
+
+  // The arithmetic of so few rows takes less time than reading b.
+  bool is_memory_bound() const { return m <= 4; }
 };
 
-// A packed row of a ends in zeros up to whole vectors of any instruction set.
+// Packed rows end in zeros up to whole vectors of any instruction set, and in one more cache line,
+// because rows that are a power of two apart alias in the cache.
 constexpr int64_t line_floats = 16;
 
 // Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
@@ -68,282 +73,156 @@ template <int bytes>
     return total<bytes / 2>(sum_of_halves(x, std::make_integer_sequence<int, bytes / 8>()));
 }
 
-// ---- many rows: bound by arithmetic
+// ---- contiguous columns of b: dot products
 
-// Computes a block of b, `depth` of k by `panel` columns, after another. A tile of a block is
-// tile_vectors vectors of b side by side. All rows of a are multiplied by it, a few at a time,
-// while the next tile is prefetched. The first of them copy the tile: its lines may alias in L1,
-// and those who follow need not widen it again. A vector is a part of a column of b where products
-// are `dots`, else of a row.
-template <class Element, int bytes, bool dots>
-struct Tiled {
-  using Vector = VectorOf<float, bytes>;
-  static constexpr int lanes = bytes / 4, line = 64 / sizeof(Element);
-  static constexpr int tile_vectors = bytes < 64 ? 3 : dots ? 6 : 4;
-  static constexpr int most_rows = bytes < 64 || dots ? 4 : 6;
-  static constexpr int tile_columns = dots ? tile_vectors : tile_vectors * lanes;
-  static constexpr int step = dots ? lanes : 1;  // of k
-  // In L1 are a tile, its copy, the next tile and the rows of a; in L2, the sums of a block.
-  static constexpr int64_t depth = dots ? 256 : bytes < 64 ? 96 : 48, panel = dots ? 12 : 384;
-  static_assert(panel % tile_columns == 0 && depth % step == 0);
-
-  struct Block {
-    int64_t from, until;  // of k
-    int64_t first, last;  // columns
-  };
-  struct Place {
-    int64_t row, column;
-    float* copied;         // [depth / step, tile_vectors, lanes], the tile
-    Vector* spilled;       // the sums of dot products between two blocks
-    const Element* next;   // the tile to prefetch
-    int64_t next_part[2];  // elements from `next` to the lines that a step prefetches
-  };
-
-  [[gnu::always_inline]] static inline const Element* b_at(const Call& call, int64_t k,
-                                                           int64_t column) {
-    const int64_t across = dots ? column : k, along = dots ? k : column;
-    return static_cast<const Element*>(call.b) + across * call.b_stride + along;
-  }
-
-  // Copies a tile that exceeds the block, followed by zeros.
-  [[gnu::always_inline]] static inline void copy_part(const Call& call, const Block& block,
-                                                      const Place& at) {
-    float* to = at.copied;
-    for (int64_t from = block.from; from < block.until; from += step)
-      for (int j = 0; j < tile_vectors; ++j)
-        for (int lane = 0; lane < lanes; ++lane) {
-          const int64_t column = at.column + (dots ? j : j * lanes + lane);
-          const int64_t k = dots ? from + lane : from;
-          const bool present = column < block.last && k < block.until;
-          *to++ = present ? to_lane<float>(*b_at(call, k, column)) : 0.0f;
-        }
-  }
-
-  // Calls f(sum, result, count) with each vector of sums, where it belongs in the result, and how
-  // many of its lanes the block has.
-  template <int count, class F>
-  [[gnu::always_inline]] static inline void each(const Call& call, const Block& block,
-                                                 const Place& at, Vector* sums, const F& f) {
-    float* out = call.sums + at.row * call.sums_row + at.column;
-    unrolled<count>([&](auto i) __attribute__((always_inline)) {
-      constexpr int j = i % tile_vectors * (dots ? 1 : lanes);
-      f(sums[i], out + i / tile_vectors * call.sums_row + j, block.last - at.column - j);
-    });
-  }
-  template <int count>
-  [[gnu::always_inline]] static inline void start(const Call& call, const Block& block,
-                                                  const Place& at, Vector* sums) {
-    if (block.from == 0)
-      unrolled<count>([&](auto i) __attribute__((always_inline)) { sums[i] = Vector{}; });
-    else if (dots)
-      unrolled<count>([&](auto i) __attribute__((always_inline)) { sums[i] = at.spilled[i]; });
-    else if (at.column + tile_columns <= block.last)
-      each<count>(call, block, at, sums,
-                  [](Vector& sum, float* result, int64_t)
-                      __attribute__((always_inline)) { sum = *reinterpret_cast<Vector*>(result); });
-    else
-      each<count>(call, block, at, sums,
-                  [](Vector& sum, float* result, int64_t present) __attribute__((always_inline)) {
-                    sum = load_part<float, bytes>(result, std::clamp<int64_t>(present, 0, lanes));
-                  });
-  }
-  template <int count>
-  [[gnu::always_inline]] static inline void finish(const Call& call, const Block& block,
-                                                   const Place& at, Vector* sums) {
-    if (dots && block.until < call.k)
-      unrolled<count>([&](auto i) __attribute__((always_inline)) { at.spilled[i] = sums[i]; });
-    else if (dots)
-      each<count>(call, block, at, sums,
-                  [](Vector& sum, float* result, int64_t present) __attribute__((always_inline)) {
-                    if (present > 0) *result = total<bytes>(sum);
-                  });
-    else if (at.column + tile_columns <= block.last)
-      each<count>(call, block, at, sums,
-                  [](Vector& sum, float* result, int64_t)
-                      __attribute__((always_inline)) { *reinterpret_cast<Vector*>(result) = sum; });
-    else
-      each<count>(call, block, at, sums,
-                  [](Vector& sum, float* result, int64_t present) __attribute__((always_inline)) {
-                    for (int lane = 0; lane < lanes && lane < present; ++lane)
-                      result[lane] = sum[lane];
-                  });
-  }
-
-  // Adds a tile's terms to the sums of `rows` rows. `copies`: it copies the tile first.
-  template <int rows, bool copies>
-  [[gnu::always_inline]] static inline void tile(const Call& call, const Block& block,
-                                                 const Place& at) {
-    const int64_t a_step = call.m * step, b_vector = dots ? call.b_stride : lanes,
-                  b_step = dots ? lanes : call.b_stride;
-    const float* a = call.a + block.from * call.m + at.row * step;
-    const Element* b = b_at(call, block.from, at.column);
-    const Element* next[] = {at.next + at.next_part[0], at.next + at.next_part[1]};
-    float* copied = at.copied;
-    Vector sums[rows * tile_vectors];
-    start<rows * tile_vectors>(call, block, at, sums);
-    auto add = [&](const auto& load_at) __attribute__((always_inline)) {
-      Vector right[tile_vectors];
-      unrolled<tile_vectors>([&](auto j) __attribute__((always_inline)) {
-        auto* kept = reinterpret_cast<Vector*>(copied + j * lanes);
-        if constexpr (copies)
-          *kept = right[j] = load_at(b + j * b_vector);
-        else
-          right[j] = *kept;
-      });
-      unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-        unrolled<tile_vectors>([&](auto j) __attribute__((always_inline)) {
-          if constexpr (dots)
-            sums[i * tile_vectors + j] +=
-                *reinterpret_cast<const Vector*>(a + i * lanes) * right[j];
-          else
-            sums[i * tile_vectors + j] += a[i] * right[j];
-        });
-      });
-      a += a_step, b += b_step, copied += tile_vectors * lanes;
-    };
-    for (int64_t steps = (block.until - block.from) / step; steps > 0; --steps) {
-      for (const Element*& part : next) __builtin_prefetch(part, 0, 3), part += b_step;
-      add(load<Element, bytes>);
-    }
-    if (const int64_t rest = (block.until - block.from) % step; rest != 0)
-      add([&](const Element* from)
-              __attribute__((always_inline)) { return load_part<Element, bytes>(from, rest); });
-    finish<rows * tile_vectors>(call, block, at, sums);
-  }
-
-  template <bool copies>
-  [[gnu::always_inline]] static inline void some_rows(const Call& call, int64_t rows,
-                                                      const Block& block, const Place& at) {
-    constexpr int least = most_rows / 2;  // rows are divided evenly
-    unrolled<most_rows - least + 1>([&](auto i) __attribute__((always_inline)) {
-      if (rows == least + i) tile<least + i, copies>(call, block, at);
-    });
-  }
-
-  [[gnu::always_inline]] static inline void all_rows(const Call& call, const Block& block,
-                                                     Place& at) {
-    const bool whole = at.column + tile_columns <= block.last;
-    if (!whole) copy_part(call, block, at);
-    const int64_t count = ceil_div<int64_t>(call.m, most_rows);
-    for (int64_t i = 0; i < count; ++i) {
-      at.row = call.m * i / count;
-      // Each prefetches a column or a line of columns of the next tile, and with few rows another.
-      constexpr int64_t parts = dots ? tile_vectors : ceil_div(tile_columns, line);
-      const int64_t stride = dots ? call.b_stride : line;
-      at.next_part[0] = std::min(i, parts - 1) * stride;
-      at.next_part[1] = i + count < parts ? (i + count) * stride : at.next_part[0];
-      const int64_t rows = call.m * (i + 1) / count - at.row;
-      if (whole && i == 0)
-        some_rows<true>(call, rows, block, at);
-      else
-        some_rows<false>(call, rows, block, at);
-      if (dots) at.spilled += rows * tile_vectors;
-    }
-  }
-
-  [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
-    alignas(64) float copied[depth / step * tile_vectors * lanes];
-    Vector spilled[dots ? panel * most_skinny_rows : 1];
-    for (int64_t first = begin; first < end; first += panel)
-      for (int64_t from = 0; from < call->k; from += depth) {
-        const Block block{from, std::min(call->k, from + depth), first,
-                          std::min(end, first + panel)};
-        Place at{0, first, copied, spilled, nullptr, {}};
-        for (; at.column < block.last; at.column += tile_columns) {
-          const int64_t next = at.column + tile_columns;
-          at.next = next < block.last       ? b_at(*call, from, next)
-                    : block.until < call->k ? b_at(*call, block.until, first)
-                    : block.last < end      ? b_at(*call, 0, block.last)
-                                            : b_at(*call, from, at.column);
-          all_rows(*call, block, at);
-        }
-      }
-  }
-};
-
-// ---- few rows: bound by reading b
-
-// Computes dot products with contiguous columns of b, a few columns at a time.
+// A tile is the product of `rows` rows by `columns` columns. Products that are bound by arithmetic
+// sum a range of k at a time for a group of columns, so that this range of a stays in L1.
 template <class Element, int bytes>
-struct StreamedDots {
+struct Dots {
   using Vector = VectorOf<float, bytes>;
-  static constexpr int lanes = bytes / 4, most_columns = bytes == 64 ? 6 : 3;
+  static constexpr int lanes = bytes / 4;
+  static constexpr int tile_columns = bytes == 64 ? 6 : 3, tile_rows = 4;
+  static constexpr int64_t group = 24;  // columns, a multiple of tile_columns
 
+  struct Range {
+    int64_t from, until;  // of k; `from` is a multiple of `lanes`
+    int64_t ahead;        // elements from a column of b to the one that the next tile reads there
+  };
+
+  // Adds to `spilled`, the sums of the tile between two ranges, one vector each.
   template <int columns, int rows>
-  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t column) {
-    const int64_t stride = call.b_stride, ahead = columns * stride;
-    const float* a = call.a;
-    const Element* b = static_cast<const Element*>(call.b) + column * stride;
-    Vector sums[rows * columns] = {};
+  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t column, int64_t row,
+                                                 const Range& range, Vector* spilled) {
+    const int64_t a_row = call.a_stride, b_column = call.b_stride;
+    const float* a = call.a + row * a_row;
+    const Element* b = static_cast<const Element*>(call.b) + column * b_column;
+    Vector sums[rows * columns];
+    unrolled<rows * columns>([&](auto i) __attribute__((always_inline)) {
+      sums[i] = range.from == 0 ? Vector{} : spilled[i];
+    });
     auto add = [&](int64_t k, const auto& load_at) __attribute__((always_inline)) {
       Vector right[columns];
       unrolled<columns>(
-          [&](auto j) __attribute__((always_inline)) { right[j] = load_at(b + j * stride + k); });
+          [&](auto j) __attribute__((always_inline)) { right[j] = load_at(b + j * b_column + k); });
       unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-        const Vector left = *reinterpret_cast<const Vector*>(a + k * rows + i * lanes);
+        const Vector left = *reinterpret_cast<const Vector*>(a + i * a_row + k);
         unrolled<columns>([&](auto j) __attribute__((always_inline)) {
           sums[i * columns + j] += left * right[j];
         });
       });
     };
+    auto whole = [](const Element* at)
+                     __attribute__((always_inline)) { return load<Element, bytes>(at); };
     constexpr int line = 64 / sizeof(Element);
-    int64_t k = 0;
-    for (; k + line <= call.k; k += line) {
+    int64_t k = range.from;
+    for (; k + line <= range.until; k += line) {
       unrolled<columns>([&](auto j) __attribute__((always_inline)) {
-        __builtin_prefetch(b + j * stride + k + ahead, 0, 2);
+        __builtin_prefetch(b + j * b_column + k + range.ahead, 0, 2);
       });
-      unrolled<line / lanes>(
-          [&](auto i) __attribute__((always_inline)) { add(k + i * lanes, load<Element, bytes>); });
+      unrolled<line / lanes>([&](auto i)
+                                 __attribute__((always_inline)) { add(k + i * lanes, whole); });
     }
-    for (; k + lanes <= call.k; k += lanes) add(k, load<Element, bytes>);
-    if (k < call.k)
+    for (; k + lanes <= range.until; k += lanes) add(k, whole);
+    if (k < range.until)
       add(k, [&](const Element* at) __attribute__((always_inline)) {
-        return load_part<Element, bytes>(at, call.k - k);
+        return load_part<Element, bytes>(at, range.until - k);
       });
-    float* out = call.sums + column;
+    float* out = call.sums + row * call.sums_row + column;
     unrolled<rows * columns>([&](auto i) __attribute__((always_inline)) {
-      out[i / columns * call.sums_row + i % columns] = total<bytes>(sums[i]);
+      if (range.until < call.k)
+        spilled[i] = sums[i];
+      else
+        out[i / columns * call.sums_row + i % columns] = total<bytes>(sums[i]);
     });
   }
 
-  template <int rows>
-  [[gnu::always_inline]] static inline void run(const Call& call, int64_t begin, int64_t end) {
-    int64_t column = begin;
-    for (; column + most_columns <= end; column += most_columns)
-      tile<most_columns, rows>(call, column);
-    for (; column < end; ++column) tile<1, rows>(call, column);
+  [[gnu::always_inline]] static inline void all_rows(const Call& call, int64_t column, Range range,
+                                                     Vector* spilled) {
+    for (int64_t row = 0; row < call.m; row += tile_rows, spilled += tile_rows * tile_columns) {
+      switch (call.m - row) {
+        case 1:
+          tile<tile_columns, 1>(call, column, row, range, spilled);
+          break;
+        case 2:
+          tile<tile_columns, 2>(call, column, row, range, spilled);
+          break;
+        case 3:
+          tile<tile_columns, 3>(call, column, row, range, spilled);
+          break;
+        default:
+          tile<tile_columns, tile_rows>(call, column, row, range, spilled);
+      }
+      range.ahead = 0;  // the tiles of other rows read the same columns
+    }
+  }
+
+  [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
+    Vector spilled[group * most_skinny_rows];
+    const int64_t depth = call->is_memory_bound() ? 2048 : 256, stride = call->b_stride;
+    for (int64_t first = begin; first < end; first += group) {
+      const int64_t last = std::min(end, first + group);
+      for (int64_t from = 0; from < call->k; from += depth) {
+        Range range{from, std::min(call->k, from + depth), tile_columns * stride};
+        Vector* sums = spilled;
+        int64_t column = first;
+        for (; column + tile_columns <= last; column += tile_columns) {
+          // The last tile is followed by the first one of the next range, or of the next group.
+          if (column + 2 * tile_columns > last)
+            range.ahead = range.until < call->k ? depth - (column - first) * stride
+                                                : tile_columns * stride - from;
+          all_rows(*call, column, range, sums);
+          sums += tile_columns * call->m;
+        }
+        for (; column < last; ++column)
+          for (int64_t row = 0; row < call->m; ++row) tile<1, 1>(*call, column, row, range, sums++);
+      }
+    }
   }
 };
 
-// Adds multiples of a few contiguous rows of b to the sums.
+// ---- contiguous rows of b: sums of multiples of its rows
+
+// A tile adds multiples of a few rows of b, which are read side by side, to the sums of `rows`
+// rows. Products that are bound by arithmetic do so for a panel of columns, whose sums stay in L2.
 template <class Element, int bytes>
-struct StreamedMultiples {
+struct Multiples {
   using Vector = VectorOf<float, bytes>;
   static constexpr int lanes = bytes / 4;
-  static constexpr int64_t depth = 16;  // rows that are read side by side
+  static constexpr int tile_vectors = bytes == 64 ? 4 : 2, most_rows = 6;
+  static constexpr int tile_columns = tile_vectors * lanes;
+
+  struct Range {
+    int64_t from, until;  // of k
+    int64_t ahead;        // elements from a row of b to the one that is to be prefetched
+  };
 
   // Computes `vectors` vectors of columns, or, where `present` is not 0, only so many columns of
   // one vector.
   template <int rows, int vectors>
-  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t column, int64_t from,
-                                                 int64_t until, int64_t present) {
-    const float* a = call.a + from * rows;
-    const Element* b = static_cast<const Element*>(call.b) + from * call.b_stride + column;
-    float* out = call.sums + column;
+  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t row, int64_t column,
+                                                 const Range& range, int64_t present) {
+    const int64_t a_row = call.a_stride, b_row = call.b_stride;
+    const float* a = call.a + range.from * a_row + row;
+    const Element* b = static_cast<const Element*>(call.b) + range.from * b_row + column;
+    float* out = call.sums + row * call.sums_row + column;
     auto sums_at = [&](int i) __attribute__((always_inline)) {
       return out + i / vectors * call.sums_row + i % vectors * lanes;
     };
     Vector sums[rows * vectors];
     unrolled<rows * vectors>([&](auto i) __attribute__((always_inline)) {
-      sums[i] = from == 0      ? Vector{}
-                : present == 0 ? *reinterpret_cast<const Vector*>(sums_at(i))
-                               : load_part<float, bytes>(sums_at(i), present);
+      sums[i] = range.from == 0 ? Vector{}
+                : present == 0  ? *reinterpret_cast<const Vector*>(sums_at(i))
+                                : load_part<float, bytes>(sums_at(i), present);
     });
-    for (int64_t k = from; k < until; ++k, a += rows, b += call.b_stride) {
+    for (int64_t k = range.from; k < range.until; ++k, a += a_row, b += b_row) {
       Vector right[vectors];
       unrolled<vectors>([&](auto j) __attribute__((always_inline)) {
         right[j] = present == 0 ? load<Element, bytes>(b + j * lanes)
                                 : load_part<Element, bytes>(b, present);
+      });
+      constexpr int line = 64 / sizeof(Element);
+      unrolled<(vectors * lanes + line - 1) / line>([&](auto j) __attribute__((always_inline)) {
+        __builtin_prefetch(b + range.ahead + j * line, 0, 2);
       });
       unrolled<rows * vectors>([&](auto i) __attribute__((always_inline)) {
         sums[i] += a[i / vectors] * right[i % vectors];
@@ -357,60 +236,64 @@ struct StreamedMultiples {
     });
   }
 
-  template <int rows>
-  [[gnu::always_inline]] static inline void run(const Call& call, int64_t begin, int64_t end) {
-    constexpr int vectors = std::min(6, 12 / rows), columns = vectors * lanes;
-    constexpr int64_t panel = 8192 / rows / columns * columns;  // their sums stay in L2
-    for (int64_t first = begin; first < end; first += panel)
-      for (int64_t from = 0; from < call.k; from += depth) {
-        const int64_t until = std::min(call.k, from + depth), last = std::min(end, first + panel);
-        int64_t column = first;
-        for (; column + columns <= last; column += columns)
-          tile<rows, vectors>(call, column, from, until, 0);
-        for (; column + lanes <= last; column += lanes) tile<rows, 1>(call, column, from, until, 0);
-        if (column < last) tile<rows, 1>(call, column, from, until, last - column);
-      }
+  [[gnu::always_inline]] static inline void some_rows(const Call& call, int64_t row, int64_t count,
+                                                      int64_t column, const Range& range) {
+    switch (count) {
+      case 1:
+        return tile<1, tile_vectors>(call, row, column, range, 0);
+      case 2:
+        return tile<2, tile_vectors>(call, row, column, range, 0);
+      case 3:
+        return tile<3, tile_vectors>(call, row, column, range, 0);
+      case 4:
+        return tile<4, tile_vectors>(call, row, column, range, 0);
+      case 5:
+        return tile<5, tile_vectors>(call, row, column, range, 0);
+      default:
+        static_assert(most_rows == 6);
+        return tile<most_rows, tile_vectors>(call, row, column, range, 0);
+    }
   }
-};
 
-constexpr int64_t memory_bound_rows = 4;
-
-// Computes columns begin .. end - 1.
-template <class Element, int bytes, bool dots>
-struct Product {
   [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
-    using Streamed =
-        std::conditional_t<dots, StreamedDots<Element, bytes>, StreamedMultiples<Element, bytes>>;
-    if (call->m > memory_bound_rows) return Tiled<Element, bytes, dots>::run(call, begin, end);
-    unrolled<memory_bound_rows>([&](auto i) __attribute__((always_inline)) {
-      if (call->m == i + 1) Streamed::template run<i + 1>(*call, begin, end);
-    });
+    constexpr int64_t panel_sums = 8192;
+    const int64_t panel = panel_sums / call->m / tile_columns * tile_columns;
+    const int64_t depth = call->is_memory_bound() ? 8 : 16;
+    const int64_t step = ceil_div(call->m, ceil_div<int64_t>(call->m, most_rows));
+    for (int64_t first = begin; first < end; first += panel)
+      for (int64_t from = 0; from < call->k; from += depth) {
+        // Long rows are prefetched by the processor.
+        const int64_t ahead = call->is_memory_bound() ? 0 : depth * call->b_stride;
+        const Range fetching{from, std::min(call->k, from + depth), ahead};
+        const Range again{fetching.from, fetching.until, 0};
+        const int64_t last = std::min(end, first + panel);
+        int64_t column = first;
+        for (; column + tile_columns <= last; column += tile_columns)
+          for (int64_t row = 0; row < call->m; row += step)
+            some_rows(*call, row, std::min(step, call->m - row), column,
+                      row == 0 ? fetching : again);
+        for (; column < last; column += lanes)
+          for (int64_t row = 0; row < call->m; ++row)
+            tile<1, 1>(*call, row, column, again, std::min<int64_t>(lanes, last - column));
+      }
   }
 };
 
 // ---- conversions
 
-// Packs a as [k / step, m, step], where `step` is the lanes of a vector for dot products, else 1.
-template <class Element, int bytes, bool dots>
+template <class Element>
 struct Pack {
   [[gnu::always_inline]] static inline void run(const void* from, const MatrixStrides* strides,
-                                                int64_t m, int64_t k, float* to) {
-    constexpr int64_t step = dots ? bytes / 4 : 1, group = line_floats;
-    for (int64_t first = 0; first < k; first += group)
-      for (int64_t i = 0; i < m; ++i) {
-        const Element* row = static_cast<const Element*>(from) + i * strides->row;
-        float* packed = to + first * m + i * step;
-        auto place = [&](int64_t j) __attribute__((always_inline)) {
-          return packed + j / step * step * m + j % step;
-        };
-        const int64_t count = std::min(group, k - first);
-        if (strides->column == 1 && count == group)
-          for (int64_t j = 0; j < group; ++j) *place(j) = to_lane<float>(row[first + j]);
-        else
-          for (int64_t j = 0; j < count; ++j)
-            *place(j) = to_lane<float>(row[(first + j) * strides->column]);
-        for (int64_t j = count; j < group; ++j) *place(j) = 0;
-      }
+                                                int64_t rows, int64_t columns, float* to,
+                                                int64_t to_stride) {
+    for (int64_t i = 0; i < rows; ++i, to += to_stride) {
+      const Element* row = static_cast<const Element*>(from) + i * strides->row;
+      if (strides->column == 1)
+        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j]);
+      else
+        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j * strides->column]);
+      for (int64_t j = columns; j < to_stride; ++j) to[j] = 0;
+    }
   }
 };
 template <class Result>
@@ -424,17 +307,10 @@ struct Round {
 };
 
 using Runner = void (*)(const Call*, int64_t begin, int64_t end);  // for a range of columns
-template <class Element, bool dots>
+template <template <class, int> class Product, class Element>
 Runner best_product() {
-  return best_of<Runner>(run_avx512<Product<Element, 64, dots>>,
-                         run_avx2<Product<Element, 32, dots>>,
-                         run_baseline<Product<Element, 16, dots>>);
-}
-using Packer = void (*)(const void* from, const MatrixStrides*, int64_t m, int64_t k, float* to);
-template <class Element, bool dots>
-Packer best_pack() {
-  return best_of<Packer>(run_avx512<Pack<Element, 64, dots>>, run_avx2<Pack<Element, 32, dots>>,
-                         run_baseline<Pack<Element, 16, dots>>);
+  return best_of<Runner>(run_avx512<Product<Element, 64>>, run_avx2<Product<Element, 32>>,
+                         run_baseline<Product<Element, 16>>);
 }
 template <class Result>
 Runner best_round() {
@@ -448,8 +324,13 @@ bool is_known(DType dtype) {
 bool by_dots(const Contraction& task) { return task.b.row == 1; }
 bool sums_in_result(const Contraction& task) { return task.dtype == DType::f32; }
 
+// Returns the stride of a as it is packed, and its bytes.
+int64_t packed_stride(const Contraction& task) {
+  return by_dots(task) ? round_up(task.k, line_floats) + line_floats : task.m;
+}
 size_t packed_bytes(const Contraction& task) {
-  return aligned(static_cast<size_t>(task.m * round_up(task.k, line_floats)) * sizeof(float));
+  return aligned(static_cast<size_t>((by_dots(task) ? task.m : task.k) * packed_stride(task)) *
+                 sizeof(float));
 }
 }  // namespace
 
@@ -474,20 +355,22 @@ void skinny_matmul(const Contraction& task, const void* a, const void* b, void* 
                   .n = task.n,
                   .k = task.k,
                   .a = packed,
+                  .a_stride = packed_stride(task),
                   .b = b,
                   .b_stride = dots ? task.b.column : task.b.row,
                   .sums = in_result ? static_cast<float*>(result) : sums,
                   .sums_row = in_result ? task.result.row : task.n,
                   .result = result,
                   .result_row = task.result.row};
+  const MatrixStrides across{.batch = {}, .row = task.a.column, .column = task.a.row};
   with_float(task.a_dtype, [&]<class Element>(Element, auto) {
-    (dots ? best_pack<Element, true>() : best_pack<Element, false>())(a, &task.a, task.m, task.k,
-                                                                      packed);
+    run_on_best<Pack<Element>>(a, dots ? &task.a : &across, dots ? task.m : task.k,
+                               dots ? task.k : task.m, packed, call.a_stride);
   });
   Runner run = nullptr, round = nullptr;
   with_float(task.b_dtype, [&]<class Element, class Lane>(Element, Lane) {
     if constexpr (std::is_same_v<Lane, float>)
-      run = dots ? best_product<Element, true>() : best_product<Element, false>();
+      run = dots ? best_product<Dots, Element>() : best_product<Multiples, Element>();
   });
   if (!in_result) round = task.dtype == DType::bf16 ? best_round<BFloat16>() : best_round<Half>();
 
