@@ -141,6 +141,7 @@ llvm::orc::ExecutorSymbolDef callable(auto* function) {
 // Returns the symbols that kernels call besides the functions of operations.
 llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   using Unary = double (*)(double);
+  using Single = float (*)(float);
   using Binary = double (*)(double, double);
   llvm::orc::SymbolMap symbols;
   auto add = [&](const char* name, auto* function) {
@@ -151,14 +152,9 @@ llvm::orc::SymbolMap runtime_symbols(llvm::orc::LLJIT& jit) {
   // LLVM lowers these to calls where the CPU lacks the instruction.
   add("fma", static_cast<double (*)(double, double, double)>(std::fma));
   add("fmaf", static_cast<float (*)(float, float, float)>(std::fma));
-  add("floor", static_cast<Unary>(std::floor)),
-      add("floorf", static_cast<float (*)(float)>(std::floor));
-  add("ceil", static_cast<Unary>(std::ceil)),
-      add("ceilf", static_cast<float (*)(float)>(std::ceil));
-  add("trunc", static_cast<Unary>(std::trunc)),
-      add("truncf", static_cast<float (*)(float)>(std::trunc));
-  add("nearbyint", static_cast<Unary>(std::nearbyint));
-  add("nearbyintf", static_cast<float (*)(float)>(std::nearbyint));
+  add("floorf", static_cast<Single>(std::floor)), add("ceilf", static_cast<Single>(std::ceil));
+  add("truncf", static_cast<Single>(std::trunc));
+  add("rint", static_cast<Unary>(std::rint)), add("rintf", static_cast<Single>(std::rint));
   return symbols;
 }
 

@@ -1,10 +1,12 @@
 #include "weft/codegen/llvm_scalar.h"
 
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/Function.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
@@ -26,18 +28,11 @@ Value* intrinsic(LlvmBuilder& b, llvm::Intrinsic::ID id, Value* x) {
   return b.CreateUnaryIntrinsic(id, x);
 }
 
-// Returns LLVM's name of a function of C that is one instruction.
+// LLVM names its intrinsics after the functions of C.
 llvm::Intrinsic::ID intrinsic_of(std::string_view function) {
-  namespace I = llvm::Intrinsic;
-  constexpr std::pair<std::string_view, I::IndependentIntrinsics> known[] = {
-      {"sqrt", I::sqrt},
-      {"floor", I::floor},
-      {"ceil", I::ceil},
-      {"trunc", I::trunc},
-      {"rint", I::nearbyint}};
-  for (const auto& [name, id] : known)
-    if (name == function) return id;
-  WEFT_ASSERT(false, "no instruction for {}", function);
+  const auto id = llvm::Function::lookupIntrinsicID("llvm." + std::string(function));
+  WEFT_ASSERT(id != llvm::Intrinsic::not_intrinsic, "no instruction for {}", function);
+  return id;
 }
 
 // Divides integers without traps: x / 0 = 0, x % 0 = 0, least / -1 wraps.

@@ -1,6 +1,8 @@
 #include "weft/codegen/scalar_code.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "weft/base/error.h"
 
@@ -116,6 +118,10 @@ Expr select(Expr condition, Expr a, Expr b) {
 }
 Expr select(Expr condition, Expr a, double b) { return select(condition, a, constant_like(a, b)); }
 Expr select(Expr condition, double a, Expr b) { return select(condition, constant_like(b, a), b); }
+bool is_instruction(std::string_view function) {
+  constexpr std::string_view known[] = {"sqrt", "floor", "ceil", "trunc", "rint"};
+  return std::ranges::find(known, function) != std::end(known);
+}
 Expr intrinsic(std::string_view function, Expr x) {
   return x.code->add(
       {.op = Op::intrinsic, .type = x.type(), .args = {x.id, -1, -1}, .function = function});

@@ -76,7 +76,8 @@ Expr scale(Expr x, Expr exponent);  // x * 2^exponent, where exponent is a whole
 Expr select(Expr condition, Expr a, Expr b);
 Expr select(Expr condition, Expr a, double b);
 Expr select(Expr condition, double a, Expr b);
-// A function of C that processors have as one instruction (llvm_scalar.cpp lists them).
+// Functions of C that processors have as one instruction, by name.
+bool is_instruction(std::string_view function);
 Expr intrinsic(std::string_view function, Expr x);
 Expr sqrt(Expr x);
 Expr floor(Expr x);

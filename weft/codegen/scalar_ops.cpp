@@ -65,10 +65,6 @@ Expr through_float(F function, Expr x) {
   return convert(function(convert(x, DType::f64)), x.type());
 }
 
-Expr rounded(std::string_view function, Expr x) {
-  return is_float(x.type()) ? intrinsic(function, x) : x;
-}
-
 Expr truth(Expr x) { return convert(x, DType::boolean); }
 
 Expr unary(ScalarOp op, Expr x) {
@@ -87,18 +83,10 @@ Expr unary(ScalarOp op, Expr x) {
       return is_nan(x);
     case ScalarOp::is_finite:
       return is_finite(x);
-    case ScalarOp::sqrt:
-      return through_float([](Expr v) { return sqrt(v); }, x);
     case ScalarOp::rsqrt:
       return through_float([](Expr v) { return 1 / sqrt(v); }, x);
-    case ScalarOp::floor:
-      return rounded("floor", x);
-    case ScalarOp::ceil:
-      return rounded("ceil", x);
-    case ScalarOp::trunc:
-      return rounded("trunc", x);
     case ScalarOp::round:
-      return rounded("rint", x);
+      return is_float(x.type()) ? rint(x) : x;
     case ScalarOp::reciprocal:
       return 1 / x;
     default:

@@ -252,6 +252,7 @@ constexpr Formula formulas[] = {
 }  // namespace
 
 Expr function(std::string_view name, Expr x) {
+  if (is_instruction(name)) return intrinsic(name, x);
   if (x.type() != DType::f32) return convert(call(name, convert(x, DType::f64)), x.type());
   const auto* formula = std::ranges::find(formulas, name, &Formula::name);
   const bool has_formula = formula != std::end(formulas);

@@ -47,8 +47,8 @@ enum class Role : uint8_t {
   weight_gradient,  // gradient of the second operand
 };
 
-// ScalarOp names the scalar operations that passes know and code generators have instructions or
-// formulas for. Other functions of one number are known by OpDef::function alone.
+// ScalarOp names the scalar operations that passes know, or that are expressions of instructions
+// (codegen/scalar_ops.cpp). Other functions of one number are known by OpDef::function alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,
@@ -56,13 +56,9 @@ enum class ScalarOp : uint8_t {
   abs,
   sign,
   exp,
-  sqrt,
   rsqrt,
   tanh,
-  floor,
-  ceil,
   round,
-  trunc,
   reciprocal,
   logical_not,
   is_nan,
@@ -90,6 +86,10 @@ enum class ScalarOp : uint8_t {
   logical_xor,
   select,
 };
+
+// Exact says on which types every kernel computes an elementwise operation to the bits of its
+// result in double, rounded once. The others are not folded.
+enum class Exact : uint8_t { never, on_integers, always };
 
 struct AxisMap;
 struct Placement;
@@ -130,6 +130,7 @@ struct OpDef {
   // the oracle. Kernels call it (GPUs by the op's name in their C library) unless
   // codegen/vector_math.cpp has a faster formula.
   double (*function)(double x) = nullptr;
+  Exact exact = Exact::never;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
   // Reductions to an index: maximum or minimum, of which they give the position of the first. They

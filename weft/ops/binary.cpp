@@ -16,6 +16,7 @@ const OpDef& add_def = define({
     .arity = 2,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, dy}; },
     .scalar = ScalarOp::add,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a + b; },
     .test = {.integers = true},
 });
@@ -26,6 +27,7 @@ const OpDef& sub_def = define({
     .arity = 2,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, -dy}; },
     .scalar = ScalarOp::sub,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a - b; },
     .test = {.integers = true},
 });
@@ -40,6 +42,7 @@ const OpDef& mul_def = define({
       return {dy * b, dy * a};
     },
     .scalar = ScalarOp::mul,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a * b; },
     .test = {.integers = true},
 });
@@ -53,6 +56,7 @@ const OpDef& div_def = define({
       return {dy / b, -(dy * y / b)};
     },
     .scalar = ScalarOp::div,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a / b; },
     .test = {.second_low = 0.5, .second_high = 3},
 });
@@ -82,6 +86,7 @@ const OpDef& maximum_def = define({
       return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
     },
     .scalar = ScalarOp::maximum,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a != a || a > b ? a : b; },
     .test = {.integers = true},
 });
@@ -97,6 +102,7 @@ const OpDef& minimum_def = define({
       return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
     },
     .scalar = ScalarOp::minimum,
+    .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a != a || a < b ? a : b; },
     .test = {.integers = true},
 });
@@ -111,6 +117,7 @@ const OpDef& remainder_def = define({
       return {dy, -(dy * floor(a / b))};
     },
     .scalar = ScalarOp::remainder,
+    .exact = Exact::on_integers,
     .oracle =
         [](double a, double b, double) {
           double quotient = std::floor(a / b);
@@ -125,6 +132,7 @@ const OpDef& floor_divide_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::floor_divide,
+    .exact = Exact::on_integers,
     .oracle = [](double a, double b, double) { return std::floor(a / b); },
     .test = {.low = -9,
              .high = 9,
@@ -153,6 +161,7 @@ const OpDef& equal_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::equal,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a == b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -163,6 +172,7 @@ const OpDef& not_equal_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::not_equal,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -173,6 +183,7 @@ const OpDef& less_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::less,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a < b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -183,6 +194,7 @@ const OpDef& less_equal_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::less_equal,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a <= b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -193,6 +205,7 @@ const OpDef& greater_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::greater,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a > b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -203,6 +216,7 @@ const OpDef& greater_equal_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::greater_equal,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a >= b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -213,6 +227,7 @@ const OpDef& logical_and_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::logical_and,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 && b != 0; },
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -223,6 +238,7 @@ const OpDef& logical_or_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::logical_or,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 || b != 0; },
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -233,6 +249,7 @@ const OpDef& logical_xor_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::logical_xor,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return (a != 0) != (b != 0); },
     .test = {.low = -1, .high = 1, .integers = true, .booleans = true, .no_gradient = yields_bool},
@@ -257,6 +274,7 @@ const OpDef& select_def = define({
       return {Tensor(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
     },
     .scalar = ScalarOp::select,
+    .exact = Exact::always,
     .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
     .test = {.integers = true, .booleans = true},
 });

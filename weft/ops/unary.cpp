@@ -17,6 +17,7 @@ const OpDef& neg_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {-dy}; },
     .scalar = ScalarOp::neg,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return -x; },
     .test = {.integers = true},
 });
@@ -29,6 +30,7 @@ const OpDef& abs_def = define({
       return {dy * sign(x)};
     },
     .scalar = ScalarOp::abs,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return std::fabs(x); },
     .test = {.integers = true},
 });
@@ -37,6 +39,7 @@ const OpDef& sign_def = define({
     .name = "sign",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::sign,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return static_cast<double>((x > 0) - (x < 0)); },
     .test = {.integers = true, .no_gradient = flat},
 });
@@ -111,8 +114,8 @@ const OpDef& sqrt_def = define({
     .name = "sqrt",
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * 0.5 / y}; },
-    .scalar = ScalarOp::sqrt,
-    .oracle = [](double x, double, double) { return std::sqrt(x); },
+    .function = std::sqrt,
+    .exact = Exact::always,
     .test = {.low = 0.1, .high = 4},
 });
 
@@ -280,16 +283,16 @@ const OpDef& erfc_def = define({
 const OpDef& floor_def = define({
     .name = "floor",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::floor,
-    .oracle = [](double x, double, double) { return std::floor(x); },
+    .function = std::floor,
+    .exact = Exact::always,
     .test = {.no_gradient = flat},
 });
 
 const OpDef& ceil_def = define({
     .name = "ceil",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::ceil,
-    .oracle = [](double x, double, double) { return std::ceil(x); },
+    .function = std::ceil,
+    .exact = Exact::always,
     .test = {.no_gradient = flat},
 });
 
@@ -297,6 +300,7 @@ const OpDef& round_def = define({
     .name = "round",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::round,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return std::nearbyint(x); },
     .test = {.no_gradient = flat},
 });
@@ -304,8 +308,8 @@ const OpDef& round_def = define({
 const OpDef& trunc_def = define({
     .name = "trunc",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::trunc,
-    .oracle = [](double x, double, double) { return std::trunc(x); },
+    .function = std::trunc,
+    .exact = Exact::always,
     .test = {.no_gradient = flat},
 });
 
@@ -314,6 +318,7 @@ const OpDef& reciprocal_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {-(dy * y * y)}; },
     .scalar = ScalarOp::reciprocal,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return 1 / x; },
     .test = {.low = 0.3, .high = 3},
 });
@@ -322,6 +327,7 @@ const OpDef& logical_not_def = define({
     .name = "logical_not",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::logical_not,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return x == 0; },
     .test =
@@ -332,6 +338,7 @@ const OpDef& is_nan_def = define({
     .name = "is_nan",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::is_nan,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isnan(x); },
     .test = {.no_gradient = "yields bool"},
@@ -341,6 +348,7 @@ const OpDef& is_finite_def = define({
     .name = "is_finite",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::is_finite,
+    .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isfinite(x); },
     .test = {.no_gradient = "yields bool"},
@@ -365,6 +373,7 @@ const OpDef& cast_def = define({
       return {is_float(x.dtype()) && is_float(dy.dtype()) ? cast(dy, x.dtype()) : Tensor()};
     },
     .scalar = ScalarOp::cast,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
     .test = {.integers = true, .booleans = true},
 });
@@ -375,6 +384,7 @@ const OpDef& identity_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy}; },
     .scalar = ScalarOp::identity,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
     .test = {.integers = true, .booleans = true},
 });
@@ -383,6 +393,7 @@ const OpDef& stop_gradient_def = define({
     .name = "stop_gradient",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::identity,
+    .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
     .test = {.integers = true, .booleans = true, .no_gradient = "its purpose"},
 });

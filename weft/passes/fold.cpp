@@ -26,46 +26,8 @@ std::pair<double, double> integer_range(DType dtype) {
   return {info(dtype).kind == NumberKind::with_sign ? -end : 0, end - 1};
 }
 
-// Returns whether every kernel computes `scalar` on this dtype to the bits of rounded doubles.
-bool exactly_rounded(ScalarOp scalar, DType dtype) {
-  switch (scalar) {
-    case ScalarOp::identity:
-    case ScalarOp::neg:
-    case ScalarOp::abs:
-    case ScalarOp::sign:
-    case ScalarOp::floor:
-    case ScalarOp::ceil:
-    case ScalarOp::round:
-    case ScalarOp::trunc:
-    case ScalarOp::logical_not:
-    case ScalarOp::is_nan:
-    case ScalarOp::is_finite:
-    case ScalarOp::cast:
-    case ScalarOp::add:
-    case ScalarOp::sub:
-    case ScalarOp::mul:
-    case ScalarOp::div:
-    case ScalarOp::reciprocal:
-    case ScalarOp::sqrt:
-    case ScalarOp::maximum:
-    case ScalarOp::minimum:
-    case ScalarOp::equal:
-    case ScalarOp::not_equal:
-    case ScalarOp::less:
-    case ScalarOp::less_equal:
-    case ScalarOp::greater:
-    case ScalarOp::greater_equal:
-    case ScalarOp::logical_and:
-    case ScalarOp::logical_or:
-    case ScalarOp::logical_xor:
-    case ScalarOp::select:
-      return true;
-    case ScalarOp::remainder:
-    case ScalarOp::floor_divide:
-      return !is_float(dtype);
-    default:
-      return false;
-  }
+bool is_exact(const OpDef& def, DType dtype) {
+  return def.exact == Exact::always || (def.exact == Exact::on_integers && !is_float(dtype));
 }
 
 // Returns the result in `dtype`, or nullopt where overflow, NaN or denormals depend on the kernel.
@@ -103,8 +65,8 @@ std::optional<double> evaluate(const Node& node, int64_t i) {
 
 Value fold_elementwise(const Value& value) {
   const Node& node = *value.node();
-  if (node.op->oracle == nullptr || node.inputs.empty() || node.inputs.size() > 3) return {};
-  if (!exactly_rounded(node.op->scalar, node.inputs[0].dtype())) return {};
+  if (node.inputs.empty() || node.inputs.size() > 3) return {};
+  if (!is_exact(*node.op, node.inputs[0].dtype())) return {};
   bool same = std::all_of(node.inputs.begin(), node.inputs.end(),
                           [](const Value& input) { return uniform_value(input).has_value(); });
   if (same) {
