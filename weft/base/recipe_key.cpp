@@ -4,6 +4,16 @@
 
 namespace weft {
 
+KeyValues::KeyValues() = default;
+KeyValues::KeyValues(std::initializer_list<std::pair<const std::string, Value>> entries)
+    : entries_(entries) {}
+KeyValues::KeyValues(const KeyValues& other) = default;
+KeyValues::KeyValues(KeyValues&& other) noexcept = default;
+KeyValues& KeyValues::operator=(const KeyValues& other) = default;
+KeyValues& KeyValues::operator=(KeyValues&& other) noexcept = default;
+KeyValues::~KeyValues() = default;
+
+void KeyValues::set(std::string path, Value value) { entries_[std::move(path)] = std::move(value); }
 const KeyValues::Value* KeyValues::find(std::string_view path) const {
   const auto found = entries_.find(path);
   return found == entries_.end() ? nullptr : &found->second;

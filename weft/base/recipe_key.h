@@ -48,11 +48,17 @@ class KeyValues {
   using Value = std::variant<std::monostate, bool, int64_t, double, std::string,
                              std::vector<double>, std::vector<std::string>>;
 
-  KeyValues() = default;
-  KeyValues(std::initializer_list<std::pair<const std::string, Value>> entries)
-      : entries_(entries) {}
+  KeyValues();
+  KeyValues(std::initializer_list<std::pair<const std::string, Value>> entries);
+  // These are not inline, as every program that has an optimizer copies values, and maps of
+  // variants take compilers long.
+  KeyValues(const KeyValues& other);
+  KeyValues(KeyValues&& other) noexcept;
+  KeyValues& operator=(const KeyValues& other);
+  KeyValues& operator=(KeyValues&& other) noexcept;
+  ~KeyValues();
 
-  void set(std::string path, Value value) { entries_[std::move(path)] = std::move(value); }
+  void set(std::string path, Value value);
   const std::map<std::string, Value, std::less<>>& entries() const { return entries_; }
 
   bool has(std::string_view path) const;  // and it is not null

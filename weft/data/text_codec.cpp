@@ -9,6 +9,9 @@ std::string TextStream::add(int32_t id) {
 }
 std::string TextStream::finish() { return decoder_ ? decoder_->finish() : ""; }
 
+TextCodec::TextCodec(Tokenizer tokenizer) : codec_(std::move(tokenizer)) {}
+TextCodec::TextCodec(io::Vocabulary vocabulary) : codec_(std::move(vocabulary)) {}
+
 std::vector<int32_t> TextCodec::encode(std::string_view text, bool special_tokens) const {
   if (const Tokenizer* from = tokenizer())
     return from->encode(text, {.special_tokens = special_tokens});

@@ -31,8 +31,8 @@ class TextStream {
 
 class TextCodec {
  public:
-  TextCodec(Tokenizer tokenizer) : codec_(std::move(tokenizer)) {}
-  TextCodec(io::Vocabulary vocabulary) : codec_(std::move(vocabulary)) {}
+  TextCodec(Tokenizer tokenizer);
+  TextCodec(io::Vocabulary vocabulary);
 
   // Throws Error(data) for characters that a vocabulary lacks. `special_tokens` are those that a
   // tokenizer puts around a text.
