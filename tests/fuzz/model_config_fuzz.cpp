@@ -50,8 +50,9 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const nn::Options options = options_of(std::string(reinterpret_cast<const char*>(data), size));
   fuzz::expect_value_or_error(ErrorKind::usage, [&] {
-    const models::Family& family = models::family_of(options);
-    const nn::Options written = family.write(family.read(options));
+    const nn::Options text = models::text_part(options);
+    const models::Family& family = models::family_of(text);
+    const nn::Options written = family.write(family.read(text));
     if (!(family.write(family.read(written)) == written)) std::abort();
     if (!(options_of(models::json_text(written)) == written)) std::abort();
   });

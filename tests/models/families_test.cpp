@@ -259,16 +259,17 @@ TEST_CASE(
     CHECK(*model->config().find("model_type") == nn::Option(std::string("gemma3_text")));
     CHECK(*model->config().find("eos_token_id") == nn::Option(std::vector<int64_t>{2, 5}));
   }
-  check_refused({{"model_type", std::string("gemma3")}}, "[gemma3] text_config is required.");
+  CHECK_THROWS_WITH_AS(models::text_part({{"model_type", std::string("gemma3")}}),
+                       "[gemma3] text_config is required.", Error);
 }
 
 TEST_CASE("gemma3: published files leave out sizes that are transformers' defaults") {
   const test::Captured errors(STDERR_FILENO);
-  const nn::Options config = parse_options(
+  const nn::Options config = models::text_part(parse_options(
       R"({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "hidden_size": 2560,
           "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
           "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {}})",
-      "config.json");
+      "config.json"));
   const models::DecoderConfig text = models::family_of(config).read(config);
   CHECK(text.vocab_size == 262208);
   CHECK(text.num_attention_heads == 8);

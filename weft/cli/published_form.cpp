@@ -9,20 +9,10 @@
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
 #include "weft/models/gpt.h"
+#include "weft/models/pretrained.h"
 
 namespace weft::cli {
 namespace {
-constexpr size_t config_limit = size_t{16} << 20;  // bytes
-
-DType dtype_of(const std::vector<std::string>& files) {
-  for (const std::string& path : files) {
-    const io::Safetensors file = io::Safetensors::open(path);
-    for (const io::Safetensors::Entry& entry : file.entries())
-      if (is_float(entry.type.dtype)) return entry.type.dtype;
-  }
-  return DType::f32;
-}
-
 std::string config_text(nn::Options config, DType dtype) {
   // Without them, transformers takes the ids that its own tokenizer of the family has.
   for (const char* key : {"bos_token_id", "eos_token_id"}) config.set(key, std::monostate());
@@ -41,7 +31,7 @@ PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
                .input = {sizes.integer("max_position_embeddings", std::nullopt)},
                .classes = sizes.integer("vocab_size", std::nullopt)});
   const models::Family& family = registry::families().get("gpt2");
-  const DType dtype = dtype_of(source.files);
+  const DType dtype = models::dtype_of_weights(source.files);
   const nn::BuildScope scope({.dtype = dtype, .initialize = false});
   PublishedForm form{.model = models::make_decoder(family.write(gpt.decoder()))};
   io::LoadOptions layout{.rename = {{"*", "transformer.*"},
@@ -51,12 +41,7 @@ PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
                          .transpose = {"*.c_attn.weight", "*.c_proj.weight", "*.c_fc.weight"},
                          .cast = true};
   if (!gpt.bias) layout.ignore = {"*.bias"};  // they stay zero
-  try {
-    io::load(*form.model, source.files, layout);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::checkpoint) throw;
-    throw Error(ErrorKind::data, "{}", error.what());
-  }
+  models::load_as_data(*form.model, source.files, layout);
   form.config = config_text(form.model->config(), dtype);
   return form;
 }
@@ -67,7 +52,7 @@ std::optional<PublishedForm> published_form(const ModelSource& source) {
   const std::string path = file("config.json");
   const bool is_checkpoint = !source.folder.empty() && io::exists(file("MANIFEST.json"));
   if (!is_checkpoint || !io::exists(path)) return std::nullopt;
-  const nn::Options config = models::parse_options(io::read_file(path, config_limit), path);
+  const nn::Options config = models::read_config(path);
   const nn::Option* type = config.find("model_type");
   if (type == nullptr) return std::nullopt;
   if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
@@ -75,9 +60,9 @@ std::optional<PublishedForm> published_form(const ModelSource& source) {
   if (*type != nn::Option(std::string("llama")) || config.find("architectures") != nullptr)
     return std::nullopt;
   const models::Family& family = models::family_of(config);
-  return PublishedForm{
-      .config = config_text(family.write(family.read(config)), dtype_of(source.files)),
-      .model = nullptr};
+  return PublishedForm{.config = config_text(family.write(family.read(config)),
+                                             models::dtype_of_weights(source.files)),
+                       .model = nullptr};
 }
 
 }  // namespace weft::cli

@@ -78,9 +78,8 @@ void refuse_quantized(const nn::Options& config, const Family& family) {
 }  // namespace
 
 DecoderConfig Family::read(const nn::Options& config) const {
-  const nn::Options text = text_part(config);
-  refuse_quantized(text, *this);
-  ConfigKeys keys(text, name);
+  refuse_quantized(config, *this);
+  ConfigKeys keys(config, name);
   DecoderConfig decoder = defaults;
   bind(keys, decoder);
   nn::OptionReader& reader = *keys.reader();
@@ -102,8 +101,7 @@ nn::Options Family::write(const DecoderConfig& config) const {
 }
 
 const Family& family_of(const nn::Options& config) {
-  const nn::Options text = text_part(config);
-  nn::OptionReader reader(text, "config.json");
+  nn::OptionReader reader(config, "config.json");
   const std::string type = reader.text("model_type", "");
   if (const Family* found = registry::families().find(type)) return *found;
   std::string architectures;

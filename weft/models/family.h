@@ -38,11 +38,14 @@ struct Family {
   nn::Options write(const DecoderConfig& config) const;
 };
 
-// Returns the family that `config` names. Throws Error(usage) that says what it names, and which
-// families there are.
+// Returns the part of a config.json that is a decoder's: of `gemma3` the text part, as one of
+// `gemma3_text`, with a warning that the vision part is left out; any other `config` as it is.
+nn::Options text_part(const nn::Options& config);
+// Returns the family that `config`, a decoder's, names. Throws Error(usage) that says what it
+// names, and which families there are.
 const Family& family_of(const nn::Options& config);
 
-// Makes the model of a config.json. Its config() is what the family writes, with token ids as
+// Makes the decoder of a config.json. Its config() is what the family writes, with token ids as
 // `config` has them.
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
 

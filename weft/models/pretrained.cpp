@@ -94,11 +94,8 @@ Net make_net(const nn::Options& config, bool hide_padding) {
 }
 
 // Returns whether files have a head of other elements than the embeddings it would be tied to.
-bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& files,
-                  const Names& names) {
+bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& files) {
   const std::string wanted[] = {config.names.head + ".weight", config.names.tokens + ".weight"};
-  if (std::ranges::none_of(names.all, [&](const auto& name) { return name.ends_with(wanted[0]); }))
-    return false;
   std::span<const std::byte> found[2];
   std::vector<io::Safetensors> open;  // keeps the bytes
   for (const std::string& path : files) {
@@ -113,39 +110,39 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
 
 // Reads the net of a folder, whose files of weights may be none.
 Net read_net(nn::Options config, const std::string& path, const std::vector<std::string>& files,
-             const Names& names, bool hide_padding) try {
+             bool hide_padding) try {
   Net net = make_net(config, hide_padding);
   const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
   if (decoder == nullptr || !decoder->decoder_config().tie_word_embeddings ||
-      !has_own_head(decoder->decoder_config(), files, names))
+      !has_own_head(decoder->decoder_config(), files))
     return net;
   // As in transformers, the weights count.
   logging::warn(
       "{}: tie_word_embeddings is taken for false: the files have a head that differs "
       "from the embeddings.",
       path);
-  config = text_part(config);
   config.set("tie_word_embeddings", false);
   return make_net(config, hide_padding);
 } catch (const Error& error) {
   throw Error(error.kind(), "{}: {}", path, error.what());
 }
 
-io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names) {
+io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names, bool map) {
+  io::LoadOptions layout;
   if (const auto* decoder = dynamic_cast<const Decoder*>(&model))
-    return load_layout(decoder->decoder_config(), names);
-  const auto encoder = encoder_family_of(model.config());
-  return encoder ? encoder->layout : io::LoadOptions{};
-}
-
-io::Loaded load_named(Model& model, const std::vector<std::string>& files, const Names& names,
-                      bool map) {
-  io::LoadOptions layout = layout_of(model, names.all);
+    layout = load_layout(decoder->decoder_config(), names);
+  else if (const auto encoder = encoder_family_of(model.config()))
+    layout = encoder->layout;
   layout.map = map;
   layout.cast = true;
-  return io::load(model, files, layout);
+  return layout;
 }
 }  // namespace
+
+nn::Options read_config(const std::string& path) {
+  return parse_options(io::read_file(path, config_limit), path);
+}
+DType dtype_of_weights(const std::vector<std::string>& files) { return names_of(files).dtype; }
 
 bool is_model_folder(const std::string& path) {
   std::error_code ignored;
@@ -155,30 +152,32 @@ bool is_model_folder(const std::string& path) {
 }
 
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
-  return load_named(model, files, names_of(files), map);
+  return io::load(model, files, layout_of(model, names_of(files).all, map));
+}
+io::Loaded load_as_data(Model& model, const std::vector<std::string>& files,
+                        const io::LoadOptions& layout) try {
+  return io::load(model, files, layout);
+} catch (const Error& error) {
+  if (error.kind() != ErrorKind::checkpoint) throw;
+  throw Error(ErrorKind::data, "{}", error.what());
 }
 
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
   const std::string path = io::file_of_folder(folder, "config.json");
-  const nn::Options config = parse_options(io::read_file(path, config_limit), path);
+  const nn::Options config = read_config(path);
   std::vector<std::string> files;
   if (options.weights) files = io::weight_files(folder);
   const Names names = names_of(files);
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = read_net(config, path, files, names, options.hide_padding);
+  Net net = read_net(config, path, files, options.hide_padding);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);
   if (!options.weights) return result;
-  try {
-    result.loaded = load_named(*result.model, files, names, options.map);
-  } catch (const Error& error) {
-    // A folder of others is data; only weft's own checkpoints have an exit code of their own.
-    if (error.kind() != ErrorKind::checkpoint) throw;
-    throw Error(ErrorKind::data, "{}", error.what());
-  }
+  result.loaded =
+      load_as_data(*result.model, files, layout_of(*result.model, names.all, options.map));
   return result;
 }
 

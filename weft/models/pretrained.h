@@ -30,6 +30,10 @@ struct Pretrained {
   io::Loaded loaded;
 };
 
+// Reads a config.json of at most 16 MiB. Throws Error(data).
+nn::Options read_config(const std::string& path);
+// Returns the type of most bytes of floating point tensors in files; f32 if they have none.
+DType dtype_of_weights(const std::vector<std::string>& files);
 // Returns whether `path` is a folder with a config.json, and no checkpoint of weft's.
 bool is_model_folder(const std::string& path);
 // Reads a folder. Throws Error(usage) for a family that weft does not have, and for a config.json
@@ -38,6 +42,10 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
 // Loads files under published names into the model that load_pretrained() made of their folder's
 // config.json. `map`: as in PretrainedOptions. Throws as io::load() does.
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map);
+// Loads files as io::load() does, but throws Error(data) where that throws Error(checkpoint), which
+// has an exit code for files that weft itself wrote.
+io::Loaded load_as_data(Model& model, const std::vector<std::string>& files,
+                        const io::LoadOptions& layout);
 // Throws Error(data) that names the first element of the files' weights that is infinite or NaN, if
 // there is one. Reads all of them, so it is for results that are not finite.
 void refuse_non_finite(const std::vector<std::string>& files);

@@ -24,12 +24,6 @@ Family qwen2();
 Family qwen3();
 Family smollm3();
 
-// ---- gemma.cpp
-
-// Returns the text part of a config.json of `gemma3`, as one of `gemma3_text`, and warns once that
-// the vision part is left out; any other `config` as it is.
-nn::Options text_part(const nn::Options& config);
-
 // ---- shapes.cpp
 
 struct ShapeDefaults {
@@ -37,7 +31,8 @@ struct ShapeDefaults {
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   std::string_view activation = "hidden_act";
 };
-// Binds sizes, the activation, rms_norm_eps, tie_word_embeddings and initializer_range.
+// Binds sizes, the activation, rms_norm_eps, tie_word_embeddings, initializer_range and
+// attention_dropout.
 void bind_shape(ConfigKeys& keys, DecoderConfig& config, const ShapeDefaults& defaults = {});
 // Binds one key to the sliding window of all layers; `otherwise` where config.json lacks it.
 void bind_window(ConfigKeys& keys, DecoderConfig& config, int64_t otherwise);

@@ -38,7 +38,6 @@ void bind_gemma(ConfigKeys& keys, DecoderConfig& c, int64_t pattern) {
   bind_layer_types(keys, c, window,
                    [&](size_t layer) { return (layer + 1) % static_cast<size_t>(pattern) != 0; });
   keys.off("use_bidirectional_attention");
-  keys.number("attention_dropout", c.attention_dropout, 0, 1);
   if (keys.reader() != nullptr) keys.reader()->ignore("hidden_act");  // not read by transformers
 }
 

@@ -16,7 +16,6 @@ Family llama() {
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
             keys.flag("mlp_bias", c.mlp_bias);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

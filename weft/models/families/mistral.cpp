@@ -12,7 +12,6 @@ Family mistral() {
             bind_shape(keys, c, {.num_key_value_heads = 8});
             bind_rope(keys, c);
             bind_window(keys, c, 4096);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

@@ -23,7 +23,6 @@ Family mixtral() {
                   ErrorKind::usage,
                   "[{}] num_experts_per_tok must be at most num_local_experts ({}). Got {}.",
                   keys.family(), c.num_experts, c.num_experts_per_tok);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
             // The loss that balances the experts in training is off unless a program asks for it.
             if (nn::OptionReader* reader = keys.reader())
               for (const char* key :

@@ -21,7 +21,6 @@ Family olmo2() {
             bind_rope(keys, c);
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

@@ -16,7 +16,6 @@ Family phi3() {
             bind_rope(keys, c, {.partial = "partial_rotary_factor", .phi3 = true});
             bind_window(keys, c, 0);
             keys.dropouts({"resid_pdrop", "embd_pdrop"}, c.dropout);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

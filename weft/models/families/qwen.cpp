@@ -31,7 +31,6 @@ Family qwen2() {
             bind_shape(keys, c, {.num_key_value_heads = 32});
             bind_rope(keys, c);
             bind_windows(keys, c);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 
@@ -47,7 +46,6 @@ Family qwen3() {
             bind_windows(keys, c);
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 

@@ -41,6 +41,7 @@ void bind_shape(ConfigKeys& keys, DecoderConfig& c, const ShapeDefaults& default
   keys.number("rms_norm_eps", c.norm_eps, 0, 1);
   keys.flag("tie_word_embeddings", c.tie_word_embeddings);
   keys.number("initializer_range", c.initializer_range, 0, 10);
+  keys.number("attention_dropout", c.attention_dropout, 0, 1);
 }
 
 int64_t window_of(const DecoderConfig& config) {

@@ -44,7 +44,6 @@ Family smollm3() {
             keys.flag("attention_bias", c.qkv_bias);
             c.out_bias = c.qkv_bias;
             keys.flag("mlp_bias", c.mlp_bias);
-            keys.number("attention_dropout", c.attention_dropout, 0, 1);
           }};
 }
 
