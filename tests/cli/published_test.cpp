@@ -206,6 +206,36 @@ TEST_CASE("a published model generates, chats and trains, and its run does so wi
         1e-3 * result["perplexity"].get<double>());
 }
 
+TEST_CASE("a conversation that outgrows the context goes on without its beginning") {
+  const Published place;
+  place.write(".in", "The first message\nThe second one\nThe third\nThe fourth\n");
+  const Outcome chat = place.weft({"chat", "model", "--max-new-tokens", "4"});
+  CHECK(chat.code == 0);
+  const size_t warning = chat.err.find("longer than the context of 64 tokens");
+  REQUIRE_MESSAGE(warning != std::string::npos, chat.err);
+  CHECK(chat.err.find("longer than", warning + 1) == std::string::npos);
+  CHECK(std::ranges::count(chat.out, '\n') >= 4);
+  place.write(".in", std::string(100, 'x') + "\n");
+  const Outcome refused = place.weft({"chat", "model"});
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("the message has ") != std::string::npos);
+}
+
+TEST_CASE("what generation_config.json says of sampling is refused by its name") {
+  const Published place;
+  place.write("model/generation_config.json", R"({"temperature": -1})");
+  const Outcome refused = place.weft({"generate", "model", "--prompt", "A"});
+  CHECK(refused.code == 4);
+  CHECK(refused.err.find("model/generation_config.json: temperature must be") != std::string::npos);
+}
+
+TEST_CASE("the rate of generation counts tokens whose text is held back") {
+  const Published place;
+  const json text = json_of(place.weft({"generate", "model", "--prompt", "A line", "--json",
+                                        "--max-new-tokens", "8", "--stop", "no such text"}));
+  CHECK(text["tokens_per_second"] > 0);
+}
+
 TEST_CASE("a recipe of a published model is planned, and prints in full") {
   const Published place;
   fs::remove(place.path("model/model.safetensors"));

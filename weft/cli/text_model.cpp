@@ -4,6 +4,7 @@
 
 #include "weft/base/error.h"
 #include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/infer/sampler.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
@@ -61,6 +62,19 @@ std::string device_of(const RecipeFlags& flags) {
   return recipe.text("train.device");
 }
 
+// Refuses what a folder says of sampling and no sampler can do, with the name of its file.
+void check_sampling(const io::GenerationConfig& config, const std::string& path) try {
+  infer::SamplingOptions sampling;
+  sampling.temperature = config.temperature.value_or(sampling.temperature);
+  sampling.top_k = config.top_k.value_or(sampling.top_k);
+  sampling.top_p = config.top_p.value_or(sampling.top_p);
+  sampling.min_p = config.min_p.value_or(sampling.min_p);
+  sampling.repetition_penalty = config.repetition_penalty.value_or(sampling.repetition_penalty);
+  infer::check(sampling);
+} catch (const Error& error) {
+  throw Error(ErrorKind::data, "{}: {}", path, error.what());
+}
+
 TextModel published(const std::string& folder, const TextModelOptions& options) {
   for (std::string_view file : train::published_files)
     io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
@@ -76,9 +90,10 @@ TextModel published(const std::string& folder, const TextModelOptions& options) 
                   .vocabulary = pretrained.vocabulary,
                   .context = pretrained.context};
   // As in transformers, config.json says what ends a text where no generation_config.json does.
-  const std::string generation = io::file_of_folder(folder, "generation_config.json");
-  model.defaults = io::read_generation_config(
-      std::filesystem::exists(generation) ? generation : io::file_of_folder(folder, "config.json"));
+  std::string generation = io::file_of_folder(folder, "generation_config.json");
+  if (!std::filesystem::exists(generation)) generation = io::file_of_folder(folder, "config.json");
+  model.defaults = io::read_generation_config(generation);
+  check_sampling(model.defaults, generation);
   model.chat = tokens.chat_template();
   model.pretrained = std::move(pretrained);
   return model;

@@ -3,15 +3,16 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <span>
+#include <utility>
 #include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/rounding.h"
-#include "weft/base/stopwatch.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
 #include "weft/cli/verbs.h"
@@ -148,23 +149,23 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
 
   // One sequence is shown as it is written, several when all of them are complete.
   const bool streams = prompts.size() == 1 && !arguments.as_json;
-  std::optional<Stopwatch> since_first;  // excludes the compilation of kernels
-  double seconds = 0;
+  bool begun = false;
   auto write = [&](size_t, std::string_view piece) {
-    if (!since_first) {
-      since_first.emplace();
-      if (streams) out(arguments.prompts.front());  // not printed for a refused prompt
-    } else {
-      seconds = since_first->milliseconds() / 1000;
-    }
     if (!streams) return;
+    if (!begun) out(arguments.prompts.front());  // not printed for a refused prompt
+    begun = true;
     out(piece);
     std::fflush(stdout);
   };
   const std::vector<infer::Generated> all = generated(model, *tokens, prompts, options, write);
-  int64_t count = 0;
-  for (const infer::Generated& each : all) count += std::ssize(each.tokens);
-  const double per_second = seconds > 0 ? static_cast<double>(count - 1) / seconds : 0;
+  int64_t count = 0, timed = 0;  // tokens; those behind the first of their sequence
+  double seconds = 0;
+  for (const infer::Generated& each : all) {
+    count += std::ssize(each.tokens);
+    timed += std::max<int64_t>(std::ssize(each.tokens) - 1, 0);
+    seconds = std::max(seconds, each.seconds);
+  }
+  const double per_second = seconds > 0 ? static_cast<double>(timed) / seconds : 0;
   if (model.experiment && model.experiment->dataset->note)
     remark("note", model.experiment->dataset->note(*model.experiment));
   if (arguments.as_json) {
@@ -177,7 +178,7 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
     return 0;
   }
   if (streams) {
-    line(since_first ? "" : arguments.prompts.front());
+    line(begun ? "" : arguments.prompts.front());
   } else {
     for (size_t i = 0; i < all.size(); ++i) {
       if (i > 0) line("");
@@ -208,6 +209,50 @@ bool read_line(std::string& text) {
   return static_cast<bool>(std::getline(std::cin, text));
 }
 
+// Conversation is what was said, and the tokens that a model reads of it.
+class Conversation {
+ public:
+  Conversation(const TextModel& model, const std::string& system, int64_t context)
+      : model_(model), context_(context) {
+    if (!system.empty()) messages_.push_back({"system", system});
+    first_ = std::ssize(messages_);
+  }
+
+  void add(const std::string& role, const std::string& text) { messages_.push_back({role, text}); }
+
+  // Returns the tokens with `room` behind them for an answer. The oldest exchanges are left out
+  // where the context is too small for all.
+  std::vector<int32_t> tokens(int64_t room) {
+    std::vector<int32_t> ids = rendered();
+    while (std::ssize(ids) + room > context_ && std::ssize(messages_) > first_ + 1) {
+      const auto oldest = messages_.begin() + first_;
+      messages_.erase(oldest, oldest + 2);  // a question and its answer
+      if (!std::exchange(warned_, true))
+        remark("warning", fmt::format("the conversation is longer than the context of {} tokens. "
+                                      "The model no longer sees its beginning. Hint: --context.",
+                                      context_));
+      ids = rendered();
+    }
+    if (std::ssize(ids) >= context_)
+      throw Error(ErrorKind::usage,
+                  "the message has {} tokens, and the context is {}. Hint: --context.", ids.size(),
+                  context_);
+    return ids;
+  }
+
+ private:
+  std::vector<int32_t> rendered() const {
+    return model_.codec.encode(model_.chat->render(messages_, {.add_generation_prompt = true}),
+                               false);
+  }
+
+  const TextModel& model_;
+  int64_t context_;
+  std::vector<data::ChatMessage> messages_;
+  std::ptrdiff_t first_ = 0;  // the first message behind that of the system
+  bool warned_ = false;
+};
+
 int run_chat(const ChatArguments& arguments, const RecipeFlags& more) {
   const TextModel model = load(arguments.model_flags, more);
   if (!model.chat)
@@ -222,27 +267,20 @@ int run_chat(const ChatArguments& arguments, const RecipeFlags& more) {
                               : std::min<int64_t>(model.context, 4096);
   const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
       model.model(), model.vocabulary, model.context, {.context = context, .device = model.device});
-  std::vector<data::ChatMessage> messages;
-  if (!arguments.system.empty()) messages.push_back({"system", arguments.system});
+  Conversation conversation(model, arguments.system, context);
+  const int64_t most = arguments.max_new_tokens > 0 ? arguments.max_new_tokens : context;
   for (std::string text; read_line(text);) {
     if (text.empty()) continue;
-    messages.push_back({"user", text});
-    const std::string conversation = model.chat->render(messages, {.add_generation_prompt = true});
-    const std::vector<int32_t> prompt = model.codec.encode(conversation, false);
-    const int64_t room = context - std::ssize(prompt);
-    if (room <= 0)
-      throw Error(ErrorKind::usage,
-                  "the conversation has {} tokens, and the context is {}. Hint: --context.",
-                  prompt.size(), context);
-    options.max_new_tokens =
-        arguments.max_new_tokens > 0 ? std::min(arguments.max_new_tokens, room) : room;
+    conversation.add("user", text);
+    const std::vector<int32_t> prompt = conversation.tokens(std::min(most, context / 4));
+    options.max_new_tokens = std::min(most, context - std::ssize(prompt));
     const std::vector<infer::Generated> answer = generated(
         model, *tokens, std::span(&prompt, 1), options, [](size_t, std::string_view piece) {
           out(piece);
           std::fflush(stdout);
         });
     line("");
-    messages.push_back({"assistant", answer.front().text});
+    conversation.add("assistant", answer.front().text);
   }
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/stopwatch.h"
 
 namespace weft::infer {
 namespace {
@@ -74,7 +75,9 @@ class Sequence {
     if (std::ranges::find(options_.end_tokens, sampled.token) != options_.end_tokens.end())
       return finish(Finish::end_token);
     history_.push_back(sampled.token);
+    if (generated_.tokens.empty()) since_first_ = Stopwatch();
     generated_.tokens.push_back(sampled.token);
+    generated_.seconds = since_first_.milliseconds() / 1000;
     generated_.log_probabilities.push_back(sampled.log_probability);
     show(stop_.add(stream_.add(sampled.token)));
     if (stop_.found()) return finish(Finish::stop);
@@ -107,6 +110,7 @@ class Sequence {
   const GenerateOptions& options_;
   const OnText& on_text_;
   Generated generated_;
+  Stopwatch since_first_;
   bool done_ = false;
 };
 

@@ -34,6 +34,7 @@ struct Generated {
   std::vector<int32_t> tokens;
   std::vector<double> log_probabilities;  // of each token, by the model
   Finish finish = Finish::length;
+  double seconds = 0;  // from the first token to the last
 };
 
 // Called with the index of the sequence and a piece of its text, which ends between characters.
