@@ -236,6 +236,85 @@ TEST_CASE("the rate of generation counts tokens whose text is held back") {
   CHECK(text["tokens_per_second"] > 0);
 }
 
+TEST_CASE("an adapter trains beside a published model, resumes, generates and is merged") {
+  const Published place;
+  std::vector<std::string> training = place.training("4");
+  training.insert(training.end(), {"--adapter.type", "lora", "--adapter.r", "2", "--lr", "0.01",
+                                   "--checkpoint.every", "2"});
+  CHECK(json_of(place.weft(training))["step"] == 4);
+  const std::string checkpoint = "runs/run/checkpoints/latest";
+  CHECK(fs::exists(place.path(checkpoint + "/adapter_model.safetensors")));
+  CHECK(!fs::exists(place.path(checkpoint + "/model.safetensors")));
+  const json config = json::parse(place.read(checkpoint + "/adapter_config.json"));
+  CHECK(config["r"] == 2);
+  CHECK(config["base_model_name_or_path"] == "model");
+
+  // Resumed at step 2, it takes the same steps.
+  *std::ranges::find(training, "run") = "other";
+  *(std::ranges::find(training, "--steps") + 1) = "2";
+  place.weft(training);
+  const Outcome resumed = place.weft({"train", "other", "--resume", "--steps", "4", "--json"});
+  REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+  CHECK(place.read("runs/other/checkpoints/latest/adapter_model.safetensors") ==
+        place.read(checkpoint + "/adapter_model.safetensors"));
+
+  const std::vector<std::string> rest = {
+      "--prompt", "A line",        "--json", "--max-new-tokens",
+      "8",        "--temperature", "0",      "--log-probabilities"};
+  auto generated = [&](std::vector<std::string> model) {
+    model.insert(model.begin(), "generate");
+    model.insert(model.end(), rest.begin(), rest.end());
+    const Outcome outcome = place.weft(model);
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    json text = json_of(outcome);
+    text.erase("tokens_per_second");
+    return text;
+  };
+  const json adapted = generated({"run"});
+  CHECK(adapted != generated({"model"}));
+  CHECK(generated({"model", "--adapter", checkpoint}) == adapted);
+  const Outcome merged = place.weft({"merge", "run", "merged"});
+  REQUIRE_MESSAGE(merged.code == 0, merged.err);
+  CHECK(generated({"merged"})["text"] == adapted["text"]);
+  const Outcome taken = place.weft({"merge", "run", "merged"});
+  CHECK(taken.code == 2);
+  const json loss = json_of(place.weft({"eval", "run", "--data.val_split", "0.5", "--json"}));
+  CHECK(loss["loss"].get<double>() > 0);
+
+  training.insert(training.end(), {"--adapter.target_modules", "[q_porj]", "--overwrite"});
+  const Outcome refused = place.weft(training);
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(refused.err.find("has a path that ends with \"q_porj\"") != std::string::npos,
+                refused.err);
+  const Outcome without =
+      place.weft({"train", "--model.pretrained", "model", "--data.format", "text", "--data.path",
+                  "text.txt", "--steps", "1", "--adapter.r", "4"});
+  CHECK(without.code == 2);
+  CHECK(without.err.find("adapter.r needs adapter.type") != std::string::npos);
+}
+
+TEST_CASE("a published model is tuned on instructions, and its run goes on") {
+  const Published place;
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += json{{"prompt", "Say " + std::to_string(i)}, {"completion", " it."}}.dump() + "\n";
+  place.write("data.jsonl", lines);
+  std::vector<std::string> training = place.training("2");
+  *std::ranges::find(training, "text") = "jsonl";
+  *std::ranges::find(training, "text.txt") = "data.jsonl";
+  training.insert(training.end(), {"--adapter.type", "lora", "--data.val_split", "0.2"});
+  const Outcome trained = place.weft(training);
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  const Outcome resumed = place.weft({"train", "run", "--resume", "--steps", "3", "--json"});
+  REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+  CHECK(json_of(resumed)["step"] == 3);
+  place.write("data.jsonl", lines + "{\"prompt\": 1}\n");
+  training.push_back("--overwrite");
+  const Outcome refused = place.weft(training);
+  CHECK(refused.code == 4);
+  CHECK(refused.err.find("data.jsonl:21: prompt must be text. Got 1.") != std::string::npos);
+}
+
 TEST_CASE("a recipe of a published model is planned, and prints in full") {
   const Published place;
   fs::remove(place.path("model/model.safetensors"));

@@ -33,7 +33,7 @@ ModelSource find_model(const std::string& name, bool verify) {
   if (!is_model(name)) {
     if (const std::string run = train::locate_run(name); is_checkpoint_or_run(run)) {
       std::string folder = verify ? train::verified_checkpoint(run) : train::find_checkpoint(run);
-      return {{(fs::path(folder) / "model.safetensors").string()}, std::move(folder)};
+      return {{train::weights_of(folder)}, std::move(folder)};
     }
   }
   return {io::weight_files(name), io::is_folder(name, ErrorKind::usage) ? name : ""};

@@ -41,7 +41,7 @@ PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
                          .transpose = {"*.c_attn.weight", "*.c_proj.weight", "*.c_fc.weight"},
                          .cast = true};
   if (!gpt.bias) layout.ignore = {"*.bias"};  // they stay zero
-  models::load_as_data(*form.model, source.files, layout);
+  models::as_data([&] { io::load(*form.model, source.files, layout); });
   form.config = config_text(form.model->config(), dtype);
   return form;
 }

@@ -6,6 +6,7 @@
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/infer/sampler.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/published.h"
@@ -75,7 +76,9 @@ void check_sampling(const io::GenerationConfig& config, const std::string& path)
   throw Error(ErrorKind::data, "{}: {}", path, error.what());
 }
 
-TextModel published(const std::string& folder, const TextModelOptions& options) {
+// `checkpoint` has an adapter of the model; "": there is none.
+TextModel published(const std::string& folder, const TextModelOptions& options,
+                    const std::string& checkpoint = "") {
   for (std::string_view file : train::published_files)
     io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
   const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
@@ -83,6 +86,11 @@ TextModel published(const std::string& folder, const TextModelOptions& options) 
   models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
   if (dynamic_cast<const models::Decoder*>(pretrained.model.get()) == nullptr)
     throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", folder);
+  const std::string& adapter = checkpoint.empty() ? options.adapter : checkpoint;
+  if (!adapter.empty()) {
+    const nn::BuildScope scope({.dtype = pretrained.dtype});
+    models::load_adapter(*pretrained.model, adapter);
+  }
   tokenizer.check_fits(pretrained.vocabulary);
   TextModel model{.folder = folder,
                   .codec = std::move(tokenizer),
@@ -104,11 +112,13 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   if (models::is_model_folder(name)) return published(name, options);
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
-  if (train::checkpoint_recipe(checkpoint).has("model.pretrained"))
-    return published(checkpoint, options);
-  if (options.dtype)
-    throw Error(ErrorKind::usage, "--dtype is for published models. {} is a run of weft's own.",
-                name);
+  const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
+  if (recipe.has("adapter.type"))
+    return published(recipe.text("model.pretrained"), options, checkpoint);
+  if (recipe.has("model.pretrained")) return published(checkpoint, options);
+  if (options.dtype || !options.adapter.empty())
+    throw Error(ErrorKind::usage, "{} is for published models. {} is a run of weft's own.",
+                options.dtype ? "--dtype" : "--adapter", name);
   return text_model_of(load_experiment(checkpoint, options.flags, false));
 }
 

@@ -41,6 +41,7 @@ struct TextModel {
 struct TextModelOptions {
   RecipeFlags flags = {};
   std::optional<DType> dtype = {};  // of a published model; absent: that of its files
+  std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
 };
 // Throws Error(usage) unless `name` is that of a language model.
 TextModel load_text_model(const std::string& name, const TextModelOptions& options);

@@ -292,8 +292,7 @@ int ckpt_inspect(const std::string& name, bool all, bool as_json) {
   std::string file = name;
   std::error_code none;
   if (!fs::is_regular_file(name, none))
-    file =
-        (fs::path(train::find_checkpoint(train::locate_run(name))) / "model.safetensors").string();
+    file = train::weights_of(train::find_checkpoint(train::locate_run(name)));
   list_tensors(file, {file}, all, as_json);
   return 0;
 }

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <optional>
 #include <span>
-#include <utility>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -64,13 +64,13 @@ infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& m
 
 // ModelFlags are those of a model and of how it is run.
 struct ModelFlags {
-  std::string name, dtype;
+  std::string name, dtype, adapter;
   RecipeFlags recipe;  // --device
   int64_t context = 0;
 };
 
 TextModel load(const ModelFlags& flags, const RecipeFlags& more) {
-  TextModelOptions options{.flags = joined(flags.recipe, more)};
+  TextModelOptions options{.flags = joined(flags.recipe, more), .adapter = flags.adapter};
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   return load_text_model(flags.name, options);
 }
@@ -304,6 +304,11 @@ void add_model_flags(Verb& verb, ModelFlags& flags) {
                                  "or f16 (that of its files)",
                           .target = &flags.dtype,
                           .choices = {"f32", "bf16", "f16"}});
+  verb.options.push_back({.flag = "--adapter",
+                          .type = "FOLDER",
+                          .doc = "a PEFT adapter of a published model: adapter_config.json and "
+                                 "adapter_model.safetensors",
+                          .target = &flags.adapter});
   verb.options.push_back(short_flag(flags.recipe, "--device"));
 }
 

@@ -21,7 +21,11 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/adapter.h"
+#include "weft/models/decoder.h"
 #include "weft/models/family.h"
+#include "weft/models/pretrained.h"
+#include "weft/train/checkpoint.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -162,13 +166,18 @@ std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
   return tensors;
 }
 
+int64_t shard_bytes_of(const std::string& text) {
+  const std::optional<int64_t> bytes = parse_bytes(text);
+  if (!bytes || *bytes < 1)
+    throw Error(ErrorKind::usage, "--max-shard-size is a number of bytes, such as 5GB. Got '{}'.",
+                text);
+  return *bytes;
+}
+
 int convert(const ConvertArguments& arguments) {
   if (io::exists(arguments.out, ErrorKind::usage))
     throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
-  const std::optional<int64_t> shard_bytes = parse_bytes(arguments.shard_bytes);
-  if (!shard_bytes || *shard_bytes < 1)
-    throw Error(ErrorKind::usage, "--max-shard-size is a number of bytes, such as 5GB. Got '{}'.",
-                arguments.shard_bytes);
+  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
   const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
@@ -192,7 +201,7 @@ int convert(const ConvertArguments& arguments) {
     if (others.empty() || others.front().name != companions[0])
       remark("warning", fmt::format("{} has no config.json, which other programs need.",
                                     source.folder.empty() ? arguments.model : source.folder));
-    io::save_folder(arguments.out, tensors, others, static_cast<size_t>(*shard_bytes));
+    io::save_folder(arguments.out, tensors, others, static_cast<size_t>(shard_bytes));
   } else {
     io::Metadata metadata = files.front().metadata();
     metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
@@ -244,11 +253,74 @@ void add_convert(Program& program) {
        .target = &arguments->shard_bytes},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
+// ---- merge
+
+struct MergeArguments {
+  std::string adapter, out, base, shard_bytes = "5GB";
+};
+
+int merge(const MergeArguments& arguments) {
+  if (io::exists(arguments.out, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
+  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
+  const std::string folder = models::is_adapter_folder(arguments.adapter)
+                                 ? arguments.adapter
+                                 : train::verified_checkpoint(train::locate_run(arguments.adapter));
+  if (!models::is_adapter_folder(folder))
+    throw Error(ErrorKind::usage, "{} has no adapter: its weights are whole already.", folder);
+  const std::string base =
+      arguments.base.empty() ? models::read_adapter_config(folder).base : arguments.base;
+  if (!models::is_model_folder(base))
+    throw Error(ErrorKind::usage,
+                "the adapter is one of '{}', which is no folder of a model. Hint: --base FOLDER.",
+                io::printable(base));
+  models::Pretrained model = models::load_pretrained(base);
+  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
+  if (decoder == nullptr)
+    throw Error(ErrorKind::usage, "{} is an encoder. Adapters of decoders are merged.", base);
+  models::load_adapter(*model.model, folder);
+  const size_t layers = nn::adapted_layers(*model.model).size();
+  nn::merge_lora(*model.model);
+  io::save_folder(arguments.out, models::published_tensors(*decoder),
+                  companions_of(base, std::nullopt, nullptr), static_cast<size_t>(shard_bytes));
+  line(fmt::format("{}: {} with the adapter of {} layers", escaped(arguments.out), escaped(base),
+                   layers));
+  return 0;
+}
+
+void add_merge(Program& program) {
+  auto arguments = std::make_shared<MergeArguments>();
+  Verb& verb = program.root.add(
+      {.name = "merge",
+       .group = "Weights",
+       .doc = "Adds an adapter of low rank to the weights of its model, and writes the folder.",
+       .examples = "weft merge shakespeare-lora merged\n"
+                   "weft merge my-adapter merged --base Llama-3.2-1B",
+       .run = [arguments] { return merge(*arguments); }});
+  verb.options = {{.type = "ADAPTER",
+                   .doc = "a folder of PEFT's, or a checkpoint folder, a run's folder or its name",
+                   .target = &arguments->adapter,
+                   .required = true},
+                  {.type = "OUT",
+                   .doc = "the folder to write, which must not exist",
+                   .target = &arguments->out,
+                   .required = true,
+                   .written = true},
+                  {.flag = "--base",
+                   .type = "FOLDER",
+                   .doc = "the model that the adapter is one of (as adapter_config.json says)",
+                   .target = &arguments->base},
+                  {.flag = "--max-shard-size",
+                   .type = "BYTES",
+                   .doc = "largest file of weights (5GB)",
+                   .target = &arguments->shard_bytes}};
+}
 }  // namespace
 
 void add_weight_verbs(Program& program) {
   add_inspect(program);
   add_convert(program);
+  add_merge(program);
 }
 
 }  // namespace weft::cli

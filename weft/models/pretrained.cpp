@@ -133,6 +133,7 @@ io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& na
     layout = load_layout(decoder->decoder_config(), names);
   else if (const auto encoder = encoder_family_of(model.config()))
     layout = encoder->layout;
+  layout.ignore.push_back("*.lora_*");  // adapters have files of their own
   layout.map = map;
   layout.cast = true;
   return layout;
@@ -154,10 +155,7 @@ bool is_model_folder(const std::string& path) {
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map) {
   return io::load(model, files, layout_of(model, names_of(files).all, map));
 }
-io::Loaded load_as_data(Model& model, const std::vector<std::string>& files,
-                        const io::LoadOptions& layout) try {
-  return io::load(model, files, layout);
-} catch (const Error& error) {
+void as_data(const std::function<void()>& load) try { load(); } catch (const Error& error) {
   if (error.kind() != ErrorKind::checkpoint) throw;
   throw Error(ErrorKind::data, "{}", error.what());
 }
@@ -176,8 +174,10 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   result.context = net.context;
   result.model = std::move(net.model);
   if (!options.weights) return result;
-  result.loaded =
-      load_as_data(*result.model, files, layout_of(*result.model, names.all, options.map));
+  as_data([&] {
+    result.loaded =
+        io::load(*result.model, files, layout_of(*result.model, names.all, options.map));
+  });
   return result;
 }
 

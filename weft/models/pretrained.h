@@ -4,6 +4,7 @@
 //   Tensor logits = (*gpt2.model)(tokens);
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,10 +43,9 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
 // Loads files under published names into the model that load_pretrained() made of their folder's
 // config.json. `map`: as in PretrainedOptions. Throws as io::load() does.
 io::Loaded load_published(Model& model, const std::vector<std::string>& files, bool map);
-// Loads files as io::load() does, but throws Error(data) where that throws Error(checkpoint), which
-// has an exit code for files that weft itself wrote.
-io::Loaded load_as_data(Model& model, const std::vector<std::string>& files,
-                        const io::LoadOptions& layout);
+// Loads by `load`, but throws Error(data) where that throws Error(checkpoint), which has an exit
+// code for files that weft itself wrote.
+void as_data(const std::function<void()>& load);
 // Throws Error(data) that names the first element of the files' weights that is infinite or NaN, if
 // there is one. Reads all of them, so it is for results that are not finite.
 void refuse_non_finite(const std::vector<std::string>& files);

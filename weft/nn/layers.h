@@ -6,6 +6,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@
 namespace weft::nn {
 
 // ---- linear.cpp
+
+class Lora;  // weft/nn/lora.h
 
 struct LinearOptions {
   bool bias = true;
@@ -30,12 +33,17 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   ~Linear() override;
   Variable weight;  // [out, in], or [in, out] if transposed
   Variable bias;    // [out], or empty
+  bool transposed() const { return transposed_; }
+  // Adds what an adapter of this layer computes of x to its result; null: nothing.
+  void set_adapter(std::unique_ptr<Lora> adapter);
+  const Lora* adapter() const { return adapter_.get(); }
 
  protected:
   Tensor forward(const Tensor& x) const override;
 
  private:
   bool transposed_;
+  std::unique_ptr<Lora> adapter_;
 };
 
 struct EmbeddingOptions {

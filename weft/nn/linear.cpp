@@ -3,6 +3,7 @@
 #include <span>
 
 #include "weft/nn/layers.h"
+#include "weft/nn/lora.h"
 
 namespace weft::nn {
 
@@ -26,9 +27,12 @@ Tensor Linear::forward(const Tensor& x) const {
   WEFT_CHECK(x.rank() > 0 && x.dim(-1) == features,
              "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(), features,
              to_string(x.type()));
-  return linear(x, transposed_ ? transpose(weight.value()) : weight.value(),
-                bias.defined() ? bias.value() : Tensor());
+  const Tensor y = linear(x, transposed_ ? transpose(weight.value()) : weight.value(),
+                          bias.defined() ? bias.value() : Tensor());
+  return adapter_ == nullptr ? y : adapter_->adapted(*this, x, y);
 }
+
+void Linear::set_adapter(std::unique_ptr<Lora> adapter) { adapter_ = std::move(adapter); }
 
 Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
                      const EmbeddingOptions& options)

@@ -30,6 +30,7 @@ BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
 }
 BuildScope::~BuildScope() { build = saved_; }
 DType parameter_dtype() { return build.dtype; }
+bool initializes_parameters() { return build.initialize; }
 
 Module::Module(Module& parent, std::string name)
     : name_(std::move(name)),

@@ -36,7 +36,8 @@ class BuildScope {
   BuildOptions saved_;
 };
 
-DType parameter_dtype();  // of modules that are constructed now
+DType parameter_dtype();        // of modules that are constructed now
+bool initializes_parameters();  // whether they draw their values
 
 struct NamedVariable {
   std::string name;  // relative to the module that was asked: "hidden.weight"

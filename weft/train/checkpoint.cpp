@@ -99,10 +99,16 @@ void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   Writer writer(folder);
   const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
-  if (decoder != nullptr && decoder->decoder_config().num_experts > 0)
+  if (experiment.recipe.has("adapter.type")) {
+    writer.tensors(std::string(models::adapter_weights_file),
+                   models::adapter_tensors(*experiment.model));
+    writer.text(std::string(models::adapter_config_file),
+                models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe)));
+  } else if (decoder != nullptr && decoder->decoder_config().num_experts > 0) {
     writer.tensors("model.safetensors", models::published_tensors(*decoder));
-  else
+  } else {
     writer.tensors("model.safetensors", io::state_of(*experiment.model));
+  }
   writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)
     writer.text("vocabulary.json", experiment.vocabulary->vocabulary()->to_json());
@@ -176,7 +182,13 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "train.precision",
                                        "train.rounding",
                                        "train.keep",
-                                       "optimizer.name"};
+                                       "optimizer.name",
+                                       "adapter.type",
+                                       "adapter.r",
+                                       "adapter.lora_alpha",
+                                       "adapter.target_modules",
+                                       "adapter.use_rslora",
+                                       "adapter.use_dora"};
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)
     if (saved.to_yaml(key) != here.to_yaml(key))
@@ -214,6 +226,8 @@ void verify_checkpoint(const std::string& folder) {
   for (const char* name : required)
     if (!manifest.lists(name))
       throw Error(ErrorKind::checkpoint, "{} does not list {}.", path, name);
+  if (std::ranges::none_of(weight_files, [&](const char* name) { return manifest.lists(name); }))
+    throw Error(ErrorKind::checkpoint, "{} does not list {}.", path, weight_files[0]);
   for (const ListedFile& listed : manifest.files) {
     std::string file = join(folder, listed.name);
     if (!io::exists(file, ErrorKind::checkpoint))
@@ -285,11 +299,16 @@ void load_model(const std::string& folder, Experiment& experiment) {
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());
   check_same_tokenizer(folder, experiment);
-  const std::string weights = join(folder, "model.safetensors");
-  if (experiment.recipe.has("model.pretrained"))
+  const std::string weights = weights_of(folder);
+  if (experiment.recipe.has("adapter.type")) {
+    const std::string& base = experiment.recipe.text("model.pretrained");
+    models::load_published(*experiment.model, io::weight_files(base), true);
+    models::load_adapter_weights(*experiment.model, weights);
+  } else if (experiment.recipe.has("model.pretrained")) {
     models::load_published(*experiment.model, {weights}, false);
-  else
+  } else {
     io::load_into(weights, io::state_of(*experiment.model));
+  }
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {

@@ -62,6 +62,9 @@ std::string none_is_saved(const std::string& run_folder);
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best);
 
+// Returns the path of a checkpoint's file of weights: those of the model, or of its adapter.
+std::string weights_of(const std::string& checkpoint);
+
 // Checks every file against the manifest, and the manifest's step against that of data.json.
 void verify_checkpoint(const std::string& folder);
 

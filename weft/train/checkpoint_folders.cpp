@@ -62,12 +62,19 @@ std::string foreign_in(const fs::path& checkpoint) {
 
 bool is_checkpoint_file(std::string_view name) {
   return std::ranges::find(required, name) != std::end(required) ||
+         std::ranges::find(weight_files, name) != std::end(weight_files) ||
+         name == models::adapter_config_file ||
          std::ranges::find(published_files, name) != published_files.end() ||
          name == "vocabulary.json" || name == "MANIFEST.json";
 }
 
 std::string join(const std::string& folder, std::string_view name) {
   return (fs::path(folder) / name).string();
+}
+
+std::string weights_of(const std::string& checkpoint) {
+  const std::string adapter = join(checkpoint, weight_files[1]);
+  return io::exists(adapter, ErrorKind::checkpoint) ? adapter : join(checkpoint, weight_files[0]);
 }
 
 std::string checkpoints_of(const std::string& run_folder) {

@@ -8,10 +8,11 @@
 
 namespace weft::train {
 
-// The files that every checkpoint has besides MANIFEST.json.
-inline constexpr const char* required[] = {
-    "model.safetensors", "config.json", "state-optimizer.safetensors",
-    "data.json",         "rng.json",    "recipe.yaml"};
+// The files that every checkpoint has besides MANIFEST.json and one of weights.
+inline constexpr const char* required[] = {"config.json", "state-optimizer.safetensors",
+                                           "data.json", "rng.json", "recipe.yaml"};
+// The file of weights: those of the model, or of its adapter, which is then a folder of PEFT's.
+inline constexpr const char* weight_files[] = {"model.safetensors", "adapter_model.safetensors"};
 
 // Returns whether checkpoints have or may have a file of this name.
 bool is_checkpoint_file(std::string_view name);

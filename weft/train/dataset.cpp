@@ -63,6 +63,7 @@ Registry<train::DataEntry>& registry::formats() {
   static Registry<train::DataEntry> formats("data", "format", [] {
     std::vector<train::DataEntry> all = train::image_formats();
     all.push_back(train::text_format());
+    all.push_back(train::jsonl_format());
     return all;
   }());
   return formats;

@@ -26,6 +26,7 @@ std::string_view name(Task task);
 struct DataOptions {
   bool with_data = true;  // false: no sources; text then needs `vocabulary`
   std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run
+  std::string tokenizer = {};  // the folder of `vocabulary`, with what it says beside; "": none
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // of each sample of a text; absent: it has none
 };

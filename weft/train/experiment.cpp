@@ -179,9 +179,20 @@ void count_steps(Experiment& experiment) {
                                : recipe.integer("train.epochs") * experiment.steps_per_epoch;
 }
 
+void add_adapter(const Recipe& recipe, Model& model) {
+  if (dynamic_cast<const models::Decoder*>(&model) == nullptr)
+    recipe.refuse("adapter.type",
+                  "adapter.type lora is for decoders, and the model is an encoder.");
+  try {
+    nn::add_lora(model, recipe.texts("adapter.target_modules"), adapter_of(recipe).lora);
+  } catch (const Error& error) {
+    recipe.refuse("adapter.target_modules", error.what());
+  }
+}
+
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model; "": it is none. Weights that train are copies of the files, as a step assigns
-// them all; those that are only evaluated are views.
+// them all; those that are only read are views.
 void build(Experiment& experiment, bool initialize, const std::string& published) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
@@ -189,14 +200,16 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   experiment.model = nullptr;
   experiment.model =
       !published.empty()
-          ? models::load_pretrained(published, {.dtype = experiment.precision.parameters,
-                                                .map = experiment.train == nullptr,
-                                                .weights = initialize,
-                                                .hide_padding = true})
+          ? models::load_pretrained(
+                published, {.dtype = experiment.precision.parameters,
+                            .map = experiment.train == nullptr || recipe.has("adapter.type"),
+                            .weights = initialize,
+                            .hide_padding = true})
                 .model
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
           : make_layers_model(recipe.layers(), experiment.shape);
+  if (recipe.has("adapter.type")) add_adapter(recipe, *experiment.model);
   if (experiment.train != nullptr)
     experiment.optimizer =
         make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
@@ -283,7 +296,8 @@ void check_host(const Experiment& experiment) {
 // Returns the folder that a published model is built from; "" for any other model.
 std::string published_folder(const Recipe& recipe, const ExperimentOptions& options) {
   if (!recipe.has("model.pretrained")) return "";
-  if (!options.checkpoint.empty()) return options.checkpoint;
+  // An adapter's checkpoint has the adapter alone.
+  if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   const std::string& folder = recipe.text("model.pretrained");
   if (!io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
@@ -312,9 +326,13 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   const DataEntry& entry = data_entry(recipe);
   const std::string published = published_folder(recipe, options);
   std::vector<io::FolderFile> kept;
-  DataOptions data{options.with_data, options.vocabulary, options.evaluate_only};
+  DataOptions data{.with_data = options.with_data,
+                   .vocabulary = options.vocabulary,
+                   .tokenizer = options.checkpoint,
+                   .evaluate_only = options.evaluate_only};
   if (const std::string tokenizer = tokenizer_to_read(recipe, entry, options); !tokenizer.empty()) {
     data.vocabulary = data::Tokenizer::load(tokenizer);
+    data.tokenizer = tokenizer;
     kept = tokenizer_files(tokenizer);
   }
   std::optional<PublishedModel> model;

@@ -80,6 +80,15 @@ std::string tokenizer_of(const Recipe& recipe) {
   return given;
 }
 
+models::AdapterConfig adapter_of(const Recipe& recipe) {
+  return {.lora = {.r = recipe.integer("adapter.r"),
+                   .lora_alpha = recipe.number("adapter.lora_alpha"),
+                   .lora_dropout = recipe.number("adapter.lora_dropout"),
+                   .use_rslora = recipe.flag("adapter.use_rslora"),
+                   .use_dora = recipe.flag("adapter.use_dora")},
+          .base = recipe.text("model.pretrained")};
+}
+
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {
   if (io::is_folder(tokenizer)) {
     std::vector<io::FolderFile> files = read_present(tokenizer, published_files);

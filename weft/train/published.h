@@ -12,6 +12,7 @@
 #include "weft/data/framed.h"
 #include "weft/data/text_codec.h"
 #include "weft/io/model_folder.h"
+#include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
@@ -53,6 +54,9 @@ bool determines_ids(std::string_view file);
 // are the vocabulary. Throws Error(usage) for a data.tokenizer that is not there, or that is no
 // tokenizer of a published model.
 std::string tokenizer_of(const Recipe& recipe);
+
+// Returns the adapter that a recipe with adapter.type asks for.
+models::AdapterConfig adapter_of(const Recipe& recipe);
 
 // Reads those of published_files that belong to a tokenizer, given by its folder or file. A
 // tokenizer.json under another name gets that name. Throws Error(data) as io::read_file() does.

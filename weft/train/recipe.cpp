@@ -194,6 +194,12 @@ void Recipe::check() const {
   if (has("model.pretrained") && !options("model.config").entries().empty())
     usage({"model.config"},
           "model.config is for model.name: a published model is as its config.json says.");
+  if (has("adapter.type") && !has("model.pretrained"))
+    usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
+  if (const auto given = given_.lower_bound("adapter.");
+      !has("adapter.type") && given != given_.end() && given->first.starts_with("adapter."))
+    throw Error(ErrorKind::usage, "{}: {} needs adapter.type. Hint: --adapter.type lora.",
+                where(given->first), given->first);
   if (has("data.dataset") == has("data.format"))
     usage({"data.dataset", "data.format"},
           "exactly one of data.dataset and data.format must be set.");

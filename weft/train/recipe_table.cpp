@@ -40,6 +40,19 @@ constexpr RecipeKey table[] = {
     {"model.config", map, "{}", "", 0, 0,
      "options of the model: hidden_size, num_hidden_layers, num_attention_heads, ...; as a flag: "
      "--model.config.dropout 0.1"},
+    {"adapter.type", text, "null", "lora", 0, 0,
+     "fine-tuning of model.pretrained with few parameters: its weights stay as they are, and "
+     "products of two small matrices beside them train; null: all weights train"},
+    {"adapter.r", integer, "8", "", 1, 1 << 16, "lora: rank of the products"},
+    {"adapter.lora_alpha", number, "16", "", 0, 1e9,
+     "lora: the products are scaled by this over r"},
+    {"adapter.lora_dropout", number, "0", "", 0, 0.99, "lora: dropout of what the adapters read"},
+    {"adapter.target_modules", texts, "[all-linear]", "", 0, 0,
+     "lora: ends of the paths of linear layers that get one, '*' for any characters: [q_proj, "
+     "v_proj]; all-linear: all but the head"},
+    {"adapter.use_rslora", boolean, "false", "", 0, 0, "lora: scale by lora_alpha over sqrt(r)"},
+    {"adapter.use_dora", boolean, "false", "", 0, 0,
+     "lora: train the norms of weights, too (DoRA)"},
     {"data.dataset", text, "null", "", 0, 0,
      "a known data set, read from data.path or WEFT_DATA_DIR; addition and random-* generate their "
      "samples"},

@@ -11,6 +11,9 @@ DataEntry addition();
 DataEntry random_images(), random_tokens();
 std::vector<DataEntry> known_image_datasets();  // MNIST and similar
 std::vector<DataEntry> image_formats();
-DataEntry text_format();
+DataEntry text_format(), jsonl_format();
+
+// Returns whether a recipe of text holds data out to evaluate on; refuses keys that then need them.
+bool holds_out(const Recipe& recipe);
 
 }  // namespace weft::train

@@ -45,12 +45,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
     result.validation = in_frame(text.train.windows(window));
     return result;
   }
-  const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
-  for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
-    if (!evaluated && recipe.has(key))
-      recipe.refuse(key, fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
-                                     "data.val_path.",
-                                     key));
+  const bool evaluated = holds_out(recipe);
   std::string_view tokenizer = recipe.text("data.tokenizer");
   if (tokenizer == "auto") tokenizer = "characters";
   data::TextDataset text = data::text(
@@ -66,6 +61,16 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   return result;
 }
 }  // namespace
+
+bool holds_out(const Recipe& recipe) {
+  const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
+  for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
+    if (!evaluated && recipe.has(key))
+      recipe.refuse(key, fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
+                                     "data.val_path.",
+                                     key));
+  return evaluated;
+}
 
 DataEntry text_format() {
   return {.name = "text",

@@ -1,0 +1,116 @@
+// Instruction data against what transformers' chat templates and tokenizers give.
+#include "weft/data/instructions.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/captured.h"
+#include "tests/support/published_model.h"
+#include "tests/support/temporary_folder.h"
+#include "weft/data/chat_template/tokenizer_config.h"
+
+using namespace weft;
+using namespace weft::data;
+using doctest::Contains;
+
+namespace {
+// A tokenizer of bytes, whose template writes "ROLE: CONTENT\n", and whose id 1 ends a text.
+struct Place : test::TemporaryFolder {
+  Tokenizer tokenizer = Tokenizer::load((test::write_published(file("model")), file("model")));
+  InstructionOptions options = {
+      .chat = ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                           "{% if add_generation_prompt %}assistant: {% endif %}",
+                           {}, "chat"),
+      .end = 1};
+  std::vector<Instruction> read(std::string_view text) const {
+    return read_instructions(file("data.jsonl", text), tokenizer, options);
+  }
+  // Returns the text of the tokens that are learned, or of those that are not.
+  std::string text(const Instruction& sample, bool learned) const {
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < sample.tokens.size(); ++i)
+      if (sample.learned[i] == learned && sample.tokens[i] != 1) ids.push_back(sample.tokens[i]);
+    return tokenizer.decode(ids);
+  }
+};
+}  // namespace
+
+TEST_CASE("each kind of sample learns its answers alone") {
+  const Place place;
+  const std::vector<Instruction> samples = place.read(
+      "{\"text\": \"All of it.\"}\n\n"
+      "{\"prompt\": \"One and one is\", \"completion\": \" two.\"}\r\n"
+      "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"},"
+      "{\"role\": \"user\", \"content\": \"Hi\"},"
+      "{\"role\": \"assistant\", \"content\": \"Hello\"},"
+      "{\"role\": \"user\", \"content\": \"Bye\"},"
+      "{\"role\": \"assistant\", \"content\": \"See you\"}]}");
+  REQUIRE(samples.size() == 3);
+  CHECK(place.text(samples[0], true) == "All of it.");
+  CHECK(place.text(samples[0], false).empty());
+  CHECK(samples[0].tokens.back() == 1);
+  CHECK(samples[0].learned.back());
+  CHECK(place.text(samples[1], false) == "One and one is");
+  CHECK(place.text(samples[1], true) == " two.");
+  CHECK(place.text(samples[2], false) ==
+        "system: Be brief.\nuser: Hi\nassistant: user: Bye\nassistant: ");
+  CHECK(place.text(samples[2], true) == "Hello\nSee you\n");
+}
+
+TEST_CASE("samples are rows of inputs and of the labels that are learned") {
+  const Place place;
+  std::vector<Instruction> samples = place.read(
+      "{\"prompt\": \"abc\", \"completion\": \"de\"}\n"
+      "{\"prompt\": \"a long prompt\", \"completion\": \"x\"}\n"
+      "{\"prompt\": \"ab\", \"completion\": \"a long completion\"}");
+  const std::vector<Instruction> whole = samples;
+  const test::Captured errors(2);
+  const auto source = instruction_source(std::move(samples), 8, "data.jsonl");
+  CHECK(errors.text().find("of 3 samples 2 are longer than data.seq_len, 8, and cut; 1 have") !=
+        std::string::npos);
+  REQUIRE(source->size() == 2);
+  CHECK(source->input_type() == Type{DType::i64, {8}});
+  std::vector<int64_t> inputs(8), labels(8);
+  source->write({.index = 0}, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
+  const std::vector<int32_t>& first = whole[0].tokens;  // a b c d e end
+  REQUIRE(first.size() == 6);
+  CHECK(inputs == std::vector<int64_t>{first[0], first[1], first[2], first[3], first[4], 0, 0, 0});
+  CHECK(labels == std::vector<int64_t>{-100, -100, first[3], first[4], 1, -100, -100, -100});
+  source->write({.index = 1}, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
+  const std::vector<int32_t>& last = whole[2].tokens;
+  CHECK(labels[0] == -100);
+  for (size_t i = 1; i < 8; ++i) CHECK(labels[i] == last[i + 1]);
+  CHECK(instruction_source(whole, 8, "a")->fingerprint() == source->fingerprint());
+  CHECK(instruction_source(whole, 7, "a")->fingerprint() != source->fingerprint());
+}
+
+TEST_CASE("lines that are no samples are refused by their number") {
+  const Place place;
+  auto check_refused = [&](const std::string& line, const char* message) {
+    CAPTURE(line);
+    CHECK_THROWS_WITH_AS(place.read("{\"text\": \"x\"}\n\n" + line), Contains(message), Error);
+    CHECK_THROWS_WITH_AS(place.read("{\"text\": \"x\"}\n\n" + line), Contains("data.jsonl:3: "),
+                         Error);
+  };
+  check_refused("{\"text\": ", "column");
+  check_refused("[1]", "a sample must be an object");
+  check_refused("{\"question\": \"x\"}", "a sample has text, prompt and completion, or messages");
+  check_refused("{\"text\": 3}", "text must be text. Got 3.");
+  check_refused("{\"prompt\": \"x\"}", "completion");
+  check_refused("{\"messages\": []}", "messages have no answer");
+  check_refused("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+                "messages have no answer");
+  check_refused("{\"messages\": [{\"role\": \"assistant\"}]}", "content");
+  check_refused("{\"messages\": 3}", "messages must be a list");
+  Place other;
+  other.options.chat = TokenizerConfig::load(other.file("model")).chat_template();
+  const std::string conversation =  // this template asks for an answer behind every message
+
+      R"({"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}, )"
+      R"({"role": "assistant", "content": "b"}]})";
+  CHECK_THROWS_WITH_AS(other.read(conversation), Contains("changes what was said"), Error);
+  other.options.chat.reset();
+  CHECK_THROWS_WITH_AS(other.read(conversation), Contains("messages need a chat template"), Error);
+  const std::vector<Instruction> none;
+  CHECK_THROWS_WITH_AS(instruction_source(none, 8, "data.jsonl"),
+                       "data.jsonl has no sample to learn from.", Error);
+}

@@ -1,0 +1,162 @@
+// Adapters of low rank against Hugging Face's PEFT, on the same weights and batches.
+#include "weft/models/adapter.h"
+
+#include <cmath>
+#include <map>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/families.h"
+#include "tests/support/near.h"
+#include "weft/io/files.h"
+#include "weft/models/pretrained.h"
+#include "weft/optim/optim.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+using doctest::Contains;
+
+namespace {
+constexpr double tolerance = 1e-4;
+const char* const cases[] = {"llama", "llama_switches", "llama_dora", "llama_biases_dora",
+                             "gpt2",  "gpt2_dora"};
+
+// Writes the folder of an adapter as PEFT has it, with the weights of the formula.
+struct AdapterFolder : test::TemporaryFolder {
+  explicit AdapterFolder(const Json& reference, Json changes = Json::object()) {
+    Json config = reference.at("config");
+    config.update({{"peft_type", "LORA"}, {"base_model_name_or_path", "base"}, {"bias", "none"}});
+    config.update(changes);
+    io::write_file_atomically(file("adapter_config.json"), config.dump());
+    write_weights(reference, file("adapter_model.safetensors"));
+  }
+};
+
+std::map<std::string, std::vector<double>> values_of(const Model& model) {
+  std::map<std::string, std::vector<double>> values;
+  for (const io::NamedBytes& tensor : models::adapter_tensors(model))
+    for (int64_t i = 0; i < tensor.type.elements(); ++i)
+      values[tensor.name].push_back(load(tensor.bytes.data(), tensor.type.dtype, i));
+  return values;
+}
+
+void check_logits(const models::Decoder& model, const Tensor& tokens, const Json& expected) {
+  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
+  const Tensor logits = forward(tokens);
+  const std::vector<double> all = logits.to_doubles();
+  const int64_t length = logits.dim(1), vocabulary = logits.dim(2);
+  size_t listed = 0;
+  for (int64_t row = 0; row < logits.dim(0); ++row)
+    for (int64_t t = 0; t < length; ++t)
+      for (int64_t v = t % 4; v < vocabulary; v += 4)
+        REQUIRE(std::abs(all[static_cast<size_t>((row * length + t) * vocabulary + v)] -
+                         expected.at(listed++).get<double>()) <= tolerance);
+  REQUIRE(listed == expected.size());
+}
+}  // namespace
+
+TEST_CASE("adapters load, train and merge as PEFT's do") {
+  const Json all = reference_file("lora.json");
+  for (const char* name : cases) {
+    CAPTURE(name);
+    const Json& reference = all.at(name);
+    const Json base = family_reference(reference.at("base"));
+    auto model = load_family(base);
+    const size_t own = model->named_parameters().size();
+    const AdapterFolder folder(reference);
+    const models::AdapterConfig config = models::load_adapter(*model, folder.path());
+    CHECK(config.base == "base");
+    const Json& trained = reference.at("trained");
+    REQUIRE(model->parameters().size() == trained.size());
+    REQUIRE(model->named_parameters().size() == own + trained.size());
+
+    const auto before = values_of(*model);
+    optim::SGD optimizer(model->parameters(), {.lr = reference.at("learning_rate").get<double>()});
+    auto loss_of = [&](const Tensor& inputs, const Tensor& labels) {
+      return cross_entropy((*model)(inputs), labels);
+    };
+    auto step = compile([&](Tensor inputs, Tensor labels) {
+      Tensor loss = loss_of(inputs, labels);
+      optimizer.step(grad(loss, model->parameters()));
+      return loss;
+    });
+    auto evaluate = compile(loss_of, {.mode = Mode::eval});
+    const Tensor inputs = family_tokens(base, 0, 12), labels = family_tokens(base, 1, 13);
+    const Json& losses = reference.at("losses");
+    for (size_t s = 0; s < losses.size(); ++s) {
+      CAPTURE(s);
+      const bool last = s + 1 == losses.size();
+      const double loss = (last ? evaluate(inputs, labels) : step(inputs, labels)).item();
+      REQUIRE(std::abs(loss - losses[s].get<double>()) <= tolerance);
+    }
+    for (const auto& [tensor, after] : values_of(*model)) {
+      CAPTURE(tensor);
+      const std::vector<double>& old = before.at(tensor);
+      double squares = 0;
+      for (size_t i = 0; i < after.size(); ++i) squares += std::pow(after[i] - old[i], 2);
+      const Json& expected = trained.at(tensor);
+      CHECK(std::sqrt(squares) == near(expected[0].get<double>(), 1e-3));
+      for (size_t i = 0; i < 2; ++i)
+        CHECK(std::abs(after[i] - expected[1 + i].get<double>()) <= tolerance);
+    }
+    nn::merge_lora(*model);
+    CHECK(model->named_parameters().size() == own);
+    check_logits(*model, inputs, reference.at("merged_logits"));
+  }
+}
+
+TEST_CASE("a new adapter changes nothing before it trains, and is written as it is read") {
+  const Json base = family_reference("llama");
+  for (bool dora : {false, true}) {
+    CAPTURE(dora);
+    auto model = load_family(base);
+    auto forward = [&] {
+      auto step = compile([&](Tensor x) { return (*model)(x); }, {.mode = Mode::eval});
+      return step(family_tokens(base, 0, 12)).to_doubles();
+    };
+    const std::vector<double> plain = forward();
+    const nn::LoraOptions options{.r = 3, .lora_alpha = 5, .use_rslora = true, .use_dora = dora};
+    const std::vector<std::string> targets = {"self_attn.*_proj", "all-linear"};
+    const auto paths = nn::add_lora(*model, targets, options);
+    CHECK(paths.size() == 14);
+    const std::vector<double> adapted = forward();
+    for (size_t i = 0; i < plain.size(); ++i) REQUIRE(adapted[i] == near(plain[i], 1e-5));
+
+    test::TemporaryFolder folder;
+    io::write_file_atomically(folder.file("adapter_config.json"),
+                              models::adapter_config_text(*model, {options, "base"}));
+    io::write_safetensors(folder.file("adapter_model.safetensors"),
+                          models::adapter_tensors(*model));
+    auto other = load_family(base);
+    const models::AdapterConfig read = models::load_adapter(*other, folder.path());
+    CHECK(read.lora == options);
+    CHECK(read.base == "base");
+    CHECK(values_of(*other) == values_of(*model));
+  }
+}
+
+TEST_CASE("adapters of another model or another kind are refused") {
+  const Json reference = reference_file("lora.json").at("llama");
+  auto check_refused = [&](const Json& changes, const char* message) {
+    auto model = load_family(family_reference("llama"));
+    const AdapterFolder folder(reference, changes);
+    CHECK_THROWS_WITH_AS(models::load_adapter(*model, folder.path()), Contains(message), Error);
+  };
+  check_refused({{"peft_type", "IA3"}}, "peft_type must be LORA. Got \"IA3\".");
+  check_refused({{"bias", "all"}}, "bias");
+  check_refused({{"rank_pattern", {{"q_proj", 2}}}},
+                "weft does not read adapters with rank_pattern");
+  check_refused({{"modules_to_save", {"lm_head"}}}, "modules_to_save");
+  check_refused({{"r", 0}}, "r must be");
+  check_refused({{"r", 5}}, "q_proj.lora_A.weight");
+  auto other = load_family(family_reference("gpt2"));
+  const AdapterFolder folder(reference);
+  CHECK_THROWS_WITH_AS(models::load_adapter(*other, folder.path()),
+                       Contains("the adapter is for another model: [lora] no linear layer"), Error);
+  const std::vector<std::string> wrong = {"q_porj"};
+  CHECK_THROWS_WITH_AS(nn::add_lora(*other, wrong),
+                       "[lora] no linear layer of the model has a path that ends with \"q_porj\". "
+                       "Their last names are c_attn, c_proj, c_fc.",
+                       Error);
+}

@@ -1,0 +1,47 @@
+// Instruction data: a text file with a JSON object on each line (JSONL), which is one sample:
+//
+//   {"text": "..."}                                       all of its tokens are learned
+//   {"prompt": "...", "completion": "..."}                those of the completion are
+//   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
+//                                                         those of the assistant's messages are
+//
+// A sample is a row of its own, padded behind its end, so that no sample attends to another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/data/chat_template/chat_template.h"
+#include "weft/data/loader.h"
+#include "weft/data/tokenizer/tokenizer.h"
+
+namespace weft::data {
+
+struct InstructionOptions {
+  std::optional<ChatTemplate> chat = {};  // writes conversations; absent: they are refused
+  std::optional<int32_t> end = {};        // the id that ends a text or a completion, and is learned
+};
+
+// Instruction is one sample: its tokens, and which of them are learned.
+struct Instruction {
+  std::vector<int32_t> tokens;
+  std::vector<bool> learned;
+};
+
+// Reads the samples of a file of at most 4 GiB; empty lines are skipped. Throws Error(data),
+// "FILE:LINE:
+// ...", for a line that is no such object, and for a conversation without an answer.
+std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
+                                           const InstructionOptions& options = {});
+
+// Returns samples as inputs i64 [seq_len] and labels i64 [seq_len], of which those that are not
+// learned are ignored_label. Longer ones are cut, and left out where nothing that is learned
+// remains, with a warning that counts them by the name of the file. Throws Error(data) if no sample
+// remains.
+std::shared_ptr<const Source> instruction_source(std::vector<Instruction> samples, int64_t seq_len,
+                                                 const std::string& name);
+
+}  // namespace weft::data
