@@ -232,7 +232,8 @@ TEST_CASE("schema and reference list every key of the table once") {
   CHECK(entry("optimizer", "name") ==
         json::parse(R"({"type": "string", "enum": ["adamw", "adam", "sgd"]})"));
   CHECK(entry("data", "format") ==
-        json::parse(R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", null]})"));
+        json::parse(
+            R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", "jsonl", null]})"));
   CHECK(entry("optimizer", "lr") ==
         json::parse(R"({"type": "number", "minimum": 0.0, "maximum": 100.0})"));
   CHECK(entry("data", "digits") == json::parse(R"({"type": ["integer", "string"],

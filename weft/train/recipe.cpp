@@ -196,10 +196,11 @@ void Recipe::check() const {
           "model.config is for model.name: a published model is as its config.json says.");
   if (has("adapter.type") && !has("model.pretrained"))
     usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
-  if (const auto given = given_.lower_bound("adapter.");
-      !has("adapter.type") && given != given_.end() && given->first.starts_with("adapter."))
-    throw Error(ErrorKind::usage, "{}: {} needs adapter.type. Hint: --adapter.type lora.",
-                where(given->first), given->first);
+  // A run's own recipe gives every key, those of no adapter with their defaults.
+  for (const RecipeKey& key : recipe_keys())
+    if (!has("adapter.type") && key.path.starts_with("adapter.") && given_.contains(key.path) &&
+        to_yaml(key.path) != Recipe().to_yaml(key.path))
+      usage({key.path}, fmt::format("{} needs adapter.type. Hint: --adapter.type lora.", key.path));
   if (has("data.dataset") == has("data.format"))
     usage({"data.dataset", "data.format"},
           "exactly one of data.dataset and data.format must be set.");
