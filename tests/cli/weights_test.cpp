@@ -105,6 +105,28 @@ TEST_CASE("inspect reports in JSON, a folder with its shards") {
   CHECK(file["file"] == "m.safetensors");
 }
 
+TEST_CASE("inspect lists the tensors and the metadata of a GGUF file") {
+  const Workplace place;
+  const std::string reference = "tests/reference/gguf/every_type.gguf";  // of the gguf package
+  fs::copy_file(reference, place.path("m.gguf"));
+  const Outcome outcome = place.weft({"inspect", "m.gguf"});
+  REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+  CHECK(outcome.out.starts_with("m.gguf: 12 tensors, 3.8k parameters, 2.7 KiB\n"));
+  for (const char* line :
+       {"a.f32: 0.1\n", "a.flags: [true, false]\n", "a.i64: -4611686018427387904\n",
+        "a.text: zwölf\\x0a\n", "a.texts: [a, , ccc]\n", "a.u64: 9223372036854775809\n"})
+    CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, line);
+  const json report = json_of(place.weft({"inspect", "m.gguf", "--json"}));
+  CHECK(report["metadata"]["a.texts"] == json{"a", "", "ccc"});
+  CHECK(report["metadata"]["a.u8"] == 200);
+  CHECK(report["dtypes"]["Q4_K"] == json{{"tensors", 1}, {"elements", 1024}, {"bytes", 576}});
+  CHECK(report["tensors"][4] == json{{"name", "blocks.Q8_0"},
+                                     {"dtype", "Q8_0"},
+                                     {"bytes", 136},
+                                     {"shape", {2, 64}},
+                                     {"file", "m.gguf"}});
+}
+
 TEST_CASE("a folder of shards converts back to the same file") {
   const Weights place;
   for (const char* size : {"1", "100", "5GB"}) {

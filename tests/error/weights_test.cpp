@@ -120,6 +120,22 @@ TEST_CASE("what is no model is refused, and pickles are named as such") {
   CHECK(fails_with(place.weft({"inspect", "text"}), data_code, "not a safetensors file") == "");
 }
 
+TEST_CASE("GGUF files that are cut, or of types that are not read, are refused by name") {
+  const Workplace place;
+  const std::string whole = contents_of("tests/reference/gguf/every_type.gguf");
+  place.write("m.gguf", whole.substr(0, 100));
+  CHECK(fails_with(place.weft({"inspect", "m.gguf"}), data_code,
+                   "[gguf] m.gguf: metadata 'a.i8': 4 bytes at byte 100 are beyond the file's "
+                   "100; the file is truncated or damaged.") == "");
+  // The type of the first tensor follows its name, its rank and two extents.
+  std::string other = whole;
+  const std::string name = "plain.F32";
+  other[other.find(name) + name.size() + 4 + 16] = 10;
+  place.write("m.gguf", other);
+  CHECK(fails_with(place.weft({"inspect", "m.gguf"}), data_code,
+                   "[gguf] m.gguf: tensor 'plain.F32': weft does not read type 10 (Q2_K).") == "");
+}
+
 TEST_CASE("convert overwrites nothing and refuses what it cannot write") {
   const Shards place;
   place.write("there", "mine");

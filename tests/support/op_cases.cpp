@@ -205,6 +205,7 @@ std::vector<DType> dtypes_of(const OpDef& def) {
   const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast;
   if (def.name == "unpack") return {DType::i4x2};
   if (def.name == "pack") return {DType::i8};
+  if (def.name == "dequantize_blocks") return {DType::u8};
   if (def.name == "dequantize")
     return {DType::i8, DType::u8, DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
   if (carries || def.test.stored)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/support/op_draw.h"
+#include "weft/base/block_format.h"
 
 namespace weft::testing {
 namespace {
@@ -95,6 +96,30 @@ Value dequantize_case(const Draw& draw) {
   std::vector<Value> inputs{x, draw.operand({scale, blocks})};
   if (draw.random.chance(0.5)) inputs.push_back(draw.operand({DType::i8, blocks}));
   return draw.make(inputs);
+}
+// Bytes up to 63 make float16 scales below 2, so that sums of any type stay finite.
+const BlockFormat& some_format(const Draw& draw) {
+  const std::span<const BlockFormat> all = block_formats();
+  return all[static_cast<size_t>(draw.random.below(std::ssize(all)))];
+}
+Value some_blocks(const Draw& draw, Shape leading, const BlockFormat& format) {
+  leading.push_back(draw.many(1, 2));
+  leading.push_back(format.bytes);
+  return draw.source.operand({DType::u8, leading}, 0, 63);
+}
+Value dequantize_blocks_case(const Draw& draw) {
+  const BlockFormat& format = some_format(draw);
+  const DType dtype = draw.random.pick<DType>({DType::f32, DType::f64, DType::bf16, DType::f16});
+  return draw.make({some_blocks(draw, draw.source.shape(0, 2), format)},
+                   {{"format", std::string(format.name)}, {"dtype", static_cast<int64_t>(dtype)}});
+}
+Value matmul_blocks_case(const Draw& draw) {
+  const BlockFormat& format = some_format(draw);
+  const Value w = some_blocks(draw, {draw.few()}, format);
+  Shape x = draw.source.shape(0, 1);
+  x.push_back(draw.few());
+  x.push_back(w.dim(1) * format.numbers);
+  return draw.make({draw.operand(x), w}, {{"format", std::string(format.name)}});
 }
 
 // A convolution's attributes and shapes.
@@ -283,6 +308,8 @@ std::map<std::string_view, Builder> layer_builders() {
       {"unpack", unpack_case},
       {"pack", pack_case},
       {"dequantize", dequantize_case},
+      {"dequantize_blocks", dequantize_blocks_case},
+      {"matmul_blocks", matmul_blocks_case},
       {"conv", conv_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "weft/base/utf8.h"
 #include "weft/cli/terminal.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
 #include "weft/train/report.h"
@@ -24,14 +26,22 @@ using nlohmann::json;
 using train::bytes_text;
 using train::count_text;
 
+// A tensor of a file, with the name of its type: a dtype, or a block format.
+struct Listed {
+  std::string name;
+  std::string_view type;
+  Shape shape;  // of the numbers
+  size_t bytes = 0;
+};
+
 struct Sums {
   size_t tensors = 0, bytes = 0;
   int64_t elements = 0;
 
-  void add(const Type& type) {
+  void add(const Listed& tensor) {
     ++tensors;
-    bytes += type.bytes();
-    elements += type.elements();
+    bytes += tensor.bytes;
+    elements += element_count(tensor.shape);
   }
 };
 std::string text_of_bytes(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
@@ -77,13 +87,13 @@ std::string ranges_text(const std::set<int64_t>& numbers) {
   return numbers.size() == 1 ? text : "{" + text + "}";
 }
 
-// Tensors of one type whose names differ only by numbers.
+// Tensors of one type and shape whose names differ only by numbers.
 struct Group {
   std::vector<std::string> parts;
   std::vector<std::set<int64_t>> numbers;  // per position
-  std::vector<const Safetensors::Entry*> entries;
+  std::vector<const Listed*> entries;
 
-  void add(const Safetensors::Entry& entry, const Pattern& pattern) {
+  void add(const Listed& entry, const Pattern& pattern) {
     entries.push_back(&entry);
     parts = pattern.parts;
     numbers.resize(pattern.numbers.size());
@@ -108,12 +118,13 @@ struct Group {
 };
 
 // Returns the groups in the order of their first tensors.
-std::vector<Group> grouped(const std::vector<const Safetensors::Entry*>& entries) {
+std::vector<Group> grouped(const std::vector<const Listed*>& entries) {
   std::vector<Group> groups;
   std::unordered_map<std::string, size_t> known;
-  for (const Safetensors::Entry* entry : entries) {
+  for (const Listed* entry : entries) {
     const Pattern pattern = pattern_of(entry->name);
-    std::string key = fmt::format("{} {}", to_string(entry->type), fmt::join(pattern.parts, "."));
+    std::string key =
+        fmt::format("{}{} {}", entry->type, to_string(entry->shape), fmt::join(pattern.parts, "."));
     const auto [at, is_new] = known.emplace(std::move(key), groups.size());
     if (is_new) groups.emplace_back();
     groups[at->second].add(*entry, pattern);
@@ -121,32 +132,115 @@ std::vector<Group> grouped(const std::vector<const Safetensors::Entry*>& entries
   return groups;
 }
 
-struct Listing {
-  std::vector<Safetensors> files;
-  std::vector<const Safetensors::Entry*> entries;  // of all files
-  Sums all;
-  std::map<std::string, Sums> by_dtype;
-  io::Metadata metadata;
+// ---- metadata of GGUF files
 
-  explicit Listing(const std::vector<std::string>& paths) {
-    files.reserve(paths.size());
-    for (const std::string& path : paths) files.push_back(Safetensors::open(path));
-    for (const Safetensors& file : files) {
-      metadata.insert(file.metadata().begin(), file.metadata().end());
-      for (const Safetensors::Entry& entry : file.entries()) {
-        entries.push_back(&entry);
-        all.add(entry.type);
-        by_dtype[std::string(weft::name(entry.type.dtype))].add(entry.type);
-      }
-    }
+std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(const std::string& value) { return io::printable(value); }
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::string text_of(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return std::to_string(value);
+  else
+    return fmt::format("{}", value);
+}
+// Arrays are those of tokenizers, with an element for each token: the first few stand for them.
+template <class T>
+std::string text_of(const std::vector<T>& elements) {
+  constexpr size_t most_shown = 6;
+  std::string text;
+  for (size_t i = 0; i < std::min(most_shown, elements.size()); ++i) {
+    const T element = elements[i];
+    text += (i > 0 ? ", " : "") + text_of(element);
+  }
+  if (elements.size() <= most_shown) return "[" + text + "]";
+  return fmt::format("[{}, ...] ({} elements)", text, elements.size());
+}
+std::string text_of(const io::NoArrays&) { return "[]"; }
+std::string text_of(const io::GgufArray& array) {
+  return std::visit([](const auto& elements) { return text_of(elements); }, array);
+}
+
+json to_json(const io::NoArrays&) { return json::array(); }
+json to_json(const io::GgufArray& array) {
+  return std::visit(
+      [](const auto& elements) -> json {
+        if constexpr (std::is_same_v<decltype(elements), const io::NoArrays&>)
+          return json::array();
+        else
+          return elements;
+      },
+      array);
+}
+json to_json(const io::GgufValue& value) {
+  return std::visit(
+      [](const auto& of) -> json {
+        if constexpr (std::is_same_v<decltype(of), const io::GgufArray&>)
+          return to_json(of);
+        else
+          return of;
+      },
+      value);
+}
+
+// ---- files
+
+// A file of either format.
+struct File {
+  std::string name;
+  std::vector<Listed> tensors;
+
+  Sums sums() const {
+    Sums sums;
+    for (const Listed& tensor : tensors) sums.add(tensor);
+    return sums;
   }
 };
 
-Sums sums_of(const Safetensors& file) {
-  Sums sums;
-  for (const Safetensors::Entry& entry : file.entries()) sums.add(entry.type);
-  return sums;
-}
+struct Listing {
+  std::vector<File> files;
+  std::vector<const Listed*> entries;  // of all files
+  Sums all;
+  std::map<std::string, Sums> by_dtype;
+  std::map<std::string, std::string> metadata;  // printable
+  json metadata_json = json::object();
+
+  explicit Listing(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      if (io::is_gguf(path))
+        add(io::Gguf::open(path));
+      else
+        add(Safetensors::open(path));
+    }
+    for (const File& file : files)
+      for (const Listed& tensor : file.tensors) {
+        entries.push_back(&tensor);
+        all.add(tensor);
+        by_dtype[std::string(tensor.type)].add(tensor);
+      }
+  }
+
+ private:
+  void add(const Safetensors& file) {
+    for (const auto& [key, value] : file.metadata()) {
+      metadata.emplace(key, io::printable(value));
+      metadata_json.emplace(key, value);
+    }
+    File& added = files.emplace_back(File{.name = file.name()});
+    for (const Safetensors::Entry& entry : file.entries())
+      added.tensors.push_back(
+          {entry.name, weft::name(entry.type.dtype), entry.type.shape, entry.type.bytes()});
+  }
+  void add(const io::Gguf& file) {
+    for (const auto& [key, value] : file.metadata()) {
+      metadata.emplace(key, std::visit([](const auto& of) { return text_of(of); }, value));
+      metadata_json.emplace(key, to_json(value));
+    }
+    File& added = files.emplace_back(File{.name = file.name()});
+    for (const io::Gguf::Entry& entry : file.entries())
+      added.tensors.push_back({entry.name, entry.type_name(), entry.shape(), entry.type.bytes()});
+  }
+};
 
 json to_json(const Sums& sums) {
   return {{"tensors", sums.tensors}, {"elements", sums.elements}, {"bytes", sums.bytes}};
@@ -154,35 +248,34 @@ json to_json(const Sums& sums) {
 
 json to_json(const Listing& listing) {
   json result = to_json(listing.all);
-  result["metadata"] = listing.metadata;
+  result["metadata"] = listing.metadata_json;
   json& dtypes = result["dtypes"] = json::object();
   for (const auto& [dtype, sums] : listing.by_dtype) dtypes[dtype] = to_json(sums);
   json& files = result["files"] = json::array();
   json& tensors = result["tensors"] = json::array();
-  for (const Safetensors& file : listing.files) {
-    json entry = to_json(sums_of(file));
-    entry["file"] = file.name();
+  for (const File& file : listing.files) {
+    json entry = to_json(file.sums());
+    entry["file"] = file.name;
     files.push_back(std::move(entry));
-    for (const Safetensors::Entry& entry : file.entries())
-      tensors.push_back(
-          {{"name", entry.name},
-           {"dtype", weft::name(entry.type.dtype)},
-           {"bytes", entry.type.bytes()},
-           {"shape", std::vector<int64_t>(entry.type.shape.begin(), entry.type.shape.end())},
-           {"file", file.name()}});
+    for (const Listed& tensor : file.tensors)
+      tensors.push_back({{"name", tensor.name},
+                         {"dtype", tensor.type},
+                         {"bytes", tensor.bytes},
+                         {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+                         {"file", file.name}});
   }
-  if (listing.files.size() == 1) result["file"] = listing.files.front().name();
+  if (listing.files.size() == 1) result["file"] = listing.files.front().name;
   return result;
 }
 
 Table table_of(const Listing& listing, bool each) {
   Table table({"tensor", "type", "shape", ">count", ">size"});
-  auto add = [&](const std::string& name, const Type& type, size_t count) {
-    table.row({io::printable(name), std::string(weft::name(type.dtype)), to_string(type.shape),
-               count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * type.bytes())});
+  auto add = [&](const std::string& name, const Listed& tensor, size_t count) {
+    table.row({io::printable(name), std::string(tensor.type), to_string(tensor.shape),
+               count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * tensor.bytes)});
   };
-  auto add_each = [&](const std::vector<const Safetensors::Entry*>& entries) {
-    for (const Safetensors::Entry* entry : entries) add(entry->name, entry->type, 1);
+  auto add_each = [&](const std::vector<const Listed*>& entries) {
+    for (const Listed* entry : entries) add(entry->name, *entry, 1);
   };
   if (each) {
     add_each(listing.entries);
@@ -190,7 +283,7 @@ Table table_of(const Listing& listing, bool each) {
   }
   for (const Group& group : grouped(listing.entries)) {
     if (group.is_full())
-      add(group.name(), group.entries.front()->type, group.entries.size());
+      add(group.name(), *group.entries.front(), group.entries.size());
     else
       add_each(group.entries);
   }
@@ -208,12 +301,12 @@ void list_tensors(const std::string& what, const std::vector<std::string>& files
   show(fmt::format("{}: {} tensors, {} parameters, {}\n", escaped(what), listing.all.tensors,
                    text_of_elements(listing.all.elements), text_of_bytes(listing.all.bytes)));
   for (const auto& [key, value] : listing.metadata)
-    show(fmt::format("{}: {}\n", io::printable(key), io::printable(value)));
+    show(fmt::format("{}: {}\n", io::printable(key), value));
   if (listing.files.size() > 1) {
     Table table({"file", ">tensors", ">size"});
-    for (const Safetensors& file : listing.files) {
-      const Sums sums = sums_of(file);
-      table.row({escaped(file.name()), std::to_string(sums.tensors), text_of_bytes(sums.bytes)});
+    for (const File& file : listing.files) {
+      const Sums sums = file.sums();
+      table.row({escaped(file.name), std::to_string(sums.tensors), text_of_bytes(sums.bytes)});
     }
     show(table.text());
   }

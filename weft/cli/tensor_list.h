@@ -1,4 +1,4 @@
-// The tensors of safetensors files, as tables and as JSON.
+// The tensors of safetensors and GGUF files, as tables and as JSON.
 #pragma once
 
 #include <string>

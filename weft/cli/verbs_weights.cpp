@@ -19,6 +19,7 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
@@ -48,9 +49,13 @@ void add_inspect(Program& program) {
                         .group = "Weights",
                         .doc = "Lists the tensors of a model's files: names, types, shapes, sizes.",
                         .examples = "weft inspect model.safetensors\n"
+                                    "weft inspect llama-q4_k.gguf\n"
                                     "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
                         .run = [arguments] {
-                          const ModelSource source = find_model(arguments->model, /*verify=*/false);
+                          const std::string& model = arguments->model;
+                          const ModelSource source = io::is_gguf(model)
+                                                         ? ModelSource{.files = {model}}
+                                                         : find_model(model, /*verify=*/false);
                           const std::string& what =
                               source.folder.empty() ? source.files.front() : source.folder;
                           list_tensors(what, source.files, arguments->all, arguments->as_json);
@@ -58,8 +63,8 @@ void add_inspect(Program& program) {
                         }});
   verb.options = {
       {.type = "MODEL",
-       .doc = "a safetensors file, a folder of Hugging Face's, a checkpoint folder, or a run's "
-              "folder or name",
+       .doc = "a safetensors or GGUF file, a folder of Hugging Face's, a checkpoint folder, or a "
+              "run's folder or name",
        .target = &arguments->model,
        .required = true},
       {.flag = "--all",

@@ -1,0 +1,51 @@
+// Block formats are how files of llama.cpp (GGUF) hold quantized numbers: a row is a sequence of
+// blocks, and a block is one or two float16 scales with the small integers that they scale. weft
+// keeps such a matrix [N, K] as u8[N, K / numbers, bytes], the bytes of the file, and a format by
+// name. Layouts follow the GGUF specification and ggml's definitions of its types:
+//
+//   format  numbers  bytes  layout                                                number
+//   Q8_0    32       34     d f16, q i8[32]                                       d q
+//   Q4_0    32       18     d, nibbles u8[16]                                     d (q - 8)
+//   Q4_1    32       20     d, m f16, nibbles[16]                                 d q + m
+//   Q5_0    32       22     d, fifth bits u8[4], nibbles[16]                      d (q - 16)
+//   Q5_1    32       24     d, m, fifth bits[4], nibbles[16]                      d q + m
+//   Q4_K    256      144    d, m, scales and mins of 6 bits u8[12], nibbles[128]  d s q - m t
+//   Q5_K    256      176    d, m, scales and mins[12], fifth bits[32], nibbles[128]  d s q - m t
+//   Q6_K    256      210    nibbles[128], upper pairs of bits[64], s i8[16], d    d s (q - 32)
+//
+// Of 32 numbers the low nibbles are the first 16 and the high nibbles the last 16; K formats do the
+// same with 64 numbers (Q6_K with 128). s and t belong to 32 neighbours, in Q6_K to 16.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct BlockFormat {
+  std::string_view name;  // "Q8_0", as llama.cpp prints it
+  uint32_t gguf_type;     // its number in GGUF files (ggml_type)
+  int numbers, bytes;     // of a block
+  // Decodes one block to float32. The products are exact, so that there is one rounding at most.
+  void (*decode)(const uint8_t* block, float* numbers);
+  // Encodes finite numbers. Formats of 32 numbers get the bytes of ggml's reference quantizer, K
+  // formats scales of least squared error.
+  void (*encode)(const float* numbers, uint8_t* block);
+};
+
+std::span<const BlockFormat> block_formats();
+// Throws Error(usage) naming the known formats.
+const BlockFormat& block_format(std::string_view name);
+const BlockFormat* find_block_format(uint32_t gguf_type);  // null if there is none
+
+// Convert whole blocks in parallel: numbers.size() == blocks.size() / format.bytes *
+// format.numbers.
+void decode_blocks(const BlockFormat& format, std::span<const std::byte> blocks,
+                   std::span<float> numbers);
+void encode_blocks(const BlockFormat& format, std::span<const float> numbers,
+                   std::span<std::byte> blocks);
+
+}  // namespace weft

@@ -1,0 +1,497 @@
+#include "weft/io/gguf.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "weft/base/rounding.h"
+#include "weft/base/utf8.h"
+
+namespace weft::io {
+namespace {
+static_assert(std::endian::native == std::endian::little, "files are little-endian");
+
+constexpr std::string_view magic = "GGUF";
+constexpr uint32_t least_version = 2, version_written = 3;
+constexpr uint32_t default_alignment = 32;
+constexpr int most_axes = 4;
+constexpr size_t most_name_bytes = 63, most_alignment_written = 65536;
+
+struct PlainType {
+  uint32_t number;
+  DType dtype;
+};
+constexpr std::array plain_types{PlainType{0, DType::f32},  PlainType{1, DType::f16},
+                                 PlainType{24, DType::i8},  PlainType{25, DType::i16},
+                                 PlainType{26, DType::i32}, PlainType{27, DType::i64},
+                                 PlainType{28, DType::f64}, PlainType{30, DType::bf16}};
+
+// Names of types that weft does not read, for messages.
+struct TypeName {
+  uint32_t number;
+  std::string_view name;
+};
+constexpr std::array other_types{
+    TypeName{4, "Q4_2"},      TypeName{5, "Q4_3"},      TypeName{9, "Q8_1"},
+    TypeName{10, "Q2_K"},     TypeName{11, "Q3_K"},     TypeName{15, "Q8_K"},
+    TypeName{16, "IQ2_XXS"},  TypeName{17, "IQ2_XS"},   TypeName{18, "IQ3_XXS"},
+    TypeName{19, "IQ1_S"},    TypeName{20, "IQ4_NL"},   TypeName{21, "IQ3_S"},
+    TypeName{22, "IQ2_S"},    TypeName{23, "IQ4_XS"},   TypeName{29, "IQ1_M"},
+    TypeName{31, "Q4_0_4_4"}, TypeName{32, "Q4_0_4_8"}, TypeName{33, "Q4_0_8_8"},
+    TypeName{34, "TQ1_0"},    TypeName{35, "TQ2_0"},    TypeName{39, "MXFP4"},
+    TypeName{40, "NVFP4"}};
+
+[[noreturn]] void fail(std::string_view file, const std::string& what) {
+  throw Error(ErrorKind::data, "[gguf] {}: {}.", file, what);
+}
+
+std::string numbered(uint32_t number) {
+  const auto* known = std::ranges::find(other_types, number, &TypeName::number);
+  return known == other_types.end() ? fmt::format("{}", number)
+                                    : fmt::format("{} ({})", number, known->name);
+}
+
+// A Reader takes the header's fields in order; each is checked to be within the file.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, std::string_view file) : bytes_(bytes), file_(file) {}
+
+  size_t at() const { return at_; }
+  size_t left() const { return bytes_.size() - at_; }
+  // What is being read, for messages: "the value of 'general.name'".
+  void begin(std::string place) { place_ = std::move(place); }
+  [[noreturn]] void fail(const std::string& what) const {
+    io::fail(file_, fmt::format("{}: {}", place_, what));
+  }
+
+  const std::byte* take(uint64_t size) {
+    if (size > left())
+      fail(
+          fmt::format("{} bytes at byte {} are beyond the file's {}; the file is truncated or "
+                      "damaged",
+                      size, at_, bytes_.size()));
+    const std::byte* taken = bytes_.data() + at_;
+    at_ += static_cast<size_t>(size);
+    return taken;
+  }
+  // Reads a count of things of at least `each` bytes that follow.
+  uint64_t count(std::string_view what, uint64_t each) {
+    const auto number = read<uint64_t>();
+    check_count(number, what, each);
+    return number;
+  }
+  void check_count(uint64_t number, std::string_view what, uint64_t each) const {
+    if (number > left() / each)
+      fail(
+          fmt::format("{} {} of at least {} bytes, but {} bytes follow; the file is truncated or "
+                      "damaged",
+                      number, what, each, left()));
+  }
+  template <class T>
+  T read() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)), sizeof(T));
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::string_view file_;
+  size_t at_ = 0;
+  std::string place_;
+};
+
+template <>
+bool Reader::read<bool>() {
+  const auto value = read<uint8_t>();
+  if (value > 1) fail(fmt::format("a bool is {}, not 0 or 1", value));
+  return value == 1;
+}
+template <>
+std::string Reader::read<std::string>() {
+  const auto size = read<uint64_t>();
+  return {reinterpret_cast<const char*>(take(size)), static_cast<size_t>(size)};
+}
+
+// Returns the variant whose alternative number `type` is read by `read(T())`; nullopt if there is
+// no such alternative.
+template <class Variant, size_t i = 0, class Read>
+std::optional<Variant> alternative(uint32_t type, const Read& read) {
+  if constexpr (i == std::variant_size_v<Variant>) {
+    return std::nullopt;
+  } else {
+    if (type != i) return alternative<Variant, i + 1>(type, read);
+    return Variant(std::in_place_index<i>,
+                   read(std::type_identity<std::variant_alternative_t<i, Variant>>()));
+  }
+}
+
+template <class T>
+std::vector<T> read_elements(Reader& reader, std::type_identity<std::vector<T>>) {
+  constexpr size_t each = std::is_same_v<T, std::string> ? sizeof(uint64_t) : sizeof(T);
+  const uint64_t count = reader.count("elements", each);
+  std::vector<T> elements;
+  elements.reserve(static_cast<size_t>(count));
+  for (uint64_t i = 0; i < count; ++i) elements.push_back(reader.read<T>());
+  return elements;
+}
+NoArrays read_elements(Reader& reader, std::type_identity<NoArrays>) {
+  reader.fail("an array of arrays");
+}
+
+GgufArray read_array(Reader& reader) {
+  const auto type = reader.read<uint32_t>();
+  auto array = alternative<GgufArray>(type, [&](auto kind) { return read_elements(reader, kind); });
+  if (!array) reader.fail(fmt::format("unknown type {} of elements", type));
+  return *std::move(array);
+}
+
+GgufValue read_value(Reader& reader) {
+  const auto type = reader.read<uint32_t>();
+  auto value = alternative<GgufValue>(type, [&]<class T>(std::type_identity<T>) {
+    if constexpr (std::is_same_v<T, GgufArray>)
+      return read_array(reader);
+    else
+      return reader.read<T>();
+  });
+  if (!value) reader.fail(fmt::format("unknown type {}", type));
+  return *std::move(value);
+}
+
+// Returns the first name that occurs twice; null if none does.
+template <class Names>
+const std::string* twin_in(const Names& names) {
+  std::vector<const std::string*> sorted(names.begin(), names.end());
+  std::ranges::sort(sorted, {},
+                    [](const std::string* name) -> const std::string& { return *name; });
+  const auto twin = std::ranges::adjacent_find(
+      sorted, [](const std::string* a, const std::string* b) { return *a == *b; });
+  return twin == sorted.end() ? nullptr : *twin;
+}
+
+uint32_t alignment_of(const GgufMetadata& metadata, std::string* problem) {
+  const GgufValue* value = find(metadata, gguf_alignment_key);
+  if (value == nullptr) return default_alignment;
+  const auto* alignment = std::get_if<uint32_t>(value);
+  if (alignment == nullptr) {
+    *problem = fmt::format("{} is not a u32", gguf_alignment_key);
+    return 0;
+  }
+  if (!std::has_single_bit(*alignment))
+    *problem = fmt::format("{} is {}, which is no power of two", gguf_alignment_key, *alignment);
+  return *alignment;
+}
+
+GgufMetadata read_metadata(Reader& reader, std::string_view file, uint64_t count) {
+  GgufMetadata metadata;
+  metadata.reserve(static_cast<size_t>(count));
+  std::vector<const std::string*> keys;
+  for (uint64_t i = 0; i < count; ++i) {
+    reader.begin(fmt::format("the key of metadata {} of {}", i + 1, count));
+    std::string key = reader.read<std::string>();
+    reader.begin(fmt::format("metadata '{}'", printable(key)));
+    GgufValue value = read_value(reader);
+    metadata.emplace_back(std::move(key), std::move(value));
+  }
+  for (const auto& [key, value] : metadata) keys.push_back(&key);
+  if (const std::string* twin = twin_in(keys))
+    fail(file, fmt::format("metadata '{}' is there twice", printable(*twin)));
+  return metadata;
+}
+
+// Sets the entry's type from the extents as they are in the file, the contiguous one first.
+void set_type(Reader& reader, GgufEntry& entry, std::span<const uint64_t> extents,
+              uint32_t number) {
+  const auto* plain = std::ranges::find(plain_types, number, &PlainType::number);
+  entry.format = find_block_format(number);
+  if (plain == plain_types.end() && entry.format == nullptr)
+    reader.fail(fmt::format("weft does not read type {}", numbered(number)));
+  entry.type.dtype = entry.format != nullptr ? DType::u8 : plain->dtype;
+  // The product of the extents but for zeros is limited, so that no shape or stride overflows.
+  int64_t product = 1;
+  for (size_t i = extents.size(); i-- > 0;) {
+    const uint64_t extent = extents[i];
+    if (extent > INT64_MAX ||
+        __builtin_mul_overflow(product, std::max<int64_t>(1, static_cast<int64_t>(extent)),
+                               &product) ||
+        product > INT64_MAX / 16)
+      reader.fail(fmt::format("its extents {} are too large", fmt::join(extents, ", ")));
+    entry.type.shape.push_back(static_cast<int64_t>(extent));
+  }
+  if (entry.format == nullptr) return;
+  Shape& shape = entry.type.shape;
+  const int last = shape.size() - 1;
+  if (last < 0 || shape[last] % entry.format->numbers != 0)
+    reader.fail(fmt::format("rows of {} are no whole blocks of {}, which have {} numbers",
+                            last < 0 ? 1 : shape[last], entry.format->name, entry.format->numbers));
+  shape[last] /= entry.format->numbers;
+  shape.push_back(entry.format->bytes);
+}
+
+GgufEntry read_entry(Reader& reader, uint64_t i, uint64_t count) {
+  GgufEntry entry;
+  reader.begin(fmt::format("the name of tensor {} of {}", i + 1, count));
+  entry.name = reader.read<std::string>();
+  reader.begin(fmt::format("tensor '{}'", printable(entry.name)));
+  const auto rank = reader.read<uint32_t>();
+  if (rank > most_axes) reader.fail(fmt::format("rank {}, over the limit of {}", rank, most_axes));
+  std::array<uint64_t, most_axes> extents{};
+  for (uint32_t axis = 0; axis < rank; ++axis) extents[axis] = reader.read<uint64_t>();
+  set_type(reader, entry, {extents.data(), rank}, reader.read<uint32_t>());
+  const auto offset = reader.read<uint64_t>();
+  if (offset > SIZE_MAX / 2) reader.fail(fmt::format("offset {} is too large", offset));
+  entry.offset = static_cast<size_t>(offset);  // from the first byte of data, so far
+  return entry;
+}
+
+// Makes offsets count from the file's first byte. Throws for bytes that are not aligned, not in the
+// file, or shared by two tensors.
+void place(std::vector<GgufEntry>& entries, std::string_view file, size_t header_bytes,
+           uint32_t alignment, size_t file_bytes) {
+  const size_t data = round_up(header_bytes, size_t{alignment});
+  std::vector<const GgufEntry*> sorted;
+  for (GgufEntry& entry : entries) {
+    const auto refuse = [&](const std::string& what) {
+      fail(file, fmt::format("tensor '{}': {}", printable(entry.name), what));
+    };
+    if (entry.offset % alignment != 0)
+      refuse(fmt::format("offset {} is no multiple of the alignment, {}", entry.offset, alignment));
+    entry.offset += data;
+    const size_t bytes = entry.type.bytes();
+    if (entry.offset > file_bytes || bytes > file_bytes - entry.offset)
+      refuse(
+          fmt::format("its {} bytes at byte {} are beyond the file's {}; the file is truncated "
+                      "or damaged",
+                      bytes, entry.offset, file_bytes));
+    if (bytes > 0) sorted.push_back(&entry);
+  }
+  std::ranges::sort(sorted, {}, &GgufEntry::offset);
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    const GgufEntry &a = *sorted[i - 1], &b = *sorted[i];
+    if (b.offset < a.offset + a.type.bytes())
+      fail(file, fmt::format("tensors '{}' and '{}' overlap at byte {}", printable(a.name),
+                             printable(b.name), b.offset));
+  }
+}
+
+void check_version(Reader& reader, std::string_view file) {
+  reader.begin("the header");
+  const std::byte* first = reader.take(std::min(reader.left(), magic.size()));
+  const std::string_view begins(reinterpret_cast<const char*>(first), reader.at());
+  if (begins != magic) fail(file, "it does not begin with 'GGUF': not a GGUF file");
+  const auto version = reader.read<uint32_t>();
+  if (version != 0 && (version & 0xffff) == 0)
+    fail(file, "it is big-endian; weft reads little-endian files");
+  if (version < least_version || version > version_written)
+    fail(file,
+         fmt::format("version {}; weft reads {} and {}", version, least_version, version_written));
+}
+}  // namespace
+
+const GgufValue* find(const GgufMetadata& metadata, std::string_view key) {
+  const auto found = std::ranges::find(metadata, key, &GgufMetadata::value_type::first);
+  return found != metadata.end() ? &found->second : nullptr;
+}
+
+Shape GgufEntry::shape() const {
+  if (format == nullptr) return type.shape;
+  Shape numbers;
+  for (int axis = 0; axis < type.shape.size() - 1; ++axis) numbers.push_back(type.shape[axis]);
+  numbers[numbers.size() - 1] *= format->numbers;
+  return numbers;
+}
+
+std::string_view GgufEntry::type_name() const {
+  return format != nullptr ? format->name : weft::name(type.dtype);
+}
+
+Gguf Gguf::open(const std::string& path, Mapping mapping) {
+  return parse(map_file(path, ErrorKind::data, mapping), path);
+}
+
+Gguf Gguf::parse(std::shared_ptr<Buffer> bytes, std::string name) {
+  Gguf file;
+  file.name_ = std::move(name);
+  file.file_ = std::move(bytes);
+  const size_t size = file.file_->bytes;
+  Reader reader({file.file_->data, size}, file.name_);
+  check_version(reader, file.name_);
+  constexpr uint64_t least_tensor = 8 + 4 + 4 + 8, least_pair = 8 + 4 + 1;
+  const uint64_t tensors = reader.read<uint64_t>();
+  const uint64_t pairs = reader.count("metadata", least_pair);
+  reader.check_count(tensors, "tensors", least_tensor);
+  file.metadata_ = read_metadata(reader, file.name_, pairs);
+  std::string problem;
+  const uint32_t alignment = alignment_of(file.metadata_, &problem);
+  if (!problem.empty()) fail(file.name_, problem);
+  reader.begin("the header");
+  reader.check_count(tensors, "tensors", least_tensor);
+  file.entries_.reserve(static_cast<size_t>(tensors));
+  for (uint64_t i = 0; i < tensors; ++i) file.entries_.push_back(read_entry(reader, i, tensors));
+  std::vector<const std::string*> names;
+  for (const Entry& entry : file.entries_) names.push_back(&entry.name);
+  if (const std::string* twin = twin_in(names))
+    fail(file.name_, fmt::format("tensor '{}' is there twice", printable(*twin)));
+  place(file.entries_, file.name_, reader.at(), alignment, size);
+  file.by_name_.resize(file.entries_.size());
+  std::iota(file.by_name_.begin(), file.by_name_.end(), size_t{0});
+  std::ranges::sort(file.by_name_, {},
+                    [&](size_t i) -> const std::string& { return file.entries_[i].name; });
+  return file;
+}
+
+const GgufEntry* Gguf::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(
+      by_name_, name, {}, [&](size_t i) -> std::string_view { return entries_[i].name; });
+  return found != by_name_.end() && entries_[*found].name == name ? &entries_[*found] : nullptr;
+}
+
+std::span<const std::byte> Gguf::bytes(const Entry& entry) const {
+  return {file_->data + entry.offset, entry.type.bytes()};
+}
+
+std::shared_ptr<Buffer> Gguf::buffer(const Entry& entry) const {
+  return Buffer::part(file_, entry.offset, entry.type.bytes());
+}
+
+Tensor Gguf::tensor(std::string_view name) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr)
+    fail(name_, fmt::format("no tensor '{}' among its {}", printable(name), entries_.size()));
+  const std::span<const std::byte> from = bytes(*entry);
+  if (reinterpret_cast<uintptr_t>(from.data()) % size_of(entry->type.dtype) == 0)
+    return tensor_over(file_, file_->data + entry->offset, entry->type);
+  auto copy = Buffer::allocate(from.size());
+  copy_bytes({copy->data, copy->bytes}, from);
+  return tensor_over(copy, copy->data, entry->type);
+}
+
+bool is_gguf(const std::string& path) {
+  try {
+    const std::shared_ptr<Buffer> file = map_file(path);
+    return file->bytes >= magic.size() && std::memcmp(file->data, magic.data(), magic.size()) == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// ---- writing
+
+namespace {
+// A Header collects the bytes before the tensors.
+struct Header {
+  std::string bytes;
+
+  template <class T>
+  void add(const T& value) {
+    static_assert(std::is_arithmetic_v<T>);
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  void add(const std::string& text) {
+    size_t at = 0;
+    while (at < text.size() && next_utf8(text, at)) {
+    }
+    WEFT_CHECK(at == text.size(), "[gguf] '{}' is not valid UTF-8.", printable(text));
+    add(static_cast<uint64_t>(text.size()));
+    bytes += text;
+  }
+  template <class T>
+  void add(const std::vector<T>& elements) {
+    add(static_cast<uint64_t>(elements.size()));
+    for (const T& element : elements) add(element);
+  }
+  void add(const std::vector<bool>& elements) {
+    add(static_cast<uint64_t>(elements.size()));
+    for (const bool element : elements) add(element);
+  }
+  void add(const NoArrays&) { WEFT_CHECK(false, "[gguf] an array of arrays cannot be written."); }
+  void add(const GgufArray& array) {
+    add(static_cast<uint32_t>(array.index()));
+    std::visit([&](const auto& elements) { add(elements); }, array);
+  }
+  void add(const GgufTensor& tensor, uint64_t offset) {
+    const GgufEntry entry{tensor.name, tensor.type, tensor.format};
+    add(tensor.name);
+    const Shape shape = entry.shape();
+    add(static_cast<uint32_t>(shape.size()));
+    for (int axis = shape.size(); axis-- > 0;) add(static_cast<uint64_t>(shape[axis]));
+    const auto* plain = std::ranges::find(plain_types, tensor.type.dtype, &PlainType::dtype);
+    add(tensor.format != nullptr ? tensor.format->gguf_type : plain->number);
+    add(offset);
+  }
+};
+
+void check(const GgufTensor& tensor) {
+  const Type& type = tensor.type;
+  const auto is_plain = [&] {
+    return std::ranges::find(plain_types, type.dtype, &PlainType::dtype) != plain_types.end();
+  };
+  WEFT_CHECK(tensor.name.size() <= most_name_bytes,
+             "[gguf] the name '{}' has {} bytes, over llama.cpp's limit of {}.",
+             printable(tensor.name), tensor.name.size(), most_name_bytes);
+  WEFT_ASSERT(tensor.bytes.size() == type.bytes(), "'{}' is {} but has {} bytes", tensor.name,
+              to_string(type), tensor.bytes.size());
+  if (tensor.format == nullptr) {
+    WEFT_CHECK(is_plain(), "[gguf] the format has no type for '{}'. Got {}.",
+               printable(tensor.name), name(type.dtype));
+  } else {
+    WEFT_CHECK(type.dtype == DType::u8 && type.shape.size() >= 2 &&
+                   type.shape[type.shape.size() - 1] == tensor.format->bytes,
+               "[gguf] blocks of {} must be u8[.., blocks, {}]. '{}' is {}.", tensor.format->name,
+               tensor.format->bytes, printable(tensor.name), to_string(type));
+  }
+  const int rank = type.shape.size() - (tensor.format != nullptr ? 1 : 0);
+  WEFT_CHECK(rank <= most_axes, "[gguf] '{}' has rank {}, over the limit of {}.",
+             printable(tensor.name), rank, most_axes);
+}
+}  // namespace
+
+FileSummary write_gguf(const std::string& path, std::span<const GgufTensor> tensors,
+                       const GgufMetadata& metadata) {
+  std::vector<const std::string*> names, keys;
+  for (const GgufTensor& tensor : tensors) check(tensor), names.push_back(&tensor.name);
+  for (const auto& [key, value] : metadata) keys.push_back(&key);
+  for (const std::string* twin : {twin_in(names), twin_in(keys)})
+    WEFT_CHECK(twin == nullptr, "[gguf] the name '{}' is there twice; {} was not written.",
+               printable(*twin), path);
+  std::string problem;
+  const size_t alignment = alignment_of(metadata, &problem);
+  if (alignment > most_alignment_written && problem.empty())
+    problem = fmt::format("{} is {}, over the limit of {}", gguf_alignment_key, alignment,
+                          most_alignment_written);
+  WEFT_CHECK(problem.empty(), "[gguf] {}; {} was not written.", problem, path);
+
+  Header header;
+  header.bytes = magic;
+  header.add(version_written);
+  header.add(static_cast<uint64_t>(tensors.size()));
+  header.add(static_cast<uint64_t>(metadata.size()));
+  for (const auto& [key, value] : metadata) {
+    header.add(key);
+    header.add(static_cast<uint32_t>(value.index()));
+    std::visit([&](const auto& of) { header.add(of); }, value);
+  }
+  size_t offset = 0;
+  for (const GgufTensor& tensor : tensors) {
+    header.add(tensor, offset);
+    offset += round_up(tensor.bytes.size(), alignment);
+  }
+  header.bytes.resize(round_up(header.bytes.size(), alignment));
+
+  AtomicFile file(path);
+  file.write(header.bytes);
+  const std::string padding(alignment, '\0');
+  for (const GgufTensor& tensor : tensors) {
+    file.write(tensor.bytes.data(), tensor.bytes.size());
+    file.write(padding.data(), round_up(tensor.bytes.size(), alignment) - tensor.bytes.size());
+  }
+  return file.commit();
+}
+
+}  // namespace weft::io

@@ -1,0 +1,17 @@
+// Operations on numbers in blocks (weft/base/block_format.h): u8 [.., B, bytes], where `bytes` are
+// those of a block of `format`, are the numbers [.., B * numbers].
+#pragma once
+
+#include <string_view>
+
+#include "weft/ops/ops.h"
+
+namespace weft {
+
+// Returns the numbers [.., B * numbers]; dtypes other than f32 round them once.
+Tensor dequantize_blocks(Arg x, std::string_view format, DType dtype = DType::f32);
+// Returns x [.., M, K] times the transpose of the matrix [N, K] that w, u8 [N, B, bytes], holds:
+// [.., M, N] in the dtype of x. A vector x [K] gives [N]. The gradient is that of x alone.
+Tensor matmul_blocks(Arg x, Arg w, std::string_view format);
+
+}  // namespace weft
