@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/error/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/io/safetensors.h"
 
 using namespace weft::test;

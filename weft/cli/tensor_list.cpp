@@ -161,7 +161,6 @@ std::string text_of(const io::GgufArray& array) {
   return std::visit([](const auto& elements) { return text_of(elements); }, array);
 }
 
-json to_json(const io::NoArrays&) { return json::array(); }
 json to_json(const io::GgufArray& array) {
   return std::visit(
       [](const auto& elements) -> json {

@@ -38,6 +38,9 @@ std::optional<KernelChoice> choose_matmul_add(const Node& node,
 std::vector<KernelChoice> matmul_add_alternatives(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch);
+std::optional<KernelChoice> choose_matmul_blocks(const Node& node,
+                                                 std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_matmul_blocks(const Launch& launch);
 std::optional<KernelChoice> choose_grouped_matmul(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_grouped_matmul(const Launch& launch);

@@ -1,0 +1,395 @@
+// The product of rows by a matrix in blocks (weft/base/block_format.h): decoding reads each block
+// from memory once, and products of many rows, as of prompts, decode a group of columns into the
+// cache and use it for all of them. No decoded copy of the matrix exists.
+//
+// The terms of one element are summed in an order that depends on K and the instruction set alone:
+// a row of a product has the bits of the same row by itself.
+#include <algorithm>
+#include <utility>
+
+#include "weft/backends/cpu/kernels.h"
+#include "weft/base/block_format.h"
+#include "weft/base/parallel.h"
+#include "weft/base/rounding.h"
+
+// A multiply-add is one operation of a product, so it may be contracted to one instruction.
+#if defined(__clang__)
+#pragma clang fp contract(fast)
+#else
+#pragma GCC optimize("O3", "fp-contract=fast")
+#endif
+#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#include "weft/backends/cpu/elements.h"
+#include "weft/backends/cpu/transpose.h"
+#include "weft/base/isa_dispatch.h"
+
+namespace weft::cpu {
+namespace {
+// Rows of which few are computed at a time: all of them use what is decoded of a range of k, which
+// stays in the first-level cache. Of more rows, a group of whole columns stays in the second.
+constexpr int64_t few_rows = 16, range_of_few = 512, group_bytes = int64_t{160} << 10;
+constexpr int64_t tile_rows = 4, widest_lanes = 16, most_columns = 6;
+
+// ---- decoders: 16 numbers at a time are scale * quant + least
+
+using Quants = VectorOf<int8_t, 16>;
+using Bytes = VectorOf<uint8_t, 16>;
+
+[[gnu::always_inline]] inline float half_at(const uint8_t* bytes) {
+  return widen(Half{static_cast<uint16_t>(bytes[0] | bytes[1] << 8)});
+}
+[[gnu::always_inline]] inline Bytes bytes_at(const uint8_t* from) {
+  Bytes bytes;
+  __builtin_memcpy(&bytes, from, 16);
+  return bytes;
+}
+[[gnu::always_inline]] inline Bytes nibbles_at(const uint8_t* from, bool high) {
+  return high ? bytes_at(from) >> 4 : bytes_at(from) & 15;
+}
+
+// Stores 16 numbers.
+template <int vector_bytes>
+[[gnu::always_inline]] inline void put(Quants quants, float scale, float least, float* to) {
+  using Vector = VectorOf<float, vector_bytes>;
+#if !defined(__clang__)
+  // GCC 12 needs its builtins to widen in one instruction.
+  if constexpr (vector_bytes == 64) {
+    const auto wide =
+        __builtin_ia32_pmovsxbd512_mask(reinterpret_cast<VectorOf<char, 16>>(quants),
+                                        VectorOf<int32_t, 64>{}, static_cast<uint16_t>(-1));
+    *reinterpret_cast<Vector*>(to) = __builtin_convertvector(wide, Vector) * scale + least;
+    return;
+  }
+  if constexpr (vector_bytes == 32) {
+    const Quants upper = __builtin_shufflevector(quants, quants, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9,
+                                                 10, 11, 12, 13, 14, 15);
+    const auto low = __builtin_ia32_pmovsxbd256(reinterpret_cast<VectorOf<char, 16>>(quants));
+    const auto high = __builtin_ia32_pmovsxbd256(reinterpret_cast<VectorOf<char, 16>>(upper));
+    *reinterpret_cast<Vector*>(to) = __builtin_convertvector(low, Vector) * scale + least;
+    *reinterpret_cast<Vector*>(to + 8) = __builtin_convertvector(high, Vector) * scale + least;
+    return;
+  }
+#endif
+  for (int i = 0; i < 16; ++i) to[i] = static_cast<float>(quants[i]) * scale + least;
+}
+
+template <int vector_bytes>
+struct Q8 {
+  static constexpr int numbers = 32, bytes = 34;
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+    const float d = half_at(block);
+    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 2)), d, 0, to);
+    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 18)), d, 0, to + 16);
+  }
+};
+// Q4_0, Q4_1, Q5_0 and Q5_1.
+template <int vector_bytes, int bits, bool has_least>
+struct Small {
+  static constexpr int fifths = has_least ? 4 : 2, nibbles = fifths + (bits == 5 ? 4 : 0);
+  static constexpr int numbers = 32, bytes = nibbles + 16;
+
+  // Returns 16 where a bit of two bytes is set.
+  [[gnu::always_inline]] static inline Bytes sixteens(const uint8_t* from) {
+    constexpr uint64_t each = 0x0101010101010101;
+    const VectorOf<uint64_t, 16> spread = {each * from[0], each * from[1]};
+    const Bytes bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    return reinterpret_cast<Bytes>((reinterpret_cast<Bytes>(spread) & bit) != 0) & 16;
+  }
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+    const float d = half_at(block);
+    const float least = has_least ? half_at(block + 2) : -d * (1 << (bits - 1));
+    for (int part = 0; part < 2; ++part) {
+      Bytes quants = nibbles_at(block + nibbles, part == 1);
+      if constexpr (bits == 5) quants |= sixteens(block + fifths + 2 * part);
+      put<vector_bytes>(reinterpret_cast<Quants>(quants), d, least, to + part * 16);
+    }
+  }
+};
+// Q4_K and Q5_K: eight groups of 32 numbers have a scale and a minimum of 6 bits each.
+template <int vector_bytes, int bits>
+struct Lines {
+  static constexpr int numbers = 256, fifths = 16, nibbles = fifths + (bits == 5 ? 32 : 0);
+  static constexpr int bytes = nibbles + 128;
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+    const float d = half_at(block), m = half_at(block + 2);
+    const uint8_t* packed = block + 4;
+    for (int group = 0; group < 8; ++group) {
+      const int last = group < 4 ? 0 : packed[group + 4];
+      const int s = group < 4 ? packed[group] & 63 : (last & 15) | packed[group - 4] >> 6 << 4;
+      const int t = group < 4 ? packed[group + 4] & 63 : last >> 4 | packed[group] >> 6 << 4;
+      const float scale = d * static_cast<float>(s), least = -m * static_cast<float>(t);
+      for (int part = 0; part < 2; ++part) {
+        Bytes quants = nibbles_at(block + nibbles + group / 2 * 32 + part * 16, group % 2 == 1);
+        if constexpr (bits == 5) quants |= (bytes_at(block + fifths + part * 16) >> group & 1) << 4;
+        put<vector_bytes>(reinterpret_cast<Quants>(quants), scale, least,
+                          to + group * 32 + part * 16);
+      }
+    }
+  }
+};
+// Q6_K: 16 groups of 16 numbers; each half of a block has its upper bits in bytes of its own.
+template <int vector_bytes>
+struct Sixes {
+  static constexpr int numbers = 256, bytes = 210;
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+    const float d = half_at(block + 208);
+    const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
+    for (int group = 0; group < 16; ++group) {
+      const int half = group / 8, place = group % 8 / 2, part = group % 2 * 16;
+      const Bytes low = nibbles_at(block + half * 64 + place % 2 * 32 + part, place / 2 == 1);
+      const Bytes upper = bytes_at(block + 128 + half * 32 + part) >> place * 2 & 3;
+      const float scale = d * static_cast<float>(scales[group]);
+      put<vector_bytes>(reinterpret_cast<Quants>(low | upper << 4), scale, -32 * scale,
+                        to + group * 16);
+    }
+  }
+};
+
+template <class Format>
+[[gnu::always_inline]] inline void decode(const uint8_t* blocks, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i)
+    Format::decode(blocks + i * Format::bytes, to + i * Format::numbers);
+}
+
+// ---- the product
+
+// Call holds the operands of one call: x is float32, dense.
+struct Call {
+  int64_t m, n, k;
+  const BlockFormat* format;
+  const float* x;
+  const uint8_t* w;
+  std::byte* result;  // [m, n]
+  DType dtype;        // of the result
+};
+
+// Part is how the columns are divided: groups that are decoded at a time, in ranges of k.
+struct Part {
+  int64_t columns, range;
+
+  Part(int64_t m, int64_t k, int64_t tile_columns) : columns(tile_columns), range(k) {
+    if (m <= few_rows)
+      range = std::min(k, range_of_few);
+    else
+      columns *= std::max<int64_t>(1, group_bytes / (tile_columns * k * int64_t{sizeof(float)}));
+  }
+  // Floats of scratch for one thread: decoded columns, and the sums between two ranges.
+  int64_t floats(int64_t m, int64_t k) const {
+    const int64_t spilled = range < k ? round_up(m, tile_rows) * columns * widest_lanes : 0;
+    return columns * range + spilled;
+  }
+};
+
+template <int vector_bytes>
+struct Blocks {
+  using Vector = VectorOf<float, vector_bytes>;
+  static constexpr int lanes = vector_bytes / 4;
+  static constexpr int tile_columns = vector_bytes == 64 ? 6 : 3;
+
+  [[gnu::always_inline]] static inline float total(const Vector& x) {
+    float sums[lanes];
+    for (int i = 0; i < lanes; ++i) sums[i] = x[i];
+    for (int width = lanes / 2; width > 0; width /= 2)
+      for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
+    return sums[0];
+  }
+
+  [[gnu::always_inline]] static inline void decode_range(const BlockFormat& format,
+                                                         const uint8_t* from, int64_t count,
+                                                         float* to) {
+    switch (format.gguf_type) {
+      case 2:
+        return decode<Small<vector_bytes, 4, false>>(from, count, to);
+      case 3:
+        return decode<Small<vector_bytes, 4, true>>(from, count, to);
+      case 6:
+        return decode<Small<vector_bytes, 5, false>>(from, count, to);
+      case 7:
+        return decode<Small<vector_bytes, 5, true>>(from, count, to);
+      case 8:
+        return decode<Q8<vector_bytes>>(from, count, to);
+      case 12:
+        return decode<Lines<vector_bytes, 4>>(from, count, to);
+      case 13:
+        return decode<Lines<vector_bytes, 5>>(from, count, to);
+      default:
+        return decode<Sixes<vector_bytes>>(from, count, to);
+    }
+  }
+
+  // Adds the products of `rows` rows of x and all columns of a tile over a range of k to the sums.
+  template <int rows>
+  [[gnu::always_inline]] static inline void multiply(const float* x, int64_t x_row, const float* w,
+                                                     int64_t w_row, int64_t range, Vector* sums) {
+    Vector all[rows][tile_columns];
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < tile_columns; ++j) all[i][j] = sums[i * tile_columns + j];
+    for (int64_t k = 0; k < range; k += lanes) {
+      Vector right[tile_columns];
+#pragma GCC unroll 6
+      for (int j = 0; j < tile_columns; ++j)
+        right[j] = *reinterpret_cast<const Vector*>(w + j * w_row + k);
+#pragma GCC unroll 4
+      for (int i = 0; i < rows; ++i) {
+        const Vector left = *reinterpret_cast<const Vector*>(x + i * x_row + k);
+#pragma GCC unroll 6
+        for (int j = 0; j < tile_columns; ++j) all[i][j] += left * right[j];
+      }
+    }
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < tile_columns; ++j) sums[i * tile_columns + j] = all[i][j];
+  }
+
+  [[gnu::always_inline]] static inline void add(const Call& call, int64_t row, int64_t rows,
+                                                int64_t from, const float* w, int64_t w_row,
+                                                int64_t range, Vector* sums) {
+    const float* x = call.x + row * call.k + from;
+    if (rows == 4) return multiply<4>(x, call.k, w, w_row, range, sums);
+    for (int64_t i = 0; i < rows; ++i)
+      multiply<1>(x + i * call.k, call.k, w, w_row, range, sums + i * tile_columns);
+  }
+
+  [[gnu::always_inline]] static inline void write(const Call& call, int64_t row, int64_t rows,
+                                                  int64_t column, const Vector* sums) {
+    const int64_t columns = std::min<int64_t>(tile_columns, call.n - column);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        const float sum = total(sums[i * tile_columns + j]);
+        const int64_t at = (row + i) * call.n + column + j;
+        if (call.dtype == DType::f32)
+          reinterpret_cast<float*>(call.result)[at] = sum;
+        else if (call.dtype == DType::bf16)
+          reinterpret_cast<BFloat16*>(call.result)[at] = from_lane<BFloat16>(sum);
+        else
+          reinterpret_cast<Half*>(call.result)[at] = from_lane<Half>(sum);
+      }
+  }
+
+  // Computes the groups [begin, end).
+  [[gnu::always_inline]] static inline void run(const Call* all, float* scratch, int64_t begin,
+                                                int64_t end) {
+    const Call& call = *all;
+    const Part part(call.m, call.k, tile_columns);
+    const BlockFormat& format = *call.format;
+    const int64_t w_row = call.k / format.numbers * format.bytes;
+    auto* spilled = reinterpret_cast<Vector*>(scratch + part.columns * part.range);
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * part.columns;
+      for (int64_t from = 0; from < call.k; from += part.range) {
+        const int64_t range = std::min(part.range, call.k - from);
+        for (int64_t j = 0; j < part.columns; ++j) {  // the last again where there are no more
+          const int64_t column = std::min(first + j, call.n - 1);
+          decode_range(format, call.w + column * w_row + from / format.numbers * format.bytes,
+                       range / format.numbers, scratch + j * part.range);
+        }
+        for (int64_t row = 0; row < call.m; row += tile_rows) {
+          const int64_t rows = std::min(tile_rows, call.m - row);
+          for (int64_t j = 0; j < part.columns && first + j < call.n; j += tile_columns) {
+            Vector own[tile_rows * tile_columns] = {};
+            Vector* sums = part.range < call.k ? spilled + row * tile_columns : own;
+            if (part.range < call.k && from == 0)
+              for (int64_t i = 0; i < rows * tile_columns; ++i) sums[i] = Vector{};
+            add(call, row, rows, from, scratch + j * part.range, part.range, range, sums);
+            if (from + range == call.k) write(call, row, rows, first + j, sums);
+          }
+        }
+      }
+    }
+  }
+};
+
+using Runner = void (*)(const Call*, float*, int64_t, int64_t);
+struct Variant {
+  Runner run;
+  int64_t tile_columns;
+};
+Variant variant() {
+  constexpr auto of = []<int bytes>(Runner run) {
+    return Variant{run, Blocks<bytes>::tile_columns};
+  };
+  return best_of(
+      of.template operator()<64>(run_avx512<Blocks<64>, const Call*, float*, int64_t, int64_t>),
+      of.template operator()<32>(run_avx2<Blocks<32>, const Call*, float*, int64_t, int64_t>),
+      of.template operator()<16>(run_baseline<Blocks<16>, const Call*, float*, int64_t, int64_t>));
+}
+
+struct Extents {
+  int64_t m, n, k;
+  explicit Extents(const Node& node)
+      : m(element_count(node.type.shape) / std::max<int64_t>(node.type.shape.back(), 1)),
+        n(node.type.shape.back()),
+        k(node.inputs[0].dim(-1)) {}
+  // Floats of scratch: x, then that of each thread.
+  int64_t x_floats() const { return round_up(m * k, widest_lanes); }
+  int64_t own_floats() const {
+    return round_up(Part(m, k, variant().tile_columns).floats(m, k), widest_lanes);
+  }
+  size_t workspace(int threads) const {
+    return static_cast<size_t>(x_floats() + threads * own_floats()) * sizeof(float);
+  }
+};
+
+class BlockMatmul : public Kernel {
+ public:
+  explicit BlockMatmul(const Launch& launch)
+      : extents_(*launch.body.front().node()),
+        inputs_(bind_inputs(launch)),
+        result_(bind_result(launch)),
+        format_(&block_format(launch.body.front()->attrs.text("format"))),
+        variant_(variant()),
+        threads_(thread_count()) {
+    const size_t needed = extents_.workspace(threads_);
+    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
+                launch.workspace, needed);
+  }
+
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    auto* x = static_cast<float*>(workspace);
+    with_float(inputs_[0].type.dtype, [&](auto element, auto) {
+      using Element = decltype(element);
+      const auto* from = reinterpret_cast<const Element*>(inputs_[0].in(operands));
+      for (int64_t i = 0; i < extents_.m * extents_.k; ++i) x[i] = to_lane<float>(from[i]);
+    });
+    const Call call{extents_.m,
+                    extents_.n,
+                    extents_.k,
+                    format_,
+                    x,
+                    reinterpret_cast<const uint8_t*>(inputs_[1].in(operands)),
+                    result_.out(results),
+                    result_.type.dtype};
+    const int64_t columns = Part(call.m, call.k, variant_.tile_columns).columns;
+    const int64_t groups = ceil_div(call.n, columns);
+    const auto parts = std::min<int64_t>(threads_, groups);
+    float* scratch = x + extents_.x_floats();
+    parallel_for(parts, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part)
+        variant_.run(&call, scratch + part * extents_.own_floats(), groups * part / parts,
+                     groups * (part + 1) / parts);
+    });
+  }
+
+ private:
+  Extents extents_;
+  std::vector<Bound> inputs_;
+  Bound result_;
+  const BlockFormat* format_;
+  Variant variant_;
+  int threads_;
+};
+}  // namespace
+
+std::optional<KernelChoice> choose_matmul_blocks(const Node& node, std::span<const Placement>) {
+  const Extents extents(node);
+  if (node.type.dtype == DType::f64 || extents.m == 0 || extents.n == 0 || extents.k == 0)
+    return std::nullopt;
+  return KernelChoice{
+      .kernel = "weft:matmul_blocks",
+      .operand_order = {Dims::iota(node.inputs[0].rank()), Dims::iota(node.inputs[1].rank())},
+      .workspace = extents.workspace(thread_count())};
+}
+std::unique_ptr<Kernel> compile_matmul_blocks(const Launch& launch) {
+  return std::make_unique<BlockMatmul>(launch);
+}
+
+}  // namespace weft::cpu
