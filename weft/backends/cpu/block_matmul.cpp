@@ -28,7 +28,17 @@ namespace {
 // Rows of which few are computed at a time: all of them use what is decoded of a range of k, which
 // stays in the first-level cache. Of more rows, a group of whole columns stays in the second.
 constexpr int64_t few_rows = 16, range_of_few = 512, group_bytes = int64_t{160} << 10;
-constexpr int64_t tile_rows = 4, widest_lanes = 16, most_columns = 6;
+constexpr int64_t tile_rows = 4, widest_lanes = 16;
+// Rows of which so few are multiplied as their blocks are decoded, in registers.
+constexpr int streamed_rows = 4;
+
+// Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
+template <int count, class F>
+[[gnu::always_inline]] inline void unrolled(const F& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, i>()), ...);
+  }(std::make_integer_sequence<int, count>());
+}
 
 // ---- decoders: 16 numbers at a time are scale * quant + least
 
@@ -47,39 +57,46 @@ using Bytes = VectorOf<uint8_t, 16>;
   return high ? bytes_at(from) >> 4 : bytes_at(from) & 15;
 }
 
-// Stores 16 numbers.
-template <int vector_bytes>
-[[gnu::always_inline]] inline void put(Quants quants, float scale, float least, float* to) {
+// Calls emit(at, numbers) for the vectors of 16 numbers, of which the first is number `at`.
+template <int vector_bytes, class Emit>
+[[gnu::always_inline]] inline void put(Quants quants, float scale, float least, int at,
+                                       const Emit& emit) {
   using Vector = VectorOf<float, vector_bytes>;
+  constexpr int lanes = vector_bytes / 4;
 #if !defined(__clang__)
   // GCC 12 needs its builtins to widen in one instruction.
+  [[maybe_unused]] const auto chars = reinterpret_cast<VectorOf<char, 16>>(quants);
   if constexpr (vector_bytes == 64) {
     const auto wide =
-        __builtin_ia32_pmovsxbd512_mask(reinterpret_cast<VectorOf<char, 16>>(quants),
-                                        VectorOf<int32_t, 64>{}, static_cast<uint16_t>(-1));
-    *reinterpret_cast<Vector*>(to) = __builtin_convertvector(wide, Vector) * scale + least;
+        __builtin_ia32_pmovsxbd512_mask(chars, VectorOf<int32_t, 64>{}, static_cast<uint16_t>(-1));
+    emit(at, __builtin_convertvector(wide, Vector) * scale + least);
     return;
   }
   if constexpr (vector_bytes == 32) {
-    const Quants upper = __builtin_shufflevector(quants, quants, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9,
-                                                 10, 11, 12, 13, 14, 15);
-    const auto low = __builtin_ia32_pmovsxbd256(reinterpret_cast<VectorOf<char, 16>>(quants));
-    const auto high = __builtin_ia32_pmovsxbd256(reinterpret_cast<VectorOf<char, 16>>(upper));
-    *reinterpret_cast<Vector*>(to) = __builtin_convertvector(low, Vector) * scale + least;
-    *reinterpret_cast<Vector*>(to + 8) = __builtin_convertvector(high, Vector) * scale + least;
+    const auto upper = __builtin_shufflevector(chars, chars, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10,
+                                               11, 12, 13, 14, 15);
+    const auto low = __builtin_ia32_pmovsxbd256(chars);
+    const auto high = __builtin_ia32_pmovsxbd256(upper);
+    emit(at, __builtin_convertvector(low, Vector) * scale + least);
+    emit(at + lanes, __builtin_convertvector(high, Vector) * scale + least);
     return;
   }
 #endif
-  for (int i = 0; i < 16; ++i) to[i] = static_cast<float>(quants[i]) * scale + least;
+  for (int part = 0; part < 16; part += lanes) {
+    Vector wide;
+    for (int i = 0; i < lanes; ++i) wide[i] = static_cast<float>(quants[part + i]);
+    emit(at + part, wide * scale + least);
+  }
 }
 
 template <int vector_bytes>
 struct Q8 {
   static constexpr int numbers = 32, bytes = 34;
-  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+  template <class Emit>
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, const Emit& emit) {
     const float d = half_at(block);
-    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 2)), d, 0, to);
-    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 18)), d, 0, to + 16);
+    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 2)), d, 0, 0, emit);
+    put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 18)), d, 0, 16, emit);
   }
 };
 // Q4_0, Q4_1, Q5_0 and Q5_1.
@@ -90,18 +107,21 @@ struct Small {
 
   // Returns 16 where a bit of two bytes is set.
   [[gnu::always_inline]] static inline Bytes sixteens(const uint8_t* from) {
-    constexpr uint64_t each = 0x0101010101010101;
-    const VectorOf<uint64_t, 16> spread = {each * from[0], each * from[1]};
+    Bytes both{};
+    __builtin_memcpy(&both, from, 2);
+    const Bytes spread =
+        __builtin_shufflevector(both, both, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const Bytes bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    return reinterpret_cast<Bytes>((reinterpret_cast<Bytes>(spread) & bit) != 0) & 16;
+    return reinterpret_cast<Bytes>((spread & bit) != 0) & 16;
   }
-  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+  template <class Emit>
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, const Emit& emit) {
     const float d = half_at(block);
     const float least = has_least ? half_at(block + 2) : -d * (1 << (bits - 1));
     for (int part = 0; part < 2; ++part) {
       Bytes quants = nibbles_at(block + nibbles, part == 1);
       if constexpr (bits == 5) quants |= sixteens(block + fifths + 2 * part);
-      put<vector_bytes>(reinterpret_cast<Quants>(quants), d, least, to + part * 16);
+      put<vector_bytes>(reinterpret_cast<Quants>(quants), d, least, part * 16, emit);
     }
   }
 };
@@ -110,10 +130,12 @@ template <int vector_bytes, int bits>
 struct Lines {
   static constexpr int numbers = 256, fifths = 16, nibbles = fifths + (bits == 5 ? 32 : 0);
   static constexpr int bytes = nibbles + 128;
-  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+  template <class Emit>
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, const Emit& emit) {
     const float d = half_at(block), m = half_at(block + 2);
     const uint8_t* packed = block + 4;
-    for (int group = 0; group < 8; ++group) {
+    unrolled<8>([&](auto number) __attribute__((always_inline)) {
+      constexpr int group = number;
       const int last = group < 4 ? 0 : packed[group + 4];
       const int s = group < 4 ? packed[group] & 63 : (last & 15) | packed[group - 4] >> 6 << 4;
       const int t = group < 4 ? packed[group + 4] & 63 : last >> 4 | packed[group] >> 6 << 4;
@@ -121,35 +143,31 @@ struct Lines {
       for (int part = 0; part < 2; ++part) {
         Bytes quants = nibbles_at(block + nibbles + group / 2 * 32 + part * 16, group % 2 == 1);
         if constexpr (bits == 5) quants |= (bytes_at(block + fifths + part * 16) >> group & 1) << 4;
-        put<vector_bytes>(reinterpret_cast<Quants>(quants), scale, least,
-                          to + group * 32 + part * 16);
+        put<vector_bytes>(reinterpret_cast<Quants>(quants), scale, least, group * 32 + part * 16,
+                          emit);
       }
-    }
+    });
   }
 };
 // Q6_K: 16 groups of 16 numbers; each half of a block has its upper bits in bytes of its own.
 template <int vector_bytes>
 struct Sixes {
   static constexpr int numbers = 256, bytes = 210;
-  [[gnu::always_inline]] static inline void decode(const uint8_t* block, float* to) {
+  template <class Emit>
+  [[gnu::always_inline]] static inline void decode(const uint8_t* block, const Emit& emit) {
     const float d = half_at(block + 208);
     const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
-    for (int group = 0; group < 16; ++group) {
-      const int half = group / 8, place = group % 8 / 2, part = group % 2 * 16;
+    unrolled<16>([&](auto number) __attribute__((always_inline)) {
+      constexpr int group = number;
+      constexpr int half = group / 8, place = group % 8 / 2, part = group % 2 * 16;
       const Bytes low = nibbles_at(block + half * 64 + place % 2 * 32 + part, place / 2 == 1);
       const Bytes upper = bytes_at(block + 128 + half * 32 + part) >> place * 2 & 3;
       const float scale = d * static_cast<float>(scales[group]);
-      put<vector_bytes>(reinterpret_cast<Quants>(low | upper << 4), scale, -32 * scale,
-                        to + group * 16);
-    }
+      put<vector_bytes>(reinterpret_cast<Quants>(low | upper << 4), scale, -32 * scale, group * 16,
+                        emit);
+    });
   }
 };
-
-template <class Format>
-[[gnu::always_inline]] inline void decode(const uint8_t* blocks, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i)
-    Format::decode(blocks + i * Format::bytes, to + i * Format::numbers);
-}
 
 // ---- the product
 
@@ -194,50 +212,87 @@ struct Blocks {
     return sums[0];
   }
 
-  [[gnu::always_inline]] static inline void decode_range(const BlockFormat& format,
-                                                         const uint8_t* from, int64_t count,
-                                                         float* to) {
+  // Calls body.operator()<Format>() with the decoder of a format.
+  template <class Body>
+  [[gnu::always_inline]] static inline void with_format(const BlockFormat& format,
+                                                        const Body& body) {
     switch (format.gguf_type) {
       case 2:
-        return decode<Small<vector_bytes, 4, false>>(from, count, to);
+        return body.template operator()<Small<vector_bytes, 4, false>>();
       case 3:
-        return decode<Small<vector_bytes, 4, true>>(from, count, to);
+        return body.template operator()<Small<vector_bytes, 4, true>>();
       case 6:
-        return decode<Small<vector_bytes, 5, false>>(from, count, to);
+        return body.template operator()<Small<vector_bytes, 5, false>>();
       case 7:
-        return decode<Small<vector_bytes, 5, true>>(from, count, to);
+        return body.template operator()<Small<vector_bytes, 5, true>>();
       case 8:
-        return decode<Q8<vector_bytes>>(from, count, to);
+        return body.template operator()<Q8<vector_bytes>>();
       case 12:
-        return decode<Lines<vector_bytes, 4>>(from, count, to);
+        return body.template operator()<Lines<vector_bytes, 4>>();
       case 13:
-        return decode<Lines<vector_bytes, 5>>(from, count, to);
+        return body.template operator()<Lines<vector_bytes, 5>>();
       default:
-        return decode<Sixes<vector_bytes>>(from, count, to);
+        return body.template operator()<Sixes<vector_bytes>>();
     }
+  }
+
+  // Decodes blocks into scratch.
+  [[gnu::always_inline]] static inline void decode(const BlockFormat& format, const uint8_t* from,
+                                                   int64_t count, float* to) {
+    with_format(format, [&]<class Format>() __attribute__((always_inline)) {
+      for (int64_t i = 0; i < count; ++i)
+        Format::decode(from + i * Format::bytes,
+                       [&](int at, Vector numbers) __attribute__((always_inline)) {
+                         *reinterpret_cast<Vector*>(to + i * Format::numbers + at) = numbers;
+                       });
+    });
+  }
+
+  // Computes the columns [begin, end) from blocks that are decoded in registers, for up to `rows`
+  // rows.
+  template <int rows>
+  [[gnu::always_inline]] static inline void stream(const Call& call, int64_t begin, int64_t end) {
+    constexpr int64_t ahead = 1024;  // bytes
+    with_format(*call.format, [&]<class Format>() __attribute__((always_inline)) {
+      const int64_t blocks = call.k / Format::numbers;
+      for (int64_t column = begin; column < end; ++column) {
+        const uint8_t* w = call.w + column * blocks * Format::bytes;
+        Vector sums[rows] = {};
+        for (int64_t block = 0; block < blocks; ++block, w += Format::bytes) {
+          const float* x = call.x + block * Format::numbers;
+          for (int line = 0; line < Format::bytes; line += 64)
+            __builtin_prefetch(w + ahead + line, 0, 2);
+          Format::decode(w, [&](int at, Vector numbers) __attribute__((always_inline)) {
+            unrolled<rows>([&](auto i) __attribute__((always_inline)) {
+              sums[i] += numbers * *reinterpret_cast<const Vector*>(x + i * call.k + at);
+            });
+          });
+        }
+        for (int64_t i = 0; i < std::min<int64_t>(rows, call.m); ++i)
+          write(call, i, column, total(sums[i]));
+      }
+    });
   }
 
   // Adds the products of `rows` rows of x and all columns of a tile over a range of k to the sums.
   template <int rows>
   [[gnu::always_inline]] static inline void multiply(const float* x, int64_t x_row, const float* w,
                                                      int64_t w_row, int64_t range, Vector* sums) {
-    Vector all[rows][tile_columns];
-    for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < tile_columns; ++j) all[i][j] = sums[i * tile_columns + j];
+    Vector all[rows * tile_columns];
+    unrolled<rows * tile_columns>([&](auto i) __attribute__((always_inline)) { all[i] = sums[i]; });
     for (int64_t k = 0; k < range; k += lanes) {
       Vector right[tile_columns];
-#pragma GCC unroll 6
-      for (int j = 0; j < tile_columns; ++j)
+      unrolled<tile_columns>([&](auto j) __attribute__((always_inline)) {
         right[j] = *reinterpret_cast<const Vector*>(w + j * w_row + k);
-#pragma GCC unroll 4
-      for (int i = 0; i < rows; ++i) {
+      });
+      unrolled<rows>([&](auto i) __attribute__((always_inline)) {
         const Vector left = *reinterpret_cast<const Vector*>(x + i * x_row + k);
-#pragma GCC unroll 6
-        for (int j = 0; j < tile_columns; ++j) all[i][j] += left * right[j];
-      }
+        unrolled<tile_columns>([&](auto j) __attribute__((always_inline)) {
+          all[i * tile_columns + j] += left * right[j];
+        });
+      });
     }
-    for (int i = 0; i < rows; ++i)
-      for (int j = 0; j < tile_columns; ++j) sums[i * tile_columns + j] = all[i][j];
+    unrolled<rows * tile_columns>([&](auto i) __attribute__((always_inline)) { sums[i] = all[i]; });
   }
 
   [[gnu::always_inline]] static inline void add(const Call& call, int64_t row, int64_t rows,
@@ -249,20 +304,15 @@ struct Blocks {
       multiply<1>(x + i * call.k, call.k, w, w_row, range, sums + i * tile_columns);
   }
 
-  [[gnu::always_inline]] static inline void write(const Call& call, int64_t row, int64_t rows,
-                                                  int64_t column, const Vector* sums) {
-    const int64_t columns = std::min<int64_t>(tile_columns, call.n - column);
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) {
-        const float sum = total(sums[i * tile_columns + j]);
-        const int64_t at = (row + i) * call.n + column + j;
-        if (call.dtype == DType::f32)
-          reinterpret_cast<float*>(call.result)[at] = sum;
-        else if (call.dtype == DType::bf16)
-          reinterpret_cast<BFloat16*>(call.result)[at] = from_lane<BFloat16>(sum);
-        else
-          reinterpret_cast<Half*>(call.result)[at] = from_lane<Half>(sum);
-      }
+  [[gnu::always_inline]] static inline void write(const Call& call, int64_t row, int64_t column,
+                                                  float sum) {
+    const int64_t at = row * call.n + column;
+    if (call.dtype == DType::f32)
+      reinterpret_cast<float*>(call.result)[at] = sum;
+    else if (call.dtype == DType::bf16)
+      reinterpret_cast<BFloat16*>(call.result)[at] = from_lane<BFloat16>(sum);
+    else
+      reinterpret_cast<Half*>(call.result)[at] = from_lane<Half>(sum);
   }
 
   // Computes the groups [begin, end).
@@ -270,6 +320,11 @@ struct Blocks {
                                                 int64_t end) {
     const Call& call = *all;
     const Part part(call.m, call.k, tile_columns);
+    if (call.m <= streamed_rows) {
+      const int64_t first = begin * part.columns, last = std::min(call.n, end * part.columns);
+      if (call.m == 1) return stream<1>(call, first, last);
+      return stream<streamed_rows>(call, first, last);
+    }
     const BlockFormat& format = *call.format;
     const int64_t w_row = call.k / format.numbers * format.bytes;
     auto* spilled = reinterpret_cast<Vector*>(scratch + part.columns * part.range);
@@ -279,8 +334,8 @@ struct Blocks {
         const int64_t range = std::min(part.range, call.k - from);
         for (int64_t j = 0; j < part.columns; ++j) {  // the last again where there are no more
           const int64_t column = std::min(first + j, call.n - 1);
-          decode_range(format, call.w + column * w_row + from / format.numbers * format.bytes,
-                       range / format.numbers, scratch + j * part.range);
+          decode(format, call.w + column * w_row + from / format.numbers * format.bytes,
+                 range / format.numbers, scratch + j * part.range);
         }
         for (int64_t row = 0; row < call.m; row += tile_rows) {
           const int64_t rows = std::min(tile_rows, call.m - row);
@@ -290,7 +345,12 @@ struct Blocks {
             if (part.range < call.k && from == 0)
               for (int64_t i = 0; i < rows * tile_columns; ++i) sums[i] = Vector{};
             add(call, row, rows, from, scratch + j * part.range, part.range, range, sums);
-            if (from + range == call.k) write(call, row, rows, first + j, sums);
+            if (from + range < call.k) continue;
+            const int64_t columns = std::min<int64_t>(tile_columns, call.n - first - j);
+            for (int64_t at = 0; at < rows * tile_columns; ++at)
+              if (at % tile_columns < columns)
+                write(call, row + at / tile_columns, first + j + at % tile_columns,
+                      total(sums[at]));
           }
         }
       }
@@ -320,7 +380,7 @@ struct Extents {
         n(node.type.shape.back()),
         k(node.inputs[0].dim(-1)) {}
   // Floats of scratch: x, then that of each thread.
-  int64_t x_floats() const { return round_up(m * k, widest_lanes); }
+  int64_t x_floats() const { return round_up(round_up(m, tile_rows) * k, widest_lanes); }
   int64_t own_floats() const {
     return round_up(Part(m, k, variant().tile_columns).floats(m, k), widest_lanes);
   }
@@ -350,6 +410,7 @@ class BlockMatmul : public Kernel {
       const auto* from = reinterpret_cast<const Element*>(inputs_[0].in(operands));
       for (int64_t i = 0; i < extents_.m * extents_.k; ++i) x[i] = to_lane<float>(from[i]);
     });
+    std::fill(x + extents_.m * extents_.k, x + extents_.x_floats(), 0.0F);
     const Call call{extents_.m,
                     extents_.n,
                     extents_.k,
