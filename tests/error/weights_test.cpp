@@ -124,10 +124,11 @@ TEST_CASE("what is no model is refused, and pickles are named as such") {
 TEST_CASE("GGUF files that are cut, or of types that are not read, are refused by name") {
   const Workplace place;
   const std::string whole = contents_of("tests/reference/gguf/every_type.gguf");
-  place.write("m.gguf", whole.substr(0, 100));
-  CHECK(fails_with(place.weft({"inspect", "m.gguf"}), data_code,
-                   "[gguf] m.gguf: metadata 'a.i8': 4 bytes at byte 100 are beyond the file's "
-                   "100; the file is truncated or damaged.") == "");
+  place.write("m.gguf", whole.substr(0, 471));
+  CHECK(fails_with(
+            place.weft({"inspect", "m.gguf"}), data_code,
+            "[gguf] m.gguf: metadata 'a.fractions': 2 elements of at least 4 bytes, but 2 bytes "
+            "follow; the file is truncated or damaged.") == "");
   // The type of the first tensor follows its name, its rank and two extents.
   std::string other = whole;
   const std::string name = "plain.F32";

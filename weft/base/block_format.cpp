@@ -127,51 +127,66 @@ void add_scale_and_min(uint8_t* packed, int group, ScaleAndMin of) {
   }
 }
 
+// Rounds to an integer within [low, high], ties to even, by an addition after which float32 has no
+// bits for fractions: loops over it vectorize. Infinities and NaN give an end.
+float nearest_quant(float number, float low, float high) {
+  constexpr float without_fractions = 0x1.8p23F;
+  const float within = std::min(std::max(low, number), high);
+  return (within + without_fractions) - without_fractions;
+}
+
 // A Line gives numbers as scale q - min, where q is an integer in [0, most].
 struct Line {
   float scale = 0, min = 0;
 
   int quant(float number, int most) const {
-    return rounded((number + min) * reciprocal_or_zero(scale), 0, most);
-  }
-  double error(std::span<const float> numbers, int most) const {
-    double sum = 0;
-    for (float number : numbers) {
-      const double off = scale * static_cast<float>(quant(number, most)) - min - number;
-      sum += off * off;
-    }
-    return sum;
+    const float q = (number + min) * reciprocal_or_zero(scale);
+    return static_cast<int>(nearest_quant(q, 0, static_cast<float>(most)));
   }
 };
 
-// Fits by linear regression the line of the quants that `line` gives; min stays at least 0.
-Line refit(std::span<const float> numbers, int most, const Line& line) {
-  double n = 0, sum_q = 0, sum_qq = 0, sum_x = 0, sum_qx = 0;
-  for (float number : numbers) {
-    const double q = line.quant(number, most), x = number;
-    n += 1, sum_q += q, sum_qq += q * q, sum_x += x, sum_qx += q * x;
+// A Fit has the squared error of a line on the numbers of a group, and the line that linear
+// regression gives for the same quants; its min is at least 0.
+struct Fit {
+  float error = 0;
+  Line refitted;
+};
+Fit fit(std::span<const float, 32> numbers, int most, const Line& line) {
+  const float inverse = reciprocal_or_zero(line.scale), highest = static_cast<float>(most);
+  std::array<float, 32> quants, errors;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    quants[i] = nearest_quant((numbers[i] + line.min) * inverse, 0, highest);
+    const float off = line.scale * quants[i] - line.min - numbers[i];
+    errors[i] = off * off;
   }
-  const double determinant = n * sum_qq - sum_q * sum_q;
-  if (determinant <= 0 || sum_qq <= 0) return line;
-  const double min = (sum_q * sum_qx - sum_qq * sum_x) / determinant;
-  const double scale = min > 0 ? (n * sum_qx - sum_q * sum_x) / determinant : sum_qx / sum_qq;
-  return {static_cast<float>(std::max(scale, 0.0)), static_cast<float>(std::max(min, 0.0))};
+  constexpr float n = 32;
+  float error = 0, sum_q = 0, sum_qq = 0, sum_x = 0, sum_qx = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    error += errors[i];
+    sum_q += quants[i], sum_qq += quants[i] * quants[i];
+    sum_x += numbers[i], sum_qx += quants[i] * numbers[i];
+  }
+  const float determinant = n * sum_qq - sum_q * sum_q;
+  if (determinant <= 0) return {error, line};
+  const float min = (sum_q * sum_qx - sum_qq * sum_x) / determinant;
+  const float scale = min > 0 ? (n * sum_qx - sum_q * sum_x) / determinant : sum_qx / sum_qq;
+  return {error, {std::max(scale, 0.0F), std::max(min, 0.0F)}};
 }
 
 // Searches for the line of least squared error: from several ranges, each refitted to the quants
 // that it gives.
-Line best_line(std::span<const float> numbers, int most) {
+Line best_line(std::span<const float, 32> numbers, int most) {
   const float least = std::min(0.0F, std::ranges::min(numbers));
   const float range = std::ranges::max(numbers) - least;
   Line best{0, -least};
   if (range <= 0) return best;
-  double best_error = best.error(numbers, most);
+  float best_error = HUGE_VALF;
   for (int shrink = -2; shrink <= 8; ++shrink) {
     Line line{range / (static_cast<float>(most) + 0.25F * static_cast<float>(shrink)), -least};
     for (int round = 0; round < 4; ++round) {
-      if (const double error = line.error(numbers, most); error < best_error)
-        best_error = error, best = line;
-      line = refit(numbers, most, line);
+      const Fit found = fit(numbers, most, line);
+      if (found.error < best_error) best_error = found.error, best = line;
+      line = found.refitted;
     }
   }
   return best;
@@ -200,14 +215,14 @@ struct LineFormat {  // Q4_K, Q5_K
     std::array<Line, groups> lines;
     float greatest_scale = 0, greatest_min = 0;
     for (int g = 0; g < groups; ++g) {
-      lines[static_cast<size_t>(g)] = best_line({numbers + g * group, group}, most);
+      lines[static_cast<size_t>(g)] = best_line(group_of(numbers, g), most);
       greatest_scale = std::max(greatest_scale, lines[static_cast<size_t>(g)].scale);
       greatest_min = std::max(greatest_min, lines[static_cast<size_t>(g)].min);
     }
     const float d = store_half(greatest_scale / most_scale, block);
     const float m = store_half(greatest_min / most_scale, block + 2);
     for (int g = 0; g < groups; ++g) {
-      const std::span of(numbers + g * group, group);
+      const auto of = group_of(numbers, g);
       const ScaleAndMin stored = nearest(of, lines[static_cast<size_t>(g)], d, m);
       add_scale_and_min(block + scales, g, stored);
       const Line line{d * static_cast<float>(stored.scale), m * static_cast<float>(stored.min)};
@@ -220,16 +235,18 @@ struct LineFormat {  // Q4_K, Q5_K
   }
 
  private:
+  using Group = std::span<const float, group>;
+  static Group group_of(const float* numbers, int g) { return Group(numbers + g * group, group); }
   // Returns the integers of a group that give the least error among the neighbours of its line.
-  static ScaleAndMin nearest(std::span<const float> numbers, const Line& line, float d, float m) {
+  static ScaleAndMin nearest(Group numbers, const Line& line, float d, float m) {
     const int scale = rounded(line.scale * reciprocal_or_zero(d), 0, most_scale);
     const int min = rounded(line.min * reciprocal_or_zero(m), 0, most_scale);
     ScaleAndMin best{scale, min};
-    double best_error = HUGE_VAL;
+    float best_error = HUGE_VALF;
     for (int s = std::max(scale - 1, 0); s <= std::min(scale + 1, most_scale); ++s)
       for (int t = std::max(min - 1, 0); t <= std::min(min + 1, most_scale); ++t) {
         const Line at{d * static_cast<float>(s), m * static_cast<float>(t)};
-        if (const double error = at.error(numbers, most); error < best_error)
+        if (const float error = fit(numbers, most, at).error; error < best_error)
           best_error = error, best = {s, t};
       }
     return best;
@@ -280,19 +297,19 @@ struct Q6K {
     const auto magnitude = [](float x) { return std::abs(x); };
     const float greatest = *std::ranges::max_element(numbers, {}, magnitude);
     float best = 0;
-    double best_gain = 0;
+    float best_gain = 0;
     for (int step = -10; step <= 10; ++step)
       for (float end : {-32.0F, 31.0F}) {
         const float to_quants =
             (end + 0.1F * static_cast<float>(step)) * reciprocal_or_zero(greatest);
-        double sum_qq = 0, sum_qx = 0;
+        float sum_qq = 0, sum_qx = 0;
         for (float number : numbers) {
-          const double q = rounded(number * to_quants, -zero, zero - 1);
+          const float q = nearest_quant(number * to_quants, -zero, zero - 1);
           sum_qq += q * q, sum_qx += q * number;
         }
         // Sum (x - s q)^2 is least at s = sum qx / sum qq, by sum(qx)^2 / sum qq less than sum x^2.
         if (sum_qq > 0 && sum_qx * sum_qx / sum_qq > best_gain)
-          best_gain = sum_qx * sum_qx / sum_qq, best = static_cast<float>(sum_qx / sum_qq);
+          best_gain = sum_qx * sum_qx / sum_qq, best = sum_qx / sum_qq;
       }
     return best;
   }

@@ -31,8 +31,9 @@ struct BlockFormat {
   int numbers, bytes;     // of a block
   // Decodes one block to float32. The products are exact, so that there is one rounding at most.
   void (*decode)(const uint8_t* block, float* numbers);
-  // Encodes finite numbers. Formats of 32 numbers get the bytes of ggml's reference quantizer, K
-  // formats scales of least squared error.
+  // Encodes finite numbers; a scale beyond the range of float16 becomes infinite, as in ggml.
+  // Formats of 32 numbers get the bytes of ggml's reference quantizer, K formats scales of least
+  // squared error.
   void (*encode)(const float* numbers, uint8_t* block);
 };
 

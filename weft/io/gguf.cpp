@@ -11,26 +11,11 @@
 #include <fmt/format.h>
 
 #include "weft/base/rounding.h"
-#include "weft/base/utf8.h"
+#include "weft/io/gguf_parts.h"
 
 namespace weft::io {
 namespace {
-static_assert(std::endian::native == std::endian::little, "files are little-endian");
-
-constexpr std::string_view magic = "GGUF";
-constexpr uint32_t least_version = 2, version_written = 3;
 constexpr uint32_t default_alignment = 32;
-constexpr int most_axes = 4;
-constexpr size_t most_name_bytes = 63, most_alignment_written = 65536;
-
-struct PlainType {
-  uint32_t number;
-  DType dtype;
-};
-constexpr std::array plain_types{PlainType{0, DType::f32},  PlainType{1, DType::f16},
-                                 PlainType{24, DType::i8},  PlainType{25, DType::i16},
-                                 PlainType{26, DType::i32}, PlainType{27, DType::i64},
-                                 PlainType{28, DType::f64}, PlainType{30, DType::bf16}};
 
 // Names of types that weft does not read, for messages.
 struct TypeName {
@@ -164,30 +149,6 @@ GgufValue read_value(Reader& reader) {
   return *std::move(value);
 }
 
-// Returns the first name that occurs twice; null if none does.
-template <class Names>
-const std::string* twin_in(const Names& names) {
-  std::vector<const std::string*> sorted(names.begin(), names.end());
-  std::ranges::sort(sorted, {},
-                    [](const std::string* name) -> const std::string& { return *name; });
-  const auto twin = std::ranges::adjacent_find(
-      sorted, [](const std::string* a, const std::string* b) { return *a == *b; });
-  return twin == sorted.end() ? nullptr : *twin;
-}
-
-uint32_t alignment_of(const GgufMetadata& metadata, std::string* problem) {
-  const GgufValue* value = find(metadata, gguf_alignment_key);
-  if (value == nullptr) return default_alignment;
-  const auto* alignment = std::get_if<uint32_t>(value);
-  if (alignment == nullptr) {
-    *problem = fmt::format("{} is not a u32", gguf_alignment_key);
-    return 0;
-  }
-  if (!std::has_single_bit(*alignment))
-    *problem = fmt::format("{} is {}, which is no power of two", gguf_alignment_key, *alignment);
-  return *alignment;
-}
-
 GgufMetadata read_metadata(Reader& reader, std::string_view file, uint64_t count) {
   GgufMetadata metadata;
   metadata.reserve(static_cast<size_t>(count));
@@ -208,9 +169,9 @@ GgufMetadata read_metadata(Reader& reader, std::string_view file, uint64_t count
 // Sets the entry's type from the extents as they are in the file, the contiguous one first.
 void set_type(Reader& reader, GgufEntry& entry, std::span<const uint64_t> extents,
               uint32_t number) {
-  const auto* plain = std::ranges::find(plain_types, number, &PlainType::number);
+  const auto* plain = std::ranges::find(plain_gguf_types, number, &PlainGgufType::number);
   entry.format = find_block_format(number);
-  if (plain == plain_types.end() && entry.format == nullptr)
+  if (plain == plain_gguf_types.end() && entry.format == nullptr)
     reader.fail(fmt::format("weft does not read type {}", numbered(number)));
   entry.type.dtype = entry.format != nullptr ? DType::u8 : plain->dtype;
   // The product of the extents but for zeros is limited, so that no shape or stride overflows.
@@ -240,8 +201,9 @@ GgufEntry read_entry(Reader& reader, uint64_t i, uint64_t count) {
   entry.name = reader.read<std::string>();
   reader.begin(fmt::format("tensor '{}'", printable(entry.name)));
   const auto rank = reader.read<uint32_t>();
-  if (rank > most_axes) reader.fail(fmt::format("rank {}, over the limit of {}", rank, most_axes));
-  std::array<uint64_t, most_axes> extents{};
+  if (rank > most_gguf_axes)
+    reader.fail(fmt::format("rank {}, over the limit of {}", rank, most_gguf_axes));
+  std::array<uint64_t, most_gguf_axes> extents{};
   for (uint32_t axis = 0; axis < rank; ++axis) extents[axis] = reader.read<uint64_t>();
   set_type(reader, entry, {extents.data(), rank}, reader.read<uint32_t>());
   const auto offset = reader.read<uint64_t>();
@@ -282,17 +244,30 @@ void place(std::vector<GgufEntry>& entries, std::string_view file, size_t header
 
 void check_version(Reader& reader, std::string_view file) {
   reader.begin("the header");
-  const std::byte* first = reader.take(std::min(reader.left(), magic.size()));
+  const std::byte* first = reader.take(std::min(reader.left(), gguf_magic.size()));
   const std::string_view begins(reinterpret_cast<const char*>(first), reader.at());
-  if (begins != magic) fail(file, "it does not begin with 'GGUF': not a GGUF file");
+  if (begins != gguf_magic) fail(file, "it does not begin with 'GGUF': not a GGUF file");
   const auto version = reader.read<uint32_t>();
   if (version != 0 && (version & 0xffff) == 0)
     fail(file, "it is big-endian; weft reads little-endian files");
-  if (version < least_version || version > version_written)
-    fail(file,
-         fmt::format("version {}; weft reads {} and {}", version, least_version, version_written));
+  if (version < least_gguf_version || version > gguf_version)
+    fail(file, fmt::format("version {}; weft reads {} and {}", version, least_gguf_version,
+                           gguf_version));
 }
 }  // namespace
+
+uint32_t alignment_of(const GgufMetadata& metadata, std::string* problem) {
+  const GgufValue* value = find(metadata, gguf_alignment_key);
+  if (value == nullptr) return default_alignment;
+  const auto* alignment = std::get_if<uint32_t>(value);
+  if (alignment == nullptr) {
+    *problem = fmt::format("{} is not a u32", gguf_alignment_key);
+    return 0;
+  }
+  if (!std::has_single_bit(*alignment))
+    *problem = fmt::format("{} is {}, which is no power of two", gguf_alignment_key, *alignment);
+  return *alignment;
+}
 
 const GgufValue* find(const GgufMetadata& metadata, std::string_view key) {
   const auto found = std::ranges::find(metadata, key, &GgufMetadata::value_type::first);
@@ -375,123 +350,11 @@ Tensor Gguf::tensor(std::string_view name) const {
 bool is_gguf(const std::string& path) {
   try {
     const std::shared_ptr<Buffer> file = map_file(path);
-    return file->bytes >= magic.size() && std::memcmp(file->data, magic.data(), magic.size()) == 0;
+    return file->bytes >= gguf_magic.size() &&
+           std::memcmp(file->data, gguf_magic.data(), gguf_magic.size()) == 0;
   } catch (const Error&) {
     return false;
   }
-}
-
-// ---- writing
-
-namespace {
-// A Header collects the bytes before the tensors.
-struct Header {
-  std::string bytes;
-
-  template <class T>
-  void add(const T& value) {
-    static_assert(std::is_arithmetic_v<T>);
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
-  }
-  void add(const std::string& text) {
-    size_t at = 0;
-    while (at < text.size() && next_utf8(text, at)) {
-    }
-    WEFT_CHECK(at == text.size(), "[gguf] '{}' is not valid UTF-8.", printable(text));
-    add(static_cast<uint64_t>(text.size()));
-    bytes += text;
-  }
-  template <class T>
-  void add(const std::vector<T>& elements) {
-    add(static_cast<uint64_t>(elements.size()));
-    for (const T& element : elements) add(element);
-  }
-  void add(const std::vector<bool>& elements) {
-    add(static_cast<uint64_t>(elements.size()));
-    for (const bool element : elements) add(element);
-  }
-  void add(const NoArrays&) { WEFT_CHECK(false, "[gguf] an array of arrays cannot be written."); }
-  void add(const GgufArray& array) {
-    add(static_cast<uint32_t>(array.index()));
-    std::visit([&](const auto& elements) { add(elements); }, array);
-  }
-  void add(const GgufTensor& tensor, uint64_t offset) {
-    const GgufEntry entry{tensor.name, tensor.type, tensor.format};
-    add(tensor.name);
-    const Shape shape = entry.shape();
-    add(static_cast<uint32_t>(shape.size()));
-    for (int axis = shape.size(); axis-- > 0;) add(static_cast<uint64_t>(shape[axis]));
-    const auto* plain = std::ranges::find(plain_types, tensor.type.dtype, &PlainType::dtype);
-    add(tensor.format != nullptr ? tensor.format->gguf_type : plain->number);
-    add(offset);
-  }
-};
-
-void check(const GgufTensor& tensor) {
-  const Type& type = tensor.type;
-  const auto is_plain = [&] {
-    return std::ranges::find(plain_types, type.dtype, &PlainType::dtype) != plain_types.end();
-  };
-  WEFT_CHECK(tensor.name.size() <= most_name_bytes,
-             "[gguf] the name '{}' has {} bytes, over llama.cpp's limit of {}.",
-             printable(tensor.name), tensor.name.size(), most_name_bytes);
-  WEFT_ASSERT(tensor.bytes.size() == type.bytes(), "'{}' is {} but has {} bytes", tensor.name,
-              to_string(type), tensor.bytes.size());
-  if (tensor.format == nullptr) {
-    WEFT_CHECK(is_plain(), "[gguf] the format has no type for '{}'. Got {}.",
-               printable(tensor.name), name(type.dtype));
-  } else {
-    WEFT_CHECK(type.dtype == DType::u8 && type.shape.size() >= 2 &&
-                   type.shape[type.shape.size() - 1] == tensor.format->bytes,
-               "[gguf] blocks of {} must be u8[.., blocks, {}]. '{}' is {}.", tensor.format->name,
-               tensor.format->bytes, printable(tensor.name), to_string(type));
-  }
-  const int rank = type.shape.size() - (tensor.format != nullptr ? 1 : 0);
-  WEFT_CHECK(rank <= most_axes, "[gguf] '{}' has rank {}, over the limit of {}.",
-             printable(tensor.name), rank, most_axes);
-}
-}  // namespace
-
-FileSummary write_gguf(const std::string& path, std::span<const GgufTensor> tensors,
-                       const GgufMetadata& metadata) {
-  std::vector<const std::string*> names, keys;
-  for (const GgufTensor& tensor : tensors) check(tensor), names.push_back(&tensor.name);
-  for (const auto& [key, value] : metadata) keys.push_back(&key);
-  for (const std::string* twin : {twin_in(names), twin_in(keys)})
-    WEFT_CHECK(twin == nullptr, "[gguf] the name '{}' is there twice; {} was not written.",
-               printable(*twin), path);
-  std::string problem;
-  const size_t alignment = alignment_of(metadata, &problem);
-  if (alignment > most_alignment_written && problem.empty())
-    problem = fmt::format("{} is {}, over the limit of {}", gguf_alignment_key, alignment,
-                          most_alignment_written);
-  WEFT_CHECK(problem.empty(), "[gguf] {}; {} was not written.", problem, path);
-
-  Header header;
-  header.bytes = magic;
-  header.add(version_written);
-  header.add(static_cast<uint64_t>(tensors.size()));
-  header.add(static_cast<uint64_t>(metadata.size()));
-  for (const auto& [key, value] : metadata) {
-    header.add(key);
-    header.add(static_cast<uint32_t>(value.index()));
-    std::visit([&](const auto& of) { header.add(of); }, value);
-  }
-  size_t offset = 0;
-  for (const GgufTensor& tensor : tensors) {
-    header.add(tensor, offset);
-    offset += round_up(tensor.bytes.size(), alignment);
-  }
-  header.bytes.resize(round_up(header.bytes.size(), alignment));
-
-  AtomicFile file(path);
-  file.write(header.bytes);
-  const std::string padding(alignment, '\0');
-  for (const GgufTensor& tensor : tensors) {
-    file.write(tensor.bytes.data(), tensor.bytes.size());
-    file.write(padding.data(), round_up(tensor.bytes.size(), alignment) - tensor.bytes.size());
-  }
-  return file.commit();
 }
 
 }  // namespace weft::io
