@@ -315,6 +315,38 @@ TEST_CASE("a published model is tuned on instructions, and its run goes on") {
   CHECK(refused.err.find("data.jsonl:21: prompt must be text. Got 1.") != std::string::npos);
 }
 
+TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
+  const Published place;
+  fs::remove_all(place.path("model"));
+  write_published(place.path("model"), {.width = 32});
+  const Outcome made = place.weft({"quantize", "model", "small", "--to", "Q8_0"});
+  REQUIRE_MESSAGE(made.code == 0, made.err);
+  CHECK(made.out.find("13 linear layers in Q8_0") != std::string::npos);
+  CHECK(made.err.find("2 linear layers stay as they are") != std::string::npos);
+  CHECK(fs::file_size(place.path("small/model.safetensors")) <
+        fs::file_size(place.path("model/model.safetensors")));
+  CHECK(place.weft({"quantize", "model", "small", "--to", "Q8_0"}).code == 2);
+  CHECK(place.weft({"quantize", "model", "other", "--to", "Q9"}).code == 2);
+  const Outcome coarse = place.weft({"quantize", "model", "other", "--to", "Q4_K"});
+  CHECK(coarse.code == 2);
+  CHECK(coarse.err.find("no linear layer has rows of whole blocks of 256") != std::string::npos);
+  const Outcome again = place.weft({"quantize", "small", "other", "--to", "Q8_0"});
+  CHECK(again.code == 2);
+  auto loss_of = [&](const char* model) {
+    return json_of(place.weft({"eval", model, "--data.path", "text.txt", "--json"}))["loss"]
+        .get<double>();
+  };
+  CHECK(std::fabs(loss_of("small") - loss_of("model")) < 0.005 * loss_of("model"));
+  const json text = json_of(
+      place.weft({"generate", "small", "--prompt", "A line", "--json", "--max-new-tokens", "4"}));
+  CHECK(text["tokens"].get<int64_t>() > 0);
+  std::vector<std::string> training = place.training("2");
+  *std::ranges::find(training, "model") = "small";
+  training.insert(training.end(), {"--adapter.type", "lora"});
+  const Outcome trained = place.weft(training);
+  CHECK_MESSAGE(trained.code == 0, trained.err);
+}
+
 TEST_CASE("a recipe of a published model is planned, and prints in full") {
   const Published place;
   fs::remove(place.path("model/model.safetensors"));

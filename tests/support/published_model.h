@@ -11,6 +11,7 @@ struct PublishedModel {
   int64_t vocabulary = 100;  // of the model, whose last ids no token has
   int64_t context = 64;
   int64_t layers = 2;
+  int64_t width = 16;  // hidden_size
 };
 
 // The tokens of an encoder's tokenizer are its special ones, the end of line, and printable ASCII.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/block_format.h"
 #include "weft/base/dtype.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -26,6 +27,7 @@
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
 #include "weft/models/pretrained.h"
+#include "weft/models/quantize.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/report.h"
 
@@ -44,23 +46,21 @@ struct InspectArguments {
 
 void add_inspect(Program& program) {
   auto arguments = std::make_shared<InspectArguments>();
-  Verb& verb =
-      program.root.add({.name = "inspect",
-                        .group = "Weights",
-                        .doc = "Lists the tensors of a model's files: names, types, shapes, sizes.",
-                        .examples = "weft inspect model.safetensors\n"
-                                    "weft inspect llama-q4_k.gguf\n"
-                                    "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
-                        .run = [arguments] {
-                          const std::string& model = arguments->model;
-                          const ModelSource source = io::is_gguf(model)
-                                                         ? ModelSource{.files = {model}}
-                                                         : find_model(model, /*verify=*/false);
-                          const std::string& what =
-                              source.folder.empty() ? source.files.front() : source.folder;
-                          list_tensors(what, source.files, arguments->all, arguments->as_json);
-                          return 0;
-                        }});
+  Verb& verb = program.root.add(
+      {.name = "inspect",
+       .group = "Weights",
+       .doc = "Lists the tensors of a model's files: names, types, shapes, sizes.",
+       .examples = "weft inspect model.safetensors\n"
+                   "weft inspect llama-q4_k.gguf\n"
+                   "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
+       .run = [arguments] {
+         const std::string& model = arguments->model;
+         const ModelSource source = io::is_gguf(model) ? ModelSource{.files = {model}}
+                                                       : find_model(model, /*verify=*/false);
+         const std::string& what = source.folder.empty() ? source.files.front() : source.folder;
+         list_tensors(what, source.files, arguments->all, arguments->as_json);
+         return 0;
+       }});
   verb.options = {
       {.type = "MODEL",
        .doc = "a safetensors or GGUF file, a folder of Hugging Face's, a checkpoint folder, or a "
@@ -258,6 +258,74 @@ void add_convert(Program& program) {
        .target = &arguments->shard_bytes},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
+// ---- quantize
+
+struct QuantizeArguments {
+  std::string model, out, to, shard_bytes = "5GB";
+};
+
+int quantize(const QuantizeArguments& arguments) {
+  if (io::exists(arguments.out, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
+  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
+  const BlockFormat& format = block_format(arguments.to);
+  const models::Pretrained model = models::load_pretrained(arguments.model);
+  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
+  if (decoder == nullptr)
+    throw Error(ErrorKind::usage, "{} is an encoder. Decoders are quantized.", arguments.model);
+  const models::QuantizedDecoder quantized = models::quantize(*decoder, format);
+  if (quantized.layers == 0)
+    throw Error(ErrorKind::usage, "no linear layer has rows of whole blocks of {} numbers.",
+                format.numbers);
+  const std::string config = models::quantized_config(*decoder, format);
+  io::save_folder(arguments.out, quantized.tensors,
+                  companions_of(arguments.model, std::nullopt, &config),
+                  static_cast<size_t>(shard_bytes));
+  if (quantized.left > 0)
+    remark("warning", fmt::format("{} linear layers stay as they are: their rows are no whole "
+                                  "blocks of {} numbers.",
+                                  quantized.left, format.numbers));
+  const auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
+  line(fmt::format("{}: {} linear layers in {}, {} instead of {}", escaped(arguments.out),
+                   quantized.layers, format.name, text(quantized.bytes),
+                   text(quantized.bytes_before)));
+  return 0;
+}
+
+void add_quantize(Program& program) {
+  auto arguments = std::make_shared<QuantizeArguments>();
+  Verb& verb = program.root.add(
+      {.name = "quantize",
+       .group = "Weights",
+       .doc =
+           "Writes a published model with the weights of its linear layers in blocks of few bits.",
+       .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K\n"
+                   "weft eval llama-q4 --data.path wiki.test.raw",
+       .run = [arguments] { return quantize(*arguments); }});
+  verb.options = {
+      {.type = "MODEL",
+       .doc = "a folder of Hugging Face's, with a language model",
+       .target = &arguments->model,
+       .required = true},
+      {.type = "OUT",
+       .doc = "the folder to write, which must not exist",
+       .target = &arguments->out,
+       .required = true,
+       .written = true},
+      {.flag = "--to",
+       .type = "FORMAT",
+       .doc =
+           "Q8_0: 8.5 bits a weight; Q6_K: 6.6; Q5_0, Q5_1, Q5_K: 5.5 to 6; Q4_0, Q4_1, Q4_K: 4.5 "
+           "to 5",
+       .target = &arguments->to,
+       .required = true,
+       .choices = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}},
+      {.flag = "--max-shard-size",
+       .type = "BYTES",
+       .doc = "largest file of weights (5GB)",
+       .target = &arguments->shard_bytes}};
+}
+
 // ---- merge
 
 struct MergeArguments {
@@ -325,6 +393,7 @@ void add_merge(Program& program) {
 void add_weight_verbs(Program& program) {
   add_inspect(program);
   add_convert(program);
+  add_quantize(program);
   add_merge(program);
 }
 

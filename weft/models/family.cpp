@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/block_format.h"
 #include "weft/base/error.h"
 #include "weft/base/utf8.h"
 #include "weft/models/families/encoders.h"
@@ -69,6 +70,7 @@ constexpr std::array<std::string_view, 3> expert_parts = {"w1", "w2", "w3"};
 void refuse_quantized(const nn::Options& config, const Family& family) {
   const nn::Option* found = config.find("quantization_config");
   if (found == nullptr || std::holds_alternative<std::monostate>(*found)) return;
+  if (!block_format_of(config).empty()) return;
   throw Error(
       ErrorKind::usage,
       "[{}] quantization_config: the weights are quantized, which weft does not read. Hint: "
@@ -117,6 +119,15 @@ const Family& family_of(const nn::Options& config) {
               fmt::join(known, ", "));
 }
 
+std::string block_format_of(const nn::Options& config) {
+  nn::OptionReader reader(config, "config.json");
+  const nn::Options* quantized = reader.nested("quantization_config");
+  if (quantized == nullptr) return "";
+  nn::OptionReader how(*quantized, "quantization_config");
+  if (how.text("quant_method", "") != "weft") return "";
+  return std::string(block_format(how.text("format", "")).name);
+}
+
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
   const nn::Options text = text_part(config);
   const Family& family = family_of(text);
@@ -124,6 +135,11 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
   nn::Options options = family.write(decoder);
   for (std::string_view key : token_ids)
     if (const nn::Option* id = text.find(key)) options.set(std::string(key), *id);
+  const std::string blocks = block_format_of(text);
+  if (!blocks.empty()) options.set("quantization_config", *text.find("quantization_config"));
+  const nn::BuildScope scope({.dtype = nn::parameter_dtype(),
+                              .initialize = nn::initializes_parameters(),
+                              .blocks = blocks});
   return std::make_unique<Decoder>(std::move(decoder), std::move(options));
 }
 

@@ -45,6 +45,11 @@ nn::Options text_part(const nn::Options& config);
 // names, and which families there are.
 const Family& family_of(const nn::Options& config);
 
+// Returns the format in which the linear layers of a config.json that weft wrote hold their
+// weights;
+// "": they hold numbers.
+std::string block_format_of(const nn::Options& config);
+
 // Makes the decoder of a config.json. Its config() is what the family writes, with token ids as
 // `config` has them.
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config);

@@ -31,9 +31,12 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
          const LinearOptions& options = {});
   ~Linear() override;
-  Variable weight;  // [out, in], or [in, out] if transposed
+  Variable weight;  // [out, in], or [in, out] if transposed; in blocks u8 [out, blocks, bytes]
   Variable bias;    // [out], or empty
   bool transposed() const { return transposed_; }
+  const BlockFormat* blocks() const { return blocks_; }  // of the weight; null: it has numbers
+  int64_t in_features() const { return in_features_; }
+  Tensor matrix() const;  // the numbers of the weight, [out, in]
   // Adds what an adapter of this layer computes of x to its result; null: nothing.
   void set_adapter(std::unique_ptr<Lora> adapter);
   const Lora* adapter() const { return adapter_.get(); }
@@ -42,6 +45,8 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   Tensor forward(const Tensor& x) const override;
 
  private:
+  int64_t in_features_;
+  const BlockFormat* blocks_;
   bool transposed_;
   std::unique_ptr<Lora> adapter_;
 };

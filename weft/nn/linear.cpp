@@ -2,19 +2,26 @@
 #include <cstddef>
 #include <span>
 
+#include "weft/base/block_format.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/lora.h"
+#include "weft/ops/blocks.h"
 
 namespace weft::nn {
 
 Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t out_features,
                const LinearOptions& options)
     : Layer(parent, std::move(name)),
-      weight(parameter(
-          "weight",
-          options.transposed ? Shape{in_features, out_features} : Shape{out_features, in_features},
-          options.init.value_or(Init::fan_in(in_features)))),
-      transposed_(options.transposed) {
+      in_features_(in_features),
+      blocks_(weight_blocks(in_features)),
+      transposed_(options.transposed && blocks_ == nullptr) {
+  if (blocks_ != nullptr)
+    weight = stored("weight",
+                    {DType::u8, {out_features, in_features / blocks_->numbers, blocks_->bytes}});
+  else
+    weight = parameter(
+        "weight", transposed_ ? Shape{in_features, out_features} : Shape{out_features, in_features},
+        options.init.value_or(Init::fan_in(in_features)));
   if (options.bias)
     bias = parameter("bias", {out_features},
                      options.init ? Init::constant(0) : Init::fan_in(in_features));
@@ -22,13 +29,21 @@ Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t ou
 
 Linear::~Linear() = default;
 
+Tensor Linear::matrix() const {
+  if (blocks_ != nullptr) return dequantize_blocks(weight.value(), blocks_->name);
+  return transposed_ ? transpose(weight.value()) : weight.value();
+}
+
 Tensor Linear::forward(const Tensor& x) const {
-  const int64_t features = weight.dim(transposed_ ? 0 : 1);
-  WEFT_CHECK(x.rank() > 0 && x.dim(-1) == features,
-             "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(), features,
+  WEFT_CHECK(x.rank() > 0 && x.dim(-1) == in_features_,
+             "[linear] \"{}\" takes {} features in the last axis. Got {}.", path(), in_features_,
              to_string(x.type()));
-  const Tensor y = linear(x, transposed_ ? transpose(weight.value()) : weight.value(),
-                          bias.defined() ? bias.value() : Tensor());
+  Tensor y;
+  if (blocks_ == nullptr)
+    y = linear(x, matrix(), bias.defined() ? bias.value() : Tensor());
+  else
+    y = matmul_blocks(x, weight.value(), blocks_->name);
+  if (blocks_ != nullptr && bias.defined()) y = y + bias.value();
   return adapter_ == nullptr ? y : adapter_->adapted(*this, x, y);
 }
 

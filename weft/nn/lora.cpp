@@ -13,11 +13,8 @@ namespace weft::nn {
 namespace {
 constexpr std::string_view all_linear = "all-linear";
 
-Tensor matrix_of(const Linear& layer) {  // [out, in]
-  return layer.transposed() ? transpose(layer.weight.value()) : layer.weight.value();
-}
+// The rows of a weight are those of its matrix, unless it is transposed.
 int64_t out_features(const Linear& layer) { return layer.weight.dim(layer.transposed() ? 1 : 0); }
-int64_t in_features(const Linear& layer) { return layer.weight.dim(layer.transposed() ? 0 : 1); }
 Tensor row_norms(const Tensor& matrix) { return norm(matrix, {.axes = {1}}); }
 
 void collect_linear(const Module& module, std::vector<Linear*>& into) {
@@ -50,14 +47,14 @@ struct Lora::Magnitude : Module {
   Magnitude(Linear& layer)
       : Module(layer, ""),
         vector(parameter("lora_magnitude_vector", {out_features(layer)}, Init::constant(0))) {
-    if (initializes_parameters()) vector.assign(row_norms(matrix_of(layer)));
+    if (initializes_parameters()) vector.assign(row_norms(layer.matrix()));
   }
   Variable vector;
 };
 
 Lora::Lora(Linear& layer, const LoraOptions& options)
     : options_(options),
-      a_(layer, "lora_A", in_features(layer), options.r, {.bias = false}),
+      a_(layer, "lora_A", layer.in_features(), options.r, {.bias = false}),
       b_(layer, "lora_B", options.r, out_features(layer),
          {.bias = false, .init = Init::constant(0)}) {
   if (options.use_dora) magnitude_ = std::make_unique<Magnitude>(layer);
@@ -74,7 +71,7 @@ Tensor Lora::adapted(const Linear& layer, const Tensor& x, const Tensor& y) cons
   const Tensor added = b_(a_(read)) * options_.scale();
   if (magnitude_ == nullptr) return y + added;
   // The norms are constants to the gradient, as in section 4.3 of the paper.
-  const Tensor matrix = matrix_of(layer);
+  const Tensor matrix = layer.matrix();
   const Tensor norms = stop_gradient(row_norms(matrix + product()));
   const Tensor factor = magnitude_->vector.value() / norms;
   if (drops) return y + (factor - 1) * linear(read, matrix) + factor * added;
@@ -83,7 +80,7 @@ Tensor Lora::adapted(const Linear& layer, const Tensor& x, const Tensor& y) cons
 }
 
 Tensor Lora::merged(const Linear& layer) const {
-  const Tensor sum = matrix_of(layer) + product();
+  const Tensor sum = layer.matrix() + product();
   if (magnitude_ == nullptr) return sum;
   return sum * unsqueeze(magnitude_->vector.value() / row_norms(sum), 1);
 }
@@ -125,6 +122,9 @@ std::vector<std::string> add_lora(Module& model, std::span<const std::string> ta
 void merge_lora(Module& model) {
   for (Linear* layer : linear_layers(model)) {
     if (layer->adapter() == nullptr) continue;
+    WEFT_CHECK(layer->blocks() == nullptr,
+               "[lora] the weight of \"{}\" is in blocks, to which no adapter can be added.",
+               layer->path());
     const Tensor merged = layer->adapter()->merged(*layer);
     layer->weight.assign(layer->transposed() ? transpose(merged) : merged);
     eval(std::vector{layer->weight.value()});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/base/block_format.h"
 #include "weft/base/pattern.h"
 
 namespace weft::nn {
@@ -31,6 +32,11 @@ BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
 BuildScope::~BuildScope() { build = saved_; }
 DType parameter_dtype() { return build.dtype; }
 bool initializes_parameters() { return build.initialize; }
+const BlockFormat* weight_blocks(int64_t row) {
+  if (build.blocks.empty()) return nullptr;
+  const BlockFormat& format = block_format(build.blocks);
+  return row % format.numbers == 0 ? &format : nullptr;
+}
 
 Module::Module(Module& parent, std::string name)
     : name_(std::move(name)),
@@ -54,27 +60,31 @@ void Module::check_new(const std::string& name) {
              described(path_), name);
 }
 
-Variable Module::add(const std::string& name, const Shape& shape, const Init& init,
+Variable Module::add(const std::string& name, const Type& type, const Init& init,
                      Category category) {
   check_new(name);
-  for (int64_t extent : shape)
+  for (int64_t extent : type.shape)
     WEFT_CHECK(extent > 0, "[module] \"{}\" needs positive extents. Got {}.",
-               join_path(path_, name), to_string(shape));
-  // Running statistics of 16-bit activations are sums, so they are float32.
-  const bool statistic = category == Category::buffer_state;
-  DType dtype = statistic ? accumulator(build.dtype) : build.dtype;
-  Variable variable(join_path(path_, name), {dtype, shape}, category);
+               join_path(path_, name), to_string(type.shape));
+  Variable variable(join_path(path_, name), type, category);
   int64_t stream = root_->made_++;
-  if (build.initialize) initialize(variable, init, current_seed(), stream);
+  if (build.initialize && is_float(type.dtype)) initialize(variable, init, current_seed(), stream);
   variables_.push_back({name, variable});
   return variable;
 }
 
 Variable Module::parameter(const std::string& name, const Shape& shape, const Init& init) {
-  return add(name, shape, init, Category::parameter);
+  return add(name, {build.dtype, shape}, init, Category::parameter);
 }
+// Running statistics of 16-bit activations are sums, so they are float32.
 Variable Module::buffer(const std::string& name, const Shape& shape, double value) {
-  return add(name, shape, Init::constant(value), Category::buffer_state);
+  return add(name, {accumulator(build.dtype), shape}, Init::constant(value),
+             Category::buffer_state);
+}
+Variable Module::stored(const std::string& name, const Type& type) {
+  const Variable variable = add(name, type, Init::constant(0), Category::parameter);
+  variable.freeze();
+  return variable;
 }
 void Module::share(const std::string& name, const Variable& variable) {
   check_new(name);

@@ -18,12 +18,19 @@
 #include "weft/nn/init.h"
 #include "weft/tensor/tensor.h"
 
+namespace weft {
+struct BlockFormat;
+}
+
 namespace weft::nn {
 
 // BuildOptions says how modules make their variables; BuildScope applies it on its thread.
 struct BuildOptions {
   DType dtype = DType::f32;  // of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
+  // The format in which linear layers hold their weights (weft/base/block_format.h), frozen; "": as
+  // numbers of `dtype`. Layers whose rows are no whole blocks have numbers.
+  std::string_view blocks = {};
 };
 class BuildScope {
  public:
@@ -38,6 +45,8 @@ class BuildScope {
 
 DType parameter_dtype();        // of modules that are constructed now
 bool initializes_parameters();  // whether they draw their values
+// Returns the block format of weights with rows of this many numbers; null: they are numbers.
+const BlockFormat* weight_blocks(int64_t row);
 
 struct NamedVariable {
   std::string name;  // relative to the module that was asked: "hidden.weight"
@@ -78,11 +87,13 @@ class Module {
   // variables the root had before: two models made under one seed start equal.
   Variable parameter(const std::string& name, const Shape& shape, const Init& init);
   Variable buffer(const std::string& name, const Shape& shape, double value);
+  // Makes a frozen parameter of another type than that of parameters, as zeros.
+  Variable stored(const std::string& name, const Type& type);
   // Registers another module's variable under a name of this one (a head tied to the embedding).
   void share(const std::string& name, const Variable& variable);
 
  private:
-  Variable add(const std::string& name, const Shape& shape, const Init& init, Category category);
+  Variable add(const std::string& name, const Type& type, const Init& init, Category category);
   struct Collected;
   void check_new(const std::string& name);
   void set_frozen(std::string_view pattern, bool frozen) const;

@@ -46,7 +46,7 @@ SparseMoe::SparseMoe(Module& parent, std::string name, int64_t hidden_size,
 SparseMoe::~SparseMoe() = default;
 
 Tensor SparseMoe::forward(const Tensor& x) const {
-  const int64_t width = gate.weight.shape()[1];
+  const int64_t width = gate.in_features();
   WEFT_CHECK(x.rank() > 0 && x.dim(-1) == width,
              "[sparse_moe] \"{}\" takes {} features in the last axis. Got {}.", path(), width,
              to_string(x.type()));

@@ -53,7 +53,7 @@ const OpDef& pack_def = define({
       const Tensor x =
           cast(clamp(node.inputs[0], -nibble_values / 2, nibble_values / 2 - 1), DType::i32);
       const auto every_other = [&](int64_t from) {
-        return remainder(slice(x, -1, from, x.dim(-1), 2), nibble_values);
+        return remainder(slice(x, -1, std::min(from, x.dim(-1)), x.dim(-1), 2), nibble_values);
       };
       const Tensor bytes = every_other(0) + every_other(1) * nibble_values;
       return cast(cast(bytes, DType::u8), DType::i4x2);

@@ -1,0 +1,133 @@
+// Decoders with the weights of linear layers in blocks, against the same decoders with the numbers
+// that the blocks decode to.
+#include "weft/models/quantize.h"
+
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/families.h"
+#include "tests/support/near.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/pretrained.h"
+#include "weft/nn/lora.h"
+#include "weft/optim/optim.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::testing;
+using doctest::Contains;
+
+namespace {
+// BlockNet is a net in blocks, read from its folder, and one of the numbers that they stand for.
+struct BlockNet {
+  std::unique_ptr<models::Decoder> plain;
+  test::TemporaryFolder place;
+  models::Pretrained blocks;
+  int layers = 0, left = 0;
+
+  BlockNet(const Json& reference, const BlockFormat& format) : plain(load_family(reference)) {
+    const models::QuantizedDecoder quantized = models::quantize(*plain, format);
+    layers = quantized.layers, left = quantized.left;
+    const std::string folder = place.file("model");
+    io::save_folder(folder, quantized.tensors,
+                    {{"config.json", models::quantized_config(*plain, format)}});
+    blocks = models::load_pretrained(folder);
+    for (nn::Linear* layer : linear_layers(*plain)) {
+      if (layer->in_features() % format.numbers != 0) continue;
+      const std::vector<float> numbers = layer->matrix().to_vector<float>();
+      std::vector<std::byte> bytes(numbers.size() / static_cast<size_t>(format.numbers) *
+                                   static_cast<size_t>(format.bytes));
+      std::vector<float> decoded(numbers.size());
+      encode_blocks(format, numbers, bytes);
+      decode_blocks(format, bytes, decoded);
+      const Tensor matrix = tensor(decoded, layer->matrix().shape());
+      layer->weight.assign(layer->transposed() ? transpose(matrix) : matrix);
+    }
+  }
+
+  static std::vector<nn::Linear*> linear_layers(const nn::Module& module) {
+    std::vector<nn::Linear*> layers;
+    for (nn::Module* child : module.children()) {
+      if (auto* layer = dynamic_cast<nn::Linear*>(child)) {
+        layers.push_back(layer);
+        continue;
+      }
+      for (nn::Linear* layer : linear_layers(*child)) layers.push_back(layer);
+    }
+    return layers;
+  }
+};
+
+std::vector<double> logits_of(const Model& model, const Tensor& tokens) {
+  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
+  return forward(tokens).to_doubles();
+}
+}  // namespace
+
+TEST_CASE("a folder in blocks computes what its numbers compute") {
+  for (const char* name : {"llama", "llama_switches", "gpt2", "qwen3", "mixtral", "gemma3"})
+    for (const char* format : {"Q8_0", "Q5_1", "Q4_0"}) {
+      CAPTURE(name);
+      CAPTURE(format);
+      const Json reference = family_reference(name);
+      const BlockNet net(reference, block_format(format));
+      CHECK(net.layers > 0);
+      const Tensor tokens = family_tokens(reference, 0, 12);
+      const std::vector<double> got = logits_of(*net.blocks.model, tokens),
+                                want = logits_of(*net.plain, tokens);
+      REQUIRE(got.size() == want.size());
+      for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - want[i]) <= 1e-4);
+      // All are views of the file, but for experts, which are stacked.
+      CHECK((net.blocks.loaded.copied_bytes == 0) == (std::string(name) != "mixtral"));
+    }
+}
+
+TEST_CASE("rows that are no whole blocks stay numbers") {
+  const Json reference = family_reference("llama");
+  const BlockNet net(reference, block_format("Q8_0"));
+  CHECK(net.left == 2);  // down_proj of both layers: rows of 48 numbers
+  const BlockFormat& large = block_format("Q4_K");
+  CHECK(models::quantize(*net.plain, large).layers == 0);
+}
+
+TEST_CASE("an adapter trains beside weights in blocks as beside their numbers") {
+  const Json reference = family_reference("llama");
+  for (bool dora : {false, true}) {
+    CAPTURE(dora);
+    const BlockNet net(reference, block_format("Q4_0"));
+    const std::vector<std::string> targets = {"all-linear"};
+    auto trained = [&](Model& model) {
+      manual_seed(5);
+      nn::add_lora(model, targets, {.r = 2, .use_dora = dora});
+      optim::SGD optimizer(model.parameters(), {.lr = 0.05});
+      auto step = compile([&](Tensor inputs, Tensor labels) {
+        Tensor loss = cross_entropy(model(inputs), labels);
+        optimizer.step(grad(loss, model.parameters()));
+        return loss;
+      });
+      std::vector<double> losses;
+      for (int i = 0; i < 4; ++i)
+        losses.push_back(
+            step(family_tokens(reference, 0, 12), family_tokens(reference, 1, 13)).item());
+      return losses;
+    };
+    const std::vector<double> blocks = trained(*net.blocks.model), plain = trained(*net.plain);
+    CHECK(blocks.back() < blocks.front());
+    for (size_t i = 0; i < plain.size(); ++i) CHECK(blocks[i] == near(plain[i], 1e-4));
+    CHECK_THROWS_WITH_AS(nn::merge_lora(*net.blocks.model), Contains("is in blocks"), Error);
+  }
+}
+
+TEST_CASE("weights in blocks are not quantized again, and an unknown format is refused") {
+  const BlockNet net(family_reference("llama"), block_format("Q8_0"));
+  const auto* decoder = dynamic_cast<const models::Decoder*>(net.blocks.model.get());
+  REQUIRE(decoder != nullptr);
+  CHECK_THROWS_WITH_AS(models::quantize(*decoder, block_format("Q8_0")),
+                       Contains("is in blocks already"), Error);
+  nn::Options config = decoder->config();
+  config.set("quantization_config",
+             nn::NestedOptions(nn::Options{{"quant_method", std::string("weft")},
+                                           {"format", std::string("Q9")}}));
+  CHECK_THROWS_WITH_AS(models::make_decoder(config), Contains("Q9"), Error);
+}
