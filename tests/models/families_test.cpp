@@ -1,5 +1,6 @@
 // Holds every published family against transformers (tests/reference/families): names of tensors,
 // logits, two training steps and greedy continuations of tiny nets; what config.json may hold.
+// This is one file because all of these tests read the same tables of families.
 #include "tests/models/families.h"
 
 #include <cmath>

@@ -66,7 +66,7 @@ TEST_CASE("a bug seeded in any pass is detected by random graphs") {
       {"memory-overlap", 30},
       {"lower-forgets-offsets", 10},
       {"precision-negates", 1, Precision::bf16_mixed},
-      {"chunk-repeats-rows", 2, Precision::as_written, 2, {}, 320},
+      {"row-tiling-repeats-rows", 2, Precision::as_written, 2, {}, 320},
       {"offload-forgets-stores", 8, Precision::as_written, 0, all_in_files()},
       {"overlap-awaits-late", 20, Precision::as_written, 0, all_in_files()},
   };

@@ -13,8 +13,8 @@
 //   Q5_K    256      176    d, m, scales and mins[12], fifth bits[32], nibbles[128]  d s q - m t
 //   Q6_K    256      210    nibbles[128], upper pairs of bits[64], s i8[16], d    d s (q - 32)
 //
-// Of 32 numbers the low nibbles are the first 16 and the high nibbles the last 16; K formats do the
-// same with 64 numbers (Q6_K with 128). s and t belong to 32 neighbours, in Q6_K to 16.
+// 16 bytes of nibbles hold 32 numbers: the first 16 in the low nibbles and the last 16 in the high
+// ones. K formats do so with 64 numbers (Q6_K with 128). s and t scale 32 neighbours, in Q6_K 16.
 #pragma once
 
 #include <cstddef>

@@ -293,18 +293,20 @@ std::string to_table(const Explanation& explanation) {
   Table stored({"why values are stored between kernels", ">values", ">traffic"});
   for (const StorageReason& row : explanation.stored)
     stored.row({row.reason, std::to_string(row.values), train::bytes_text(row.bytes)});
-  Table unfused({"largest stored values", ">times", ">traffic", "from", "to", "because"});
+  std::string unfused;
   for (const Unfused& row : explanation.unfused | std::views::take(most_rows)) {
     const std::string where = row.module.empty() ? "" : " of " + row.module;
-    unfused.row({shortened(row.value + where, 44), std::to_string(row.times),
-                 train::bytes_text(row.bytes), shortened(row.maker, 24), shortened(row.reader, 24),
-                 row.reason});
+    unfused +=
+        fmt::format("  {}, {}, {} {}\n    {} to {}: {}\n", shortened(row.value + where, 44),
+                    train::bytes_text(row.bytes), row.times, row.times == 1 ? "time" : "times",
+                    shortened(row.maker, 24), shortened(row.reader, 24), row.reason);
   }
+  if (!unfused.empty()) unfused = "largest stored values, and why\n" + unfused;
   return fmt::format(
       "{}\n{} intermediate values stay inside {} fused kernels, which saves {} of memory "
       "traffic.\n\n{}\n{}",
       passes.text(), explanation.fused_values, explanation.fused_kernels,
-      train::bytes_text(explanation.fused_bytes), stored.text(), unfused.text());
+      train::bytes_text(explanation.fused_bytes), stored.text(), unfused);
 }
 
 std::string to_json(const std::vector<Explanation>& explanations) {

@@ -56,7 +56,7 @@ std::optional<PublishedForm> published_form(const ModelSource& source) {
   const nn::Option* type = config.find("model_type");
   if (type == nullptr) return std::nullopt;
   if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
-  // What weft writes of its own Llama lacks the architecture alone.
+  // weft's own Llama checkpoints have no `architectures` key; nothing else is missing.
   if (*type != nn::Option(std::string("llama")) || config.find("architectures") != nullptr)
     return std::nullopt;
   const models::Family& family = models::family_of(config);

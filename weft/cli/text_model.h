@@ -32,7 +32,7 @@ struct TextModel {
   std::string device;
   int64_t vocabulary = 0, context = 0;
   bool slides = false;  // sequences that fill the context go on with its last half
-  // What a published model says of how it is used.
+  // Defaults of generation_config.json.
   io::GenerationConfig defaults = {};
   std::optional<data::ChatTemplate> chat = {};
 

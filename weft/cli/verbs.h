@@ -15,7 +15,7 @@ struct Program {
 
 void add_run_verbs(Program& program);        // plan, train                   (verbs_run.cpp)
 void add_model_verbs(Program& program);      // eval                        (verbs_model.cpp)
-void add_text_verbs(Program& program);       // generate                     (verbs_text.cpp)
+void add_text_verbs(Program& program);       // generate, chat               (verbs_text.cpp)
 void add_record_verbs(Program& program);     // runs, ckpt                    (verbs_record.cpp)
 void add_weight_verbs(Program& program);     // inspect, convert           (verbs_weights.cpp)
 void add_bench_verb(Program& program);       // bench                         (verbs_bench.cpp)

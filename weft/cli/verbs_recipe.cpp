@@ -101,12 +101,14 @@ std::string first_comment(const std::string& path) {
   return text.substr(0, text.find(": "));
 }
 
+constexpr std::string_view format_prefix = "format: ";
+
 std::vector<std::vector<std::string>> data_rows() {
   std::vector<std::vector<std::string>> rows;
   for (const train::DataEntry& entry : registry::datasets())
     rows.push_back({entry.name, entry.doc, entry.where ? entry.where() : "always"});
   for (const train::DataEntry& entry : registry::formats())
-    rows.push_back({"format: " + entry.name, entry.doc, "data.path"});
+    rows.push_back({std::string(format_prefix) + entry.name, entry.doc, "data.path"});
   return rows;
 }
 
@@ -204,7 +206,7 @@ std::vector<Topic> topics() {
           {"gpus", gpu_titles(), gpu_rows()}};
 }
 
-// Data sets and data formats share a topic, which the plural of either names, too.
+// Data sets and data formats share a topic; the plural of either names its rows of that kind.
 std::string topic_name(const std::string& wanted) {
   return wanted == "datasets" || wanted == "formats" ? "data" : wanted;
 }
@@ -220,6 +222,10 @@ int list(const std::string& topic_wanted, bool as_json) {
       throw Error(ErrorKind::usage, "weft list knows {}. Got '{}'.", fmt::join(names, ", "),
                   wanted);
     std::erase_if(all, [&](const Topic& topic) { return topic.name != wanted; });
+    if (topic_wanted != wanted)
+      std::erase_if(all.front().rows, [&](const std::vector<std::string>& row) {
+        return row.front().starts_with(format_prefix) != (topic_wanted == "formats");
+      });
   }
   if (as_json) {
     json result = json::object();

@@ -54,7 +54,7 @@ void GpuEmitter::emit_contraction() {
   if (s_.chunks > 1) emit_chunk_results();
 }
 
-// Groups of one chunk are consecutive; neighbouring groups share positions of the left side.
+// Groups of one split (chunk) are consecutive; neighbours share positions of the left side.
 void GpuEmitter::place_tile() {
   int64_t batch = 1;
   for (int axis : s_.batch) batch *= extent(axis);

@@ -146,7 +146,7 @@ void GpuEmitter::emit_tiles() {
   end_launch();
 }
 
-// The tile has one column of padding, so that its columns lie in different banks of shared memory.
+// The tile has one column of padding, which avoids bank conflicts in shared memory.
 void GpuEmitter::load_tiles() {
   for (size_t i = 0; i < k_.code.size(); ++i) {
     const Instruction& in = k_.code[i];

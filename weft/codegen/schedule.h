@@ -6,7 +6,7 @@
 // Forms. *Columns*: the vector axis is kept; an item is a block of columns, reductions accumulate
 // one vector per column group in scratch, and reduced axes run outside the columns. *Rows*: the
 // vector axis is reduced; an item is one position of the kept axes, and accumulators are registers.
-// Where items are few and reductions long, each loop is *split* along one reduced axis into chunks:
+// Where items are few and reductions long, each loop is *split* along one reduced axis (split-K):
 // one stage writes partial results, the next combines them in order. Where stores of a rows kernel
 // reduce across rows, an item is a *group* of rows with partial results of its own.
 #pragma once
@@ -62,8 +62,8 @@ struct CpuSchedule {
   // axes[i] are the axes that instruction i varies over in this schedule: in columns, a reduction
   // varies over the vector axis, too.
   std::vector<uint32_t> axes;
-  // Ahead is a load whose lines of a later item are prefetched in a loop with time to spare (rows),
-  // so that memory is never idle while another loop computes.
+  // Ahead is a load (rows) whose cache lines for a later item are prefetched in a compute-bound
+  // loop, so that memory is not idle meanwhile.
   struct Ahead {
     int instruction = -1;
     int loop = 0;

@@ -37,8 +37,8 @@ struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
                                     // empty: any strides that `accepts` said yes to
-  int64_t alignment = 1;            // in bytes, of what such an order is asked of: what begins
-                                    // elsewhere is copied
+  int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; those that
+                                    // are not aligned are copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
   bool padded_rows = false;         // of the result, by padded_row
   // The padding of operands, then results, with which the kernel is faster if all have it

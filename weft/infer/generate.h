@@ -19,10 +19,10 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   std::vector<std::string> stop = {};    // texts that end a sequence; they are not returned
   std::vector<int32_t> end_tokens = {};  // ids that end a sequence; they are not returned
-  // What a sequence does that fills the context: it ends, or goes on with its last half.
+  // Whether a sequence that fills the context continues from its last half; else it ends.
   bool slide = false;
-  // Whether a prompt that begins as the sequence before it keeps what was computed of that. Its
-  // logits may differ in rounding from those of a prompt that is read anew.
+  // Whether a prompt reuses the cached keys and values of the prefix that it shares with the
+  // sequence before it. Its logits may round differently from those of a whole prefill.
   bool reuse = false;
 };
 

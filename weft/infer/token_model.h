@@ -1,5 +1,5 @@
-// A TokenModel continues a batch of sequences of tokens: it takes tokens behind those that it has,
-// and gives the logits of the next.
+// A TokenModel continues a batch of sequences of tokens: it appends tokens to those that it has,
+// and returns the logits of the next.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct TokenModelPlan {
   size_t arena_bytes() const { return std::max(prefill.arena_bytes, decode.arena_bytes); }
 };
 
-// RowTokens are what a sequence is continued by, which may be nothing.
+// RowTokens are the new tokens of one sequence, possibly none.
 struct RowTokens {
   std::span<const int32_t> tokens = {};
   int64_t keep = std::numeric_limits<int64_t>::max();  // first tokens of the sequence that stay

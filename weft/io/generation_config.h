@@ -10,7 +10,7 @@
 
 namespace weft::io {
 
-// What the file does not say, or says with null, is empty.
+// Fields that are absent or null in the file are empty.
 struct GenerationConfig {
   std::vector<int64_t> eos_token_id;  // any of them ends a text; one number or a list in the file
   std::optional<int64_t> bos_token_id, pad_token_id;

@@ -166,7 +166,7 @@ void check_values(const Plan& plan) {
   for (const Assign& assign : plan.assigns) {
     check_read(assign.value, at, "that is assigned");
     WEFT_ASSERT(assign.copy || assign.value.at.slot == assign.state_slot,
-                "the new value of slot {} lies in slot {} and is not copied", assign.state_slot,
+                "the new value of slot {} is in slot {} and is not copied", assign.state_slot,
                 assign.value.at.slot);
     if (assign.copy && plan.arena_bytes > 0)  // in the order that the alias pass chose
       memory.write({assign.value.value, {assign.state_slot, 0, {}}});
@@ -202,7 +202,7 @@ void check_overlaps(const Plan& plan) {
     if (slot.space != Space::arena || slot.bytes == 0) continue;
     WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= launches,
                 "{} lives from {} to {}", describe(slot), slot.first, slot.last);
-    WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} lies outside the arena",
+    WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} is outside the arena",
                 describe(slot));
     WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(slot));
     starts[static_cast<size_t>(slot.first) + 1].push_back(&slot);

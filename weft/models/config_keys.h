@@ -47,10 +47,10 @@ class ConfigKeys {
   // Dropouts that a decoder has as one: the first is read, and another that differs is unapplied().
   void dropouts(std::initializer_list<std::string_view> keys, double& value);
 
-  // What training would do and does not, in words.
+  // Returns descriptions of settings that training ignores.
   const std::vector<std::string>& unapplied() const { return unapplied_; }
 
-  // For keys that are no plain values: null when writing.
+  // Returns the reader of nested values, or null when writing.
   nn::OptionReader* reader() { return reader_ ? &*reader_ : nullptr; }
   void write(std::string_view key, nn::Option value) {
     written_.set(std::string(key), std::move(value));

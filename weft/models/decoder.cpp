@@ -131,7 +131,7 @@ class Attention : public nn::Module {
     const Tensor each = reshape(all, {x.dim(0), x.dim(1), -1, config_.head_dim});
     return permute(by_head ? through(normalize, each) : each, {0, 2, 1, 3});
   }
-  // Puts what is new behind what the cache has, and returns all that it has room for.
+  // Appends new keys or values to the cached ones, and returns the cache's whole capacity.
   static Tensor keep(const Variable& cached, const Tensor& fresh, const Tensor& start) {
     const Tensor all = update_at(cached.value(), 2, start, fresh);
     cached.assign(all);

@@ -80,8 +80,8 @@ struct DecoderConfig {
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 
   DecoderNames names = {};
-  // What the model's authors trained with and weft does not apply, in words, for those who train
-  // it.
+  // Descriptions of regularization that the authors trained with and weft does not implement, for
+  // those who train the model.
   std::vector<std::string> unapplied = {};
 };
 
@@ -116,8 +116,8 @@ class Decoder : public Model {
   // sequence that it will hold, chooses the frequencies of rope scalings that depend on it; 0: the
   // capacity.
   void write_positions(const DecoderCache& cache, int64_t length = 0) const;
-  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and puts
-  // their keys and values behind those. Returns the logits [B, vocab_size] after the tokens at
+  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and
+  // appends their keys and values to those. Returns the logits [B, vocab_size] after the tokens at
   // index last[B] of each row; those behind them are padding, which the next call overwrites.
   Tensor continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,
                        const Tensor& last) const;

@@ -82,8 +82,8 @@ class Encoder : public Model {
   int64_t context() const;
 
   const EncoderConfig& encoder_config() const { return config_; }
-  // From now on no query attends to a token that is `pad_token_id`, unless a mask says so: samples
-  // of a run come as tokens alone.
+  // Masks tokens that are `pad_token_id` in later calls, unless a mask is given: samples of a run
+  // are tokens alone.
   void hide_padding() { hides_padding_ = true; }
 
  protected:

@@ -3,6 +3,7 @@
 // BuildScope (f32 without one); inputs must have the same dtype, and results get it. Layers throw
 // Error(usage) with the user's line for extents below 1, a member of the same name, an input whose
 // rank, width or dtype does not fit, and options outside the stated range.
+// It is one header because it is the list of all layers.
 #pragma once
 
 #include <initializer_list>

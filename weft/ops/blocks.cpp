@@ -46,10 +46,10 @@ Tensor half_of(const Tensor& low, const Tensor& high) {
   return select(high >= sign, -number, number);
 }
 
-// Two's complement of a byte.
+// Returns the number that a byte is in two's complement.
 Tensor with_sign(const Tensor& byte) { return select(byte >= 128, byte - 256, byte); }
 
-// The bytes of blocks [R, bytes] by their places.
+// Blocks reads fields of blocks [R, bytes] by their offset in bytes.
 struct Blocks {
   Tensor bytes;
 
@@ -67,7 +67,7 @@ struct Blocks {
     while (shape.size() < rank) shape.push_back(1);
     return reshape(half_of(at(from, {1}), at(from + 1, {1})), shape);
   }
-  // Returns [R, 2 * bytes]: of each group of `each` bytes, the low nibbles, then the high ones.
+  // Returns [R, 2 * bytes]: the low nibbles of each group of `each` bytes, then its high ones.
   Tensor nibbles(int64_t from, int64_t groups, int64_t each) const {
     const Shape both{count(), groups, 2, each};
     const Tensor byte = broadcast_to(at(from, {groups, 1, each}), both);
@@ -77,8 +77,8 @@ struct Blocks {
   }
 };
 
-// Of bytes [R, .., 1, ..] takes the digits in base `base` that `shape` asks for along `axis`: the
-// lowest at index 0.
+// Returns the digits of each byte in base `base` along `axis`, the lowest first: bytes
+// [R, .., 1, ..] become `shape`, which has as many digits at that axis.
 Tensor digits(const Tensor& byte, const Shape& shape, int axis, double base, int bits) {
   const Tensor place = iota(shape, axis, DType::f32);
   return lower(floor(broadcast_to(byte, shape) * power(1 / base, place, bits)), base);

@@ -1,7 +1,7 @@
 // Lets a launch write the new value of a variable straight into the variable's bytes where that is
 // safe: every reader of the old value runs before it, or is the same launch and reads each element
 // before it writes it. Otherwise the value goes to the arena and is copied at the end. The pass
-// runs before order, because its choice adds edges from readers to writers, which appear in the
+// runs before schedule, because its choice adds edges from readers to writers, which appear in the
 // order of the launches that it returns.
 #include <algorithm>
 #include <map>

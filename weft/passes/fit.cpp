@@ -85,8 +85,8 @@ std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
   return std::nullopt;
 }
 
-// Returns the smallest plan. With a deadline, takes the candidate with the fewest live bytes, since
-// nobody asks for its exact size.
+// Returns the smallest plan. With a deadline, takes the candidate with the fewest live bytes, as
+// the exact size is not reported.
 Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   std::ranges::stable_sort(all, {}, &Candidate::bytes);
   Plan plan, least;
@@ -130,7 +130,7 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
       options.step.memory > 0 && std::ranges::all_of(plans, [&](const Plan& plan) {
         return bytes_outside_arena(plan, options) > options.step.memory;
       });
-  if (hopeless) {  // state alone takes more: only the least that would do is wanted, and soon
+  if (hopeless) {  // state alone exceeds the limit: compute only the minimum, quickly
     const double soon = processor_seconds() + share_without_hope * env_patience();
     options.step.until = std::min(options.step.until.value_or(soon), soon);
   }

@@ -26,26 +26,28 @@ class Placer {
     if (is_constant(*node)) return place_constant(value, need);
     if (!whole_ || is_kept(*node) || belongs_to_library(value, need)) {
       if (is_kept(*node))
-        for (int taker : need.takers) groups_.refuse(value, taker, FusionRefusal::compressed);
+        for (int consumer : need.consumers)
+          groups_.refuse(value, consumer, FusionRefusal::compressed);
       groups_.store(value, groups_.add(value));
       return;
     }
-    const bool again = recomputes(node) && !need.memory;
+    const bool rematerialized = recomputes(node) && !need.memory;
     size_t joined = 0;
-    for (int taker : by_first_use(need.takers)) {
-      std::optional<Dims> upgrade;
-      const FusionRefusal refusal = refuses(value, taker, again, upgrade);
+    for (int consumer : by_first_use(need.consumers)) {
+      std::optional<Dims> merged_axes;
+      const FusionRefusal refusal = refuses(value, consumer, rematerialized, merged_axes);
       if (refusal != FusionRefusal::none) {
-        groups_.refuse(value, taker, refusal);
+        groups_.refuse(value, consumer, refusal);
         continue;
       }
-      if (upgrade) groups_.reduce_over(taker, value->inputs[0].shape(), *upgrade);
-      groups_.join(value, taker);
+      if (merged_axes) groups_.reduce_over(consumer, value->inputs[0].shape(), *merged_axes);
+      groups_.join(value, consumer);
       ++joined;
-      if (!again) break;  // the first stores it, the others read it
+      if (!rematerialized) break;  // the first stores it, the others read it
     }
-    if (joined > 0 && joined == need.takers.size() && !need.memory) return;
-    groups_.store(value, again || joined == 0 ? groups_.add(value) : groups_.holders(node).front());
+    if (joined > 0 && joined == need.consumers.size() && !need.memory) return;
+    groups_.store(
+        value, rematerialized || joined == 0 ? groups_.add(value) : groups_.holders(node).front());
   }
 
  private:
@@ -80,7 +82,7 @@ class Placer {
 
   // The fused groups that could compute `value` inline, and whether anyone needs it in memory.
   struct Demand {
-    std::vector<int> takers;
+    std::vector<int> consumers;
     bool memory = false;
   };
   Demand demand(const Value& value) const {
@@ -91,8 +93,8 @@ class Placer {
       for (int group : groups_.holders(user)) {
         if (!inlines || groups_[group].kind != FusionGroup::Kind::fused)
           result.memory = true;
-        else if (std::ranges::find(result.takers, group) == result.takers.end())
-          result.takers.push_back(group);
+        else if (std::ranges::find(result.consumers, group) == result.consumers.end())
+          result.consumers.push_back(group);
       }
     }
     return result;
@@ -102,9 +104,10 @@ class Placer {
     return groups;
   }
 
-  // Returns whether `value` fits the group's space, and in `upgrade` the reduced axes that it adds.
+  // Returns whether `value` fits the group's space, and in `merged_axes` the reduced axes that it
+  // adds.
   static bool shape_fits(const Value& value, const FusionGroup& group,
-                         std::optional<Dims>& upgrade) {
+                         std::optional<Dims>& merged_axes) {
     const Node& node = *value.node();
     if (node.type.shape.size() != group.space.size()) return false;
     if (node.op->kind == OpKind::reduce) {
@@ -115,19 +118,19 @@ class Placer {
       bool epilogue = group.reduced.empty() && group.space == node.type.shape;
       for (const Value& member : group.nodes)
         epilogue &= member->op->kind == OpKind::elementwise || is_constant(*member.node());
-      if (epilogue) upgrade = axes;
+      if (epilogue) merged_axes = axes;
       return epilogue;
     }
     if (value.shape() == group.space) return true;
     return !group.reduced.empty() && value.shape() == reduced_shape(group);
   }
   // Returns why `value` may not join the group, or none if it may.
-  FusionRefusal refuses(const Value& value, int taker, bool again,
-                        std::optional<Dims>& upgrade) const {
-    const FusionGroup& group = groups_[taker];
-    if (!shape_fits(value, group, upgrade)) return FusionRefusal::other_axes;
+  FusionRefusal refuses(const Value& value, int consumer, bool rematerialized,
+                        std::optional<Dims>& merged_axes) const {
+    const FusionGroup& group = groups_[consumer];
+    if (!shape_fits(value, group, merged_axes)) return FusionRefusal::other_axes;
     if (group.nodes.size() >= largest_kernel) return FusionRefusal::too_large;
-    if (again || !leads_back(value.node(), taker)) return FusionRefusal::none;
+    if (rematerialized || !leads_back(value.node(), consumer)) return FusionRefusal::none;
     return reads_view_of(value.node(), group) ? FusionRefusal::other_axes : FusionRefusal::cycle;
   }
   bool reads_view_of(const Node* node, const FusionGroup& group) const {
@@ -161,17 +164,18 @@ class Placer {
     if (!derives_from_reduction(small, axes, node.type.shape)) return false;
     const Demand need = demand(value);
     size_t joined = 0;
-    for (int taker : need.takers) {
-      const FusionGroup& group = groups_[taker];
+    for (int consumer : need.consumers) {
+      const FusionGroup& group = groups_[consumer];
       const bool fits =
           group.space == node.type.shape && (group.reduced.empty() || group.reduced == axes);
       // The reduction must be able to join as well: its other users must not lead back here.
-      if (!fits || leads_back(small.node(), taker) || leads_back(value.node(), taker)) continue;
-      groups_.reduce_over(taker, node.type.shape, axes);
-      groups_.join(value, taker);
+      if (!fits || leads_back(small.node(), consumer) || leads_back(value.node(), consumer))
+        continue;
+      groups_.reduce_over(consumer, node.type.shape, axes);
+      groups_.join(value, consumer);
       ++joined;
     }
-    return joined > 0 && joined == need.takers.size() && !need.memory;
+    return joined > 0 && joined == need.consumers.size() && !need.memory;
   }
   // Returns whether a value derives from a reduction over `axes` of values of shape `space`.
   bool derives_from_reduction(const Value& value, const Dims& axes, const Shape& space,
@@ -191,15 +195,15 @@ class Placer {
   bool belongs_to_library(const Value& value, const Demand& need) const {
     const Node* own = bases_.at(value.node());
     if (own == nullptr || own == value.node() || groups_.kind(own) != FusionGroup::Kind::library ||
-        uses_.count(own) != 1 || need.takers.size() + (need.memory ? 1 : 0) < 2)
+        uses_.count(own) != 1 || need.consumers.size() + (need.memory ? 1 : 0) < 2)
       return false;
     return library_makes(groups_, own, value, uses_, options_);
   }
   // A compressed activation is computed beside its operand, not in its reader.
   static bool is_kept(const Node& node) { return node.annotations.compressed; }
   void place_constant(const Value& value, const Demand& need) {
-    for (int taker : need.takers) groups_.join(value, taker);
-    if (need.memory || need.takers.empty()) groups_.store(value, groups_.add(value));
+    for (int consumer : need.consumers) groups_.join(value, consumer);
+    if (need.memory || need.consumers.empty()) groups_.store(value, groups_.add(value));
   }
 
   FusionGroups& groups_;

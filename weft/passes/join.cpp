@@ -1,8 +1,8 @@
 // Horizontal fusion: kernels of one form become one launch, such as the updates of all parameters
 // or the casts of all weights. The library defines the forms; dependencies decide which kernels may
 // run at the same time. All gradients then stay live until the last of them is computed, so where
-// memory is short a launch joins fewer kernels. The pass runs after order and recompute, which look
-// at single kernels, and before overlap and memory.
+// memory is short a launch joins fewer kernels. The pass runs after schedule and recompute, which
+// look at single kernels, and before overlap and memory.
 #include <algorithm>
 #include <limits>
 #include <map>

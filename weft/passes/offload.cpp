@@ -1,7 +1,7 @@
 // Offloads variables to files. Their old values are fetched into the arena before they are read,
 // and the new values are stored back, so that the arena holds the variables in use and memory holds
 // no others. The pass runs after alias, which decides where a new value replaces the old one in
-// place, and before order, which then finds an order with few variables in use at once.
+// place, and before schedule, which finds an order with few variables in use at once.
 #include <algorithm>
 #include <optional>
 

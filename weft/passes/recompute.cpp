@@ -22,7 +22,7 @@ const Access& result_in(const Launch& launch, int slot) {
 }  // namespace
 
 // Fault "recompute-ignores-writers": state that was assigned meanwhile counts as unchanged.
-// Fault "recompute-sums-otherwise": of a kernel that sums, only what is needed runs again.
+// Fault "recompute-sums-otherwise": a kernel that sums runs again only for what is needed.
 Recomputation::Recomputation(Plan plan, const PassOptions& options)
     : plan_(std::move(plan)), options_(options), order_(plan_.launches.size()), use_(plan_) {
   std::iota(order_.begin(), order_.end(), 0);
@@ -88,14 +88,14 @@ std::optional<Recomputation::Choice> Recomputation::cheapest() const {
   for (int slot = 0; slot < static_cast<int>(plan_.slots.size()); ++slot) {
     const int first = live_->first[index(slot)], last = live_->last[index(slot)];
     if (first >= live_->peak_at || live_->peak_at >= last) continue;
-    std::optional<Choice> choice = again(slot);
+    std::optional<Choice> choice = rematerialization_of(slot);
     if (choice && (!best || choice->price() < best->price())) best = std::move(choice);
   }
   return best;
 }
 
 // Returns the launches to add and their cost if the slot is dropped at the peak.
-std::optional<Recomputation::Choice> Recomputation::again(int slot) const {
+std::optional<Recomputation::Choice> Recomputation::rematerialization_of(int slot) const {
   const std::vector<int>& readers = readers_[index(slot)];
   auto next = std::ranges::lower_bound(readers, live_->peak_at);
   if (use_.to_end[index(slot)] || next == readers.end() || *next == live_->peak_at)
@@ -174,25 +174,25 @@ void Recomputation::apply(const Choice& choice) {
   std::vector<int> made;
   int stored = -1;
   for (const Rerun& rerun : choice.reruns) {
-    Launch again;
+    Launch copy;
     if (choice.stored) {
       const Access from = result_in(launch_at(rerun.maker), rerun.slot);
       Access to = from;
       to.at.slot = copy_slot(rerun.slot);
       plan_.slots.back().space = Space::file;
       stored = add(make_transfer(plan_, from, to));
-      again = make_transfer(plan_, to, from);
+      copy = make_transfer(plan_, to, from);
     } else {
-      again = run_again_for(launch_at(rerun.maker), std::span(&rerun.slot, 1), plan_.slots,
-                            *options_.library);
+      copy = run_again_for(launch_at(rerun.maker), std::span(&rerun.slot, 1), plan_.slots,
+                           *options_.library);
     }
-    redirect(again);
-    for (Access& result : again.results) {
+    redirect(copy);
+    for (Access& result : copy.results) {
       const int was = result.at.slot;
       result.at.slot = copy_slot(was);
       if (was == rerun.slot) fresh.emplace_back(was, result.at.slot);
     }
-    made.push_back(add(std::move(again)));
+    made.push_back(add(std::move(copy)));
   }
   fresh = {fresh.back()};
   const std::vector<int>& readers = readers_[index(fresh.front().first)];

@@ -2,8 +2,8 @@
 // their kernels run again right before the next reader (Chen et al. 2016). At each peak the value
 // with the least cost per freed byte is dropped (Kirisame et al. 2021). A rematerialized kernel
 // reads the same operands and so computes the same bits. Where values may go to files, a value can
-// instead be stored after it was computed and fetched. The pass runs after order, which fixes when
-// values are read, and before memory, which packs what is live.
+// instead be stored after it was computed and fetched. The pass runs after schedule, which fixes
+// when values are read, and before memory, which packs what is live.
 #pragma once
 
 #include <optional>
@@ -49,7 +49,7 @@ class Recomputation {
   void go_down();
   void look();
   std::optional<Choice> cheapest() const;
-  std::optional<Choice> again(int slot) const;
+  std::optional<Choice> rematerialization_of(int slot) const;
   std::optional<Choice> in_file(int slot, Choice choice) const;
   bool rerun(int slot, int depth, Choice& choice) const;
   bool available(int slot, int since, int depth, Choice& choice) const;

@@ -59,7 +59,7 @@ class Rematerialization {
     std::map<std::string, std::vector<int>> inside;  // by module: slots that may be rematerialized
     for (int slot = 0; slot < static_cast<int>(plan_.slots.size()); ++slot)
       if (const std::string* module = module_inside_of(slot)) inside[*module].push_back(slot);
-    for (const auto& [module, slots] : inside) make_again(slots);
+    for (const auto& [module, slots] : inside) rematerialize_module(slots);
     insert(plan_, std::move(made_));
     return std::move(plan_);
   }
@@ -135,15 +135,15 @@ class Rematerialization {
   }
 
   // Rematerializes one module; `inside` are the slots of its values.
-  void make_again(std::vector<int> inside) {
-    int last = 0;  // launch before which all kernels have run again
+  void rematerialize_module(std::vector<int> inside) {
+    int last = 0;  // first launch after all rematerialized kernels
     for (int slot : inside)
       if (const int reader = first_backward_reader(slot); reader != never)
         last = std::max(last, reader);
     std::erase_if(inside,
                   [&](int slot) { return !has_its_operands(writers_[index(slot)].front(), last); });
-    // By slot, the slot of its rematerialized copy: for values that the backward pass reads, or
-    // that kernels which run again read.
+    // Maps a slot to that of its rematerialized copy, for values that the backward pass or other
+    // rematerialized kernels read.
     std::map<int, int> copies;
     std::set<int, std::greater<>> makers;
     std::vector<int> pending;
@@ -178,17 +178,17 @@ class Rematerialization {
           needed.push_back(result.at.slot);
           at = std::min(at, read_at.at(result.at.slot));
         }
-      Launch again = run_again_for(launch, needed, plan_.slots, *options_.library);
-      for (Access& operand : again.operands)
+      Launch copy = run_again_for(launch, needed, plan_.slots, *options_.library);
+      for (Access& operand : copy.operands)
         if (auto copy = copies.find(operand.at.slot); copy != copies.end()) {
           read_at[copy->first] = std::min(read_at[copy->first], at);
           operand.at.slot = copy->second;
         }
-      for (Access& result : again.results) {
+      for (Access& result : copy.results) {
         const auto copy = copies.find(result.at.slot);
         result.at.slot = copy != copies.end() ? copy->second : copy_slot(result.at.slot);
       }
-      made.emplace_back(at, std::move(again));
+      made.emplace_back(at, std::move(copy));
     }
     made_.insert(made_.end(), std::make_move_iterator(made.rbegin()),
                  std::make_move_iterator(made.rend()));

@@ -295,7 +295,7 @@ class Cut {
 
   Region region_;
   const PassOptions& options_;
-  bool wrong_ = options_.fault == "chunk-repeats-rows";
+  bool wrong_ = options_.fault == "row-tiling-repeats-rows";
   std::unordered_map<const Node*, std::string> kernels_;
   std::vector<int64_t> starts_;  // first rows of the tiles, and the end
   std::unordered_map<const Node*, std::vector<Value>> parts_;
@@ -317,7 +317,7 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 }
 }  // namespace
 
-// Fault "chunk-repeats-rows": every tile reads the first rows.
+// Fault "row-tiling-repeats-rows": every tile reads the first rows.
 Graph tile_rows(const Graph& graph, const PassOptions& options) {
   if (options.step.chunks < 2) return graph;
   const Uses uses(graph);

@@ -112,7 +112,7 @@ void Executable::set_poisoning(bool on) {
   poison_ = on ? std::make_unique<Poison>(plan_) : nullptr;
 }
 
-// Gives results whose handles are still held their own bytes; results that nobody holds are reused.
+// Gives results whose handles are still held their own bytes; unreferenced results are reused.
 void Executable::detach_results() {
   for (Value& result : results_) {
     if (result.shared().use_count() < 2) continue;

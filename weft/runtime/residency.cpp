@@ -1,3 +1,5 @@
+// This is one file because its two residencies, of the host with files and of a device with the
+// host, answer the same questions about a plan's slots, on top of one base class.
 #include "weft/runtime/residency.h"
 
 #include <algorithm>

@@ -167,7 +167,7 @@ struct CompiledStep::State {
   std::vector<Cached> cache;
   std::shared_ptr<Workspace> workspace;  // the caller's; null: that of the program
 
-  // Null: not yet.
+  // Returns null if no executable is cached for these types.
   Executable* prepared(std::span<const Type> types) const {
     for (const Cached& cached : cache)
       if (cached.is_for(types)) return cached.executable.get();

@@ -182,88 +182,139 @@ void Recipe::apply_environment() {
   for (const Setting& setting : settings) set(setting.path, setting.value, setting.name);
 }
 
-void Recipe::check() const {
-  // Throws an error at the place of the first of `keys` that was given.
-  auto usage = [this](std::initializer_list<std::string_view> keys, const std::string& message) {
-    const auto* key = std::ranges::find_if(keys, [&](auto path) { return given_.contains(path); });
-    throw Error(ErrorKind::usage, "{}: {}", key == keys.end() ? name_ : where(*key), message);
-  };
-  if (has("model.name") + has("model.pretrained") + has("model.layers") != 1)
-    usage({"model.name", "model.pretrained", "model.layers"},
-          "exactly one of model.name, model.pretrained and model.layers must be set.");
-  if (has("model.pretrained") && !options("model.config").entries().empty())
-    usage({"model.config"},
-          "model.config is for model.name: a published model is as its config.json says.");
-  if (has("adapter.type") && !has("model.pretrained"))
-    usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
-  // A run's own recipe gives every key, those of no adapter with their defaults.
-  for (const RecipeKey& key : recipe_keys())
-    if (!has("adapter.type") && key.path.starts_with("adapter.") && given_.contains(key.path) &&
-        to_yaml(key.path) != Recipe().to_yaml(key.path))
-      usage({key.path}, fmt::format("{} needs adapter.type. Hint: --adapter.type lora.", key.path));
-  if (has("data.dataset") == has("data.format"))
-    usage({"data.dataset", "data.format"},
-          "exactly one of data.dataset and data.format must be set.");
-  if (has("data.format") && !has("data.path"))
-    usage({"data.format"}, "data.format needs data.path.");
-  if (has("train.epochs") == has("train.steps"))
-    usage({"train.epochs", "train.steps"},
-          "exactly one of train.epochs and train.steps must be set.");
-  int64_t batch = integer("train.global_batch_size");
-  if (has("train.micro_batch_size") && batch % integer("train.micro_batch_size") != 0)
-    usage({"train.micro_batch_size"},
+namespace {
+// Rules checks what keys say together; each function throws Error(usage) at the first rule that is
+// broken. They are called in the order in which they stand here.
+class Rules {
+ public:
+  Rules(const Recipe& recipe, const std::map<std::string, std::string, std::less<>>& given)
+      : recipe_(recipe), given_(given) {}
+
+  // Which model trains, and which of its weights.
+  void check_model() const {
+    if (recipe_.has("model.name") + recipe_.has("model.pretrained") + recipe_.has("model.layers") !=
+        1)
+      usage({"model.name", "model.pretrained", "model.layers"},
+            "exactly one of model.name, model.pretrained and model.layers must be set.");
+    if (recipe_.has("model.pretrained") && !recipe_.options("model.config").entries().empty())
+      usage({"model.config"},
+            "model.config is for model.name: a published model is as its config.json says.");
+    if (recipe_.has("adapter.type") && !recipe_.has("model.pretrained"))
+      usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
+    // A run's own recipe gives every key, those of no adapter with their defaults.
+    for (const RecipeKey& key : recipe_keys())
+      if (!recipe_.has("adapter.type") && key.path.starts_with("adapter.") &&
+          given_.contains(key.path) && recipe_.to_yaml(key.path) != Recipe().to_yaml(key.path))
+        usage({key.path},
+              fmt::format("{} needs adapter.type. Hint: --adapter.type lora.", key.path));
+  }
+
+  // What it trains on, and how long.
+  void check_data() const {
+    if (recipe_.has("data.dataset") == recipe_.has("data.format"))
+      usage({"data.dataset", "data.format"},
+            "exactly one of data.dataset and data.format must be set.");
+    if (recipe_.has("data.format") && !recipe_.has("data.path"))
+      usage({"data.format"}, "data.format needs data.path.");
+    if (recipe_.has("train.epochs") == recipe_.has("train.steps"))
+      usage({"train.epochs", "train.steps"},
+            "exactly one of train.epochs and train.steps must be set.");
+    int64_t batch = recipe_.integer("train.global_batch_size");
+    if (recipe_.has("train.micro_batch_size") &&
+        batch % recipe_.integer("train.micro_batch_size") != 0)
+      usage(
+          {"train.micro_batch_size"},
           fmt::format("train.micro_batch_size must divide train.global_batch_size. Got {} and {}.",
-                      integer("train.micro_batch_size"), batch));
-  if (has("data.mean") != has("data.std"))
-    usage({"data.mean", "data.std"}, "data.mean and data.std must be set together.");
-  if (numbers("optimizer.betas").size() != 2)
-    usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
-                                           numbers("optimizer.betas").size()));
-  const optim::ScheduleEntry& schedule = registry::schedules().get(text("scheduler.name"));
-  for (const auto& [key, meaning] : schedule.needs)
-    if (integer(key) == 0)
-      usage({"scheduler.name"},
-            fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
-  refuse_unread(*this, registry::optimizers(), "optimizer.name", {text("optimizer.name")});
-  refuse_unread(*this, registry::schedules(), "scheduler.name", {text("scheduler.name")});
-  std::vector<std::string> metrics = texts("eval.metrics");
-  metrics.push_back(data_entry(*this).metric);
-  refuse_unread(*this, registry::metrics(), "eval.metrics", metrics);
-  if (integer("scheduler.warmup_steps") > 0 && number("scheduler.warmup_ratio") > 0)
-    usage({"scheduler.warmup_steps"},
-          "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
-  if (number("scheduler.min_lr") > number("optimizer.lr"))
-    usage({"scheduler.min_lr"},
-          fmt::format("scheduler.min_lr is at most optimizer.lr. Got {} and {}.",
-                      number("scheduler.min_lr"), number("optimizer.lr")));
-  const std::string& every = text("eval.every");
-  if (every != "epoch" && parse_count(every).value_or(0) < 1)
-    usage(
-        {"eval.every"},
-        fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.", every));
-  if (has("train.memory") && parse_bytes(text("train.memory")).value_or(0) < 1)
-    usage({"train.memory"}, fmt::format("train.memory must be a size such as 1.5GiB. Got '{}'.",
-                                        io::printable(text("train.memory"))));
-  if (has("train.rounding") && text("train.precision") != "bf16")
-    usage({"train.rounding"},
-          fmt::format(
-              "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
-              text("train.precision")));
-  const std::string& precision = text("train.precision");
-  if (text("train.keep") == "bf16" && find_precision(precision)->parameters != DType::f32)
-    usage({"train.keep"},
-          fmt::format("train.keep is for float32 activations: train.precision {} has none.",
-                      precision));
-  const std::string& name = text("name");
-  if (name.size() > longest_name || name.starts_with('.') || name.find('/') != std::string::npos ||
-      escaped(name) != name)
-    usage({"name"}, fmt::format("name must be a folder name: at most {} bytes, no '/', no '.' "
-                                "first, no control characters. Got '{}'.",
-                                longest_name, io::printable(name)));
-  if (partial_owner(name))
-    usage({"name"}, fmt::format("name '{}' is reserved for folders that weft is still writing. "
-                                "Hint: leave out '.partial-...'.",
-                                io::printable(name)));
+                      recipe_.integer("train.micro_batch_size"), batch));
+    if (recipe_.has("data.mean") != recipe_.has("data.std"))
+      usage({"data.mean", "data.std"}, "data.mean and data.std must be set together.");
+  }
+
+  // How gradients become updates. Options that no entry of a registry reads are refused.
+  void check_update() const {
+    if (recipe_.numbers("optimizer.betas").size() != 2)
+      usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
+                                             recipe_.numbers("optimizer.betas").size()));
+    const optim::ScheduleEntry& schedule =
+        registry::schedules().get(recipe_.text("scheduler.name"));
+    for (const auto& [key, meaning] : schedule.needs)
+      if (recipe_.integer(key) == 0)
+        usage({"scheduler.name"},
+              fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
+    refuse_unread(recipe_, registry::optimizers(), "optimizer.name",
+                  {recipe_.text("optimizer.name")});
+    refuse_unread(recipe_, registry::schedules(), "scheduler.name",
+                  {recipe_.text("scheduler.name")});
+    std::vector<std::string> metrics = recipe_.texts("eval.metrics");
+    metrics.push_back(data_entry(recipe_).metric);
+    refuse_unread(recipe_, registry::metrics(), "eval.metrics", metrics);
+    if (recipe_.integer("scheduler.warmup_steps") > 0 &&
+        recipe_.number("scheduler.warmup_ratio") > 0)
+      usage({"scheduler.warmup_steps"},
+            "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
+    if (recipe_.number("scheduler.min_lr") > recipe_.number("optimizer.lr"))
+      usage({"scheduler.min_lr"},
+            fmt::format("scheduler.min_lr is at most optimizer.lr. Got {} and {}.",
+                        recipe_.number("scheduler.min_lr"), recipe_.number("optimizer.lr")));
+  }
+
+  // How a step is computed, and when the run evaluates.
+  void check_run() const {
+    const std::string& every = recipe_.text("eval.every");
+    if (every != "epoch" && parse_count(every).value_or(0) < 1)
+      usage({"eval.every"},
+            fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.",
+                        every));
+    if (recipe_.has("train.memory") && parse_bytes(recipe_.text("train.memory")).value_or(0) < 1)
+      usage({"train.memory"}, fmt::format("train.memory must be a size such as 1.5GiB. Got '{}'.",
+                                          io::printable(recipe_.text("train.memory"))));
+    if (recipe_.has("train.rounding") && recipe_.text("train.precision") != "bf16")
+      usage({"train.rounding"},
+            fmt::format(
+                "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
+                recipe_.text("train.precision")));
+    const std::string& precision = recipe_.text("train.precision");
+    if (recipe_.text("train.keep") == "bf16" && find_precision(precision)->parameters != DType::f32)
+      usage({"train.keep"},
+            fmt::format("train.keep is for float32 activations: train.precision {} has none.",
+                        precision));
+  }
+
+  // The name is that of a folder.
+  void check_name() const {
+    const std::string& name = recipe_.text("name");
+    if (name.size() > longest_name || name.starts_with('.') ||
+        name.find('/') != std::string::npos || escaped(name) != name)
+      usage({"name"}, fmt::format("name must be a folder name: at most {} bytes, no '/', no '.' "
+                                  "first, no control characters. Got '{}'.",
+                                  longest_name, io::printable(name)));
+    if (partial_owner(name))
+      usage({"name"}, fmt::format("name '{}' is reserved for folders that weft is still writing. "
+                                  "Hint: leave out '.partial-...'.",
+                                  io::printable(name)));
+  }
+
+ private:
+  // Throws an error at the place of the first of `keys` that was given.
+  [[noreturn]] void usage(std::initializer_list<std::string_view> keys,
+                          const std::string& message) const {
+    const auto* key = std::ranges::find_if(keys, [&](auto path) { return given_.contains(path); });
+    // No key has the empty name, so that the place is the recipe's name.
+    recipe_.refuse(key == keys.end() ? std::string_view() : *key, message);
+  }
+
+  const Recipe& recipe_;
+  const std::map<std::string, std::string, std::less<>>& given_;
+};
+}  // namespace
+
+void Recipe::check() const {
+  const Rules rules(*this, given_);
+  rules.check_model();
+  rules.check_data();
+  rules.check_update();
+  rules.check_run();
+  rules.check_name();
 }
 
 const std::string& Recipe::where(std::string_view path) const {

@@ -1,3 +1,5 @@
+// This is one file because tiling, the loops over tiles and their choice by instruction set are
+// inlined together, below this file's #pragmas about optimization.
 #include "weft/backends/cpu/contraction.h"
 
 #include <algorithm>

@@ -102,7 +102,7 @@ class Product : public Kernel {
     WEFT_ASSERT(!launch_.so_far ||
                     (launch_.so_far->strides == row_major_strides(launch_.result.type.shape) &&
                      launch_.result.strides == launch_.so_far->strides),
-                "sums that lie unlike the result");
+                "the accumulator and the result have different strides");
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {

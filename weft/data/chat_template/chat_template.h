@@ -36,8 +36,8 @@ struct ChatMessage {
 struct ChatOptions {
   // Ends the text where the answer of the assistant begins.
   bool add_generation_prompt = false;
-  // What templates know by these names; null: none. `extra` is an object of further variables, as
-  // "enable_thinking". Keys keep their order, which tools are printed in.
+  // Variables of the template under these names; null: undefined. `extra` is an object of further
+  // ones, as "enable_thinking". Keys keep their order, in which templates print tools.
   const nlohmann::ordered_json* tools = nullptr;
   const nlohmann::ordered_json* documents = nullptr;
   const nlohmann::ordered_json* extra = nullptr;

@@ -1,5 +1,5 @@
-// What a model's folder says about its tokenizer beside tokenizer.json: special tokens and chat
-// templates, as transformers reads them.
+// Reads what tokenizer_config.json and the files beside it say: special tokens and chat templates,
+// as transformers reads them.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,46 @@
+// Flags and steps that the verbs which write text share: generate and chat.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/cli/text_model.h"
+#include "weft/cli/verbs.h"
+#include "weft/infer/generate.h"
+
+namespace weft::cli {
+
+// Sampling options that the command line sets: NaN, or a negative number: not given.
+struct SamplingFlags {
+  double temperature = NAN, top_p = NAN, min_p = NAN, repetition_penalty = NAN;
+  int64_t top_k = -1;
+  infer::SamplingOptions others = {};  // which no model has a default of
+  std::vector<std::string> stop = {};
+};
+
+// ModelFlags are those of a model and of how it is run.
+struct ModelFlags {
+  std::string name, dtype, adapter;
+  RecipeFlags recipe;  // --device
+  int64_t context = 0;
+};
+
+void add_model_flags(Verb& verb, ModelFlags& flags);
+void add_sampling_flags(Verb& verb, SamplingFlags& flags);
+
+// Returns the options of a generation: flags, or else what the model says, or else transformers'.
+infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& model);
+TextModel load(const ModelFlags& flags, const RecipeFlags& more);
+
+// Generates as infer::generate() does. Where logits are NaN, the folder's weights may say why.
+std::vector<infer::Generated> generated(const TextModel& model, infer::TokenModel& tokens,
+                                        std::span<const std::vector<int32_t>> prompts,
+                                        const infer::GenerateOptions& options,
+                                        const infer::OnText& on_text);
+
+void add_chat(Program& program);
+
+}  // namespace weft::cli
