@@ -56,6 +56,9 @@ TEST_CASE("a product of few rows agrees with the reference at extents around eve
                             {512, 96},
                             {2049, 51},
                             {4100, 3},
+                            {97, 385},
+                            {192, 408},
+                            {300, 1024},
                             {9, 8200}}) {
           const std::string wrong = run(product(dtype, dtype, m, k, n), {{}, lie});
           CHECK_MESSAGE(wrong.empty(), name(dtype), " ", m, " ", k, " ", n, ": ", wrong);

@@ -7,6 +7,7 @@
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/backends/cpu/skinny_matmul.h"
+#include "weft/base/isa.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
@@ -67,13 +68,15 @@ Route route_of_many_rows(const Contraction& task) {
 // Returns whether the kernel for few rows pays: it copies a, which is much smaller than b.
 bool skinny_pays(const Contraction& task) { return is_skinny(task) && task.n >= 16 * task.m; }
 
-// That kernel replaces the contraction, and oneDNN as long as the time is that of reading b: with
-// more rows, only oneDNN has the matrix instructions for bfloat16.
+// That kernel replaces the contraction, and oneDNN as long as the time is that of reading b. With
+// more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix instructions.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
-  if (skinny_pays(task) && task.m <= memory_bound_rows) return Route::skinny;
+  const bool bf16 = task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16;
   const Route route = route_of_many_rows(task);
-  return skinny_pays(task) && route == Route::contraction ? Route::skinny : route;
+  const bool replaces = task.m <= memory_bound_rows || route == Route::contraction ||
+                        (bf16 && isa() == Isa::avx512_bf16);
+  return skinny_pays(task) && replaces ? Route::skinny : route;
 }
 
 bool is_empty(const Contraction& task) {

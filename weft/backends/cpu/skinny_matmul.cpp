@@ -27,9 +27,9 @@ namespace {
 // Call holds the operands of one call. Strides are in elements.
 struct Call {
   int64_t m, n, k;
-  const float* a;    // packed: [m, k] for dot products, else [k, m]
-  int64_t a_stride;  // between its rows
-  const void* b;
+  const void* a;       // packed by Pack
+  int64_t a_rows;      // m and copies of the last row, up to whole tiles
+  const void* b;       // [k, n]
   int64_t b_stride;    // between columns for dot products, else between rows
   float* sums;         // [m, n], which is the result itself where that is float32
   int64_t sums_row;    // stride between rows
@@ -40,143 +40,255 @@ struct Call {
   bool is_memory_bound() const { return m <= 4; }
 };
 
-// Packed rows end in zeros up to whole vectors of any instruction set, and in one more cache line,
-// because rows that are a power of two apart alias in the cache.
-constexpr int64_t line_floats = 16;
-
-// Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
-template <int count, class F>
-[[gnu::always_inline]] inline void unrolled(const F& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>()), ...);
-  }(std::make_integer_sequence<int, count>());
+// Rows of a for dot products end in zeros up to whole vectors of any instruction set, and in one
+// more cache line, because rows that are a power of two apart alias in the cache.
+constexpr int64_t line_bytes = 64;
+int64_t dots_stride(int64_t k, int64_t element) {
+  return round_up(k, line_bytes / element) + line_bytes / element;
 }
 
-// Loads `count` elements, followed by zeros.
-template <class Element, int bytes>
-[[gnu::always_inline]] inline VectorOf<float, bytes> load_part(const Element* from, int64_t count) {
-  Element part[bytes / 4] = {};
-  for (int64_t i = 0; i < count; ++i) part[i] = from[i];
-  return load<Element, bytes>(part);
+// AVX512-BF16 multiplies pairs of bfloat16 numbers and adds both products to one float32 sum.
+template <class Body, class... Args>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c")]] void run_avx512_bf16(
+    Args... args) {
+  Body::run(args...);
 }
-// Sums the lanes by halves.
-template <class Vector, int... lane>
-[[gnu::always_inline]] inline auto sum_of_halves(Vector x, std::integer_sequence<int, lane...>) {
-  constexpr int half = sizeof...(lane);
-  return __builtin_shufflevector(x, x, lane...) + __builtin_shufflevector(x, x, (half + lane)...);
+#if defined(__clang__)
+// Clang inlines this function after its caller was inlined into run_avx512_bf16().
+[[gnu::target("avx512f,avx512bf16")]] inline void add_pairs(VectorOf<float, 64>& sum,
+                                                            const VectorOf<float, 64>& a,
+                                                            const VectorOf<float, 64>& b) {
+  using Pairs [[gnu::vector_size(64)]] = __bf16;
+  sum = __builtin_ia32_dpbf16ps_512(sum, reinterpret_cast<const Pairs&>(a),
+                                    reinterpret_cast<const Pairs&>(b));
 }
+#else
+[[gnu::always_inline]] inline void add_pairs(VectorOf<float, 64>& sum, const VectorOf<float, 64>& a,
+                                             const VectorOf<float, 64>& b) {
+#if __GNUC__ >= 13
+  using Pairs [[gnu::vector_size(64)]] = __bf16;
+#else
+  using Pairs [[gnu::vector_size(64)]] = int16_t;
+#endif
+  sum = __builtin_ia32_dpbf16ps_v16sf(sum, reinterpret_cast<Pairs>(a), reinterpret_cast<Pairs>(b));
+}
+#endif
+
+// Lines are the cache lines of `rows` rows, which are prefetched one at a time in the order of
+// memory, as the processor prefetches, too, only along rows.
+struct Lines {
+  const std::byte *at = nullptr, *row = nullptr;
+  int64_t stride = 0;  // bytes between rows
+  int64_t per_row = 0, in_row = 0, left = 0;
+
+  Lines() = default;
+  template <class Element>
+  [[gnu::always_inline]] Lines(const Element* first, int64_t rows, int64_t columns,
+                               int64_t row_stride)
+      : at(reinterpret_cast<const std::byte*>(first)),
+        row(at),
+        stride(row_stride * static_cast<int64_t>(sizeof(Element))),
+        per_row(ceil_div(columns * static_cast<int64_t>(sizeof(Element)), line_bytes)),
+        left(rows * per_row) {}
+  [[gnu::always_inline]] void prefetch() {
+    if (left == 0) return;
+    --left;
+    __builtin_prefetch(at, 0, 2);
+    at += line_bytes;
+    if (++in_row < per_row) return;
+    in_row = 0;
+    at = row += stride;
+  }
+};
+
+// GCC would load the operand of several instructions again in each of them.
 template <int bytes>
-[[gnu::always_inline]] inline float total(const VectorOf<float, bytes>& x) {
-  if constexpr (bytes == 16)
-    return (x[0] + x[2]) + (x[1] + x[3]);
+[[gnu::always_inline]] inline void keep_in_register(
+    [[maybe_unused]] VectorOf<float, bytes>& vector) {
+#if !defined(__clang__)
+  asm("" : "+v"(vector));
+#endif
+}
+
+template <bool pairs, int bytes>
+[[gnu::always_inline]] inline void multiply_add(VectorOf<float, bytes>& sum,
+                                                const VectorOf<float, bytes>& a,
+                                                const VectorOf<float, bytes>& b) {
+  if constexpr (pairs)
+    add_pairs(sum, a, b);
   else
-    return total<bytes / 2>(sum_of_halves(x, std::make_integer_sequence<int, bytes / 8>()));
+    sum += a * b;
+}
+
+// Each `span` lanes of x, and then of y, hold the terms of one sum; adds the halves of these spans.
+template <int span, class Vector, int... lane>
+[[gnu::always_inline]] inline Vector folded(Vector x, Vector y,
+                                            std::integer_sequence<int, lane...>) {
+  constexpr int half = span / 2;
+  return __builtin_shufflevector(x, y, (lane / half * span + lane % half)...) +
+         __builtin_shufflevector(x, y, (lane / half * span + lane % half + half)...);
+}
+// Sums the lanes of each vector by halves; lane i of the result is the sum of vector i.
+template <int bytes, int count, int span = bytes / 4>
+[[gnu::always_inline]] inline VectorOf<float, bytes> totals(
+    const VectorOf<float, bytes> (&vectors)[count]) {
+  if constexpr (span == 1) {
+    return vectors[0];
+  } else {
+    VectorOf<float, bytes> next[(count + 1) / 2];
+#pragma GCC unroll 4
+    for (int i = 0; i < (count + 1) / 2; ++i)
+      next[i] = folded<span>(vectors[2 * i], vectors[count == 1 ? 0 : 2 * i + 1],
+                             std::make_integer_sequence<int, bytes / 4>());
+    return totals<bytes, (count + 1) / 2, span / 2>(next);
+  }
 }
 
 // ---- contiguous columns of b: dot products
 
 // A tile is the product of `rows` rows by `columns` columns. Products that are bound by arithmetic
-// sum a range of k at a time for a group of columns, so that this range of a stays in L1.
-template <class Element, int bytes>
+// sum a range of k at a time for a group of columns, so that this range of a stays in L1. Tiles
+// that exceed m or the columns of a thread compute their last row or column repeatedly.
+template <class Element, int bytes, bool pairs>
 struct Dots {
   using Vector = VectorOf<float, bytes>;
-  static constexpr int lanes = bytes / 4;
-  static constexpr int tile_columns = bytes == 64 ? 6 : 3, tile_rows = 4;
-  static constexpr int64_t group = 24;  // columns, a multiple of tile_columns
+  using Left = std::conditional_t<pairs, BFloat16, float>;
+  static constexpr int lanes = bytes / static_cast<int>(sizeof(Left));  // k of one vector
+  static constexpr int64_t group = 24;  // columns, a multiple of any tile's
+
+  static constexpr int64_t tile_rows(int64_t m) {
+    return m == 1 ? 1 : bytes < 64 || m <= 4 || (m > 8 && m <= 12) ? 4 : 8;
+  }
+  static constexpr int64_t padded_rows(int64_t m) { return round_up(m, tile_rows(m)); }
 
   struct Range {
     int64_t from, until;  // of k; `from` is a multiple of `lanes`
-    int64_t ahead;        // elements from a column of b to the one that the next tile reads there
+    int64_t lines;        // to prefetch for each line of a column, in the order of memory
+    int64_t ahead;  // if not 0, elements from a column to the one to prefetch instead, side by side
   };
 
-  // Adds to `spilled`, the sums of the tile between two ranges, one vector each.
-  template <int columns, int rows>
-  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t column, int64_t row,
-                                                 const Range& range, Vector* spilled) {
-    const int64_t a_row = call.a_stride, b_column = call.b_stride;
-    const float* a = call.a + row * a_row;
-    const Element* b = static_cast<const Element*>(call.b) + column * b_column;
-    Vector sums[rows * columns];
-    unrolled<rows * columns>([&](auto i) __attribute__((always_inline)) {
-      sums[i] = range.from == 0 ? Vector{} : spilled[i];
-    });
-    auto add = [&](int64_t k, const auto& load_at) __attribute__((always_inline)) {
-      Vector right[columns];
-      unrolled<columns>(
-          [&](auto j) __attribute__((always_inline)) { right[j] = load_at(b + j * b_column + k); });
-      unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-        const Vector left = *reinterpret_cast<const Vector*>(a + i * a_row + k);
-        unrolled<columns>([&](auto j) __attribute__((always_inline)) {
-          sums[i * columns + j] += left * right[j];
-        });
-      });
-    };
-    auto whole = [](const Element* at)
-                     __attribute__((always_inline)) { return load<Element, bytes>(at); };
-    constexpr int line = 64 / sizeof(Element);
-    int64_t k = range.from;
-    for (; k + line <= range.until; k += line) {
-      unrolled<columns>([&](auto j) __attribute__((always_inline)) {
-        __builtin_prefetch(b + j * b_column + k + range.ahead, 0, 2);
-      });
-      unrolled<line / lanes>([&](auto i)
-                                 __attribute__((always_inline)) { add(k + i * lanes, whole); });
-    }
-    for (; k + lanes <= range.until; k += lanes) add(k, whole);
-    if (k < range.until)
-      add(k, [&](const Element* at) __attribute__((always_inline)) {
-        return load_part<Element, bytes>(at, range.until - k);
-      });
-    float* out = call.sums + row * call.sums_row + column;
-    unrolled<rows * columns>([&](auto i) __attribute__((always_inline)) {
-      if (range.until < call.k)
-        spilled[i] = sums[i];
-      else
-        out[i / columns * call.sums_row + i % columns] = total<bytes>(sums[i]);
-    });
+  [[gnu::always_inline]] static inline Lines lines_of(const Call& call, int64_t k, int64_t depth,
+                                                      int64_t column, int64_t columns) {
+    return Lines(static_cast<const Element*>(call.b) + column * call.b_stride + k, columns, depth,
+                 call.b_stride);
   }
 
-  [[gnu::always_inline]] static inline void all_rows(const Call& call, int64_t column, Range range,
-                                                     Vector* spilled) {
-    for (int64_t row = 0; row < call.m; row += tile_rows, spilled += tile_rows * tile_columns) {
-      switch (call.m - row) {
-        case 1:
-          tile<tile_columns, 1>(call, column, row, range, spilled);
-          break;
-        case 2:
-          tile<tile_columns, 2>(call, column, row, range, spilled);
-          break;
-        case 3:
-          tile<tile_columns, 3>(call, column, row, range, spilled);
-          break;
-        default:
-          tile<tile_columns, tile_rows>(call, column, row, range, spilled);
+  [[gnu::always_inline]] static inline Vector load_right(const Element* from) {
+    if constexpr (pairs)
+      return *reinterpret_cast<const Vector*>(from);
+    else
+      return load<Element, bytes>(from);
+  }
+
+  // Adds to `spilled`, the sums of the tile between two ranges, one vector each.
+  template <int rows, int columns>
+  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t row, int64_t column,
+                                                 int64_t end, const Range& range, Vector* spilled,
+                                                 Lines& next) {
+    const int64_t a_row = dots_stride(call.k, sizeof(Left));
+    const Left* a = static_cast<const Left*>(call.a) + row * a_row + range.from;
+    const Element* b[columns];
+#pragma GCC unroll 8
+    for (int j = 0; j < columns; ++j)
+      b[j] = static_cast<const Element*>(call.b) + std::min(column + j, end - 1) * call.b_stride +
+             range.from;
+    Vector sums[rows][columns];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 8
+      for (int j = 0; j < columns; ++j)
+        sums[i][j] = range.from == 0 ? Vector{} : spilled[i * columns + j];
+
+    // The elements after the last whole vector are read from a copy that ends in zeros.
+    const int64_t depth = range.until - range.from, rest = depth % lanes;
+    alignas(bytes) Element padded[columns][lanes];
+    int64_t left = depth - rest;
+    for (bool last = rest == 0;; last = true) {
+      for (int64_t k = 0; k < left; k += lanes) {
+        constexpr int line = line_bytes / sizeof(Element);
+        if (k % line == 0) {
+          if (range.ahead != 0) {
+#pragma GCC unroll 8
+            for (int j = 0; j < columns; ++j) __builtin_prefetch(b[j] + k + range.ahead, 0, 2);
+          } else {
+            for (int64_t j = 0; j < range.lines; ++j) next.prefetch();
+          }
+        }
+        Vector right[columns];
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; ++j) right[j] = load_right(b[j] + k);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; ++i) {
+          Vector factor = *reinterpret_cast<const Vector*>(a + i * a_row + k);
+          keep_in_register<bytes>(factor);
+#pragma GCC unroll 8
+          for (int j = 0; j < columns; ++j)
+            multiply_add<pairs, bytes>(sums[i][j], factor, right[j]);
+        }
       }
-      range.ahead = 0;  // the tiles of other rows read the same columns
+      if (last) break;
+      for (int j = 0; j < columns; ++j) {
+        for (int64_t k = 0; k < lanes; ++k) padded[j][k] = k < rest ? b[j][left + k] : Element{};
+        b[j] = padded[j];
+      }
+      a += left;
+      left = lanes;
+    }
+    if (range.until < call.k) {
+#pragma GCC unroll 8
+      for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 8
+        for (int j = 0; j < columns; ++j) spilled[i * columns + j] = sums[i][j];
+      return;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < columns; ++j) {
+      Vector column_sums[rows];
+#pragma GCC unroll 8
+      for (int i = 0; i < rows; ++i) column_sums[i] = sums[i][j];
+      const Vector all = totals<bytes>(column_sums);
+      float* out = call.sums + std::min(column + j, end - 1);
+#pragma GCC unroll 8
+      for (int i = 0; i < rows; ++i) out[std::min(row + i, call.m - 1) * call.sums_row] = all[i];
+    }
+  }
+
+  template <int rows, int columns>
+  [[gnu::always_inline]] static inline void tiles(const Call& call, int64_t begin, int64_t end) {
+    static_assert(group % columns == 0);
+    Vector spilled[group * (most_skinny_rows + rows - 1)];
+    const int64_t depth =
+        call.is_memory_bound()
+            ? 2048
+            : (int64_t{24} << 10) / (call.a_rows * int64_t{sizeof(Left)}) / lanes * lanes;
+    for (int64_t first = begin; first < end; first += group) {
+      const int64_t last = std::min(end, first + group);
+      for (int64_t from = 0; from < call.k; from += depth) {
+        const Range range{.from = from,
+                          .until = std::min(call.k, from + depth),
+                          .lines = ceil_div(int64_t{columns} * rows, call.a_rows),
+                          .ahead = call.is_memory_bound() ? columns * call.b_stride : 0};
+        Lines next;
+        if (range.until < call.k)
+          next = lines_of(call, range.until, std::min(depth, call.k - range.until), first,
+                          last - first);
+        else if (last < end)
+          next = lines_of(call, 0, std::min(depth, call.k), last, std::min(group, end - last));
+        Vector* sums = spilled;
+        for (int64_t column = first; column < last; column += columns)
+          for (int64_t row = 0; row < call.m; row += rows, sums += rows * columns)
+            tile<rows, columns>(call, row, column, last, range, sums, next);
+      }
     }
   }
 
   [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
-    Vector spilled[group * most_skinny_rows];
-    const int64_t depth = call->is_memory_bound() ? 2048 : 256, stride = call->b_stride;
-    for (int64_t first = begin; first < end; first += group) {
-      const int64_t last = std::min(end, first + group);
-      for (int64_t from = 0; from < call->k; from += depth) {
-        Range range{from, std::min(call->k, from + depth), tile_columns * stride};
-        Vector* sums = spilled;
-        int64_t column = first;
-        for (; column + tile_columns <= last; column += tile_columns) {
-          // The last tile is followed by the first one of the next range, or of the next group.
-          if (column + 2 * tile_columns > last)
-            range.ahead = range.until < call->k ? depth - (column - first) * stride
-                                                : tile_columns * stride - from;
-          all_rows(*call, column, range, sums);
-          sums += tile_columns * call->m;
-        }
-        for (; column < last; ++column)
-          for (int64_t row = 0; row < call->m; ++row) tile<1, 1>(*call, column, row, range, sums++);
-      }
-    }
+    constexpr int columns = bytes == 64 ? 6 : 3;
+    const int64_t rows = tile_rows(call->m);
+    if (rows == 1) return tiles<1, columns>(*call, begin, end);
+    if constexpr (bytes == 64)
+      if (rows == 8) return tiles<8, 3>(*call, begin, end);
+    tiles<4, columns>(*call, begin, end);
   }
 };
 
@@ -184,118 +296,247 @@ struct Dots {
 
 // A tile adds multiples of a few rows of b, which are read side by side, to the sums of `rows`
 // rows. Products that are bound by arithmetic do so for a panel of columns, whose sums stay in L2.
-template <class Element, int bytes>
+// Tiles that exceed m compute its last row repeatedly.
+template <class Element, int bytes, bool pairs>
 struct Multiples {
   using Vector = VectorOf<float, bytes>;
+  using Bits = VectorOf<uint32_t, bytes>;
+  using Left = std::conditional_t<pairs, uint32_t, float>;  // of one row: one k, or two
   static constexpr int lanes = bytes / 4;
-  static constexpr int tile_vectors = bytes == 64 ? 4 : 2, most_rows = 6;
-  static constexpr int tile_columns = tile_vectors * lanes;
+  static constexpr int step = pairs ? 2 : 1;  // of k
 
-  struct Range {
-    int64_t from, until;  // of k
-    int64_t ahead;        // elements from a row of b to the one that is to be prefetched
-  };
-
-  // Computes `vectors` vectors of columns, or, where `present` is not 0, only so many columns of
-  // one vector.
-  template <int rows, int vectors>
-  [[gnu::always_inline]] static inline void tile(const Call& call, int64_t row, int64_t column,
-                                                 const Range& range, int64_t present) {
-    const int64_t a_row = call.a_stride, b_row = call.b_stride;
-    const float* a = call.a + range.from * a_row + row;
-    const Element* b = static_cast<const Element*>(call.b) + range.from * b_row + column;
-    float* out = call.sums + row * call.sums_row + column;
-    auto sums_at = [&](int i) __attribute__((always_inline)) {
-      return out + i / vectors * call.sums_row + i % vectors * lanes;
-    };
-    Vector sums[rows * vectors];
-    unrolled<rows * vectors>([&](auto i) __attribute__((always_inline)) {
-      sums[i] = range.from == 0 ? Vector{}
-                : present == 0  ? *reinterpret_cast<const Vector*>(sums_at(i))
-                                : load_part<float, bytes>(sums_at(i), present);
-    });
-    for (int64_t k = range.from; k < range.until; ++k, a += a_row, b += b_row) {
-      Vector right[vectors];
-      unrolled<vectors>([&](auto j) __attribute__((always_inline)) {
-        right[j] = present == 0 ? load<Element, bytes>(b + j * lanes)
-                                : load_part<Element, bytes>(b, present);
-      });
-      constexpr int line = 64 / sizeof(Element);
-      unrolled<(vectors * lanes + line - 1) / line>([&](auto j) __attribute__((always_inline)) {
-        __builtin_prefetch(b + range.ahead + j * line, 0, 2);
-      });
-      unrolled<rows * vectors>([&](auto i) __attribute__((always_inline)) {
-        sums[i] += a[i / vectors] * right[i % vectors];
-      });
-    }
-    unrolled<rows * vectors>([&](auto i) __attribute__((always_inline)) {
-      if (present == 0)
-        *reinterpret_cast<Vector*>(sums_at(i)) = sums[i];
-      else
-        for (int64_t lane = 0; lane < present; ++lane) sums_at(i)[lane] = sums[i][lane];
-    });
+  // Returns the rows of the next tile where `left` rows are left.
+  static constexpr int64_t tile_rows(int64_t left) {
+    if (bytes == 32) return left == 1 ? 1 : left <= 4 || left == 7 || left == 8 ? 4 : 6;
+    return left == 1 ? 1 : bytes == 16 || left <= 4 ? 4 : left <= 8 ? 8 : 16;
+  }
+  static constexpr int64_t padded_rows(int64_t m) {
+    if (m == 1) return 1;
+    int64_t rows = 0;
+    while (rows < m) rows += std::max<int64_t>(4, tile_rows(m - rows));
+    return rows;
   }
 
-  [[gnu::always_inline]] static inline void some_rows(const Call& call, int64_t row, int64_t count,
-                                                      int64_t column, const Range& range) {
-    switch (count) {
-      case 1:
-        return tile<1, tile_vectors>(call, row, column, range, 0);
-      case 2:
-        return tile<2, tile_vectors>(call, row, column, range, 0);
-      case 3:
-        return tile<3, tile_vectors>(call, row, column, range, 0);
-      case 4:
-        return tile<4, tile_vectors>(call, row, column, range, 0);
-      case 5:
-        return tile<5, tile_vectors>(call, row, column, range, 0);
-      default:
-        static_assert(most_rows == 6);
-        return tile<most_rows, tile_vectors>(call, row, column, range, 0);
+  struct Tile {
+    int64_t row, depth;
+    bool first;        // of the ranges of k
+    int64_t fetching;  // steps that prefetch, as the tiles of other rows do as well
+    const Element* b;  // [depth, columns of the tile]
+    int64_t b_row;
+    float* sums;  // [m - row, columns of the tile]
+    int64_t sums_row;
+  };
+
+  [[gnu::always_inline]] static inline Lines lines_of(const Call& call, int64_t k, int64_t depth,
+                                                      int64_t column, int64_t columns) {
+    return Lines(static_cast<const Element*>(call.b) + k * call.b_stride + column, depth, columns,
+                 call.b_stride);
+  }
+
+  template <int... lane>
+  [[gnu::always_inline]] static inline Vector interleaved_rows(
+      const Element* row, const Element* next, std::integer_sequence<int, lane...>) {
+    using Stored = VectorOf<int16_t, bytes / 2>;
+    const auto low = *reinterpret_cast<const Stored*>(row);
+    const auto high = *reinterpret_cast<const Stored*>(next);
+    return reinterpret_cast<Vector>(
+        __builtin_shufflevector(low, high, (lane / 2 + lane % 2 * lanes)...));
+  }
+  [[gnu::always_inline]] static inline Vector load_right(const Element* from, int64_t row) {
+    if constexpr (pairs)
+      return interleaved_rows(from, from + row, std::make_integer_sequence<int, 2 * lanes>());
+    else
+      return load<Element, bytes>(from);
+  }
+  [[gnu::always_inline]] static inline void multiply_left(Vector& sum, Left a, Vector b) {
+    if constexpr (pairs)
+      add_pairs(sum, reinterpret_cast<Vector>(Bits{} + a), b);
+    else
+      sum += a * b;
+  }
+
+  template <int rows, int vectors>
+  [[gnu::always_inline]] static inline void multiply(const Call& call, int64_t from,
+                                                     const Tile& tile, Lines& next) {
+    const Left* a = static_cast<const Left*>(call.a) + from / step * call.a_rows + tile.row;
+    const Element* b = tile.b;
+    constexpr int lines =
+        std::max<int>(1, step * vectors * lanes * int{sizeof(Element)} / int{line_bytes});
+    auto sums_of = [&](int i) __attribute__((always_inline)) {
+      return tile.sums + std::min<int64_t>(i, call.m - 1 - tile.row) * tile.sums_row;
+    };
+    Vector sums[rows][vectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j)
+        sums[i][j] =
+            tile.first ? Vector{} : *reinterpret_cast<const Vector*>(sums_of(i) + j * lanes);
+    for (int64_t k = 0; k < tile.depth; k += step) {
+      Vector right[vectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) right[j] = load_right(b + j * lanes, tile.b_row);
+
+      if (k < tile.fetching)
+        for (int i = 0; i < lines; ++i) next.prefetch();
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) multiply_left(sums[i][j], a[i], right[j]);
+      a += call.a_rows, b += step * tile.b_row;
     }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j)
+        *reinterpret_cast<Vector*>(sums_of(i) + j * lanes) = sums[i][j];
+  }
+
+  template <int rows, int vectors, int fewer = rows>
+  [[gnu::always_inline]] static inline void tiles(const Call& call, int64_t begin, int64_t end) {
+    constexpr int64_t columns = vectors * lanes;
+    constexpr int64_t panel_sums = 8192, most_depth = 64;
+    // Lines of rows that are multiples of 4 KiB apart alias in L1, and tiles of other rows follow.
+    const bool copies = call.a_rows > rows && call.b_stride * sizeof(Element) % 4096 == 0;
+    const int64_t depth = copies || rows > 8 ? 64 : rows > 4 ? 32 : 16;
+    const int64_t panel = panel_sums / call.m / columns * columns;
+    const auto* b = static_cast<const Element*>(call.b);
+    Element padded[most_depth * columns];
+    float padded_sums[most_skinny_rows * columns];
+    for (int64_t first = begin; first < end; first += panel)
+      for (int64_t from = 0; from < call.k; from += depth) {
+        const int64_t until = std::min(call.k, from + depth), last = std::min(end, first + panel);
+        Lines next;
+        if (until < call.k)
+          next = lines_of(call, until, std::min(depth, call.k - until), first, last - first);
+        else if (last < end)
+          next = lines_of(call, 0, std::min(depth, call.k), last, std::min(panel, end - last));
+        for (int64_t column = first; column < last; column += columns) {
+          const Element* place = b + from * call.b_stride + column;
+          Tile tile{.row = 0,
+                    .depth = until - from,
+                    .first = from == 0,
+                    .fetching = ceil_div((until - from) * rows, call.a_rows),
+                    .b = place,
+                    .b_row = call.b_stride,
+                    .sums = call.sums + column,
+                    .sums_row = call.sums_row};
+          // A tile that exceeds the columns or k is computed in a copy that ends in zeros.
+          const int64_t present = std::min(columns, last - column);
+          const bool whole = present == columns && tile.depth % step == 0;
+          if (whole && copies) {
+            for (int64_t k = 0; k < tile.depth; ++k)
+              std::copy_n(place + k * call.b_stride, columns, padded + k * columns);
+            tile.b = padded;
+            tile.b_row = columns;
+          } else if (!whole) {
+            for (int64_t k = 0; k < round_up<int64_t>(tile.depth, step); ++k)
+              for (int64_t j = 0; j < columns; ++j)
+                padded[k * columns + j] =
+                    k < tile.depth && j < present ? place[k * call.b_stride + j] : Element{};
+            for (int64_t i = 0; i < call.m; ++i)
+              for (int64_t j = 0; j < present; ++j)
+                padded_sums[i * columns + j] = tile.sums[i * call.sums_row + j];
+            tile.b = padded;
+            tile.b_row = tile.sums_row = columns;
+            tile.sums = padded_sums;
+          }
+          float* sums = tile.sums;
+          while (tile.row < call.m) {
+            tile.sums = sums + tile.row * tile.sums_row;
+            if (fewer < rows && tile_rows(call.m - tile.row) <= fewer) {
+              multiply<fewer, vectors>(call, from, tile, next);
+              tile.row += fewer;
+            } else {
+              multiply<rows, vectors>(call, from, tile, next);
+              tile.row += rows;
+            }
+          }
+          if (!whole)
+            for (int64_t i = 0; i < call.m; ++i)
+              for (int64_t j = 0; j < present; ++j)
+                call.sums[i * call.sums_row + column + j] = padded_sums[i * columns + j];
+        }
+      }
   }
 
   [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
-    constexpr int64_t panel_sums = 8192;
-    const int64_t panel = panel_sums / call->m / tile_columns * tile_columns;
-    const int64_t depth = call->is_memory_bound() ? 8 : 16;
-    const int64_t step = ceil_div(call->m, ceil_div<int64_t>(call->m, most_rows));
-    for (int64_t first = begin; first < end; first += panel)
-      for (int64_t from = 0; from < call->k; from += depth) {
-        // Long rows are prefetched by the processor.
-        const int64_t ahead = call->is_memory_bound() ? 0 : depth * call->b_stride;
-        const Range fetching{from, std::min(call->k, from + depth), ahead};
-        const Range again{fetching.from, fetching.until, 0};
-        const int64_t last = std::min(end, first + panel);
-        int64_t column = first;
-        for (; column + tile_columns <= last; column += tile_columns)
-          for (int64_t row = 0; row < call->m; row += step)
-            some_rows(*call, row, std::min(step, call->m - row), column,
-                      row == 0 ? fetching : again);
-        for (; column < last; column += lanes)
-          for (int64_t row = 0; row < call->m; ++row)
-            tile<1, 1>(*call, row, column, again, std::min<int64_t>(lanes, last - column));
-      }
+    if (call->m == 1) return tiles<1, 4>(*call, begin, end);
+    if constexpr (bytes == 64) {
+      if (call->m > 8) return tiles<16, 1>(*call, begin, end);
+      if (call->m > 4) return tiles<8, 2>(*call, begin, end);
+    }
+    if constexpr (bytes == 32)
+      if (call->m > 4) return tiles<6, 2, 4>(*call, begin, end);
+    tiles<4, bytes == 64 ? 4 : 2>(*call, begin, end);
   }
 };
 
 // ---- conversions
 
-template <class Element>
+// Packs a as [rows, stride] for dot products, else as [k / step, rows, step] with zeros up to a
+// whole step; rows from m on repeat the last one.
+struct Packing {
+  int64_t m, k, rows;
+  int64_t stride;  // 0 unless for dot products
+};
+template <class Element, class Packed, int bytes>
 struct Pack {
+  using Word = std::conditional_t<sizeof(Packed) == 2, uint32_t, float>;  // of one step
+  static constexpr int64_t lanes = bytes / 4, step = sizeof(Word) / sizeof(Packed);
+
+  // Transposes what it can in vectors: the first rows it returns, and words of k.
+  [[gnu::always_inline]] static inline std::pair<int64_t, int64_t> transpose(
+      const Element* from, const MatrixStrides* strides, const Packing* packing, Packed* to) {
+    if constexpr (std::is_same_v<Element, Packed>) {
+      const bool aligned =
+          reinterpret_cast<uintptr_t>(from) % sizeof(Word) == 0 && strides->row % step == 0;
+      if (packing->stride == 0 && strides->column == 1 && aligned) {
+        const int64_t rows = packing->m / lanes * lanes, words = packing->k / step / 4 * 4;
+        const int64_t row = strides->row / step;
+        for (int64_t i = 0; i < rows; i += lanes)
+          for (int64_t j = 0; j < words; j += 4)
+            transpose_block<Word, bytes>(reinterpret_cast<const Word*>(from) + i * row + j, row,
+                                         reinterpret_cast<Word*>(to) + j * packing->rows + i,
+                                         packing->rows);
+        return {rows, words * step};
+      }
+    }
+    return {0, 0};
+  }
+
   [[gnu::always_inline]] static inline void run(const void* from, const MatrixStrides* strides,
-                                                int64_t rows, int64_t columns, float* to,
-                                                int64_t to_stride) {
-    for (int64_t i = 0; i < rows; ++i, to += to_stride) {
-      const Element* row = static_cast<const Element*>(from) + i * strides->row;
-      if (strides->column == 1)
-        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j]);
-      else
-        for (int64_t j = 0; j < columns; ++j) to[j] = to_lane<float>(row[j * strides->column]);
-      for (int64_t j = columns; j < to_stride; ++j) to[j] = 0;
+                                                const Packing* packing, Packed* to) {
+    const auto [m, k, rows, stride] = *packing;
+    const auto* a = static_cast<const Element*>(from);
+    const int64_t column = strides->column;
+    const auto [done_rows, done_k] = transpose(a, strides, packing, to);
+    for (int64_t i = 0; i < rows; ++i) {
+      const Element* row = a + std::min(i, m - 1) * strides->row;
+      auto element = [&](int64_t j) __attribute__((always_inline)) {
+        if constexpr (std::is_same_v<Element, Packed>)
+          return row[j * column];
+        else
+          return from_lane<Packed>(to_lane<float>(row[j * column]));
+      };
+      const int64_t done = i < done_rows ? done_k : 0;
+      if (stride != 0) {
+        Packed* out = to + i * stride;
+        for (int64_t j = 0; j < k; ++j) out[j] = element(j);
+        for (int64_t j = k; j < stride; ++j) out[j] = Packed{};
+      } else {
+        for (int64_t j = done; j < round_up(k, step); ++j)
+          to[(j / step * rows + i) * step + j % step] = j < k ? element(j) : Packed{};
+      }
     }
   }
 };
+template <class Element, class Packed>
+auto best_pack() {
+  using Packer = void (*)(const void*, const MatrixStrides*, const Packing*, Packed*);
+  return best_of<Packer>(run_avx512<Pack<Element, Packed, 64>>, run_avx2<Pack<Element, Packed, 32>>,
+                         run_baseline<Pack<Element, Packed, 16>>);
+}
 template <class Result>
 struct Round {
   [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
@@ -306,11 +547,23 @@ struct Round {
   }
 };
 
+// Kernel is a product for one instruction set.
 using Runner = void (*)(const Call*, int64_t begin, int64_t end);  // for a range of columns
-template <template <class, int> class Product, class Element>
-Runner best_product() {
-  return best_of<Runner>(run_avx512<Product<Element, 64>>, run_avx2<Product<Element, 32>>,
-                         run_baseline<Product<Element, 16>>);
+struct ProductKernel {
+  Runner run;
+  int64_t (*padded_rows)(int64_t m);
+};
+template <template <class, int, bool> class Product, class Element>
+ProductKernel best_product(bool pairs) {
+  if constexpr (std::is_same_v<Element, BFloat16>)
+    if (pairs)
+      return {run_avx512_bf16<Product<Element, 64, true>>, Product<Element, 64, true>::padded_rows};
+  using Wide = Product<Element, 64, false>;
+  using Middle = Product<Element, 32, false>;
+  using Narrow = Product<Element, 16, false>;
+  return best_of<ProductKernel>({run_avx512<Wide>, Wide::padded_rows},
+                                {run_avx2<Middle>, Middle::padded_rows},
+                                {run_baseline<Narrow>, Narrow::padded_rows});
 }
 template <class Result>
 Runner best_round() {
@@ -324,12 +577,14 @@ bool is_known(DType dtype) {
 bool by_dots(const Contraction& task) { return task.b.row == 1; }
 bool sums_in_result(const Contraction& task) { return task.dtype == DType::f32; }
 
-// Returns the stride of a as it is packed, and its bytes.
-int64_t packed_stride(const Contraction& task) {
-  return by_dots(task) ? round_up(task.k, line_floats) + line_floats : task.m;
+bool by_pairs(const Contraction& task) {
+  return isa() >= Isa::avx512_bf16 && task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16;
 }
+
+// Returns the bytes of a as it is packed, with the most rows and the widest elements.
 size_t packed_bytes(const Contraction& task) {
-  return aligned(static_cast<size_t>((by_dots(task) ? task.m : task.k) * packed_stride(task)) *
+  constexpr int64_t most_added_rows = 7;
+  return aligned(static_cast<size_t>((task.m + most_added_rows) * dots_stride(task.k, 4)) *
                  sizeof(float));
 }
 }  // namespace
@@ -348,33 +603,38 @@ size_t skinny_workspace(const Contraction& task) {
 
 void skinny_matmul(const Contraction& task, const void* a, const void* b, void* result,
                    void* workspace, int threads) {
-  auto* packed = static_cast<float*>(workspace);
   auto* sums = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + packed_bytes(task));
-  const bool dots = by_dots(task), in_result = sums_in_result(task);
+  const bool dots = by_dots(task), in_result = sums_in_result(task), pairs = by_pairs(task);
+  ProductKernel product{};
+  Runner round = nullptr;
+  with_float(task.b_dtype, [&]<class Element, class Lane>(Element, Lane) {
+    if constexpr (std::is_same_v<Lane, float>)
+      product = dots ? best_product<Dots, Element>(pairs) : best_product<Multiples, Element>(pairs);
+  });
   const Call call{.m = task.m,
                   .n = task.n,
                   .k = task.k,
-                  .a = packed,
-                  .a_stride = packed_stride(task),
+                  .a = workspace,
+                  .a_rows = product.padded_rows(task.m),
                   .b = b,
                   .b_stride = dots ? task.b.column : task.b.row,
                   .sums = in_result ? static_cast<float*>(result) : sums,
                   .sums_row = in_result ? task.result.row : task.n,
                   .result = result,
                   .result_row = task.result.row};
-  const MatrixStrides across{.batch = {}, .row = task.a.column, .column = task.a.row};
+  const Packing packing{.m = task.m,
+                        .k = task.k,
+                        .rows = call.a_rows,
+                        .stride = dots ? dots_stride(task.k, pairs ? 2 : 4) : 0};
   with_float(task.a_dtype, [&]<class Element>(Element, auto) {
-    run_on_best<Pack<Element>>(a, dots ? &task.a : &across, dots ? task.m : task.k,
-                               dots ? task.k : task.m, packed, call.a_stride);
-  });
-  Runner run = nullptr, round = nullptr;
-  with_float(task.b_dtype, [&]<class Element, class Lane>(Element, Lane) {
-    if constexpr (std::is_same_v<Lane, float>)
-      run = dots ? best_product<Dots, Element>() : best_product<Multiples, Element>();
+    if (pairs)
+      best_pack<BFloat16, BFloat16>()(a, &task.a, &packing, static_cast<BFloat16*>(workspace));
+    else
+      best_pack<Element, float>()(a, &task.a, &packing, static_cast<float*>(workspace));
   });
   if (!in_result) round = task.dtype == DType::bf16 ? best_round<BFloat16>() : best_round<Half>();
 
-  constexpr int64_t unit = 16;                // columns: whole cache lines of sums
+  constexpr int64_t unit = 64;                // columns: whole tiles of any instruction set
   constexpr int64_t worth_thread = 32 << 10;  // bytes of b
   const int64_t units = ceil_div(task.n, unit);
   const int64_t bytes = task.n * task.k * static_cast<int64_t>(size_of(task.b_dtype));
@@ -383,7 +643,7 @@ void skinny_matmul(const Contraction& task, const void* a, const void* b, void* 
   parallel_for(parts, [&](int64_t first, int64_t last) {
     const int64_t begin = units * first / parts * unit;
     const int64_t end = std::min(task.n, units * last / parts * unit);
-    run(&call, begin, end);
+    product.run(&call, begin, end);
     if (round != nullptr) round(&call, begin, end);
   });
 }

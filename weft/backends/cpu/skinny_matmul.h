@@ -3,9 +3,10 @@
 // the time of such a product is that of reading it. That factor may be stored in a narrower type
 // than the sums; its elements are widened in registers.
 //
-// The terms of one element are summed in an order that depends on K, the layout of the large factor
-// and the instruction set, whatever the threads and the other elements: a row of a product of 16
-// rows has the bits of the same row alone.
+// The terms of one element are summed in an order that depends on K, the types, the layout of the
+// large factor and the instruction set, whatever the threads and the other elements: a row of a
+// product of 16 rows has the bits of the same row alone. AVX512-BF16, which multiplies bfloat16 by
+// bfloat16, takes numbers and sums below the least normal float32 for zero.
 #pragma once
 
 #include <cstddef>
