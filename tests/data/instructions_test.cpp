@@ -56,6 +56,14 @@ TEST_CASE("each kind of sample learns its answers alone") {
   CHECK(place.text(samples[2], true) == "Hello\nSee you\n");
 }
 
+TEST_CASE("an empty completion is its end, whatever the prompt ends with") {
+  const Place place;
+  const std::vector<Instruction> samples = place.read(R"({"prompt": "a</s>", "completion": ""})");
+  REQUIRE(samples[0].tokens.size() == 3);
+  CHECK(samples[0].tokens[1] == 1);
+  CHECK(samples[0].learned == std::vector<bool>{false, false, true});
+}
+
 TEST_CASE("samples are rows of inputs and of the labels that are learned") {
   const Place place;
   std::vector<Instruction> samples = place.read(

@@ -40,7 +40,7 @@ class Reader {
       throw io::JsonError("a sample has text, prompt and completion, or messages");
     }
     append(sample, frame_.after, true);
-    if (options_.end && (sample.tokens.empty() || sample.tokens.back() != *options_.end))
+    if (options_.end && (frame_.after.empty() || frame_.after.back() != *options_.end))
       append(sample, std::span(&*options_.end, 1), true);
     return sample;
   }
@@ -131,27 +131,32 @@ class InstructionSource : public Source {
 };
 }  // namespace
 
-std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
-                                           const InstructionOptions& options) {
-  const std::string file = io::read_file(path, file_limit);
+std::vector<Instruction> parse_instructions(std::string_view file, const std::string& name,
+                                            const Tokenizer& tokenizer,
+                                            const InstructionOptions& options) {
   const Reader reader(tokenizer, options);
   std::vector<Instruction> samples;
   size_t line = 0;
   for (size_t begin = 0; begin < file.size();) {
     const size_t end = std::min(file.find('\n', begin), file.size());
-    const std::string_view text = std::string_view(file).substr(begin, end - begin);
+    const std::string_view text = file.substr(begin, end - begin);
     begin = end + 1;
     ++line;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
       samples.push_back(reader.sample(io::parse_json(text)));
     } catch (const io::JsonError& error) {
-      throw Error(ErrorKind::data, "{}:{}: {}.", path, line, error.what());
+      throw Error(ErrorKind::data, "{}:{}: {}.", name, line, error.what());
     } catch (const Error& error) {  // of the chat template
-      throw Error(error.kind(), "{}:{}: {}", path, line, error.what());
+      throw Error(error.kind(), "{}:{}: {}", name, line, error.what());
     }
   }
   return samples;
+}
+
+std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
+                                           const InstructionOptions& options) {
+  return parse_instructions(io::read_file(path, file_limit), path, tokenizer, options);
 }
 
 std::shared_ptr<const Source> instruction_source(std::vector<Instruction> samples, int64_t seq_len,

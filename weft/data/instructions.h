@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/data/chat_template/chat_template.h"
@@ -31,9 +32,12 @@ struct Instruction {
   std::vector<bool> learned;
 };
 
-// Reads the samples of a file of at most 4 GiB; empty lines are skipped. Throws Error(data),
-// "FILE:LINE:
-// ...", for a line that is no such object, and for a conversation without an answer.
+// Returns the samples of a text; empty lines are skipped. Throws Error(data), "NAME:LINE: ...", for
+// a line that is no such object, and for a conversation without an answer.
+std::vector<Instruction> parse_instructions(std::string_view text, const std::string& name,
+                                            const Tokenizer& tokenizer,
+                                            const InstructionOptions& options = {});
+// Reads a file of at most 4 GiB.
 std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
                                            const InstructionOptions& options = {});
 
