@@ -33,7 +33,7 @@ struct BlockNet {
     io::save_folder(folder, quantized.tensors,
                     {{"config.json", models::quantized_config(*plain, format)}});
     blocks = models::load_pretrained(folder);
-    for (nn::Linear* layer : linear_layers(*plain)) {
+    for (nn::Linear* layer : nn::linear_layers(*plain)) {
       if (layer->in_features() % format.numbers != 0) continue;
       const std::vector<float> numbers = layer->matrix().to_vector<float>();
       std::vector<std::byte> bytes(numbers.size() / static_cast<size_t>(format.numbers) *
@@ -44,18 +44,6 @@ struct BlockNet {
       const Tensor matrix = tensor(decoded, layer->matrix().shape());
       layer->weight.assign(layer->transposed() ? transpose(matrix) : matrix);
     }
-  }
-
-  static std::vector<nn::Linear*> linear_layers(const nn::Module& module) {
-    std::vector<nn::Linear*> layers;
-    for (nn::Module* child : module.children()) {
-      if (auto* layer = dynamic_cast<nn::Linear*>(child)) {
-        layers.push_back(layer);
-        continue;
-      }
-      for (nn::Linear* layer : linear_layers(*child)) layers.push_back(layer);
-    }
-    return layers;
   }
 };
 

@@ -7,22 +7,13 @@
 #include "weft/base/error.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
-#include "weft/nn/layers.h"
+#include "weft/nn/lora.h"
 
 namespace weft::models {
-namespace {
-void collect(const nn::Module& module, std::map<std::string, const nn::Linear*>& into) {
-  for (const nn::Module* child : module.children())
-    if (const auto* layer = dynamic_cast<const nn::Linear*>(child))
-      into[layer->path() + ".weight"] = layer;
-    else
-      collect(*child, into);
-}
-}  // namespace
-
 QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
   std::map<std::string, const nn::Linear*> layers;
-  collect(model, layers);
+  for (const nn::Linear* layer : nn::linear_layers(model))
+    layers[layer->path() + ".weight"] = layer;
   QuantizedDecoder result{.tensors = published_tensors(model)};
   for (io::NamedBytes& tensor : result.tensors) {
     result.bytes_before += tensor.type.bytes();

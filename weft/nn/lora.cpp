@@ -26,11 +26,6 @@ void collect_linear(const Module& module, std::vector<Linear*>& into) {
       into.push_back(layer);
   }
 }
-std::vector<Linear*> linear_layers(const Module& model) {
-  std::vector<Linear*> layers;
-  collect_linear(model, layers);
-  return layers;
-}
 
 bool is_target(const std::string& path, std::string_view target) {
   return matches(path, target) || matches(path, "*." + std::string(target));
@@ -38,6 +33,12 @@ bool is_target(const std::string& path, std::string_view target) {
 // A head maps to the vocabulary or the labels; it is the child of a root, not of one of its layers.
 bool is_head(const Linear& layer) { return layer.path() == layer.name(); }
 }  // namespace
+
+std::vector<Linear*> linear_layers(const Module& model) {
+  std::vector<Linear*> layers;
+  collect_linear(model, layers);
+  return layers;
+}
 
 double LoraOptions::scale() const {
   return lora_alpha / (use_rslora ? std::sqrt(static_cast<double>(r)) : static_cast<double>(r));

@@ -62,7 +62,9 @@ std::vector<std::string> add_lora(Module& model, std::span<const std::string> ta
                                   const LoraOptions& options = {});
 // Adds the adapters' products to the weights and removes the adapters. Weights stay frozen.
 void merge_lora(Module& model);
-// Returns the layers that have an adapter.
+// Returns the linear layers of a model, in the order of its modules.
+std::vector<Linear*> linear_layers(const Module& model);
+// Returns those that have an adapter.
 std::vector<const Linear*> adapted_layers(const Module& model);
 // Returns the parameters of adapters, by names relative to the model.
 std::vector<NamedVariable> lora_parameters(const Module& model);
