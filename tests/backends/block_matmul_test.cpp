@@ -1,4 +1,5 @@
-// The CPU's product by a matrix in blocks. WEFT_ISA selects the instruction set (tools/test_isa.sh).
+// The CPU's product by a matrix in blocks. WEFT_ISA selects the instruction set
+// (tools/test_isa.sh).
 #include <cmath>
 #include <cstring>
 
@@ -65,8 +66,8 @@ void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0, size = 0;
       for (int64_t at = 0; at < k; ++at) {
-        const double term = rows[static_cast<size_t>(i * k + at)] *
-                            weight.decoded[static_cast<size_t>(j * k + at)];
+        const double term =
+            rows[static_cast<size_t>(i * k + at)] * weight.decoded[static_cast<size_t>(j * k + at)];
         sum += term, size += std::abs(term);
       }
       const double off = std::abs(got[static_cast<size_t>(i * n + j)] - sum);
@@ -105,8 +106,7 @@ TEST_CASE("a row has the same bits among 40 rows, alone, and on any number of th
     for (int64_t rows : {1, 3, 16, 40}) {
       CAPTURE(threads);
       CAPTURE(rows);
-      const std::vector<double> got =
-          product(slice(all, 0, 40 - rows, 40), weight.tensor, format);
+      const std::vector<double> got = product(slice(all, 0, 40 - rows, 40), weight.tensor, format);
       const bool same = std::equal(got.begin(), got.end(), together.end() - rows * n);
       CHECK(same);
     }

@@ -5,7 +5,7 @@
 #include "weft/base/block_format.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/lora.h"
-#include "weft/ops/blocks.h"
+#include "weft/tensor/blocks.h"
 
 namespace weft::nn {
 
