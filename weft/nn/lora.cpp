@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/base/pattern.h"
 #include "weft/tensor/compile.h"
@@ -81,7 +83,7 @@ Tensor Lora::adapted(const Linear& layer, const Tensor& x, const Tensor& y) cons
 }
 
 Tensor Lora::merged(const Linear& layer) const {
-  const Tensor sum = layer.matrix() + product();
+  Tensor sum = layer.matrix() + product();
   if (magnitude_ == nullptr) return sum;
   return sum * unsqueeze(magnitude_->vector.value() / row_norms(sum), 1);
 }

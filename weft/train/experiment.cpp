@@ -311,7 +311,7 @@ std::string published_folder(const Recipe& recipe, const ExperimentOptions& opti
 std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
                               const ExperimentOptions& options) {
   if (options.vocabulary || !entry.does_read("data.tokenizer")) return "";
-  const std::string tokenizer = tokenizer_of(recipe);
+  std::string tokenizer = tokenizer_of(recipe);
   if (tokenizer.empty() || io::exists(tokenizer)) return tokenizer;
   if (!options.checkpoint.empty()) return options.checkpoint;
   recipe.refuse(recipe.text("data.tokenizer") == "auto" ? "model.pretrained" : "data.tokenizer",
