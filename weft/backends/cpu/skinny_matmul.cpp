@@ -174,8 +174,8 @@ struct Dots {
   }
 
   [[gnu::always_inline]] static inline Vector load_right(const Element* from) {
-    if constexpr (pairs)
-      return *reinterpret_cast<const Vector*>(from);
+    if constexpr (pairs)  // elements are aligned to two bytes, lanes to four
+      return reinterpret_cast<Vector>(*reinterpret_cast<const VectorOf<int16_t, bytes>*>(from));
     else
       return load<Element, bytes>(from);
   }
