@@ -276,6 +276,28 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   const Outcome merged = place.weft({"merge", "run", "merged"});
   REQUIRE_MESSAGE(merged.code == 0, merged.err);
   CHECK(generated({"merged"})["text"] == adapted["text"]);
+  CHECK(place.weft({"convert", "run", "out", "--to", "hf"}).code == 2);
+  fs::rename(place.path("model"), place.path("moved"));
+  const Outcome lost = place.weft({"generate", "run", "--prompt", "A"});
+  CHECK(lost.code == 2);
+  CHECK(lost.err.find("Hint: --model.pretrained FOLDER.") != std::string::npos);
+  CHECK(generated({"run", "--model.pretrained", "moved"}) == adapted);
+  // A base with other weights is noticed wherever the adapter meets it.
+  write_published(place.path("model"), {.layers = 2, .width = 16});
+  CHECK(generated({"run"}) == adapted);  // the same weights
+  std::string weights = place.read("model/model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  place.write("model/model.safetensors", weights);
+  for (const std::vector<std::string>& meets :
+       {std::vector<std::string>{"generate", "run", "--prompt", "A"},
+        {"merge", "run", "other"},
+        {"train", "run", "--resume", "--steps", "6"}}) {
+    const Outcome other = place.weft(meets);
+    CHECK(other.code == 5);
+    CHECK(other.err.find("are not those that") != std::string::npos);
+  }
+  fs::remove_all(place.path("model"));
+  fs::rename(place.path("moved"), place.path("model"));
   const Outcome taken = place.weft({"merge", "run", "merged"});
   CHECK(taken.code == 2);
   const json loss = json_of(place.weft({"eval", "run", "--data.val_split", "0.5", "--json"}));

@@ -136,6 +136,34 @@ TEST_CASE("a new adapter changes nothing before it trains, and is written as it 
   }
 }
 
+TEST_CASE("merging into narrow weights rounds the sum once") {
+  const nn::BuildScope scope({.dtype = DType::bf16});
+  struct Net : nn::Module {
+    nn::Linear layer{*this, "layer", 40, 24};
+  } net;
+  const std::vector<double> weight = net.layer.weight.to_doubles();
+  const std::vector<std::string> targets = {"layer"};
+  {
+    const nn::BuildScope wide({.dtype = DType::f32});
+    nn::add_lora(net, targets, {.r = 3, .lora_alpha = 6});
+  }
+  std::map<std::string, std::vector<double>> parts;
+  for (const nn::NamedVariable& entry : nn::lora_parameters(net)) {
+    entry.variable.assign(randn(entry.variable.shape()));
+    parts[entry.name] = entry.variable.to_doubles();
+  }
+  nn::merge_lora(net);
+  const std::vector<double> merged = net.layer.weight.to_doubles();
+  const auto &a = parts.at("layer.lora_A.weight"), &b = parts.at("layer.lora_B.weight");
+  for (size_t row = 0; row < 24; ++row)
+    for (size_t column = 0; column < 40; ++column) {
+      double sum = weight[row * 40 + column];
+      for (size_t i = 0; i < 3; ++i) sum += 2 * b[row * 3 + i] * a[i * 40 + column];
+      // Half a unit in the last place of eight bits, and what float32 sums are off.
+      REQUIRE(std::abs(merged[row * 40 + column] - sum) <= std::abs(sum) * 0x1.01p-8 + 1e-5);
+    }
+}
+
 TEST_CASE("adapters of another model or another kind are refused") {
   const Json reference = reference_file("lora.json").at("llama");
   auto check_refused = [&](const Json& changes, const char* message) {
@@ -148,6 +176,9 @@ TEST_CASE("adapters of another model or another kind are refused") {
   check_refused({{"rank_pattern", {{"q_proj", 2}}}},
                 "weft does not read adapters with rank_pattern");
   check_refused({{"modules_to_save", {"lm_head"}}}, "modules_to_save");
+  check_refused({{"alora_invocation_tokens", {1, 2}}}, "alora_invocation_tokens");
+  check_refused({{"init_lora_weights", "pissa"}}, "changes the weights of the base model");
+  check_refused({{"lora_dropout", 1}}, "lora_dropout");
   check_refused({{"r", 0}}, "r must be");
   check_refused({{"r", 5}}, "q_proj.lora_A.weight");
   auto other = load_family(family_reference("gpt2"));

@@ -107,6 +107,18 @@ TEST_CASE("an adapter trains beside weights in blocks as beside their numbers") 
   }
 }
 
+TEST_CASE("numbers that no block holds are refused by their tensor") {
+  for (float wrong : {NAN, INFINITY, 1e6F}) {
+    auto model = load_family(family_reference("llama"));
+    const nn::Linear& layer = *nn::linear_layers(*model).front();
+    std::vector<float> numbers = layer.matrix().to_vector<float>();
+    numbers[7] = wrong;
+    layer.weight.assign(tensor(numbers, layer.weight.shape()));
+    CHECK_THROWS_WITH_AS(models::quantize(*model, block_format("Q8_0")),
+                         Contains("q_proj.weight\" has "), Error);
+  }
+}
+
 TEST_CASE("weights in blocks are not quantized again, and an unknown format is refused") {
   const BlockNet net(family_reference("llama"), block_format("Q8_0"));
   const auto* decoder = dynamic_cast<const models::Decoder*>(net.blocks.model.get());

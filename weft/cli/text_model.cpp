@@ -106,6 +106,22 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
   model.pretrained = std::move(pretrained);
   return model;
 }
+// Loads the base of an adapter's checkpoint where the run had it, or where a flag says.
+TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
+                  const std::string& checkpoint) {
+  std::string base = recipe.text("model.pretrained");
+  std::erase_if(options.flags, [&](const RecipeFlag& flag) {
+    if (flag.path != "model.pretrained") return false;
+    base = flag.value;
+    return true;
+  });
+  if (!models::is_model_folder(base))
+    throw Error(ErrorKind::usage,
+                "{} adapts {}, which is no folder of a model. Hint: --model.pretrained FOLDER.",
+                checkpoint, io::printable(base));
+  train::check_base(checkpoint, base);
+  return published(base, options, checkpoint);
+}
 }  // namespace
 
 TextModel load_text_model(const std::string& name, const TextModelOptions& options) {
@@ -113,8 +129,7 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
-  if (recipe.has("adapter.type"))
-    return published(recipe.text("model.pretrained"), options, checkpoint);
+  if (recipe.has("adapter.type")) return adapted(recipe, options, checkpoint);
   if (recipe.has("model.pretrained")) return published(checkpoint, options);
   if (options.dtype || !options.adapter.empty())
     throw Error(ErrorKind::usage, "{} is for published models. {} is a run of weft's own.",

@@ -29,6 +29,7 @@
 #include "weft/models/pretrained.h"
 #include "weft/models/quantize.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/published.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -188,6 +189,11 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
+  if (!source.folder.empty() && models::is_adapter_folder(source.folder))
+    throw Error(ErrorKind::usage,
+                "{} has an adapter, and is a folder of PEFT's as it lies. Hint: weft merge writes "
+                "the whole model.",
+                source.folder);
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
@@ -336,7 +342,9 @@ int merge(const MergeArguments& arguments) {
   if (io::exists(arguments.out, ErrorKind::usage))
     throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
   const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
-  const std::string folder = models::is_adapter_folder(arguments.adapter)
+  const bool is_peft = models::is_adapter_folder(arguments.adapter) &&
+                       !io::exists(arguments.adapter + "/MANIFEST.json", ErrorKind::usage);
+  const std::string folder = is_peft
                                  ? arguments.adapter
                                  : train::verified_checkpoint(train::locate_run(arguments.adapter));
   if (!models::is_adapter_folder(folder))
@@ -347,6 +355,7 @@ int merge(const MergeArguments& arguments) {
     throw Error(ErrorKind::usage,
                 "the adapter is one of '{}', which is no folder of a model. Hint: --base FOLDER.",
                 io::printable(base));
+  train::check_base(folder, base);
   models::Pretrained model = models::load_pretrained(base);
   const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
   if (decoder == nullptr)

@@ -21,12 +21,13 @@ struct Unset {
   std::string_view key;
   nn::Option value = std::monostate();
 };
-const std::array<Unset, 8> unset = {{{"rank_pattern"},
+const std::array<Unset, 9> unset = {{{"rank_pattern"},
                                      {"alpha_pattern"},
                                      {"modules_to_save"},
                                      {"target_parameters"},
                                      {"trainable_token_indices"},
                                      {"layer_replication"},
+                                     {"alora_invocation_tokens"},
                                      {"use_qalora", false},
                                      {"lora_bias", false}}};
 
@@ -65,11 +66,21 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& nam
     if (const nn::Option* found = options.find(key); found != nullptr && !is_unset(*found, value))
       throw Error(ErrorKind::usage, "{}: weft does not read adapters with {}. Got {}.", name, key,
                   io::printable(nn::to_string(*found).substr(0, 60)));
+  // Other ways to begin with change the weights of the base, too, whenever PEFT loads the adapter.
+  constexpr std::string_view beginnings[] = {"gaussian", "eva", "orthogonal"};
+  if (const nn::Option* found = options.find("init_lora_weights"))
+    if (const auto* begins = std::get_if<std::string>(found);
+        begins != nullptr && std::ranges::find(beginnings, *begins) == std::end(beginnings))
+      throw Error(ErrorKind::usage,
+                  "{}: init_lora_weights \"{}\" changes the weights of the base model, which weft "
+                  "does not. Hint: PEFT converts such adapters "
+                  "(path_initial_model_for_weight_conversion).",
+                  name, io::printable(begins->substr(0, 60)));
   constexpr std::string_view biases[] = {"none"};
   reader.choice("bias", "none", biases);
   return {.lora = {.r = reader.integer("r", 8, 1, 1 << 16),
                    .lora_alpha = reader.number("lora_alpha", 8, -1e9, 1e9),
-                   .lora_dropout = reader.number("lora_dropout", 0, 0, 1),
+                   .lora_dropout = reader.number("lora_dropout", 0, 0, 0.999),
                    .use_rslora = reader.flag("use_rslora", false),
                    .use_dora = reader.flag("use_dora", false)},
           .base = reader.text("base_model_name_or_path", "")};

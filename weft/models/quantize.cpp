@@ -1,5 +1,7 @@
 #include "weft/models/quantize.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 #include <utility>
@@ -10,6 +12,18 @@
 #include "weft/nn/lora.h"
 
 namespace weft::models {
+namespace {
+// Scales of blocks are float16, so that greater numbers could not be held.
+void check_range(std::span<const float> numbers, const std::string& name) {
+  constexpr float most = 65504;
+  const auto wrong = std::ranges::find_if_not(numbers, [](float x) { return std::abs(x) <= most; });
+  if (wrong != numbers.end())
+    throw Error(ErrorKind::data,
+                "tensor \"{}\" has {} at element {}. Numbers up to {} are quantized.", name, *wrong,
+                wrong - numbers.begin(), most);
+}
+}  // namespace
+
 QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
   std::map<std::string, const nn::Linear*> layers;
   for (const nn::Linear* layer : nn::linear_layers(model))
@@ -25,6 +39,7 @@ QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
       if (layer.in_features() % format.numbers == 0) {
         const Tensor matrix = cast(layer.matrix(), DType::f32);
         const std::vector<float> numbers = matrix.to_vector<float>();
+        check_range(numbers, tensor.name);
         const int64_t out = matrix.dim(0), each = layer.in_features() / format.numbers;
         tensor.type = {DType::u8, {out, each, format.bytes}};
         std::vector<std::byte>& blocks = result.blocks.emplace_back(tensor.type.bytes());

@@ -82,10 +82,14 @@ Tensor Lora::adapted(const Linear& layer, const Tensor& x, const Tensor& y) cons
   return y + (factor - 1) * without_bias + factor * added;
 }
 
+// Computes in the type that sums have, so that narrow weights are rounded once.
 Tensor Lora::merged(const Linear& layer) const {
-  Tensor sum = layer.matrix() + product();
-  if (magnitude_ == nullptr) return sum;
-  return sum * unsqueeze(magnitude_->vector.value() / row_norms(sum), 1);
+  const DType dtype = layer.weight.dtype(), wide = accumulator(dtype);
+  const auto widened = [&](const Variable& x) { return cast(x.value(), wide); };
+  Tensor sum = cast(layer.matrix(), wide) +
+               matmul(widened(b_.weight), widened(a_.weight)) * options_.scale();
+  if (magnitude_ != nullptr) sum = sum * unsqueeze(widened(magnitude_->vector) / row_norms(sum), 1);
+  return cast(sum, dtype);
 }
 
 std::vector<std::string> add_lora(Module& model, std::span<const std::string> targets,

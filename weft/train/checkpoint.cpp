@@ -104,6 +104,7 @@ void write_files(const std::string& folder, const Experiment& experiment,
                    models::adapter_tensors(*experiment.model));
     writer.text(std::string(models::adapter_config_file),
                 models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe)));
+    writer.text(std::string(base_file), base_text(experiment.recipe.text("model.pretrained")));
   } else if (decoder != nullptr && decoder->decoder_config().num_experts > 0) {
     writer.tensors("model.safetensors", models::published_tensors(*decoder));
   } else {
@@ -302,6 +303,7 @@ void load_model(const std::string& folder, Experiment& experiment) {
   const std::string weights = weights_of(folder);
   if (experiment.recipe.has("adapter.type")) {
     const std::string& base = experiment.recipe.text("model.pretrained");
+    check_base(folder, base);
     models::load_published(*experiment.model, io::weight_files(base), true);
     models::load_adapter_weights(*experiment.model, weights);
   } else if (experiment.recipe.has("model.pretrained")) {

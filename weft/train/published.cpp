@@ -6,10 +6,15 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/io/safetensors.h"
 
 namespace weft::train {
 namespace {
@@ -78,6 +83,40 @@ std::string tokenizer_of(const Recipe& recipe) {
                               given));
   }
   return given;
+}
+
+namespace {
+// Returns a hash of the files' sizes and of samples of their bytes, the beginnings among them.
+std::string fingerprint_of(const std::string& folder) {
+  constexpr size_t sample = size_t{64} << 10, samples = 64;
+  uint64_t hash = 0;
+  for (const std::string& path : io::weight_files(folder)) {
+    const io::Safetensors file = io::Safetensors::open(path);
+    const Buffer& bytes = *file.buffer();
+    hash = hash_combine(hash, bytes.bytes);
+    for (size_t i = 0; i < samples; ++i) {
+      const size_t at = bytes.bytes / samples * i;
+      hash = hash_combine(hash, hash_bytes(bytes.data + at, std::min(sample, bytes.bytes - at)));
+    }
+  }
+  return to_hex(hash);
+}
+}  // namespace
+
+std::string base_text(const std::string& base) {
+  const nlohmann::json text = {{"folder", base}, {"fingerprint", fingerprint_of(base)}};
+  return io::json_text(text, 2) + "\n";
+}
+
+void check_base(const std::string& checkpoint, const std::string& base) {
+  const std::string path = (fs::path(checkpoint) / base_file).string();
+  if (!io::exists(path, ErrorKind::checkpoint)) return;
+  constexpr size_t limit = size_t{1} << 20;  // bytes
+  const nlohmann::json saved = io::read_json_file(path, limit, ErrorKind::checkpoint);
+  if (const auto found = saved.find("fingerprint");
+      saved.is_object() && found != saved.end() && *found != fingerprint_of(base))
+    throw Error(ErrorKind::checkpoint, "the weights of {} are not those that {} was trained on.",
+                io::printable(base), checkpoint);
 }
 
 models::AdapterConfig adapter_of(const Recipe& recipe) {

@@ -58,6 +58,14 @@ std::string tokenizer_of(const Recipe& recipe);
 // Returns the adapter that a recipe with adapter.type asks for.
 models::AdapterConfig adapter_of(const Recipe& recipe);
 
+// What an adapter's checkpoint says of the model that it adapts.
+inline constexpr std::string_view base_file = "base.json";
+std::string base_text(const std::string& base);
+// Throws Error(checkpoint) where the base's weights are not those that the checkpoint was trained
+// on. Their sizes, headers and samples of their bytes are compared. A folder without that file is
+// not checked.
+void check_base(const std::string& checkpoint, const std::string& base);
+
 // Reads those of published_files that belong to a tokenizer, given by its folder or file. A
 // tokenizer.json under another name gets that name. Throws Error(data) as io::read_file() does.
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer);
