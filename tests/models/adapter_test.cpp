@@ -18,7 +18,6 @@ using namespace weft::testing;
 using doctest::Contains;
 
 namespace {
-constexpr double tolerance = 1e-4;
 const char* const cases[] = {"llama", "llama_switches", "llama_dora", "llama_biases_dora",
                              "gpt2",  "gpt2_dora"};
 
@@ -33,27 +32,7 @@ struct AdapterFolder : test::TemporaryFolder {
   }
 };
 
-std::map<std::string, std::vector<double>> values_of(const Model& model) {
-  std::map<std::string, std::vector<double>> values;
-  for (const io::NamedBytes& tensor : models::adapter_tensors(model))
-    for (int64_t i = 0; i < tensor.type.elements(); ++i)
-      values[tensor.name].push_back(load(tensor.bytes.data(), tensor.type.dtype, i));
-  return values;
-}
-
-void check_logits(const models::Decoder& model, const Tensor& tokens, const Json& expected) {
-  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
-  const Tensor logits = forward(tokens);
-  const std::vector<double> all = logits.to_doubles();
-  const int64_t length = logits.dim(1), vocabulary = logits.dim(2);
-  size_t listed = 0;
-  for (int64_t row = 0; row < logits.dim(0); ++row)
-    for (int64_t t = 0; t < length; ++t)
-      for (int64_t v = t % 4; v < vocabulary; v += 4)
-        REQUIRE(std::abs(all[static_cast<size_t>((row * length + t) * vocabulary + v)] -
-                         expected.at(listed++).get<double>()) <= tolerance);
-  REQUIRE(listed == expected.size());
-}
+const auto adapters = [](const Model& model) { return models::adapter_tensors(model); };
 }  // namespace
 
 TEST_CASE("adapters load, train and merge as PEFT's do") {
@@ -71,38 +50,11 @@ TEST_CASE("adapters load, train and merge as PEFT's do") {
     REQUIRE(model->parameters().size() == trained.size());
     REQUIRE(model->named_parameters().size() == own + trained.size());
 
-    const auto before = values_of(*model);
-    optim::SGD optimizer(model->parameters(), {.lr = reference.at("learning_rate").get<double>()});
-    auto loss_of = [&](const Tensor& inputs, const Tensor& labels) {
-      return cross_entropy((*model)(inputs), labels);
-    };
-    auto step = compile([&](Tensor inputs, Tensor labels) {
-      Tensor loss = loss_of(inputs, labels);
-      optimizer.step(grad(loss, model->parameters()));
-      return loss;
-    });
-    auto evaluate = compile(loss_of, {.mode = Mode::eval});
-    const Tensor inputs = family_tokens(base, 0, 12), labels = family_tokens(base, 1, 13);
-    const Json& losses = reference.at("losses");
-    for (size_t s = 0; s < losses.size(); ++s) {
-      CAPTURE(s);
-      const bool last = s + 1 == losses.size();
-      const double loss = (last ? evaluate(inputs, labels) : step(inputs, labels)).item();
-      REQUIRE(std::abs(loss - losses[s].get<double>()) <= tolerance);
-    }
-    for (const auto& [tensor, after] : values_of(*model)) {
-      CAPTURE(tensor);
-      const std::vector<double>& old = before.at(tensor);
-      double squares = 0;
-      for (size_t i = 0; i < after.size(); ++i) squares += std::pow(after[i] - old[i], 2);
-      const Json& expected = trained.at(tensor);
-      CHECK(std::sqrt(squares) == near(expected[0].get<double>(), 1e-3));
-      for (size_t i = 0; i < 2; ++i)
-        CHECK(std::abs(after[i] - expected[1 + i].get<double>()) <= tolerance);
-    }
+    check_training(*model, reference, base, adapters);
     nn::merge_lora(*model);
     CHECK(model->named_parameters().size() == own);
-    check_logits(*model, inputs, reference.at("merged_logits"));
+    auto forward = compile([&](Tensor x) { return (*model)(x); }, {.mode = Mode::eval});
+    check_logits(forward(family_tokens(base, 0, 12)), reference.at("merged_logits"));
   }
 }
 
@@ -132,7 +84,7 @@ TEST_CASE("a new adapter changes nothing before it trains, and is written as it 
     const models::AdapterConfig read = models::load_adapter(*other, folder.path());
     CHECK(read.lora == options);
     CHECK(read.base == "base");
-    CHECK(values_of(*other) == values_of(*model));
+    CHECK(values_of(adapters(*other)) == values_of(adapters(*model)));
   }
 }
 

@@ -2,17 +2,22 @@
 // what transformers computes of them.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/models/reference.h"
+#include "tests/support/near.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/io/load.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
+#include "weft/optim/optim.h"
+#include "weft/tensor/compile.h"
 
 namespace weft::testing {
 
@@ -80,6 +85,72 @@ inline Tensor family_tokens(const Json& reference, int64_t begin, int64_t end) {
   for (const Json& row : table)
     for (int64_t t = begin; t < end; ++t) tokens.push_back(row.at(static_cast<size_t>(t)));
   return tensor(tokens, {static_cast<int64_t>(table.size()), end - begin});
+}
+
+inline constexpr double tolerance = 1e-4;
+
+// Compares the logits of v where v % 4 == t % 4, as the file lists them.
+inline void check_logits(const Tensor& logits, const Json& expected) {
+  const std::vector<double> all = logits.to_doubles();
+  const int64_t rows = logits.dim(0), length = logits.dim(1), vocabulary = logits.dim(2);
+  size_t listed = 0;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t t = 0; t < length; ++t)
+      for (int64_t v = t % 4; v < vocabulary; v += 4) {
+        const double got = all[static_cast<size_t>((row * length + t) * vocabulary + v)];
+        const double want = expected.at(listed++);
+        INFO("row " << row << ", position " << t << ", logit " << v << ": got " << got);
+        REQUIRE(std::abs(got - want) <= tolerance);
+      }
+  REQUIRE(listed == expected.size());
+}
+
+// Returns the elements of tensors by their names.
+inline std::map<std::string, std::vector<double>> values_of(
+    const std::vector<io::NamedBytes>& tensors) {
+  std::map<std::string, std::vector<double>> values;
+  for (const io::NamedBytes& tensor : tensors)
+    for (int64_t i = 0; i < tensor.type.elements(); ++i)
+      values[tensor.name].push_back(load(tensor.bytes.data(), tensor.type.dtype, i));
+  return values;
+}
+
+// Takes the file's steps of SGD on the tokens of `base`, and compares losses and all tensors that
+// `tensors_of` gives.
+template <class TensorsOf>
+void check_training(const models::Decoder& model, const Json& reference, const Json& base,
+                    const TensorsOf& tensors_of) {
+  const auto before = values_of(tensors_of(model));
+  optim::SGD optimizer(model.parameters(), {.lr = reference.at("learning_rate").get<double>()});
+  auto loss_of = [&](const Tensor& inputs, const Tensor& labels) {
+    return cross_entropy(model(inputs), labels);
+  };
+  auto step = compile([&](Tensor inputs, Tensor labels) {
+    Tensor loss = loss_of(inputs, labels);
+    optimizer.step(grad(loss, model.parameters()));
+    return loss;
+  });
+  auto evaluate = compile(loss_of, {.mode = Mode::eval});
+  const Tensor inputs = family_tokens(base, 0, 12), labels = family_tokens(base, 1, 13);
+  const Json& losses = reference.at("losses");
+  for (size_t s = 0; s < losses.size(); ++s) {
+    CAPTURE(s);
+    const bool last = s + 1 == losses.size();
+    const double loss = (last ? evaluate(inputs, labels) : step(inputs, labels)).item();
+    REQUIRE(std::abs(loss - losses[s].get<double>()) <= tolerance);
+  }
+  const Json& trained = reference.at("trained");
+  REQUIRE(trained.size() == before.size());
+  for (const auto& [name, after] : values_of(tensors_of(model))) {
+    CAPTURE(name);
+    const std::vector<double>& old = before.at(name);
+    double squares = 0;
+    for (size_t i = 0; i < after.size(); ++i) squares += std::pow(after[i] - old[i], 2);
+    const Json& expected = trained.at(name);
+    CHECK(std::sqrt(squares) == near(expected[0].get<double>(), 1e-3));
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(std::abs(after[i] - expected[1 + i].get<double>()) <= tolerance);
+  }
 }
 
 }  // namespace weft::testing

@@ -168,21 +168,28 @@ def sample(logits):
                    for v in range(t % 4, VOCABULARY, 4))
 
 
-def train(folder, out, changes=None):
-    """Takes steps of SGD; returns the loss before each and after all."""
-    model, losses = load(folder), []
-    table = tokens_of(1000, [ROWS, LENGTH + 1])
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    for step in range(STEPS + 1):
+def sgd_losses(model, steps):
+    """Takes steps of SGD on what trains; returns the loss before each and after all."""
+    losses, table = [], tokens_of(1000, [ROWS, LENGTH + 1])
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=LEARNING_RATE)
+    for step in range(steps + 1):
         logits = model(input_ids=table[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), table[:, 1:].flatten())
         losses.append(loss.item())
-        if step < STEPS:
+        if step < steps:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    model.save_pretrained(out)
     return rounded(losses)
+
+
+def train(folder, out):
+    """Trains a folder's model and saves it; returns the losses."""
+    model = load(folder)
+    losses = sgd_losses(model, STEPS)
+    model.save_pretrained(out)
+    return losses
 
 
 def trained_values(before, after):

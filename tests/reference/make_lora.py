@@ -18,8 +18,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import formula
-from make_families import (CASES as FAMILIES, LEARNING_RATE, config_of, filled, load, published,
-                           rounded, sample, tokens_of, trained_values)
+from make_families import (CASES as FAMILIES, LEARNING_RATE, LENGTH, ROWS, config_of, filled, load,
+                           published, sample, sgd_losses, tokens_of, trained_values)
 
 STEPS = 3
 OUTPUT = pathlib.Path(__file__).parent / "lora.json"
@@ -70,16 +70,7 @@ def make(name, scratch):
     write_base(base, scratch / "base")
     rows = write_adapter(base, options, scratch / "adapter")
     model = peft.PeftModel.from_pretrained(load(scratch / "base"), scratch / "adapter", is_trainable=True)
-    table, losses = tokens_of(1000, [2, 13]), []
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LEARNING_RATE)
-    for step in range(STEPS + 1):
-        logits = model(input_ids=table[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), table[:, 1:].flatten())
-        losses.append(loss.item())
-        if step < STEPS:
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    losses = sgd_losses(model, STEPS)
     (scratch / "trained").mkdir()
     model.save_pretrained(scratch / "trained")
     for folder in ("adapter", "trained"):
@@ -87,9 +78,9 @@ def make(name, scratch):
         path.rename(scratch / folder / "model.safetensors")
     merged = model.merge_and_unload()
     with torch.no_grad():
-        logits = merged(input_ids=table[:, :-1]).logits
+        logits = merged(input_ids=tokens_of(1000, [ROWS, LENGTH + 1])[:, :-1]).logits
     return {"base": base, "config": options, "tensors": rows, "learning_rate": LEARNING_RATE,
-            "losses": rounded(losses),
+            "losses": losses,
             "trained": trained_values(scratch / "adapter", scratch / "trained"),
             "merged_logits": sample(logits)}
 

@@ -74,10 +74,41 @@ void add_inspect(Program& program) {
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 
+// OutputArguments say what a verb writes.
+struct OutputArguments {
+  std::string path, shard_bytes = "5GB";
+
+  // Returns the limit of a file; refuses a path that exists, before anything is read.
+  size_t checked() const {
+    if (io::exists(path, ErrorKind::usage))
+      throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", path);
+    const std::optional<int64_t> bytes = parse_bytes(shard_bytes);
+    if (!bytes || *bytes < 1)
+      throw Error(ErrorKind::usage, "--max-shard-size is a number of bytes, such as 5GB. Got '{}'.",
+                  shard_bytes);
+    return static_cast<size_t>(*bytes);
+  }
+  Option path_option(const std::string& doc) {
+    return {.type = "OUT", .doc = doc, .target = &path, .required = true, .written = true};
+  }
+  Option shard_option(const std::string& doc) {
+    return {.flag = "--max-shard-size", .type = "BYTES", .doc = doc, .target = &shard_bytes};
+  }
+};
+
+// Returns the model as a decoder. `only` ends the refusal of an encoder.
+const models::Decoder& decoder_of(const models::Pretrained& model, const std::string& folder,
+                                  std::string_view only) {
+  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
+  if (decoder == nullptr) throw Error(ErrorKind::usage, "{} is an encoder. {}.", folder, only);
+  return *decoder;
+}
+
 // ---- convert
 
 struct ConvertArguments {
-  std::string model, out, to, dtype, shard_bytes = "5GB";
+  std::string model, to, dtype;
+  OutputArguments out = {};
   bool as_json = false;
 };
 
@@ -172,18 +203,8 @@ std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
   return tensors;
 }
 
-int64_t shard_bytes_of(const std::string& text) {
-  const std::optional<int64_t> bytes = parse_bytes(text);
-  if (!bytes || *bytes < 1)
-    throw Error(ErrorKind::usage, "--max-shard-size is a number of bytes, such as 5GB. Got '{}'.",
-                text);
-  return *bytes;
-}
-
 int convert(const ConvertArguments& arguments) {
-  if (io::exists(arguments.out, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
-  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
+  const size_t shard_bytes = arguments.out.checked();
   const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
@@ -212,17 +233,17 @@ int convert(const ConvertArguments& arguments) {
     if (others.empty() || others.front().name != companions[0])
       remark("warning", fmt::format("{} has no config.json, which other programs need.",
                                     source.folder.empty() ? arguments.model : source.folder));
-    io::save_folder(arguments.out, tensors, others, static_cast<size_t>(shard_bytes));
+    io::save_folder(arguments.out.path, tensors, others, shard_bytes);
   } else {
     io::Metadata metadata = files.front().metadata();
     metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
-    io::write_safetensors(arguments.out, tensors, metadata);
+    io::write_safetensors(arguments.out.path, tensors, metadata);
   }
   if (arguments.as_json)
     line(io::json_text(
-        json{{"path", arguments.out}, {"tensors", tensors.size()}, {"bytes", bytes}}));
+        json{{"path", arguments.out.path}, {"tensors", tensors.size()}, {"bytes", bytes}}));
   else
-    line(fmt::format("{}: {} tensors, {}", escaped(arguments.out), tensors.size(),
+    line(fmt::format("{}: {} tensors, {}", escaped(arguments.out.path), tensors.size(),
                      train::bytes_text(static_cast<double>(bytes))));
   return 0;
 }
@@ -242,11 +263,7 @@ void add_convert(Program& program) {
               "folder or name",
        .target = &arguments->model,
        .required = true},
-      {.type = "OUT",
-       .doc = "the file or folder to write, which must not exist",
-       .target = &arguments->out,
-       .required = true,
-       .written = true},
+      arguments->out.path_option("the file or folder to write, which must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
        .doc = "hf: a folder with config.json and tokenizer files; safetensors: one file",
@@ -258,41 +275,34 @@ void add_convert(Program& program) {
        .doc = "round floating-point weights to f32, bf16 or f16 (as they are)",
        .target = &arguments->dtype,
        .choices = {"f32", "bf16", "f16"}},
-      {.flag = "--max-shard-size",
-       .type = "BYTES",
-       .doc = "largest file of weights with --to hf (5GB)",
-       .target = &arguments->shard_bytes},
+      arguments->out.shard_option("largest file of weights with --to hf (5GB)"),
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 // ---- quantize
 
 struct QuantizeArguments {
-  std::string model, out, to, shard_bytes = "5GB";
+  std::string model, to;
+  OutputArguments out = {};
 };
 
 int quantize(const QuantizeArguments& arguments) {
-  if (io::exists(arguments.out, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
-  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
+  const size_t shard_bytes = arguments.out.checked();
   const BlockFormat& format = block_format(arguments.to);
   const models::Pretrained model = models::load_pretrained(arguments.model);
-  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
-  if (decoder == nullptr)
-    throw Error(ErrorKind::usage, "{} is an encoder. Decoders are quantized.", arguments.model);
-  const models::QuantizedDecoder quantized = models::quantize(*decoder, format);
+  const models::Decoder& decoder = decoder_of(model, arguments.model, "Decoders are quantized");
+  const models::QuantizedDecoder quantized = models::quantize(decoder, format);
   if (quantized.layers == 0)
     throw Error(ErrorKind::usage, "no linear layer has rows of whole blocks of {} numbers.",
                 format.numbers);
-  const std::string config = models::quantized_config(*decoder, format);
-  io::save_folder(arguments.out, quantized.tensors,
-                  companions_of(arguments.model, std::nullopt, &config),
-                  static_cast<size_t>(shard_bytes));
+  const std::string config = models::quantized_config(decoder, format);
+  io::save_folder(arguments.out.path, quantized.tensors,
+                  companions_of(arguments.model, std::nullopt, &config), shard_bytes);
   if (quantized.left > 0)
     remark("warning", fmt::format("{} linear layers stay as they are: their rows are no whole "
                                   "blocks of {} numbers.",
                                   quantized.left, format.numbers));
   const auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
-  line(fmt::format("{}: {} linear layers in {}, {} instead of {}", escaped(arguments.out),
+  line(fmt::format("{}: {} linear layers in {}, {} instead of {}", escaped(arguments.out.path),
                    quantized.layers, format.name, text(quantized.bytes),
                    text(quantized.bytes_before)));
   return 0;
@@ -313,11 +323,7 @@ void add_quantize(Program& program) {
        .doc = "a folder of Hugging Face's, with a language model",
        .target = &arguments->model,
        .required = true},
-      {.type = "OUT",
-       .doc = "the folder to write, which must not exist",
-       .target = &arguments->out,
-       .required = true,
-       .written = true},
+      arguments->out.path_option("the folder to write, which must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
        .doc =
@@ -326,22 +332,18 @@ void add_quantize(Program& program) {
        .target = &arguments->to,
        .required = true,
        .choices = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}},
-      {.flag = "--max-shard-size",
-       .type = "BYTES",
-       .doc = "largest file of weights (5GB)",
-       .target = &arguments->shard_bytes}};
+      arguments->out.shard_option("largest file of weights (5GB)")};
 }
 
 // ---- merge
 
 struct MergeArguments {
-  std::string adapter, out, base, shard_bytes = "5GB";
+  std::string adapter, base;
+  OutputArguments out = {};
 };
 
 int merge(const MergeArguments& arguments) {
-  if (io::exists(arguments.out, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", arguments.out);
-  const int64_t shard_bytes = shard_bytes_of(arguments.shard_bytes);
+  const size_t shard_bytes = arguments.out.checked();
   const bool is_peft = models::is_adapter_folder(arguments.adapter) &&
                        !io::exists(arguments.adapter + "/MANIFEST.json", ErrorKind::usage);
   const std::string folder = is_peft
@@ -357,16 +359,14 @@ int merge(const MergeArguments& arguments) {
                 io::printable(base));
   train::check_base(folder, base);
   models::Pretrained model = models::load_pretrained(base);
-  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
-  if (decoder == nullptr)
-    throw Error(ErrorKind::usage, "{} is an encoder. Adapters of decoders are merged.", base);
+  const models::Decoder& decoder = decoder_of(model, base, "Adapters of decoders are merged");
   models::load_adapter(*model.model, folder);
   const size_t layers = nn::adapted_layers(*model.model).size();
   nn::merge_lora(*model.model);
-  io::save_folder(arguments.out, models::published_tensors(*decoder),
-                  companions_of(base, std::nullopt, nullptr), static_cast<size_t>(shard_bytes));
-  line(fmt::format("{}: {} with the adapter of {} layers", escaped(arguments.out), escaped(base),
-                   layers));
+  io::save_folder(arguments.out.path, models::published_tensors(decoder),
+                  companions_of(base, std::nullopt, nullptr), shard_bytes);
+  line(fmt::format("{}: {} with the adapter of {} layers", escaped(arguments.out.path),
+                   escaped(base), layers));
   return 0;
 }
 
@@ -383,19 +383,12 @@ void add_merge(Program& program) {
                    .doc = "a folder of PEFT's, or a checkpoint folder, a run's folder or its name",
                    .target = &arguments->adapter,
                    .required = true},
-                  {.type = "OUT",
-                   .doc = "the folder to write, which must not exist",
-                   .target = &arguments->out,
-                   .required = true,
-                   .written = true},
+                  arguments->out.path_option("the folder to write, which must not exist"),
                   {.flag = "--base",
                    .type = "FOLDER",
                    .doc = "the model that the adapter is one of (as adapter_config.json says)",
                    .target = &arguments->base},
-                  {.flag = "--max-shard-size",
-                   .type = "BYTES",
-                   .doc = "largest file of weights (5GB)",
-                   .target = &arguments->shard_bytes}};
+                  arguments->out.shard_option("largest file of weights (5GB)")};
 }
 }  // namespace
 

@@ -94,8 +94,11 @@ Net make_net(const nn::Options& config, bool hide_padding) {
 }
 
 // Returns whether files have a head of other elements than the embeddings it would be tied to.
-bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& files) {
+bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& files,
+                  const Names& names) {
   const std::string wanted[] = {config.names.head + ".weight", config.names.tokens + ".weight"};
+  if (std::ranges::none_of(names.all, [&](const auto& name) { return name.ends_with(wanted[0]); }))
+    return false;
   std::span<const std::byte> found[2];
   std::vector<io::Safetensors> open;  // keeps the bytes
   for (const std::string& path : files) {
@@ -110,11 +113,11 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
 
 // Reads the net of a folder, whose files of weights may be none.
 Net read_net(nn::Options config, const std::string& path, const std::vector<std::string>& files,
-             bool hide_padding) try {
+             const Names& names, bool hide_padding) try {
   Net net = make_net(config, hide_padding);
   const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
   if (decoder == nullptr || !decoder->decoder_config().tie_word_embeddings ||
-      !has_own_head(decoder->decoder_config(), files))
+      !has_own_head(decoder->decoder_config(), files, names))
     return net;
   // As in transformers, the weights count.
   logging::warn(
@@ -169,7 +172,7 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = read_net(config, path, files, options.hide_padding);
+  Net net = read_net(config, path, files, names, options.hide_padding);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);
