@@ -23,7 +23,7 @@ const char* const cases[] = {"llama", "llama_switches", "llama_dora", "llama_bia
 
 // Writes the folder of an adapter as PEFT has it, with the weights of the formula.
 struct AdapterFolder : test::TemporaryFolder {
-  explicit AdapterFolder(const Json& reference, Json changes = Json::object()) {
+  explicit AdapterFolder(const Json& reference, const Json& changes = Json::object()) {
     Json config = reference.at("config");
     config.update({{"peft_type", "LORA"}, {"base_model_name_or_path", "base"}, {"bias", "none"}});
     config.update(changes);

@@ -49,6 +49,7 @@ void check_generation(const models::Decoder& model, const Json& reference) {
   std::vector<std::vector<int32_t>> next = prompts, got(prompts.size());
   for (size_t s = 0; s < expected[0].size(); ++s) {
     std::vector<infer::RowTokens> rows;
+    rows.reserve(next.size());
     for (const std::vector<int32_t>& row : next) rows.push_back({row});
     tokens->append(rows);
     for (size_t row = 0; row < prompts.size(); ++row) {
@@ -190,6 +191,7 @@ TEST_CASE(
                                "multi_modal_projector.mm_soft_emb_norm.weight"})
       tensors.push_back({vision + module, Type{DType::f32, {3}}, std::as_bytes(std::span(seen))});
     std::vector<std::string> names;
+    names.reserve(tensors.size());
     for (const io::NamedBytes& tensor : tensors) names.push_back(tensor.name);
     const test::TemporaryFolder folder;
     const std::string path = folder.file("model.safetensors");
