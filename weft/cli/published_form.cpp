@@ -52,7 +52,7 @@ std::optional<PublishedForm> published_form(const ModelSource& source) {
   const std::string path = file("config.json");
   const bool is_checkpoint = !source.folder.empty() && io::exists(file("MANIFEST.json"));
   if (!is_checkpoint || !io::exists(path)) return std::nullopt;
-  const nn::Options config = models::read_config(path);
+  const nn::Options config = models::read_config(source.folder);
   const nn::Option* type = config.find("model_type");
   if (type == nullptr) return std::nullopt;
   if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);

@@ -166,7 +166,7 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 }
 
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
-  if (models::is_model_folder(name))
+  if (models::is_model(name))
     throw Error(ErrorKind::usage,
                 "{} is the folder of a model, not a recipe. Hint: weft train RECIPE "
                 "--model.pretrained {}.",

@@ -1,10 +1,11 @@
 #include "weft/cli/text_model.h"
 
-#include <filesystem>
+#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/infer/sampler.h"
+#include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
@@ -79,8 +80,9 @@ void check_sampling(const io::GenerationConfig& config, const std::string& path)
 // `checkpoint` has an adapter of the model; "": there is none.
 TextModel published(const std::string& folder, const TextModelOptions& options,
                     const std::string& checkpoint = "") {
-  for (std::string_view file : train::published_files)
-    io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
+  if (io::is_folder(folder))
+    for (std::string_view file : train::published_files)
+      io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
   const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
   data::Tokenizer tokenizer = data::Tokenizer::load(folder);
   models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
@@ -98,10 +100,13 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
                   .vocabulary = pretrained.vocabulary,
                   .context = pretrained.context};
   // As in transformers, config.json says what ends a text where no generation_config.json does.
-  std::string generation = io::file_of_folder(folder, "generation_config.json");
-  if (!std::filesystem::exists(generation)) generation = io::file_of_folder(folder, "config.json");
-  model.defaults = io::read_generation_config(generation);
-  check_sampling(model.defaults, generation);
+  constexpr size_t limit = size_t{1} << 20;  // bytes
+  std::string name = "generation_config.json";
+  std::optional<std::string> generation = io::read_of_model(folder, name, limit);
+  if (!generation) generation = io::read_of_model(folder, name = "config.json", limit);
+  const std::string path = folder + "/" + name;
+  model.defaults = io::parse_generation_config(generation.value_or("{}"), path);
+  check_sampling(model.defaults, path);
   model.chat = tokens.chat_template();
   model.pretrained = std::move(pretrained);
   return model;
@@ -115,9 +120,9 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
     base = flag.value;
     return true;
   });
-  if (!models::is_model_folder(base))
+  if (!models::is_model(base))
     throw Error(ErrorKind::usage,
-                "{} adapts {}, which is no folder of a model. Hint: --model.pretrained FOLDER.",
+                "{} adapts {}, which is no published model. Hint: --model.pretrained FOLDER.",
                 checkpoint, io::printable(base));
   train::check_base(checkpoint, base);
   return published(base, options, checkpoint);
@@ -125,7 +130,7 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
 }  // namespace
 
 TextModel load_text_model(const std::string& name, const TextModelOptions& options) {
-  if (models::is_model_folder(name)) return published(name, options);
+  if (models::is_model(name)) return published(name, options);
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);

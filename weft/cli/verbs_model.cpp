@@ -50,7 +50,7 @@ Experiment evaluation_of(const std::string& folder, const RecipeFlags& flags) {
 
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const RecipeFlags flags = joined(arguments.flags, more);
-  const bool is_published = models::is_model_folder(arguments.checkpoint);
+  const bool is_published = models::is_model(arguments.checkpoint);
   const std::string folder =
       is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
   const Experiment experiment =

@@ -208,7 +208,7 @@ void add_plan(Program& program) {
        .run =
            [&program, arguments] {
              check_device(*arguments, program.flags);
-             if (models::is_model_folder(arguments->recipe))
+             if (models::is_model(arguments->recipe))
                return plan_published(*arguments, program.flags);
              if (arguments->context > 0 || !arguments->dtype.empty())
                throw Error(ErrorKind::usage, "{} is for published models, by their folder.",

@@ -143,13 +143,12 @@ std::vector<io::FolderFile> companions_of(const std::string& folder, std::option
   std::vector<io::FolderFile> files;
   if (folder.empty()) return files;
   for (const char* name : companions) {
-    const std::string path = io::file_of_folder(folder, name);
-    if (!io::exists(path)) continue;
+    std::optional<std::string> contents = io::read_of_model(folder, name, companion_limit);
+    if (!contents) continue;
     const bool is_config = name == companions[0];
-    std::string contents =
-        is_config && config != nullptr ? *config : io::read_file(path, companion_limit);
-    if (dtype && is_config) contents = with_dtype(contents, path, *dtype);
-    files.push_back({name, std::move(contents)});
+    if (is_config && config != nullptr) contents = *config;
+    if (dtype && is_config) contents = with_dtype(*contents, folder + "/" + name, *dtype);
+    files.push_back({name, *std::move(contents)});
   }
   return files;
 }
@@ -353,7 +352,7 @@ int merge(const MergeArguments& arguments) {
     throw Error(ErrorKind::usage, "{} has no adapter: its weights are whole already.", folder);
   const std::string base =
       arguments.base.empty() ? models::read_adapter_config(folder).base : arguments.base;
-  if (!models::is_model_folder(base))
+  if (!models::is_model(base))
     throw Error(ErrorKind::usage,
                 "the adapter is one of '{}', which is no folder of a model. Hint: --base FOLDER.",
                 io::printable(base));

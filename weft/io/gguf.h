@@ -67,6 +67,7 @@ class Gguf {
   const GgufMetadata& metadata() const { return metadata_; }
   const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
+  const std::shared_ptr<Buffer>& buffer() const { return file_; }  // of the whole file
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;  // keeps the whole file's memory alive
   const std::string& name() const { return name_; }          // path
   // Returns a view if the file aligns the elements (blocks are bytes, so theirs always), else a

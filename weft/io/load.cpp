@@ -16,6 +16,7 @@
 #include "weft/base/pattern.h"
 #include "weft/base/storage.h"
 #include "weft/io/files.h"
+#include "weft/io/model_folder.h"
 #include "weft/io/text.h"
 
 namespace weft::io {
@@ -45,8 +46,8 @@ bool is_bookkeeping(std::string_view name) {
 
 // Source is a tensor of a file, for a variable or for one slice of it.
 struct Source {
-  const Safetensors* file = nullptr;
-  const Safetensors::Entry* entry = nullptr;
+  const TensorFile* file = nullptr;
+  const TensorFile::Entry* entry = nullptr;
   bool transposed = false;
 };
 // Wanted is a variable with its only source, or with a source for each slice along its first axis.
@@ -91,15 +92,15 @@ class Fitting {
           const LoadOptions& options)
       : paths_(paths), options_(options) {
     const Mapping mapping = options.map ? Mapping::copy_on_write : Mapping::read_only;
-    for (const std::string& path : paths) files_.push_back(Safetensors::open(path, mapping));
+    for (const std::string& path : paths) files_.push_back(open_weights(path, mapping));
     for (const auto& [from, to] : options.stack)
       WEFT_CHECK(from.find("{}") != std::string::npos,
                  "[load] the pattern of a stack needs \"{{}}\" in place of the index. Got \"{}\".",
                  from);
     for (const auto& [name, variable] : variables)
       if (!is_ignored(name)) wanted_[name].whole = variable.type();
-    for (const Safetensors& file : files_)
-      for (const Safetensors::Entry& entry : file.entries()) place(file, entry);
+    for (const TensorFile& file : files_)
+      for (const TensorFile::Entry& entry : file.entries()) place(file, entry);
     for (const auto& [name, variable] : variables) compare(name);
     refuse();
   }
@@ -156,7 +157,7 @@ class Fitting {
     return &wanted.sources[slot.index];
   }
 
-  void place(const Safetensors& file, const Safetensors::Entry& entry) {
+  void place(const TensorFile& file, const TensorFile::Entry& entry) {
     const std::optional<std::string> name = renamed(entry.name);
     if (is_ignored(entry.name) || (name && is_ignored(*name))) return;
     const Slot slot = name ? slot_of(*name) : Slot();
@@ -242,7 +243,7 @@ class Fitting {
 
   std::span<const std::string> paths_;
   const LoadOptions& options_;
-  std::vector<Safetensors> files_;
+  std::vector<TensorFile> files_;
   std::unordered_map<std::string, Wanted> wanted_;  // by the variable's name
   Loaded names_;
   std::vector<std::string> different_, incomplete_, twice_;

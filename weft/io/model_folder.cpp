@@ -13,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf_folder.h"
 #include "weft/io/json.h"
 
 namespace weft::io {
@@ -143,7 +144,7 @@ std::vector<std::string> weight_files(const std::string& path) {
     throw Error(ErrorKind::usage, "{}: there is no such file or folder.", printable(path));
   if (!is_folder(path, ErrorKind::usage)) {
     if (is_pickle(path)) refuse_pickle(path);
-    open_foreign(path);
+    if (!is_gguf(path)) open_foreign(path);
     return {path};
   }
   if (std::string file = file_of_folder(path, single_file); exists(file)) {
@@ -159,6 +160,21 @@ std::vector<std::string> weight_files(const std::string& path) {
       refuse_pickle((fs::path(path) / "pytorch_model.bin").string());
   throw Error(ErrorKind::usage, "{} is no folder of a model: it has neither {} nor {}.",
               printable(path), single_file, index_file);
+}
+
+TensorFile open_weights(const std::string& path, Mapping mapping) {
+  if (is_gguf(path)) return published(Gguf::open(path, mapping));
+  return Safetensors::open(path, mapping);
+}
+
+std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
+                                         size_t limit) {
+  if (!is_folder(model)) {
+    if (!is_gguf(model)) return std::nullopt;
+    return text_of_folder(Gguf::open(model), name);
+  }
+  const std::string path = file_of_folder(model, name);
+  return exists(path) ? std::optional(read_file(path, limit)) : std::nullopt;
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,12 +26,22 @@ using WeightIndex = std::map<std::string, std::string>;
 // weight_map, or names a shard that is not a plain name of a safetensors file.
 WeightIndex parse_weight_index(std::string_view text, const std::string& file);
 
-// Returns the weight files of `path`, ascending by name: a safetensors file, or a folder's
+// Returns the weight files of `path`, ascending by name: a safetensors or GGUF file, or a folder's
 // model.safetensors or else its shards. Each header is read and compared with the index. Throws
 // Error(usage) where there is no model, or only one in pickles, which are programs and never read;
 // Error(data) for a file that is missing or damaged, outside of the folder, or not as the index
 // says. Warns once of tensors that the index does not name, which are loaded all the same.
 std::vector<std::string> weight_files(const std::string& path);
+
+// Opens a file of weights, a safetensors or a GGUF file, the latter under published names
+// (weft/io/gguf_folder.h).
+TensorFile open_weights(const std::string& path, Mapping mapping = Mapping::read_only);
+
+// Returns the contents of a file of a model's folder, or what a GGUF file says in that file's form;
+// nullopt where there is none. Throws Error(data) for more than `limit` bytes, and as
+// file_of_folder() does.
+std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
+                                         size_t limit);
 
 // Returns the path of a file of the folder, which need not exist. Throws Error(data) for a link to
 // a file outside of the folder; those of the hub's cache (models--NAME/snapshots/REVISION) may lead

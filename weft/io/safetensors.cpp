@@ -133,51 +133,18 @@ Safetensors Safetensors::open(const std::string& path, Mapping mapping) {
 }
 
 Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) {
-  Safetensors file;
-  file.name_ = std::move(name);
-  file.file_ = std::move(bytes);
-  std::span<const std::byte> all(file.file_->data, file.file_->bytes);
-  Header header = parse_header(all, file.name_);
-  check_coverage(file.name_, header.entries, all.size() - header.bytes);
-  file.metadata_ = std::move(header.metadata);
+  const std::span<const std::byte> all(bytes->data, bytes->bytes);
+  Header header = parse_header(all, name);
+  check_coverage(name, header.entries, all.size() - header.bytes);
+  std::vector<Entry> entries;
   for (HeaderEntry& entry : header.entries)
-    file.entries_.push_back({std::move(entry.name), entry.type, header.bytes + entry.begin});
-  std::sort(file.entries_.begin(), file.entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.name < b.name; });
-  auto twin = std::adjacent_find(file.entries_.begin(), file.entries_.end(),
-                                 [](const Entry& a, const Entry& b) { return a.name == b.name; });
-  if (twin != file.entries_.end())
-    fail(file.name_, fmt::format("tensor '{}' is there twice", printable(twin->name)));
+    entries.push_back({std::move(entry.name), entry.type, header.bytes + entry.begin});
+  Safetensors file(TensorFile(std::move(name), std::move(bytes), std::move(entries)),
+                   std::move(header.metadata));
+  const auto twin = std::ranges::adjacent_find(file.entries(), {}, &Entry::name);
+  if (twin != file.entries().end())
+    fail(file.name(), fmt::format("tensor '{}' is there twice", printable(twin->name)));
   return file;
-}
-
-const Safetensors::Entry* Safetensors::find(std::string_view name) const {
-  auto found = std::lower_bound(entries_.begin(), entries_.end(), name,
-                                [](const Entry& e, std::string_view n) { return e.name < n; });
-  return found != entries_.end() && found->name == name ? &*found : nullptr;
-}
-
-std::span<const std::byte> Safetensors::bytes(const Entry& entry) const {
-  return {file_->data + entry.offset, entry.type.bytes()};
-}
-
-std::span<const std::byte> Safetensors::bytes() const { return {file_->data, file_->bytes}; }
-
-std::shared_ptr<Buffer> Safetensors::buffer(const Entry& entry) const {
-  return Buffer::part(file_, entry.offset, entry.type.bytes());
-}
-
-Tensor Safetensors::tensor(std::string_view name) const {
-  const Entry* entry = find(name);
-  if (entry == nullptr)
-    fail(name_, fmt::format("no tensor '{}' among its {}", printable(name), entries_.size()));
-  std::span<const std::byte> from = bytes(*entry);
-  auto address = reinterpret_cast<uintptr_t>(from.data());
-  if (address % size_of(entry->type.dtype) == 0)
-    return tensor_over(file_, file_->data + entry->offset, entry->type);
-  auto copy = Buffer::allocate(from.size());
-  copy_bytes({copy->data, copy->bytes}, from);
-  return tensor_over(copy, copy->data, entry->type);
 }
 
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,

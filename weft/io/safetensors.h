@@ -17,41 +17,23 @@
 
 #include "weft/base/buffer.h"
 #include "weft/io/files.h"
-#include "weft/tensor/tensor.h"
+#include "weft/io/tensor_file.h"
 
 namespace weft::io {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Safetensors is an open file. Copies share its memory map.
-class Safetensors {
+class Safetensors : public TensorFile {
  public:
-  struct Entry {
-    std::string name;
-    Type type;
-    size_t offset = 0;  // of its bytes in the file
-  };
-
   static Safetensors open(const std::string& path, Mapping mapping = Mapping::read_only);
   // Does the same from memory; `name` appears in messages.
   static Safetensors parse(std::shared_ptr<Buffer> bytes, std::string name);
 
-  const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
   const Metadata& metadata() const { return metadata_; }
-  const Entry* find(std::string_view name) const;  // null if absent
-  std::span<const std::byte> bytes(const Entry& entry) const;
-  std::span<const std::byte> bytes() const;  // of the whole file
-  // Returns the file's memory, and the part of it that holds one tensor and keeps all of it alive.
-  const std::shared_ptr<Buffer>& buffer() const { return file_; }
-  std::shared_ptr<Buffer> buffer(const Entry& entry) const;
-  const std::string& name() const { return name_; }  // path
-  // Returns a view if the file aligns the elements (ours do), else a copy. Throws if absent.
-  Tensor tensor(std::string_view name) const;
 
  private:
-  std::string name_;
-  std::shared_ptr<Buffer> file_;
-  std::vector<Entry> entries_;
+  Safetensors(TensorFile file, Metadata metadata)
+      : TensorFile(std::move(file)), metadata_(std::move(metadata)) {}
   Metadata metadata_;
 };
 

@@ -82,6 +82,7 @@ class Attention : public nn::Module {
     OriginScope scope(path());
     auto [q, k, v] = project(x);
     const DecoderLayer& layer = config_.layers[layer_];
+    if (config_.rope_in_pairs) q = in_halves(q), k = in_halves(k);
     if (layer.rope >= 0) {
       const nn::Rotary& rotary = at.ropes[static_cast<size_t>(layer.rope)];
       q = nn::rotate(q, rotary), k = nn::rotate(k, rotary);
@@ -130,6 +131,11 @@ class Attention : public nn::Module {
     const Tensor all = by_head ? x : through(normalize, x);
     const Tensor each = reshape(all, {x.dim(0), x.dim(1), -1, config_.head_dim});
     return permute(by_head ? through(normalize, each) : each, {0, 2, 1, 3});
+  }
+  // Maps heads of neighbouring pairs to heads of two halves.
+  static Tensor in_halves(const Tensor& x) {
+    const Tensor pairs = reshape(x, {x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, 2});
+    return flatten(permute(pairs, {0, 1, 2, 4, 3}), 3);
   }
   // Appends new keys or values to the cached ones, and returns the cache's whole capacity.
   static Tensor keep(const Variable& cached, const Tensor& fresh, const Tensor& start) {
@@ -235,10 +241,12 @@ class DecoderStack : public nn::Module {
         tokens(*this, config.names.tokens, config.vocab_size, config.hidden_size,
                {.init = matrix_init(config)}),
         config_(config) {
-    if (!config.names.positions.empty())
+    if (!config.names.positions.empty()) {
       positions_ = std::make_unique<nn::Embedding>(
           *this, config.names.positions, config.max_position_embeddings, config.hidden_size,
           nn::EmbeddingOptions{.init = matrix_init(config)});
+      WEFT_CHECK(positions_->blocks() == nullptr, "[decoder] learnt positions must be numbers.");
+    }
     dropout_ = std::make_unique<nn::Dropout>(*this, "dropout", config.dropout);
     layers_ = std::make_unique<nn::ModuleList<Block>>(*this, config.names.layers);
     for (size_t i = 0; i < config.layers.size(); ++i) layers_->add(config, i);
@@ -297,7 +305,7 @@ Decoder::~Decoder() = default;
 
 Tensor Decoder::logits(const Tensor& hidden) const {
   const Tensor x = stack_->normalize(hidden);
-  const Tensor all = head_ ? (*head_)(x) : linear(x, stack_->tokens.weight.value());
+  const Tensor all = head_ ? (*head_)(x) : stack_->tokens.transposed_product(x);
   if (config_.logit_softcap == 0) return all;
   return config_.logit_softcap * tanh(all / config_.logit_softcap);
 }
@@ -314,7 +322,7 @@ Tensor Decoder::forward(const Tensor& tokens) const {
              config_.max_position_embeddings, to_string(tokens.type()));
   const int64_t length = tokens.dim(1);
   Positions at;
-  const DType dtype = stack_->tokens.weight.dtype();
+  const DType dtype = stack_->tokens.dtype();
   for (const nn::RopeOptions& rope : config_.ropes)
     at.ropes.push_back(
         nn::rotary(length, nn::rope_frequencies(rope, rope_dimension(config_), length), dtype));
@@ -322,7 +330,7 @@ Tensor Decoder::forward(const Tensor& tokens) const {
 }
 
 DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
-  const DType dtype = stack_->tokens.weight.dtype();
+  const DType dtype = stack_->tokens.dtype();
   DecoderCache cache{.batch = batch, .capacity = capacity};
   const Shape shape{batch, config_.num_key_value_heads, capacity, config_.head_dim};
   for (size_t i = 0; i < config_.layers.size(); ++i) {

@@ -59,7 +59,9 @@ struct DecoderConfig {
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
   // Rows of a qkv weight: all of q, of k, of v; or those three for each head in turn (GPT-NeoX).
   bool qkv_by_head = false;
-  bool transposed = false;   // weights of layers are [in, out]
+  bool transposed = false;  // weights of layers are [in, out]
+  // Rows of q and k of a head are in neighbouring pairs that turn together (llama.cpp's Llama).
+  bool rope_in_pairs = false;
   bool norms_first = false;  // parameters of a layer's norms are listed before what reads them
   bool parallel = false;  // attention and perceptron read and add to the same residual (GPT-NeoX)
   bool tie_word_embeddings = false;

@@ -66,11 +66,21 @@ constexpr auto ignored = std::to_array<std::string_view>({
 // The matrices of nn::SparseMoe's experts.
 constexpr std::array<std::string_view, 3> expert_parts = {"w1", "w2", "w3"};
 
+// Returns the quantization that weft itself wrote; null: there is none.
+const nn::Options* our_quantization(nn::OptionReader& reader) {
+  const nn::Options* quantized = reader.nested("quantization_config");
+  if (quantized == nullptr) return nullptr;
+  nn::OptionReader how(*quantized, "quantization_config");
+  const std::string method = how.text("quant_method", "");
+  return method == "weft" || method == "gguf" ? quantized : nullptr;
+}
+
 // A key of what the weights are packed in: their tensors are not the model's.
 void refuse_quantized(const nn::Options& config, const Family& family) {
   const nn::Option* found = config.find("quantization_config");
   if (found == nullptr || std::holds_alternative<std::monostate>(*found)) return;
-  if (!block_format_of(config).empty()) return;
+  nn::OptionReader reader(config, "config.json");
+  if (our_quantization(reader) != nullptr) return;
   throw Error(
       ErrorKind::usage,
       "[{}] quantization_config: the weights are quantized, which weft does not read. Hint: "
@@ -119,14 +129,39 @@ const Family& family_of(const nn::Options& config) {
               fmt::join(known, ", "));
 }
 
-std::string block_format_of(const nn::Options& config) {
+BlocksOf blocks_of(const nn::Options& config) {
   nn::OptionReader reader(config, "config.json");
-  const nn::Options* quantized = reader.nested("quantization_config");
-  if (quantized == nullptr) return "";
+  const nn::Options* quantized = our_quantization(reader);
+  BlocksOf blocks;
+  if (quantized == nullptr) return blocks;
   nn::OptionReader how(*quantized, "quantization_config");
-  if (how.text("quant_method", "") != "weft") return "";
-  return std::string(block_format(how.text("format", "")).name);
+  blocks.is_gguf = how.text("quant_method", "") == "gguf";
+  if (!blocks.is_gguf) blocks.linear = block_format(how.text("format", "")).name;
+  if (const nn::Options* modules = how.nested("formats"))
+    for (const auto& [path, format] : modules->entries()) {
+      const auto* name = std::get_if<std::string>(&format);
+      if (name == nullptr)
+        throw Error(ErrorKind::usage, "quantization_config.formats: {} must be a format. Got {}.",
+                    escaped(path.substr(0, 100)), nn::to_string(format));
+      blocks.modules.emplace(path, block_format(*name).name);
+    }
+  return blocks;
 }
+
+std::string_view BlocksOf::at(const nn::Module& layer) const {
+  if (const auto found = modules.find(layer.path()); found != modules.end()) return found->second;
+  return dynamic_cast<const nn::Linear*>(&layer) != nullptr ? linear : "";
+}
+
+namespace {
+// Sets what llama.cpp's files have in another layout than folders.
+void set_gguf_layout(DecoderConfig& decoder, const Family& family) {
+  decoder.transposed = decoder.qkv_by_head = false;
+  if (decoder.norm == DecoderConfig::Norm::rms_plus_one) decoder.norm = DecoderConfig::Norm::rms;
+  constexpr std::array<std::string_view, 4> in_pairs = {"llama", "mistral", "mixtral", "smollm3"};
+  decoder.rope_in_pairs = std::ranges::find(in_pairs, family.name) != in_pairs.end();
+}
+}  // namespace
 
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
   const nn::Options text = text_part(config);
@@ -135,11 +170,13 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
   nn::Options options = family.write(decoder);
   for (std::string_view key : token_ids)
     if (const nn::Option* id = text.find(key)) options.set(std::string(key), *id);
-  const std::string blocks = block_format_of(text);
-  if (!blocks.empty()) options.set("quantization_config", *text.find("quantization_config"));
+  const BlocksOf blocks = blocks_of(text);
+  if (blocks.is_gguf) set_gguf_layout(decoder, family);
+  if (blocks.is_gguf || !blocks.empty())
+    options.set("quantization_config", *text.find("quantization_config"));
   const nn::BuildScope scope({.dtype = nn::parameter_dtype(),
                               .initialize = nn::initializes_parameters(),
-                              .blocks = blocks});
+                              .blocks = [&](const nn::Module& layer) { return blocks.at(layer); }});
   return std::make_unique<Decoder>(std::move(decoder), std::move(options));
 }
 
@@ -167,7 +204,10 @@ io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::st
     layout.rename.emplace_back("*", root + "*");
     if (begins(head)) layout.rename.emplace_back(root + head + "*", head + "*");
   }
-  if (config.num_experts > 0)
+  const bool stacked = std::ranges::any_of(names, [](const std::string& name) {
+    return name.ends_with(fmt::format(".experts.{}", expert_parts[0]));
+  });
+  if (config.num_experts > 0 && !stacked)
     for (std::string_view part : expert_parts)
       layout.stack.emplace_back(fmt::format("*.experts.{{}}.{}.weight", part),
                                 fmt::format("*.experts.{}", part));

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,10 +46,18 @@ nn::Options text_part(const nn::Options& config);
 // names, and which families there are.
 const Family& family_of(const nn::Options& config);
 
-// Returns the format in which the linear layers of a config.json that weft wrote hold their
-// weights;
-// "": they hold numbers.
-std::string block_format_of(const nn::Options& config);
+// BlocksOf says which weights of a folder are in blocks, as "quantization_config" of a config.json
+// that weft wrote, or that stands for a GGUF file (weft/io/gguf_folder.h), has it.
+struct BlocksOf {
+  std::string linear = {};  // format of linear layers; "": none
+  std::map<std::string, std::string, std::less<>> modules = {};  // formats of modules by path
+  bool is_gguf = false;                                          // the layout is llama.cpp's
+
+  // Returns the format of a layer's weight; "": numbers.
+  std::string_view at(const nn::Module& layer) const;
+  bool empty() const { return linear.empty() && modules.empty(); }
+};
+BlocksOf blocks_of(const nn::Options& config);
 
 // Makes the decoder of a config.json. Its config() is what the family writes, with token ids as
 // `config` has them.

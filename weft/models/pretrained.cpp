@@ -12,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/families/encoders.h"
@@ -23,24 +24,33 @@ namespace {
 namespace fs = std::filesystem;
 constexpr size_t config_limit = size_t{16} << 20;  // bytes
 
+// Returns what messages call the config.json of a model.
+std::string config_path(const std::string& model) {
+  return (fs::path(model) / "config.json").string();
+}
+
 // Names is what the files of a folder hold.
 struct Names {
   std::vector<std::string> all;
-  DType dtype = DType::f32;  // of most bytes of floating point tensors
+  // That of most bytes of floating point tensors; f32 where more are in blocks, whose products are
+  // computed in it.
+  DType dtype = DType::f32;
 };
 Names names_of(const std::vector<std::string>& files) {
   Names names;
   std::map<DType, size_t> bytes;
   for (const std::string& path : files) {
-    const io::Safetensors file = io::Safetensors::open(path);
-    for (const io::Safetensors::Entry& entry : file.entries()) {
+    const io::TensorFile file = io::open_weights(path);
+    for (const io::TensorFile::Entry& entry : file.entries()) {
       names.all.push_back(entry.name);
-      if (is_float(entry.type.dtype)) bytes[entry.type.dtype] += entry.type.bytes();
+      const bool counts = is_float(entry.type.dtype) || entry.type.dtype == DType::u8;
+      if (counts) bytes[entry.type.dtype] += entry.type.bytes();
     }
   }
   size_t most = 0;
   for (const auto& [dtype, count] : bytes)
     if (count > most) most = count, names.dtype = dtype;
+  if (names.dtype == DType::u8) names.dtype = DType::f32;
   return names;
 }
 
@@ -100,10 +110,10 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
   if (std::ranges::none_of(names.all, [&](const auto& name) { return name.ends_with(wanted[0]); }))
     return false;
   std::span<const std::byte> found[2];
-  std::vector<io::Safetensors> open;  // keeps the bytes
+  std::vector<io::TensorFile> open;  // keeps the bytes
   for (const std::string& path : files) {
-    const io::Safetensors& file = open.emplace_back(io::Safetensors::open(path));
-    for (const io::Safetensors::Entry& entry : file.entries())
+    const io::TensorFile& file = open.emplace_back(io::open_weights(path));
+    for (const io::TensorFile::Entry& entry : file.entries())
       for (int i = 0; i < 2; ++i)
         if (entry.name == wanted[i] || entry.name.ends_with("." + wanted[i]))
           found[i] = file.bytes(entry);
@@ -143,13 +153,17 @@ io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& na
 }
 }  // namespace
 
-nn::Options read_config(const std::string& path) {
-  return parse_options(io::read_file(path, config_limit), path);
+nn::Options read_config(const std::string& model) {
+  const std::string path = config_path(model);
+  const std::optional<std::string> text = io::read_of_model(model, "config.json", config_limit);
+  if (!text) throw Error(ErrorKind::data, "{}: there is no such file.", io::printable(path));
+  return parse_options(*text, path);
 }
 DType dtype_of_weights(const std::vector<std::string>& files) { return names_of(files).dtype; }
 
-bool is_model_folder(const std::string& path) {
+bool is_model(const std::string& path) {
   std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return io::is_gguf(path);
   const fs::path folder(path);
   return fs::exists(folder / "config.json", ignored) &&
          !fs::exists(folder / "MANIFEST.json", ignored);
@@ -164,8 +178,8 @@ void as_data(const std::function<void()>& load) try { load(); } catch (const Err
 }
 
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
-  const std::string path = io::file_of_folder(folder, "config.json");
-  const nn::Options config = read_config(path);
+  const std::string path = config_path(folder);
+  const nn::Options config = read_config(folder);
   std::vector<std::string> files;
   if (options.weights) files = io::weight_files(folder);
   const Names names = names_of(files);
@@ -186,8 +200,8 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
 
 void refuse_non_finite(const std::vector<std::string>& files) {
   for (const std::string& path : files) {
-    const io::Safetensors file = io::Safetensors::open(path);
-    for (const io::Safetensors::Entry& entry : file.entries()) {
+    const io::TensorFile file = io::open_weights(path);
+    for (const io::TensorFile::Entry& entry : file.entries()) {
       if (!is_float(entry.type.dtype)) continue;
       const std::vector<double> values = file.tensor(entry.name).to_doubles();
       const auto wrong =

@@ -1,4 +1,5 @@
-// Published models: a folder as Hugging Face's transformers writes it becomes a model of weft.
+// Published models: a folder as Hugging Face's transformers writes it, or a GGUF file of
+// llama.cpp's, becomes a model of weft.
 //
 //   models::Pretrained gpt2 = models::load_pretrained("gpt2");
 //   Tensor logits = (*gpt2.model)(tokens);
@@ -31,14 +32,17 @@ struct Pretrained {
   io::Loaded loaded;
 };
 
-// Reads a config.json of at most 16 MiB. Throws Error(data).
-nn::Options read_config(const std::string& path);
-// Returns the type of most bytes of floating point tensors in files; f32 if they have none.
+// Reads the config.json of a model, of at most 16 MiB. Throws Error(data).
+nn::Options read_config(const std::string& model);
+// Returns the type of most bytes of floating point tensors in files; f32 if they have none, or if
+// most weights are in blocks.
 DType dtype_of_weights(const std::vector<std::string>& files);
-// Returns whether `path` is a folder with a config.json, and no checkpoint of weft's.
-bool is_model_folder(const std::string& path);
-// Reads a folder. Throws Error(usage) for a family that weft does not have, and for a config.json
-// that asks for what its family does not do; Error(data) for files that are damaged or do not fit.
+// Returns whether `path` is a published model: a folder with a config.json that is no checkpoint of
+// weft's, or a GGUF file.
+bool is_model(const std::string& path);
+// Reads a folder, or a GGUF file. Throws Error(usage) for a family that weft does not have, and for
+// a config.json that asks for what its family does not do; Error(data) for files that are damaged
+// or do not fit.
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options = {});
 // Loads files under published names into the model that load_pretrained() made of their folder's
 // config.json. `map`: as in PretrainedOptions. Throws as io::load() does.

@@ -61,12 +61,19 @@ class Embedding : public Layer {  // integers [...] -> [..., dimension]; zeros o
  public:
   Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
             const EmbeddingOptions& options = {});
-  Variable weight;  // [count, dimension]
+  Variable weight;  // [count, dimension]; in blocks u8 [count, blocks, bytes]
+
+  const BlockFormat* blocks() const { return blocks_; }  // of the weight; null: it has numbers
+  DType dtype() const { return dtype_; }                 // of what it returns
+  // Returns x [.., dimension] times the transpose of the weight, for heads that are tied to it.
+  Tensor transposed_product(const Tensor& x) const;
 
  protected:
   Tensor forward(const Tensor& indices) const override;
 
  private:
+  const BlockFormat* blocks_;
+  DType dtype_;
   std::optional<int64_t> padding_idx_;
 };
 

@@ -13,7 +13,7 @@ Linear::Linear(Module& parent, std::string name, int64_t in_features, int64_t ou
                const LinearOptions& options)
     : Layer(parent, std::move(name)),
       in_features_(in_features),
-      blocks_(weight_blocks(in_features)),
+      blocks_(weight_blocks(*this, in_features)),
       transposed_(options.transposed && blocks_ == nullptr) {
   if (blocks_ != nullptr)
     weight = stored("weight",
@@ -52,8 +52,16 @@ void Linear::set_adapter(std::unique_ptr<Lora> adapter) { adapter_ = std::move(a
 Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t dimension,
                      const EmbeddingOptions& options)
     : Layer(parent, std::move(name)),
-      weight(parameter("weight", {count, dimension}, options.init)),
+      blocks_(weight_blocks(*this, dimension)),
+      dtype_(parameter_dtype()),
       padding_idx_(options.padding_idx) {
+  if (blocks_ != nullptr) {
+    WEFT_CHECK(!padding_idx_, "[embedding] \"{}\" has a padding_idx, and cannot be in blocks.",
+               path());
+    weight = stored("weight", {DType::u8, {count, dimension / blocks_->numbers, blocks_->bytes}});
+    return;
+  }
+  weight = parameter("weight", {count, dimension}, options.init);
   if (!padding_idx_) return;
   WEFT_CHECK(*padding_idx_ >= 0 && *padding_idx_ < count,
              "[embedding] \"{}\" needs a padding_idx from 0 to {}. Got {}.", path(), count - 1,
@@ -66,6 +74,8 @@ Embedding::Embedding(Module& parent, std::string name, int64_t count, int64_t di
 Tensor Embedding::forward(const Tensor& indices) const {
   WEFT_CHECK(is_integer(indices.dtype()), "[embedding] \"{}\" takes integers. Got {}.", path(),
              to_string(indices.type()));
+  if (blocks_ != nullptr)
+    return dequantize_blocks(gather(weight.value(), indices, 0), blocks_->name, dtype_);
   if (!padding_idx_) return embedding(indices, weight.value());
   // Padding is looked up at index -1, which passes no gradient back. The padding row itself is
   // read, as a file may have filled it.
@@ -73,6 +83,11 @@ Tensor Embedding::forward(const Tensor& indices) const {
   const Tensor row = stop_gradient(slice(weight.value(), 0, *padding_idx_, *padding_idx_ + 1));
   const Tensor others = embedding(where(padded, -1, cast(indices, DType::i64)), weight.value());
   return where(unsqueeze(padded, -1), reshape(row, {-1}), others);
+}
+
+Tensor Embedding::transposed_product(const Tensor& x) const {
+  if (blocks_ != nullptr) return matmul_blocks(x, weight.value(), blocks_->name);
+  return linear(x, weight.value());
 }
 
 }  // namespace weft::nn

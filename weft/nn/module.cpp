@@ -32,9 +32,10 @@ BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
 BuildScope::~BuildScope() { build = saved_; }
 DType parameter_dtype() { return build.dtype; }
 bool initializes_parameters() { return build.initialize; }
-const BlockFormat* weight_blocks(int64_t row) {
-  if (build.blocks.empty()) return nullptr;
-  const BlockFormat& format = block_format(build.blocks);
+const BlockFormat* weight_blocks(const Module& layer, int64_t row) {
+  const std::string_view name = build.blocks ? build.blocks(layer) : std::string_view();
+  if (name.empty()) return nullptr;
+  const BlockFormat& format = block_format(name);
   return row % format.numbers == 0 ? &format : nullptr;
 }
 

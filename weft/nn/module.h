@@ -10,6 +10,7 @@
 // of its variables, of errors in it, and of its rows in profiles and memory tables.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -24,13 +25,15 @@ struct BlockFormat;
 
 namespace weft::nn {
 
+class Module;
+
 // BuildOptions says how modules make their variables; BuildScope applies it on its thread.
 struct BuildOptions {
   DType dtype = DType::f32;  // of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
-  // The format in which linear layers hold their weights (weft/base/block_format.h), frozen; "": as
-  // numbers of `dtype`. Layers whose rows are no whole blocks have numbers.
-  std::string_view blocks = {};
+  // The format in which a layer holds its weight (weft/base/block_format.h), frozen, for
+  // each layer; "" or no function: as numbers of `dtype`.
+  std::function<std::string_view(const Module& layer)> blocks = {};
 };
 class BuildScope {
  public:
@@ -45,8 +48,9 @@ class BuildScope {
 
 DType parameter_dtype();        // of modules that are constructed now
 bool initializes_parameters();  // whether they draw their values
-// Returns the block format of weights with rows of this many numbers; null: they are numbers.
-const BlockFormat* weight_blocks(int64_t row);
+// Returns the block format of the layer's weight; null: it is numbers, as it is where rows of this
+// many numbers are no whole blocks.
+const BlockFormat* weight_blocks(const Module& layer, int64_t row);
 
 struct NamedVariable {
   std::string name;  // relative to the module that was asked: "hidden.weight"

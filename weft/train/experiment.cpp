@@ -8,6 +8,7 @@
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
@@ -299,7 +300,8 @@ std::string published_folder(const Recipe& recipe, const ExperimentOptions& opti
   // An adapter's checkpoint has the adapter alone.
   if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   const std::string& folder = recipe.text("model.pretrained");
-  if (!io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
+  if (!io::is_gguf(folder) &&
+      !io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
         "model.pretrained",
         fmt::format("model.pretrained: {} is no folder of a model: it has no config.json.",

@@ -13,8 +13,8 @@
 #include "weft/base/hash.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/io/json.h"
-#include "weft/io/safetensors.h"
 
 namespace weft::train {
 namespace {
@@ -26,8 +26,8 @@ std::vector<io::FolderFile> read_present(const std::string& folder,
                                          std::span<const std::string_view> names) {
   std::vector<io::FolderFile> files;
   for (std::string_view name : names) {
-    const std::string path = io::file_of_folder(folder, std::string(name));
-    if (io::exists(path)) files.push_back({std::string(name), io::read_file(path, file_limit)});
+    std::optional<std::string> text = io::read_of_model(folder, std::string(name), file_limit);
+    if (text) files.push_back({std::string(name), *std::move(text)});
   }
   return files;
 }
@@ -91,7 +91,7 @@ std::string fingerprint_of(const std::string& folder) {
   constexpr size_t sample = size_t{64} << 10, samples = 64;
   uint64_t hash = 0;
   for (const std::string& path : io::weight_files(folder)) {
-    const io::Safetensors file = io::Safetensors::open(path);
+    const io::TensorFile file = io::open_weights(path);
     const Buffer& bytes = *file.buffer();
     hash = hash_combine(hash, bytes.bytes);
     for (size_t i = 0; i < samples; ++i) {
@@ -129,7 +129,7 @@ models::AdapterConfig adapter_of(const Recipe& recipe) {
 }
 
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {
-  if (io::is_folder(tokenizer)) {
+  if (io::is_folder(tokenizer) || io::is_gguf(tokenizer)) {
     std::vector<io::FolderFile> files = read_present(tokenizer, published_files);
     std::erase_if(files, [](const io::FolderFile& file) { return file.name == generation; });
     return files;

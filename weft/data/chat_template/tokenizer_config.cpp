@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/io/files.h"
 #include "weft/io/json.h"
+#include "weft/io/model_folder.h"
 
 namespace weft::data {
 
@@ -60,13 +60,15 @@ struct Place {
   }
 };
 
-// Calls `use` with the contents of a file of JSON, if there is one.
+// Calls `use` with the contents of a model's file of JSON, if there is one.
 template <class Use>
-void read_json(const std::string& path, Use&& use) {
-  if (!io::exists(path)) return;
+void read_json(const std::string& model, const std::string& name, Use&& use) {
+  const std::optional<std::string> text = io::read_of_model(model, name, most_file_bytes);
+  if (!text) return;
+  const std::string path = model + "/" + name;
   json contents;
   try {
-    contents = io::parse_json(io::read_file(path, most_file_bytes));
+    contents = io::parse_json(*text);
   } catch (const io::JsonError& error) {
     throw Error(ErrorKind::data, "[tokenizer] {}: {}.", path, error.what());
   }
@@ -113,7 +115,7 @@ std::optional<int64_t> read_length(const Place& place) {
 
 TokenizerConfig TokenizerConfig::load(const std::string& folder) {
   TokenizerConfig config;
-  read_json(folder + "/tokenizer_config.json", [&](const Place& file) {
+  read_json(folder, "tokenizer_config.json", [&](const Place& file) {
     read_special_tokens(file, config.special_tokens);
     if (const auto place = file.find("chat_template"))
       read_templates(*place, config.chat_templates);
@@ -122,10 +124,11 @@ TokenizerConfig TokenizerConfig::load(const std::string& folder) {
     if (const auto place = file.find("model_max_length"))
       config.model_max_length = read_length(*place);
   });
-  read_json(folder + "/special_tokens_map.json",
+  read_json(folder, "special_tokens_map.json",
             [&](const Place& file) { read_special_tokens(file, config.special_tokens); });
-  if (const std::string path = folder + "/chat_template.jinja"; io::exists(path))
-    config.chat_templates[std::string(default_name)] = {io::read_file(path, most_file_bytes), path};
+  const std::string jinja = "chat_template.jinja";
+  if (auto text = io::read_of_model(folder, jinja, most_file_bytes))
+    config.chat_templates[std::string(default_name)] = {*std::move(text), folder + "/" + jinja};
   return config;
 }
 

@@ -13,7 +13,7 @@
 namespace weft::data {
 
 struct TokenizerConfig {
-  // Reads the files of a folder, of which each may be missing:
+  // Reads the files of a folder, of which each may be missing, or a GGUF file:
   //   tokenizer_config.json    all that follows
   //   special_tokens_map.json  special tokens that the former does not have
   //   chat_template.jinja      the default template, in place of that of the former

@@ -6,6 +6,7 @@
 #include "weft/data/tokenizer/part.h"
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf_folder.h"
 
 namespace weft::data {
 
@@ -31,7 +32,10 @@ std::string file_of(const std::string& folder) {
 }  // namespace
 
 Tokenizer Tokenizer::load(const std::string& path) {
-  const std::string name = io::is_folder(path) ? file_of(path) : path;
+  const bool is_folder = io::is_folder(path);
+  if (!is_folder && io::is_gguf(path))
+    return from_json(io::tokenizer_json(io::Gguf::open(path)), path);
+  const std::string name = is_folder ? file_of(path) : path;
   const size_t slash = name.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);
   const std::string_view file = std::string_view(name).substr(folder.size());

@@ -34,7 +34,8 @@ class Tokenizer {
  public:
   // Reads `path`: tokenizer.json, vocab.json with merges.txt beside it, vocab.txt of BERT with
   // tokenizer_config.json where that is beside it (do_lower_case, strip_accents,
-  // tokenize_chinese_chars), or a folder with one of them: the first of this order. SentencePiece's
+  // tokenize_chinese_chars), a GGUF file, or a folder with one of the former: the first of this
+  // order. SentencePiece's
   // tokenizer.model alone is refused.
   static Tokenizer load(const std::string& path);
   // Reads the contents of a tokenizer.json; `name` stands for the file in errors.

@@ -1,0 +1,55 @@
+// What llama.cpp and transformers call the same things: architectures, keys and tensors. Sources:
+// llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. Internal to weft/io.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "weft/io/gguf.h"
+
+namespace weft::io {
+
+using NamePair = std::pair<std::string_view, std::string_view>;  // in GGUF files; in folders
+
+struct GgufArchitecture {
+  std::string_view name;        // general.architecture
+  std::string_view model_type;  // of config.json
+  std::string_view causal;      // its "architectures"
+  // Whole numbers and real ones of the metadata, without the name and its dot, and the keys of
+  // config.json with the same value.
+  std::span<const NamePair> keys;
+  // Names of tensors without ".weight" and ".bias"; "#" stands for the number of a layer.
+  std::span<const NamePair> tensors;
+  // Queries and keys are in neighbouring pairs that turn together, not in halves.
+  bool rope_in_pairs = false;
+};
+
+// Returns null if weft has none. Architecture "llama" is Llama, Mistral or Mixtral, as the other
+// metadata says.
+const GgufArchitecture* architecture_of(const GgufMetadata& metadata);
+const GgufArchitecture* architecture_of_type(std::string_view model_type);
+// The names of architectures, for messages.
+std::string known_architectures();
+
+// Return the other name of a tensor; nullopt if the architecture has no such tensor.
+std::optional<std::string> published_name(const GgufArchitecture& architecture,
+                                          std::string_view name);
+std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name);
+
+// Return a value of the metadata; nullopt where it is absent, or of another kind.
+std::optional<int64_t> whole_number(const GgufMetadata& metadata, std::string_view key);
+std::optional<double> real_number(const GgufMetadata& metadata, std::string_view key);
+std::optional<bool> truth(const GgufMetadata& metadata, std::string_view key);
+const std::string* text(const GgufMetadata& metadata, std::string_view key);
+// Returns null where it is absent, or no list of T.
+template <class T>
+const std::vector<T>* list(const GgufMetadata& metadata, std::string_view key) {
+  const GgufValue* value = find(metadata, key);
+  const auto* array = value != nullptr ? std::get_if<GgufArray>(value) : nullptr;
+  return array != nullptr ? std::get_if<std::vector<T>>(array) : nullptr;
+}
+
+}  // namespace weft::io

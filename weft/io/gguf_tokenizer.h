@@ -1,0 +1,23 @@
+// Tokenizers as metadata of GGUF files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "weft/io/gguf.h"
+
+namespace weft::io {
+
+struct GgufTokenizer {
+  std::string file;        // for messages
+  std::string tokenizer;   // the text of tokenizer.json
+  int64_t vocabulary = 0;  // of the model; more ids than tokens are padded
+  std::optional<std::string> bos = {}, eos = {}, unknown = {}, pad = {};
+  std::string chat_template = {};  // "": none
+};
+// Returns the metadata. Throws Error(usage) for a tokenizer that llama.cpp has no name for, and
+// Error(data) for what is no tokenizer.
+GgufMetadata tokenizer_metadata(const GgufTokenizer& from);
+
+}  // namespace weft::io

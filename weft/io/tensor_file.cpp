@@ -1,0 +1,46 @@
+#include "weft/io/tensor_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/base/utf8.h"
+#include "weft/io/files.h"
+
+namespace weft::io {
+
+TensorFile::TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries)
+    : name_(std::move(name)), file_(std::move(file)), entries_(std::move(entries)) {
+  std::ranges::sort(entries_, {}, &Entry::name);
+}
+
+const TensorFile::Entry* TensorFile::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(
+      entries_, name, {}, [](const Entry& entry) -> std::string_view { return entry.name; });
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+std::span<const std::byte> TensorFile::bytes(const Entry& entry) const {
+  return {file_->data + entry.offset, entry.type.bytes()};
+}
+
+std::span<const std::byte> TensorFile::bytes() const { return {file_->data, file_->bytes}; }
+
+std::shared_ptr<Buffer> TensorFile::buffer(const Entry& entry) const {
+  return Buffer::part(file_, entry.offset, entry.type.bytes());
+}
+
+Tensor TensorFile::tensor(std::string_view name) const {
+  const Entry* entry = find(name);
+  if (entry == nullptr)
+    throw Error(ErrorKind::checkpoint, "{}: no tensor '{}' among its {}.", name_, printable(name),
+                entries_.size());
+  const std::span<const std::byte> from = bytes(*entry);
+  if (reinterpret_cast<uintptr_t>(from.data()) % size_of(entry->type.dtype) == 0)
+    return tensor_over(file_, file_->data + entry->offset, entry->type);
+  auto copy = Buffer::allocate(from.size());
+  copy_bytes({copy->data, copy->bytes}, from);
+  return tensor_over(copy, copy->data, entry->type);
+}
+
+}  // namespace weft::io
