@@ -12,6 +12,9 @@
 #include "tests/io/helpers.h"
 #include "weft/base/utf8.h"
 #include "weft/data/tokenizer/unicode.h"
+#include "weft/io/files.h"
+#include "weft/io/gguf.h"
+#include "weft/io/gguf_tokenizer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -76,6 +79,29 @@ TEST_CASE("small tokenizers of each kind have the package's ids, and decode to i
         CHECK(data::tokenizer::incomplete_utf8(joined) == 0);
       }
       CHECK(joined + stream.finish() == text);
+    }
+  }
+}
+
+TEST_CASE("tokenizers written to GGUF files and read again have the package's ids") {
+  const auto expected = nlohmann::json::parse(std::ifstream(folder + "expected.json"));
+  for (const std::string name : {"gpt2", "llama3", "llama2"}) {
+    CAPTURE(name);
+    io::GgufTokenizer from{.file = name + ".json",
+                           .tokenizer = io::read_file(folder + name + ".json", 1 << 20),
+                           .vocabulary = 1000};
+    if (name == "llama3") from.bos = "<|begin_of_text|>";
+    if (name == "llama2") from.bos = "<s>", from.unknown = "<unk>";
+    const TemporaryFolder scratch;
+    const std::string path = scratch.file("tokenizer.gguf");
+    io::write_gguf(path, {}, io::tokenizer_metadata(from));
+    const Tokenizer tokenizer = Tokenizer::load(path);
+    for (size_t i = 0; i < expected["lines"].size(); ++i) {
+      CAPTURE(i);
+      const Ids ids = expected[name]["ids"][i].get<Ids>();
+      CHECK(tokenizer.encode(from_base64(expected["lines"][i].get<std::string>())) == ids);
+      CHECK(data::tokenizer::valid_utf8(tokenizer.decode(ids)) ==
+            expected[name]["text"][i].get<std::string>());
     }
   }
 }

@@ -1,13 +1,16 @@
 // Holds GGUF files as llama.cpp's converter writes them (tests/reference/gguf/models) against the
 // logits of transformers for the same weights, whole and from a cache.
+#include "weft/models/gguf.h"
+
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include "tests/models/reference.h"
+#include "tests/models/families.h"
 #include "weft/infer/token_model.h"
+#include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/tensor/compile.h"
@@ -26,8 +29,12 @@ std::vector<std::string> net_names() {
   return names;
 }
 
-constexpr double tolerance = 1e-4;
 constexpr size_t stride = 4;  // of the logits that a file lists
+
+std::vector<double> logits_of(const Model& model, const Tensor& tokens) {
+  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
+  return forward(tokens).to_doubles();
+}
 
 Tensor tokens_of(const Json& reference) {
   const auto rows = reference.at("tokens").get<std::vector<std::vector<int64_t>>>();
@@ -45,9 +52,7 @@ TEST_CASE("GGUF files of all architectures have the logits of transformers") {
     const Json reference = reference_file("gguf/models/" + name + ".json");
     const models::Pretrained net = models::load_pretrained(folder + name + ".gguf");
     REQUIRE(net.dtype == DType::f32);
-    auto forward =
-        compile([&](Tensor tokens) { return (*net.model)(tokens); }, {.mode = Mode::eval});
-    const std::vector<double> got = forward(tokens_of(reference)).to_doubles();
+    const std::vector<double> got = logits_of(*net.model, tokens_of(reference));
     const auto expected = reference.at("logits").get<std::vector<double>>();
     REQUIRE(got.size() == expected.size() * stride);
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -84,5 +89,57 @@ TEST_CASE("GGUF files are mapped, and continue from a cache with the same logits
                   tolerance);
       }
     }
+  }
+}
+
+TEST_CASE("decoders written as GGUF files have their logits, or are refused") {
+  const std::vector<std::string> refused = {"gemma2",
+                                            "gemma3",
+                                            "gemma3_linear",
+                                            "llama_dynamic_above",
+                                            "llama_dynamic_below",
+                                            "llama_switches",
+                                            "llama_yarn_mscale",
+                                            "llama_yarn_options",
+                                            "qwen2_window",
+                                            "smollm3"};
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    const auto model = load_family(reference);
+    test::TemporaryFolder place;
+    const std::string path = place.file("net.gguf");
+    if (std::ranges::find(refused, name) != refused.end()) {
+      CHECK_THROWS_WITH_AS(models::write_gguf(path, *model), doctest::Contains("llama.cpp"), Error);
+      CHECK(!std::filesystem::exists(path));
+      continue;
+    }
+    models::write_gguf(path, *model);
+    const Tensor tokens = family_tokens(reference, 0, 12);
+    const std::vector<double> want = logits_of(*model, tokens);
+    const models::Pretrained again = models::load_pretrained(path);
+    const std::vector<double> got = logits_of(*again.model, tokens);
+    REQUIRE(got.size() == want.size());
+    for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - want[i]) <= tolerance);
+  }
+}
+
+TEST_CASE("blocks of a GGUF file compute what those of a folder compute") {
+  for (const std::string name : {"llama", "gpt2", "qwen3", "gpt_neox", "mixtral", "phi3"}) {
+    CAPTURE(name);
+    const Json reference = family_reference(name);
+    const auto model = load_family(reference);
+    const BlockFormat& format = block_format("Q5_0");
+    const models::QuantizedDecoder quantized = models::quantize(*model, format);
+    test::TemporaryFolder place;
+    const std::string path = place.file("net.gguf"), folder = place.file("net");
+    models::write_gguf(path, *model, {.quantized = &quantized, .name = "net"});
+    io::save_folder(folder, quantized.tensors,
+                    {{"config.json", models::quantized_config(*model, format, quantized)}});
+    const Tensor tokens = family_tokens(reference, 0, 12);
+    const std::vector<double> got = logits_of(*models::load_pretrained(path).model, tokens),
+                              want = logits_of(*models::load_pretrained(folder).model, tokens);
+    REQUIRE(got.size() == want.size());
+    for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - want[i]) <= tolerance);
   }
 }

@@ -24,26 +24,36 @@ struct BlockNet {
   std::unique_ptr<models::Decoder> plain;
   test::TemporaryFolder place;
   models::Pretrained blocks;
-  int layers = 0, left = 0;
+  std::map<std::string, const BlockFormat*> formats;  // by the path of the layer
+  int left = 0;
 
   BlockNet(const Json& reference, const BlockFormat& format) : plain(load_family(reference)) {
     const models::QuantizedDecoder quantized = models::quantize(*plain, format);
-    layers = quantized.layers, left = quantized.left;
+    formats = quantized.formats, left = quantized.left;
     const std::string folder = place.file("model");
     io::save_folder(folder, quantized.tensors,
-                    {{"config.json", models::quantized_config(*plain, format)}});
+                    {{"config.json", models::quantized_config(*plain, format, quantized)}});
     blocks = models::load_pretrained(folder);
     for (nn::Linear* layer : nn::linear_layers(*plain)) {
-      if (layer->in_features() % format.numbers != 0) continue;
-      const std::vector<float> numbers = layer->matrix().to_vector<float>();
-      std::vector<std::byte> bytes(numbers.size() / static_cast<size_t>(format.numbers) *
-                                   static_cast<size_t>(format.bytes));
-      std::vector<float> decoded(numbers.size());
-      encode_blocks(format, numbers, bytes);
-      decode_blocks(format, bytes, decoded);
-      const Tensor matrix = tensor(decoded, layer->matrix().shape());
+      const auto found = formats.find(layer->path());
+      if (found == formats.end()) continue;
+      const Tensor matrix = decoded(layer->matrix(), *found->second);
       layer->weight.assign(layer->transposed() ? transpose(matrix) : matrix);
     }
+    const nn::Embedding& tokens = plain->embeddings();
+    if (const auto found = formats.find(tokens.path()); found != formats.end())
+      tokens.weight.assign(decoded(tokens.weight.value(), *found->second));
+  }
+
+  // Returns the numbers that blocks of a matrix stand for.
+  static Tensor decoded(const Tensor& matrix, const BlockFormat& format) {
+    const std::vector<float> numbers = matrix.to_vector<float>();
+    std::vector<std::byte> bytes(numbers.size() / static_cast<size_t>(format.numbers) *
+                                 static_cast<size_t>(format.bytes));
+    std::vector<float> values(numbers.size());
+    encode_blocks(format, numbers, bytes);
+    decode_blocks(format, bytes, values);
+    return tensor(values, matrix.shape());
   }
 };
 
@@ -60,7 +70,7 @@ TEST_CASE("a folder in blocks computes what its numbers compute") {
       CAPTURE(format);
       const Json reference = family_reference(name);
       const BlockNet net(reference, block_format(format));
-      CHECK(net.layers > 0);
+      CHECK(net.formats.size() > 1);
       const Tensor tokens = family_tokens(reference, 0, 12);
       const std::vector<double> got = logits_of(*net.blocks.model, tokens),
                                 want = logits_of(*net.plain, tokens);
@@ -76,7 +86,9 @@ TEST_CASE("rows that are no whole blocks stay numbers") {
   const BlockNet net(reference, block_format("Q8_0"));
   CHECK(net.left == 2);  // down_proj of both layers: rows of 48 numbers
   const BlockFormat& large = block_format("Q4_K");
-  CHECK(models::quantize(*net.plain, large).layers == 0);
+  const models::QuantizedDecoder outer = models::quantize(*net.plain, large);
+  CHECK(outer.formats.size() == 2);  // embeddings and head, in rows of 32, have Q8_0
+  for (const auto& [path, format] : outer.formats) CHECK(format->name == "Q8_0");
 }
 
 TEST_CASE("an adapter trains beside weights in blocks as beside their numbers") {

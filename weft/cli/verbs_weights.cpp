@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,13 +21,16 @@
 #include "weft/cli/tensor_list.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
+#include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
+#include "weft/io/gguf_tokenizer.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
+#include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
 #include "weft/models/quantize.h"
 #include "weft/train/checkpoint.h"
@@ -104,6 +109,32 @@ const models::Decoder& decoder_of(const models::Pretrained& model, const std::st
   return *decoder;
 }
 
+constexpr size_t companion_limit = size_t{256} << 20;  // bytes
+
+// Writes a decoder with the tokenizer of `model`, its folder or file.
+void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,
+                const models::QuantizedDecoder* quantized) {
+  models::GgufOptions options{.quantized = quantized,
+                              .name = std::filesystem::path(path).stem().string()};
+  if (const auto tokenizer = io::read_of_model(model, "tokenizer.json", companion_limit)) {
+    const data::TokenizerConfig config = data::TokenizerConfig::load(model);
+    const auto chat = config.chat_templates.find("default");
+    options.tokenizer = io::tokenizer_metadata(
+        {.file = model + "/tokenizer.json",
+         .tokenizer = *tokenizer,
+         .vocabulary = decoder.decoder_config().vocab_size,
+         .bos = config.special_token("bos_token"),
+         .eos = config.special_token("eos_token"),
+         .unknown = config.special_token("unk_token"),
+         .pad = config.special_token("pad_token"),
+         .chat_template = chat != config.chat_templates.end() ? chat->second.text : ""});
+  } else {
+    remark("warning", fmt::format("{} has no tokenizer.json, and {} gets no tokenizer.",
+                                  escaped(model), escaped(path)));
+  }
+  models::write_gguf(path, decoder, options);
+}
+
 // ---- convert
 
 struct ConvertArguments {
@@ -119,7 +150,6 @@ constexpr const char* companions[] = {
     "merges.txt",          "added_tokens.json",        "vocab.txt",
     "tokenizer.model",     "preprocessor_config.json", "processor_config.json",
     "chat_template.jinja", "vocabulary.json"};
-constexpr size_t companion_limit = size_t{256} << 20;  // bytes
 
 // Returns config.json with the dtype that the weights have now, where it names one.
 std::string with_dtype(const std::string& config, const std::string& path, DType dtype) {
@@ -202,12 +232,40 @@ std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
   return tensors;
 }
 
+void report(const ConvertArguments& arguments, size_t tensors, size_t bytes) {
+  const std::string& path = arguments.out.path;
+  if (arguments.as_json)
+    line(io::json_text(json{{"path", path}, {"tensors", tensors}, {"bytes", bytes}}));
+  else
+    line(fmt::format("{}: {} tensors, {}", escaped(path), tensors,
+                     train::bytes_text(static_cast<double>(bytes))));
+}
+
+int convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
+  const models::Pretrained model = models::load_pretrained(arguments.model, {.dtype = dtype});
+  const models::Decoder& decoder =
+      decoder_of(model, arguments.model, "GGUF files of decoders are written");
+  write_gguf(arguments.out.path, arguments.model, decoder, nullptr);
+  const io::Gguf file = io::Gguf::open(arguments.out.path);
+  size_t bytes = 0;
+  for (const io::Gguf::Entry& entry : file.entries()) bytes += entry.type.bytes();
+  report(arguments, file.entries().size(), bytes);
+  return 0;
+}
+
 int convert(const ConvertArguments& arguments) {
   const size_t shard_bytes = arguments.out.checked();
   const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
+  if (arguments.to == "gguf") return convert_to_gguf(arguments, dtype);
+  if (io::is_gguf(arguments.model))
+    throw Error(
+        ErrorKind::usage,
+        "{} is a GGUF file, whose tensors have llama.cpp's layout. It is converted --to gguf "
+        "alone.",
+        io::printable(arguments.model));
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
   if (!source.folder.empty() && models::is_adapter_folder(source.folder))
     throw Error(ErrorKind::usage,
@@ -238,12 +296,7 @@ int convert(const ConvertArguments& arguments) {
     metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
     io::write_safetensors(arguments.out.path, tensors, metadata);
   }
-  if (arguments.as_json)
-    line(io::json_text(
-        json{{"path", arguments.out.path}, {"tensors", tensors.size()}, {"bytes", bytes}}));
-  else
-    line(fmt::format("{}: {} tensors, {}", escaped(arguments.out.path), tensors.size(),
-                     train::bytes_text(static_cast<double>(bytes))));
+  report(arguments, tensors.size(), bytes);
   return 0;
 }
 
@@ -254,7 +307,8 @@ void add_convert(Program& program) {
        .group = "Weights",
        .doc = "Writes a model's weights anew: in one file or in a folder, or in another type.",
        .examples = "weft convert mnist mnist-hf --to hf\n"
-                   "weft convert Llama-3.2-1B llama.safetensors --to safetensors --dtype f16",
+                   "weft convert Llama-3.2-1B llama.safetensors --to safetensors --dtype f16\n"
+                   "weft convert Llama-3.2-1B llama.gguf --to gguf",
        .run = [arguments] { return convert(*arguments); }});
   verb.options = {
       {.type = "MODEL",
@@ -265,10 +319,11 @@ void add_convert(Program& program) {
       arguments->out.path_option("the file or folder to write, which must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
-       .doc = "hf: a folder with config.json and tokenizer files; safetensors: one file",
+       .doc = "hf: a folder with config.json and tokenizer files; safetensors: one file; gguf: a "
+              "file of llama.cpp's, of a language model",
        .target = &arguments->to,
        .required = true,
-       .choices = {"hf", "safetensors"}},
+       .choices = {"hf", "safetensors", "gguf"}},
       {.flag = "--dtype",
        .type = "TYPE",
        .doc = "round floating-point weights to f32, bf16 or f16 (as they are)",
@@ -284,45 +339,57 @@ struct QuantizeArguments {
   OutputArguments out = {};
 };
 
+// Returns "Q4_K and Q6_K".
+std::string formats_text(const models::QuantizedDecoder& quantized) {
+  std::set<std::string_view> names;
+  for (const auto& [path, format] : quantized.formats) names.insert(format->name);
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
 int quantize(const QuantizeArguments& arguments) {
   const size_t shard_bytes = arguments.out.checked();
   const BlockFormat& format = block_format(arguments.to);
   const models::Pretrained model = models::load_pretrained(arguments.model);
   const models::Decoder& decoder = decoder_of(model, arguments.model, "Decoders are quantized");
   const models::QuantizedDecoder quantized = models::quantize(decoder, format);
-  if (quantized.layers == 0)
-    throw Error(ErrorKind::usage, "no linear layer has rows of whole blocks of {} numbers.",
+  if (quantized.formats.empty())
+    throw Error(ErrorKind::usage, "no layer has rows of whole blocks of {} numbers.",
                 format.numbers);
-  const std::string config = models::quantized_config(decoder, format);
-  io::save_folder(arguments.out.path, quantized.tensors,
-                  companions_of(arguments.model, std::nullopt, &config), shard_bytes);
+  if (arguments.out.path.ends_with(".gguf")) {
+    write_gguf(arguments.out.path, arguments.model, decoder, &quantized);
+  } else {
+    const std::string config = models::quantized_config(decoder, format, quantized);
+    io::save_folder(arguments.out.path, quantized.tensors,
+                    companions_of(arguments.model, std::nullopt, &config), shard_bytes);
+  }
   if (quantized.left > 0)
-    remark("warning", fmt::format("{} linear layers stay as they are: their rows are no whole "
+    remark("warning", fmt::format("{} layers stay as they are: their rows are no whole "
                                   "blocks of {} numbers.",
                                   quantized.left, format.numbers));
   const auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
-  line(fmt::format("{}: {} linear layers in {}, {} instead of {}", escaped(arguments.out.path),
-                   quantized.layers, format.name, text(quantized.bytes),
+  line(fmt::format("{}: {} layers in {}, {} instead of {}", escaped(arguments.out.path),
+                   quantized.formats.size(), formats_text(quantized), text(quantized.bytes),
                    text(quantized.bytes_before)));
   return 0;
 }
 
 void add_quantize(Program& program) {
   auto arguments = std::make_shared<QuantizeArguments>();
-  Verb& verb = program.root.add(
-      {.name = "quantize",
-       .group = "Weights",
-       .doc =
-           "Writes a published model with the weights of its linear layers in blocks of few bits.",
-       .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K\n"
-                   "weft eval llama-q4 --data.path wiki.test.raw",
-       .run = [arguments] { return quantize(*arguments); }});
+  Verb& verb =
+      program.root.add({.name = "quantize",
+                        .group = "Weights",
+                        .doc = "Writes a published model with its weights in blocks of few bits.",
+                        .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K\n"
+                                    "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K\n"
+                                    "weft eval llama-q4 --data.path wiki.test.raw",
+                        .run = [arguments] { return quantize(*arguments); }});
   verb.options = {
       {.type = "MODEL",
        .doc = "a folder of Hugging Face's, with a language model",
        .target = &arguments->model,
        .required = true},
-      arguments->out.path_option("the folder to write, which must not exist"),
+      arguments->out.path_option(
+          "the folder to write, or a GGUF file if its name ends so; it must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
        .doc =

@@ -20,8 +20,7 @@ constexpr NamePair llama_keys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"expert_count", "num_local_experts"},
-    {"expert_used_count", "num_experts_per_tok"},
-    {"rope.scaling.original_context_length", "original_max_position_embeddings"}};
+    {"expert_used_count", "num_experts_per_tok"}};
 constexpr NamePair gpt2_keys[] = {
     {"block_count", "n_layer"},         {"context_length", "n_positions"},
     {"embedding_length", "n_embd"},     {"feed_forward_length", "n_inner"},

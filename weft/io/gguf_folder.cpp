@@ -114,6 +114,8 @@ json rope_scaling(const Metadata& metadata, const json& config) {
                     {"long_factor", numbers_of(file, "rope_factors_long.weight")}};
     if (const auto factor = metadata.real("rope.scaling.attn_factor"))
       scaling["attention_factor"] = *factor;
+    if (original && metadata.architecture.model_type != "phi3")
+      scaling["original_max_position_embeddings"] = *original;
     return scaling;
   }
   const std::string* type = text(file.metadata(), metadata.key("rope.scaling.type"));
@@ -149,6 +151,8 @@ void add_unsaid(const Metadata& metadata, json& config) {
     config["rope_local_base_freq"] = metadata.real("rope.freq_base_swa").value_or(10000.0);
     if (!config.contains("rope_theta")) config["rope_theta"] = 1e6;
   }
+  const auto original = metadata.whole("rope.scaling.original_context_length");
+  if (original && type == "phi3") config["original_max_position_embeddings"] = *original;
   if (type == "mixtral" && !config.contains("rope_theta")) config["rope_theta"] = 10000.0;
   if (type == "smollm3" && !config.contains("rope_theta")) config["rope_theta"] = 10000.0;
   const auto rotated = metadata.whole("rope.dimension_count");
@@ -162,10 +166,12 @@ void add_unsaid(const Metadata& metadata, json& config) {
         static_cast<double>(std::max<int64_t>(1, metadata.required("embedding_length")));
   if (type == "gpt_neox")
     config["attention_bias"] = metadata.file.find("blk.0.attn_qkv.bias") != nullptr;
-  if (type == "llama" || type == "qwen3" || type == "olmo2" || type == "smollm3")
-    config["attention_bias"] = metadata.file.find("blk.0.attn_q.bias") != nullptr;
-  if (type == "llama" || type == "smollm3")
-    config["mlp_bias"] = metadata.file.find("blk.0.ffn_down.bias") != nullptr;
+  if (metadata.file.find("blk.0.attn_output.bias") != nullptr && type != "gpt2" &&
+      type != "gpt_neox")
+    config["attention_bias"] = true;
+  if (metadata.file.find("blk.0.ffn_down.bias") != nullptr && type != "gpt2" && type != "gpt_neox")
+    config["mlp_bias"] = true;
+  if (type == "gpt2") config["activation_function"] = "gelu_new";
   if (type == "qwen2") config["use_sliding_window"] = false;
 }
 

@@ -303,6 +303,8 @@ Decoder::Decoder(DecoderConfig config, nn::Options options)
 }
 Decoder::~Decoder() = default;
 
+const nn::Embedding& Decoder::embeddings() const { return stack_->tokens; }
+
 Tensor Decoder::logits(const Tensor& hidden) const {
   const Tensor x = stack_->normalize(hidden);
   const Tensor all = head_ ? (*head_)(x) : stack_->tokens.transposed_product(x);

@@ -14,6 +14,10 @@
 #include "weft/models/model.h"
 #include "weft/nn/rope.h"
 
+namespace weft::nn {
+class Embedding;
+}
+
 namespace weft::models {
 
 // DecoderNames are the names of modules, as the family publishes them. What has no name is not
@@ -112,6 +116,7 @@ class Decoder : public Model {
   ~Decoder() override;
 
   const DecoderConfig& decoder_config() const { return config_; }
+  const nn::Embedding& embeddings() const;  // of tokens; a tied head reads its weight
   // Makes an empty cache, which takes no memory until it is used: plans need its types alone.
   DecoderCache make_cache(int64_t batch, int64_t capacity) const;
   // Writes the rotary positions of a cache, before a step first reads it. `length`, the longest

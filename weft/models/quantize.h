@@ -1,10 +1,11 @@
 // Weights of a decoder in blocks (weft/base/block_format.h), for folders that weft reads as it
-// reads published ones: the linear layers' are u8 [out, blocks, bytes], config.json names the
-// format.
+// reads published ones, and for GGUF files: those of linear layers, embeddings and the head are
+// u8 [rows, blocks, bytes], and config.json names the formats.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,15 +16,19 @@
 namespace weft::models {
 
 struct QuantizedDecoder {
-  std::vector<io::NamedBytes> tensors;             // under published names
-  std::deque<std::vector<std::byte>> blocks = {};  // the memory of those in blocks
-  size_t bytes_before = 0, bytes = 0;              // of all tensors
-  int layers = 0, left = 0;  // linear layers in blocks, and those whose rows are no whole blocks
+  std::vector<io::NamedBytes> tensors;                     // under published names
+  std::deque<std::vector<std::byte>> blocks = {};          // the memory of those in blocks
+  size_t bytes_before = 0, bytes = 0;                      // of all tensors
+  std::map<std::string, const BlockFormat*> formats = {};  // by the path of the layer
+  int left = 0;                                            // layers whose rows are no whole blocks
 };
-// Encodes the weights of a decoder's linear layers, each of which has numbers.
+// Encodes the weights of a decoder's layers, each of which has numbers. The embeddings of tokens
+// and the head, which formats of 4 or 5 bits would cost most, get Q6_K there, or Q8_0 where rows
+// are no whole blocks of that.
 QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format);
 
 // Returns the text of the config.json of such a folder.
-std::string quantized_config(const Decoder& model, const BlockFormat& format);
+std::string quantized_config(const Decoder& model, const BlockFormat& format,
+                             const QuantizedDecoder& quantized);
 
 }  // namespace weft::models

@@ -1,0 +1,22 @@
+// Decoders as GGUF files, which llama.cpp and weft read (weft/io/gguf_folder.h).
+#pragma once
+
+#include <string>
+
+#include "weft/io/gguf.h"
+#include "weft/models/decoder.h"
+#include "weft/models/quantize.h"
+
+namespace weft::models {
+
+struct GgufOptions {
+  const QuantizedDecoder* quantized = nullptr;  // the weights that are in blocks; null: none
+  std::string name = {};                        // general.name
+  io::GgufMetadata tokenizer = {};              // io::tokenizer_metadata()
+};
+// Writes a decoder in llama.cpp's layout: vectors in float32, matrices as they are or in blocks.
+// Throws Error(usage) that names what llama.cpp's architecture does not compute.
+io::FileSummary write_gguf(const std::string& path, const Decoder& model,
+                           const GgufOptions& options = {});
+
+}  // namespace weft::models
