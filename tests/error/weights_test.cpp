@@ -11,6 +11,7 @@
 #include "weft/io/safetensors.h"
 
 using namespace weft::test;
+using namespace std::string_literals;
 namespace fs = std::filesystem;
 
 namespace {
@@ -136,6 +137,43 @@ TEST_CASE("GGUF files that are cut, or of types that are not read, are refused b
   place.write("m.gguf", other);
   CHECK(fails_with(place.weft({"inspect", "m.gguf"}), data_code,
                    "[gguf] m.gguf: tensor 'plain.F32': weft does not read type 10 (Q2_K).") == "");
+}
+
+TEST_CASE("a GGUF file that is no model of weft's, or is changed, is refused") {
+  const Workplace place;
+  const std::string whole = contents_of("tests/reference/gguf/models/llama_q8_0.gguf");
+  // Replaces text by text of the same length, which keeps all offsets.
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = whole;
+    for (size_t at = 0; (at = changed.find(from, at)) != std::string::npos; at += to.size())
+      changed.replace(at, from.size(), to);
+    REQUIRE(changed != whole);
+    place.write("m.gguf", changed);
+    return place.weft({"generate", "m.gguf", "--prompt", "A"});
+  };
+  CHECK(fails_with(with("architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00llama"s,
+                        "architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00mamba"s),
+                   usage,
+                   "[gguf] m.gguf: weft has no architecture 'mamba'. Known: gemma2, gemma3, gpt2, "
+                   "gptneox, llama, olmo2, phi3, qwen2, qwen3, smollm3.") == "");
+  CHECK(
+      fails_with(with("gpt-2", "gpt-9"), usage,
+                 "[gguf] m.gguf: weft does not split text as tokenizer.ggml.pre 'gpt-9' does. "
+                 "Known: gpt-2, gpt2, olmo, smollm, llama-bpe, llama3, llama-v3, dbrx, smaug-bpe, "
+                 "qwen2, deepseek-r1-qwen.") == "");
+  CHECK(fails_with(with("llama.block_count", "llama.block_kount"), data_code,
+                   "[gguf] m.gguf: llama.block_count is missing, or no whole number.") == "");
+  CHECK(fails_with(with("tokenizer.ggml.merges", "tokenizer.ggml.merked"), data_code,
+                   "[gguf] m.gguf: tokenizer.ggml.merges is missing, or no list of texts.") == "");
+  CHECK(fails_with(with("blk.1.attn_q", "blk.1.attn_x"), usage,
+                   "[gguf] m.gguf: weft's llama has no tensor 'blk.1.attn_x.weight'.") == "");
+  place.write("m.gguf", whole);
+  CHECK(fails_with(place.weft({"convert", "m.gguf", "folder", "--to", "hf"}), usage,
+                   "m.gguf is a GGUF file, whose tensors have llama.cpp's layout. It is converted "
+                   "--to gguf alone.") == "");
+  CHECK(fails_with(place.weft({"train", "m.gguf"}), usage,
+                   "m.gguf is a model, not a recipe. Hint: weft train RECIPE --model.pretrained "
+                   "m.gguf.") == "");
 }
 
 TEST_CASE("convert overwrites nothing and refuses what it cannot write") {

@@ -83,7 +83,7 @@ TYPES = {
 
 def set_vocab(model):
     """In place of the converter's: a vocabulary of single bytes, and three special tokens."""
-    tokens = ["<unk>", "<s>", "</s>"] + [chr(ord("A") + i) for i in range(VOCABULARY - 3)]
+    tokens = ["<unk>", "<s>", "</s>"] + [chr(ord("A") + i) for i in range(VOCABULARY - 4)] + ["AB"]
     model.gguf_writer.add_tokenizer_model("gpt2")
     model.gguf_writer.add_tokenizer_pre("gpt-2")
     model.gguf_writer.add_token_list(tokens)

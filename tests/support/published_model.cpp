@@ -17,7 +17,8 @@ namespace weft::test {
 namespace {
 using nlohmann::json;
 
-// Returns the tokenizer.json of a byte pair encoding without merges.
+// Returns the tokenizer.json of a byte-level encoding without merges, in which other characters
+// stand for a line's end and a space.
 json tokenizer_of(const std::vector<std::string>& special, int64_t ids) {
   json vocabulary, added = json::array();
   for (const std::string& token : special) {
@@ -31,12 +32,14 @@ json tokenizer_of(const std::vector<std::string>& special, int64_t ids) {
                      {"normalized", false},
                      {"special", true}});
   }
-  vocabulary["\n"] = vocabulary.size();
-  for (char c = ' '; c <= '~' && std::ssize(vocabulary) < ids; ++c)
+  vocabulary["\u010a"] = vocabulary.size();
+  vocabulary["\u0120"] = vocabulary.size();
+  for (char c = '!'; c <= '~' && std::ssize(vocabulary) < ids; ++c)
     vocabulary[std::string(1, c)] = vocabulary.size();
   return {{"version", "1.0"},
           {"added_tokens", added},
-          {"decoder", {{"type", "Fuse"}}},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"decoder", {{"type", "ByteLevel"}}},
           {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}};
 }
 

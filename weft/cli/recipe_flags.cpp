@@ -168,7 +168,7 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
   if (models::is_model(name))
     throw Error(ErrorKind::usage,
-                "{} is the folder of a model, not a recipe. Hint: weft train RECIPE "
+                "{} is a model, not a recipe. Hint: weft train RECIPE "
                 "--model.pretrained {}.",
                 name, name);
   train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));

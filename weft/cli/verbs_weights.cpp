@@ -241,11 +241,27 @@ void report(const ConvertArguments& arguments, size_t tensors, size_t bytes) {
                      train::bytes_text(static_cast<double>(bytes))));
 }
 
+void refuse_adapter(const std::string& folder) {
+  if (models::is_adapter_folder(folder))
+    throw Error(ErrorKind::usage,
+                "{} has an adapter, and is a folder of PEFT's as it lies. Hint: weft merge writes "
+                "the whole model.",
+                folder);
+}
+// Returns whether the tensors of a folder are in the layout of GGUF files.
+bool has_gguf_layout(const std::string& folder) {
+  if (folder.empty() || !io::exists(io::file_of_folder(folder, "config.json"))) return false;
+  return models::blocks_of(models::read_config(folder)).is_gguf;
+}
+
 int convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
-  const models::Pretrained model = models::load_pretrained(arguments.model, {.dtype = dtype});
-  const models::Decoder& decoder =
-      decoder_of(model, arguments.model, "GGUF files of decoders are written");
-  write_gguf(arguments.out.path, arguments.model, decoder, nullptr);
+  const std::string source = models::is_model(arguments.model)
+                                 ? arguments.model
+                                 : train::verified_checkpoint(train::locate_run(arguments.model));
+  refuse_adapter(source);
+  const models::Pretrained model = models::load_pretrained(source, {.dtype = dtype});
+  const models::Decoder& decoder = decoder_of(model, source, "GGUF files of decoders are written");
+  write_gguf(arguments.out.path, source, decoder, nullptr);
   const io::Gguf file = io::Gguf::open(arguments.out.path);
   size_t bytes = 0;
   for (const io::Gguf::Entry& entry : file.entries()) bytes += entry.type.bytes();
@@ -267,11 +283,13 @@ int convert(const ConvertArguments& arguments) {
         "alone.",
         io::printable(arguments.model));
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
-  if (!source.folder.empty() && models::is_adapter_folder(source.folder))
-    throw Error(ErrorKind::usage,
-                "{} has an adapter, and is a folder of PEFT's as it lies. Hint: weft merge writes "
-                "the whole model.",
-                source.folder);
+  if (!source.folder.empty()) refuse_adapter(source.folder);
+  if (arguments.to == "hf" && has_gguf_layout(source.folder))
+    throw Error(
+        ErrorKind::usage,
+        "{} was trained from a GGUF file, and has llama.cpp's layout, which transformers does "
+        "not read. Hint: --to gguf.",
+        source.folder);
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
