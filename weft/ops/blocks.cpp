@@ -84,11 +84,11 @@ Tensor digits(const Tensor& byte, const Shape& shape, int axis, double base, int
   return lower(floor(broadcast_to(byte, shape) * power(1 / base, place, bits)), base);
 }
 
-Tensor of_32(const Blocks& blocks, const BlockFormat& format) {
-  const bool is_8 = format.name == "Q8_0", fifths = format.name[1] == '5';
-  const bool has_least = format.name[3] == '1';
+Tensor of_bytes(const Blocks& blocks) { return blocks.half(0, 2) * with_sign(blocks.at(2, {32})); }
+
+Tensor of_nibbles(const Blocks& blocks, const BlockFormat& format) {
+  const bool fifths = format.bits == 5, has_least = format.has_least;
   const Tensor d = blocks.half(0, 2);
-  if (is_8) return d * with_sign(blocks.at(2, {32}));
   const int64_t bits_at = has_least ? 4 : 2;
   Tensor q = blocks.nibbles(bits_at + (fifths ? 4 : 0), 1, 16);
   if (fifths) {
@@ -118,7 +118,7 @@ Tensor of_lines(const Blocks& blocks, bool fifths) {
   return scale * q - min;
 }
 
-Tensor of_q6_k(const Blocks& blocks) {
+Tensor of_sixes(const Blocks& blocks) {
   const int64_t rows = blocks.count();
   const Tensor upper =
       digits(blocks.at(128, {2, 1, 32}), {rows, 2, 4, 32}, 2, /*base=*/4, /*bits=*/2);
@@ -130,8 +130,17 @@ Tensor of_q6_k(const Blocks& blocks) {
 Tensor numbers_of(const Tensor& x, const BlockFormat& format) {
   const int64_t blocks = x.elements() / format.bytes;
   const Blocks rows{reshape(x, {blocks, format.bytes})};
-  if (format.numbers == 32) return of_32(rows, format);
-  return format.name == "Q6_K" ? of_q6_k(rows) : of_lines(rows, format.name == "Q5_K");
+  switch (format.layout) {
+    case BlockLayout::bytes:
+      return of_bytes(rows);
+    case BlockLayout::nibbles:
+      return of_nibbles(rows, format);
+    case BlockLayout::lines:
+      return of_lines(rows, format.bits == 5);
+    case BlockLayout::sixes:
+      return of_sixes(rows);
+  }
+  WEFT_ASSERT(false, "no layout of blocks: {}", static_cast<int>(format.layout));
 }
 
 void check_blocks(const Tensor& x, const BlockFormat& format, int least_rank, std::string_view op) {
