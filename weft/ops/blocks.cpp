@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "weft/base/block_format.h"
+#include "weft/base/error.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -153,6 +154,51 @@ void check_float(DType dtype, std::string_view op, std::string_view what) {
              "[{}] {} must be f64, f32, bf16 or f16. Got {}.", op, what, name(dtype));
 }
 
+// Returns float32 x with every 32 neighbours of a row rounded to integers in [-127, 127] times a
+// scale, as if in Q8_0 with scales of float32. Neighbours of which one is not finite become NaN;
+// those below 2^-100, whose scales could have no inverse, zeros.
+Tensor rounded_to_int8(const Tensor& x) {
+  constexpr int64_t neighbours = 32;
+  constexpr double most_quant = 127, least_magnitude = 0x1p-100;
+  Shape shape = x.shape();
+  shape[shape.size() - 1] /= neighbours;
+  shape.push_back(neighbours);
+  const Tensor each = reshape(cast(x, DType::f32), shape);
+  const Tensor most = max(abs(each), {-1}, /*keepdims=*/true);
+  const Tensor inverse = select(most > least_magnitude, most_quant / most, zeros_like(most));
+  return reshape(round(each * inverse) * (most / most_quant), x.shape());
+}
+
+// ---- products
+
+Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  const Tensor &x = inputs[0], &w = inputs[1];
+  const BlockFormat& format = format_of(attrs);
+  check_float(x.dtype(), "matmul_blocks", "x");
+  check_blocks(w, format, 3, "matmul_blocks");
+  WEFT_CHECK(x.rank() >= 2 && w.rank() == 3 && x.dim(-1) == w.dim(1) * format.numbers,
+             "[matmul_blocks] x must be [.., M, {}], for w {} of {}. Got {}.",
+             w.dim(1) * format.numbers, to_string(w.shape()), format.name, to_string(x.shape()));
+  Shape shape = x.shape();
+  shape[shape.size() - 1] = w.dim(0);
+  return {x.dtype(), shape};
+}
+
+AxisMap product_axes(const Node& node) {
+  AxisMap map(node);
+  const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
+  const int n = x.size() - 1;
+  constexpr int result = AxisMap::of_result;
+  for (int axis = 0; axis < n; ++axis)
+    map.relate(node, {.size = x[axis]}, {{0, axis}, {result, axis}});
+  map.relate(node, {.size = w[0]}, {{1, 0}, {result, n}});
+  // Sums over blocks can be split, those over the numbers of one cannot.
+  map.relate(node, {.size = w[1], .relation = Relation::reduced}, {{0, n}, {1, 1}});
+  map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole}, {{0, n}});
+  map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});
+  return map;
+}
+
 // ---- definitions
 
 const OpDef& dequantize_blocks_def = define({
@@ -193,19 +239,7 @@ const OpDef& matmul_blocks_def = define({
     .arity = 2,
     .doc =
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
-    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
-      const Tensor &x = inputs[0], &w = inputs[1];
-      const BlockFormat& format = format_of(attrs);
-      check_float(x.dtype(), "matmul_blocks", "x");
-      check_blocks(w, format, 3, "matmul_blocks");
-      WEFT_CHECK(x.rank() >= 2 && w.rank() == 3 && x.dim(-1) == w.dim(1) * format.numbers,
-                 "[matmul_blocks] x must be [.., M, {}], for w {} of {}. Got {}.",
-                 w.dim(1) * format.numbers, to_string(w.shape()), format.name,
-                 to_string(x.shape()));
-      Shape shape = x.shape();
-      shape[shape.size() - 1] = w.dim(0);
-      return {x.dtype(), shape};
-    },
+    .infer = product_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor &x = y->inputs[0], &w = y->inputs[1];
       const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
@@ -216,23 +250,30 @@ const OpDef& matmul_blocks_def = define({
       return matmul(x, transpose(dequantize_blocks(w, node.attrs.text("format"), x.dtype())));
     },
     .family = OpFamily::product,
-    .axes =
-        [](const Node& node) {
-          AxisMap map(node);
-          const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
-          const int n = x.size() - 1;
-          constexpr int result = AxisMap::of_result;
-          for (int axis = 0; axis < n; ++axis)
-            map.relate(node, {.size = x[axis]}, {{0, axis}, {result, axis}});
-          map.relate(node, {.size = w[0]}, {{1, 0}, {result, n}});
-          // Sums over blocks can be split, those over the numbers of one cannot.
-          map.relate(node, {.size = w[1], .relation = Relation::reduced}, {{0, n}, {1, 1}});
-          map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole},
-                     {{0, n}});
-          map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});
-          return map;
-        },
+    .axes = product_axes,
     .test = {.second_low = 0, .second_high = 63},
+});
+
+const OpDef& matmul_blocks_int8_def = define({
+    .name = "matmul_blocks_int8",
+    .arity = 2,
+    .doc = "matmul_blocks of x rounded to int8, 32 neighbours of a row by a scale of their own",
+    .infer = product_type,
+    .gradient = [](const Tensor&, const Tensor&) -> Gradients {
+      throw Error(ErrorKind::usage,
+                  "[matmul_blocks] products of int8 activations have no gradient. Hint: train with "
+                  "activations in f32.");
+    },
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor &x = node.inputs[0], &w = node.inputs[1];
+      const Tensor numbers = dequantize_blocks(w, node.attrs.text("format"), DType::f32);
+      return narrow_to(matmul(rounded_to_int8(x), transpose(numbers)), node.type.dtype);
+    },
+    .family = OpFamily::product,
+    .axes = product_axes,
+    .test = {.second_low = 0,
+             .second_high = 63,
+             .no_gradient = "rounding is flat almost everywhere; products of training round no x"},
 });
 }  // namespace
 
@@ -244,12 +285,15 @@ Tensor dequantize_blocks(Arg x, std::string_view format, DType dtype) {
       {{"format", std::string(block_format(format).name)}, {"dtype", static_cast<int64_t>(dtype)}});
 }
 
-Tensor matmul_blocks(Arg x, Arg w, std::string_view format) {
+Tensor matmul_blocks(Arg x, Arg w, std::string_view format, const MatmulBlocksOptions& options) {
   CallSite here(x.where);
+  WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::i8,
+             "[matmul_blocks] activations must be f32 or i8. Got {}.", name(options.activations));
   const Tensor value = to_value(x, {});
   const bool is_vector = value.rank() == 1;
   const Tensor y =
-      make_node(matmul_blocks_def, {is_vector ? unsqueeze(value, 0) : value, to_value(w, {})},
+      make_node(options.activations == DType::i8 ? matmul_blocks_int8_def : matmul_blocks_def,
+                {is_vector ? unsqueeze(value, 0) : value, to_value(w, {})},
                 {{"format", std::string(block_format(format).name)}});
   return is_vector ? squeeze(y, 0) : y;
 }
