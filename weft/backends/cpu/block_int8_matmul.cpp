@@ -18,7 +18,8 @@
 #include "weft/base/rounding.h"
 
 #if !defined(__clang__)
-#pragma GCC optimize("O3")
+// GCC joins loads of scalars that are broadcast, which takes an instruction for each lane.
+#pragma GCC optimize("O3", "no-tree-slp-vectorize")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
@@ -38,6 +39,9 @@ template <int count, class F>
   }(std::make_integer_sequence<int, count>());
 }
 
+template <int vector_bytes>
+constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
+
 // ---- integer dot products: each lane adds the products of its four bytes
 
 // Dot says how: by VNNI, whose first factor has no sign, so that quants are stored plus 128 and
@@ -49,6 +53,21 @@ template <class Body, class... Args>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma,f16c")]] void run_vnni(
     Args... args) {
   Body::run(args...);
+}
+
+// Returns a vector whose lanes are the four bytes at `from`.
+template <class Ints>
+[[gnu::always_inline]] inline Ints filled(const void* from) {
+  int32_t four;
+  __builtin_memcpy(&four, from, sizeof(four));
+#if !defined(__clang__)
+  // GCC 12 needs its builtins to fill all lanes in one instruction.
+  if constexpr (sizeof(Ints) == 64)
+    return __builtin_ia32_pbroadcastd512_gpr_mask(four, Ints{}, static_cast<uint16_t>(-1));
+  if constexpr (sizeof(Ints) == 32)
+    return __builtin_ia32_pbroadcastd256(VectorOf<int32_t, 16>{four, 0, 0, 0});
+#endif
+  return Ints{} + four;
 }
 
 #if defined(__clang__)
@@ -96,45 +115,65 @@ template <class Body, class... Args>
 
 // ---- the rows
 
-// Rows are the rounded rows in scratch: quants [m, k], scales [m, k / 32], and of each group of
-// quants that a format scales together, 16 or 32, their sum [m, k / group].
+// A Bundle is rows that are multiplied at a time.
+struct Bundle {
+  int64_t first, rows;
+};
+// Returns the bundle of a row: of `most` rows, or of 4 or 1 of those left.
+Bundle bundle_of(int64_t row, int64_t m, int64_t most) {
+  const int64_t left_from = m / most * most;
+  if (row < left_from) return {row / most * most, most};
+  if (most > 4 && row < left_from + 4 && left_from + 4 <= m) return {left_from, 4};
+  return {row, 1};
+}
+
+// Rows are the rounded rows in scratch. A bundle follows the other, and has quants [k / 4, rows,
+// 4], scales [k / 32, rows], and starts [k / group, rows]: -128 times the sum of each group of
+// quants, 16 or 32, that a format scales together.
 struct Rows {
   int8_t* quants;
   float* scales;
-  int32_t* sums;
+  int32_t* starts;
 
   static size_t bytes(int64_t m, int64_t k) {
-    const int64_t numbers = m * k;
     return static_cast<size_t>(
-        round_up(numbers + numbers / neighbours * 4 + numbers / 16 * 4, cache_line));
+        round_up(m * k + m * k / neighbours * 4 + m * k / 16 * 4, cache_line));
   }
   Rows(std::byte* memory, int64_t m, int64_t k)
       : quants(reinterpret_cast<int8_t*>(memory)),
         scales(reinterpret_cast<float*>(memory + m * k)),
-        sums(reinterpret_cast<int32_t*>(memory + m * k + m * k / neighbours * 4)) {}
+        starts(reinterpret_cast<int32_t*>(memory + m * k + m * k / neighbours * 4)) {}
 };
 
-// Rounds 32 neighbours, and sums them in groups. rounded_to_int8() of weft/ops/blocks.cpp defines
+// Rounds block `block` of 32 neighbours of a row. rounded_to_int8() of weft/ops/blocks.cpp defines
 // the values.
-void round_neighbours(const float* x, int8_t* quants, float& scale, int32_t* sums, int group) {
+void round_neighbours(const float* x, const Rows& rows, const Bundle& bundle, int64_t row,
+                      int64_t block, int64_t k, int64_t group) {
   constexpr uint32_t magnitude = 0x7fffffff, infinity = 0x7f800000;
   uint32_t most_bits = 0;  // magnitudes have the order of their bits, and NaN is the greatest
   for (int i = 0; i < neighbours; ++i)
     most_bits = std::max(most_bits, std::bit_cast<uint32_t>(x[i]) & magnitude);
   const float most = std::bit_cast<float>(most_bits);
   const bool is_finite = most_bits < infinity;
-  scale = is_finite ? most / 127 : std::numeric_limits<float>::quiet_NaN();
   const float inverse = most > 0x1p-100F && is_finite ? 127 / most : 0;
   // The addition leaves no bits for fractions, so that the lowest byte is the integer.
   constexpr float without_fractions = 0x1.8p23F;
+  int8_t quants[neighbours];
   for (int i = 0; i < neighbours; ++i) {
     const float scaled = is_finite ? x[i] * inverse : 0;
     quants[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(scaled + without_fractions));
   }
-  for (int from = 0; from < neighbours; from += group) {
+  const int64_t lane = row - bundle.first;
+  int8_t* to = rows.quants + bundle.first * k + (block * neighbours * bundle.rows + 4 * lane);
+  for (int64_t i = 0; i < neighbours / 4; ++i)
+    __builtin_memcpy(to + i * 4 * bundle.rows, quants + 4 * i, 4);
+  rows.scales[bundle.first * (k / neighbours) + block * bundle.rows + lane] =
+      is_finite ? most / 127 : std::numeric_limits<float>::quiet_NaN();
+  int32_t* starts = rows.starts + bundle.first * (k / group);
+  for (int64_t part = 0; part < neighbours / group; ++part) {
     int32_t sum = 0;
-    for (int i = from; i < from + group; ++i) sum += quants[i];
-    *sums++ = sum;
+    for (int64_t i = 0; i < group; ++i) sum += quants[part * group + i];
+    starts[(block * (neighbours / group) + part) * bundle.rows + lane] = -128 * sum;
   }
 }
 
@@ -150,7 +189,7 @@ struct Tile {
 
   Words quants[range / 4];                  // four neighbours of k in each lane
   Vector scales[range / 16];                // of groups of quants
-  Vector leasts[range / 32];                // what is added to each number of a group
+  Vector leasts[range / 32];                // -1/128 of what is added to each number of a group
   uint32_t heads[range / 32][lanes];        // the first scales of blocks, as they are stored
   uint8_t copied[lanes * range / 32 * 34];  // blocks of the last columns, and of no columns
 };
@@ -241,7 +280,7 @@ struct Nibbles : Packer<vector_bytes, dot> {
                                                  const uint8_t* block, int64_t stride) {
     const Words head_words = *reinterpret_cast<Words*>(tile.heads[index]);
     tile.scales[index] = P::halves(head_words & 0xffff);
-    if (least) tile.leasts[index] = P::halves(head_words >> 16);
+    if (least) tile.leasts[index] = P::halves(head_words >> 16) * (-1.0F / 128);
     [[maybe_unused]] Words all_fifths{};
     if constexpr (bits == 5) {
       uint32_t words[P::lanes];
@@ -279,7 +318,7 @@ struct Lines : Packer<vector_bytes, dot> {
                         (first.at[3] >> 4 & low_nibbles) | (first.at[2] >> 2 & upper)};
     for (int g = 0; g < 8; ++g) {
       tile.scales[index * 8 + g] = d * P::numbers(s[g / 4] >> 8 * (g % 4) & 255);
-      tile.leasts[index * 8 + g] = m * -P::numbers(t[g / 4] >> 8 * (g % 4) & 255);
+      tile.leasts[index * 8 + g] = m * P::numbers(t[g / 4] >> 8 * (g % 4) & 255) * (1.0F / 128);
     }
     for (int part = 0; part < 2; ++part) {
       [[maybe_unused]] typename P::Four all_fifths;
@@ -347,8 +386,7 @@ struct Blocks {
   using T = Tile<vector_bytes>;
   using Ints = typename T::Ints;
   using Vector = typename T::Vector;
-  static constexpr int lanes = T::lanes;
-  static constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
+  static constexpr int lanes = T::lanes, most = most_rows<vector_bytes>;
 
   // Calls body.operator()<Format>() with the packer of a format.
   template <class Body>
@@ -392,37 +430,37 @@ struct Blocks {
       Format::pack(tile, block, from + block * Format::bytes, stride);
   }
 
-  // Adds the products of `rows` rows from row `row` and number `from` on to sums.
+  // Adds the products of a bundle from number `from` on to sums.
   template <class Format, int rows>
-  [[gnu::always_inline]] static inline void multiply(const T& tile, const Call& call, int64_t row,
+  [[gnu::always_inline]] static inline void multiply(const T& tile, const Call& call, int64_t first,
                                                      int64_t from, int64_t count, Vector* sums) {
-    constexpr int group = Format::group;
-    const int64_t k = call.k, per_scale = k / neighbours, per_sum = k / group;
-    const int8_t* x = call.rows.quants + row * k + from;
-    const float* scales = call.rows.scales + row * per_scale + from / neighbours;
-    const int32_t* x_sums = call.rows.sums + row * per_sum + from / group;
+    constexpr int group = Format::group, words = group / 4;
+    const int8_t* x = call.rows.quants + first * call.k + from * rows;
+    const float* scales = call.rows.scales + (first * call.k + from * rows) / neighbours;
+    const int32_t* starts = call.rows.starts + (first * call.k + from * rows) / group;
     Vector all[rows];
     unrolled<rows>([&](auto i) __attribute__((always_inline)) { all[i] = sums[i]; });
     for (int64_t g = 0; g < count / group; ++g) {
       Ints dots[rows];
       unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-        dots[i] = Ints{} + (dot == Dot::vnni ? -128 * x_sums[i * per_sum + g] : 0);
+        dots[i] = Ints{};
+        if constexpr (dot == Dot::vnni) dots[i] = filled<Ints>(starts + g * rows + i);
       });
-      unrolled<group / 4>([&](auto j) __attribute__((always_inline)) {
-        const auto w = reinterpret_cast<Ints>(tile.quants[g * (group / 4) + j]);
+      unrolled<words>([&](auto j) __attribute__((always_inline)) {
+        const auto w = reinterpret_cast<Ints>(tile.quants[g * words + j]);
         unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-          int32_t four;
-          __builtin_memcpy(&four, x + i * k + g * group + 4 * j, sizeof(four));
-          add_dots(dots[i], w, Ints{} + four);
+          add_dots(dots[i], w, filled<Ints>(x + (j * rows + i) * 4));
         });
       });
+      const float* scale = scales + g * group / neighbours * rows;
       unrolled<rows>([&](auto i) __attribute__((always_inline)) {
-        const int64_t at = i * per_scale + g * group / neighbours;
         Vector numbers = __builtin_convertvector(dots[i], Vector) * tile.scales[g];
         if constexpr (Format::has_least)
-          numbers += tile.leasts[g] * static_cast<float>(x_sums[i * per_sum + g]);
-        all[i] += numbers * scales[at];
+          numbers +=
+              tile.leasts[g] * __builtin_convertvector(filled<Ints>(starts + g * rows + i), Vector);
+        all[i] += numbers * scale[i];
       });
+      x += group * rows;
     }
     unrolled<rows>([&](auto i) __attribute__((always_inline)) { sums[i] = all[i]; });
   }
@@ -459,14 +497,16 @@ struct Blocks {
                            static_cast<size_t>(bytes));
         pack<Format>(tile, tile.copied, bytes, count, tile.copied);
       }
-      int64_t row = 0;
-      for (; row + most_rows <= call.m; row += most_rows)
-        multiply<Format, most_rows>(tile, call, row, from, count, sums + row);
-      if (most_rows > 4 && row + 4 <= call.m) {
-        multiply<Format, 4>(tile, call, row, from, count, sums + row);
-        row += 4;
+      for (int64_t row = 0; row < call.m;) {
+        const Bundle bundle = bundle_of(row, call.m, most);
+        if (bundle.rows == most)
+          multiply<Format, most>(tile, call, row, from, count, sums + row);
+        else if (bundle.rows == 4)
+          multiply<Format, 4>(tile, call, row, from, count, sums + row);
+        else
+          multiply<Format, 1>(tile, call, row, from, count, sums + row);
+        row += bundle.rows;
       }
-      for (; row < call.m; ++row) multiply<Format, 1>(tile, call, row, from, count, sums + row);
     }
     for (int64_t row = 0; row < call.m; ++row)
       for (int64_t i = 0; i < columns; ++i) write(call, row, first + i, sums[row][i]);
@@ -486,12 +526,13 @@ struct Blocks {
 using Runner = void (*)(const Call*, std::byte*, int64_t, int64_t);
 struct Variant {
   Runner run;
-  int64_t lanes;
+  int64_t lanes, most_rows;
   size_t tile_bytes;
 };
 Variant variant() {
   constexpr auto of = []<int bytes>(Runner run) {
-    return Variant{run, Tile<bytes>::lanes, round_up(sizeof(Tile<bytes>), cache_line)};
+    return Variant{run, Tile<bytes>::lanes, most_rows<bytes>,
+                   round_up(sizeof(Tile<bytes>), cache_line)};
   };
   if (isa() >= Isa::avx512_bf16)
     return of.template operator()<64>(
@@ -560,8 +601,8 @@ class BlockInt8Matmul : public Kernel {
   void round_rows(const std::byte* x, const Rows& rows) const {
     // Fewer numbers are rounded before other threads have begun.
     constexpr int64_t numbers_alone = 16384;
-    const int64_t blocks = extents_.m * extents_.k / neighbours;
-    const int group = format_->layout == BlockLayout::sixes ? 16 : 32;
+    const int64_t k = extents_.k, each = k / neighbours, blocks = extents_.m * each;
+    const int64_t group = format_->layout == BlockLayout::sixes ? 16 : 32;
     auto round_blocks = [&](int64_t begin, int64_t end) {
       with_float(inputs_[0].type.dtype, [&](auto element, auto) {
         using Element = decltype(element);
@@ -570,8 +611,9 @@ class BlockInt8Matmul : public Kernel {
           float wide[neighbours];
           for (int64_t i = 0; i < neighbours; ++i)
             wide[i] = to_lane<float>(from[block * neighbours + i]);
-          round_neighbours(wide, rows.quants + block * neighbours, rows.scales[block],
-                           rows.sums + block * (neighbours / group), group);
+          const int64_t row = block / each;
+          round_neighbours(wide, rows, bundle_of(row, extents_.m, variant_.most_rows), row,
+                           block % each, k, group);
         }
       });
     };
