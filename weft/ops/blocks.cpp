@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "weft/base/block_format.h"
-#include "weft/base/error.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -184,6 +183,14 @@ Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {x.dtype(), shape};
 }
 
+// The gradient takes rounded activations as they were before, the straight-through estimator
+// (Bengio et al. 2013).
+Gradients product_gradient(const Tensor& y, const Tensor& dy) {
+  const Tensor &x = y->inputs[0], &w = y->inputs[1];
+  const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
+  return {matmul(narrow_to(dy, x.dtype()), numbers), Tensor()};
+}
+
 AxisMap product_axes(const Node& node) {
   AxisMap map(node);
   const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
@@ -240,11 +247,7 @@ const OpDef& matmul_blocks_def = define({
     .doc =
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
     .infer = product_type,
-    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
-      const Tensor &x = y->inputs[0], &w = y->inputs[1];
-      const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
-      return {matmul(narrow_to(dy, x.dtype()), numbers), Tensor()};
-    },
+    .gradient = product_gradient,
     .decompose = [](const Node& node) -> Tensor {
       const Tensor &x = node.inputs[0], &w = node.inputs[1];
       return matmul(x, transpose(dequantize_blocks(w, node.attrs.text("format"), x.dtype())));
@@ -259,11 +262,7 @@ const OpDef& matmul_blocks_int8_def = define({
     .arity = 2,
     .doc = "matmul_blocks of x rounded to int8, 32 neighbours of a row by a scale of their own",
     .infer = product_type,
-    .gradient = [](const Tensor&, const Tensor&) -> Gradients {
-      throw Error(ErrorKind::usage,
-                  "[matmul_blocks] products of int8 activations have no gradient. Hint: train with "
-                  "activations in f32.");
-    },
+    .gradient = product_gradient,
     .decompose = [](const Node& node) -> Tensor {
       const Tensor &x = node.inputs[0], &w = node.inputs[1];
       const Tensor numbers = dequantize_blocks(w, node.attrs.text("format"), DType::f32);
@@ -271,9 +270,7 @@ const OpDef& matmul_blocks_int8_def = define({
     },
     .family = OpFamily::product,
     .axes = product_axes,
-    .test = {.second_low = 0,
-             .second_high = 63,
-             .no_gradient = "rounding is flat almost everywhere; products of training round no x"},
+    .test = {.second_low = 0, .second_high = 63, .differentiable = false},
 });
 }  // namespace
 

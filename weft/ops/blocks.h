@@ -12,8 +12,8 @@ namespace weft {
 Tensor dequantize_blocks(Arg x, std::string_view format, DType dtype = DType::f32);
 struct MatmulBlocksOptions {
   // i8 rounds x: each 32 neighbours of a row to integers in [-127, 127] times a float32 scale, so
-  // that products are sums of integers, which processors compute faster. For inference alone: it
-  // has no gradient. f32 takes x as it is.
+  // that products are sums of integers, which processors compute faster; gradients are those of x
+  // that is not rounded. f32 takes x as it is.
   DType activations = DType::f32;
 };
 // Returns x [.., M, K] times the transpose of the matrix [N, K] that w, u8 [N, B, bytes], holds:

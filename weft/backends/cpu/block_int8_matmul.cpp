@@ -29,7 +29,7 @@ namespace weft::cpu {
 namespace {
 constexpr int64_t neighbours = 32;  // of a row that have one scale
 constexpr int64_t range = 512;      // numbers of a column that are transposed at a time
-constexpr int64_t widest_lanes = 16, cache_line = 64;
+constexpr int64_t cache_line = 64;
 
 // Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
 template <int count, class F>
@@ -222,7 +222,7 @@ struct Packer {
     for (int i = 0; i < 4; ++i)
       four.at[i] = reinterpret_cast<Words>(
           gather_rows<uint8_t, vector_bytes>(from + i * stride, 4 * stride));
-    transpose_lanes(four.at);
+    transpose_lanes<uint32_t, vector_bytes>(four.at);
     return four;
   }
   // Returns the float16 numbers of the lower halves of words.

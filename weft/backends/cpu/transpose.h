@@ -46,9 +46,12 @@ template <int group, bool high, class Vector, int... lane>
 }
 
 // Transposes the lanes of each 16 bytes of as many vectors as there are such lanes, 2 or 4.
-template <int side, class Vector>
-[[gnu::always_inline]] inline void transpose_lanes(Vector (&row)[side]) {
-  constexpr std::make_integer_sequence<int, sizeof(Vector) / 16 * side> all;
+template <class Lane, int bytes>
+[[gnu::always_inline]] inline void transpose_lanes(
+    VectorOf<Lane, bytes> (&row)[16 / sizeof(Lane)]) {
+  using Vector = VectorOf<Lane, bytes>;
+  constexpr int side = 16 / static_cast<int>(sizeof(Lane));
+  constexpr std::make_integer_sequence<int, bytes / static_cast<int>(sizeof(Lane))> all;
   if constexpr (side == 2) {
     const Vector first = interleaved<1, false>(row[0], row[1], all);
     row[1] = interleaved<1, true>(row[0], row[1], all);
@@ -76,7 +79,7 @@ template <class Lane, int bytes>
 #pragma GCC unroll 4
   for (int i = 0; i < side; ++i)
     row[i] = gather_rows<Lane, bytes>(from + i * from_stride, side * from_stride);
-  transpose_lanes(row);
+  transpose_lanes<Lane, bytes>(row);
 #pragma GCC unroll 4
   for (int k = 0; k < side; ++k) *reinterpret_cast<Vector*>(to + k * to_stride) = row[k];
 }
