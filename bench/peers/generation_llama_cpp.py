@@ -1,9 +1,10 @@
 """Measures generation with a published GPT-2 or Llama in llama.cpp, as bench/generation.cpp does in weft:
 
-    python bench/peers/generation_llama_cpp.py models/gpt2 [BATCH [PROMPT [TOKENS]]]
+    python bench/peers/generation_llama_cpp.py models/gpt2 [BATCH [PROMPT [TOKENS [FORMAT]]]]
 
-It needs llama-cpp-python, which builds llama.cpp for the machine, gguf and numpy. The weights are written
-to a GGUF file beside the temporary files, in their own type and without a tokenizer, which speed does not need. The
+With FORMAT, Q8_0 or Q4_0, the matrices of layers are in blocks as those of `weft quantize models/gpt2 OUT --to FORMAT`,
+which bench/generation measures; without it all weights have their own type. It needs llama-cpp-python, which builds llama.cpp for the machine, gguf and numpy. The weights are written
+to a GGUF file beside the temporary files, without a tokenizer, which speed does not need. The
 cache of keys and values is llama.cpp's own choice, float16.
 """
 
@@ -18,7 +19,8 @@ import gguf
 import llama_cpp
 import numpy
 
-folder, batch, prompt, count = (sys.argv[1:] + ["", "1", "512", "32"][len(sys.argv) - 1 :])[:4]
+defaults = ["", "1", "512", "32", ""]
+folder, batch, prompt, count, blocks = (sys.argv[1:] + defaults[len(sys.argv) - 1 :])[:5]
 batch, prompt, count = int(batch), int(prompt), int(count)
 threads = int(os.environ.get("WEFT_THREADS", "2"))
 with open(os.path.join(folder, "config.json")) as file:
@@ -69,6 +71,12 @@ def write_gguf(path):
         if gpt2 and name.endswith(("attn.weight", "proj.weight", "fc.weight")):
             values = values.T
         values = numpy.ascontiguousarray(values)
+        if blocks and target.startswith("blk.") and values.ndim == 2:
+            if dtype == "BF16":
+                values = (values.astype(numpy.uint32) << 16).view(numpy.float32)
+            kind = gguf.GGMLQuantizationType[blocks]
+            writer.add_tensor(target, gguf.quants.quantize(values, kind), raw_dtype=kind)
+            continue
         if dtype == "BF16" and values.ndim == 1:  # biases and norms are float32 in llama.cpp
             values = (values.astype(numpy.uint32) << 16).view(numpy.float32)
         elif dtype == "BF16":
@@ -134,7 +142,7 @@ with tempfile.TemporaryDirectory() as place:
         decodes.append(append(prompt + i, ids[:1]))
     prefill, decode = sorted(prefills[1:])[1], sorted(decodes[1:])[len(decodes) // 2]
     print(
-        f"{folder}, llama.cpp, batch {batch}, prompt {prompt}: "
+        f"{folder}, llama.cpp, {blocks or 'own type'}, batch {batch}, prompt {prompt}: "
         f"prefill {prefill:.1f} ms ({1000 * batch * prompt / prefill:.0f} tok/s), "
         f"decode {decode:.2f} ms ({1000 * batch / decode:.1f} tok/s)"
     )

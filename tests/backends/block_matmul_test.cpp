@@ -41,13 +41,18 @@ struct Weight {
 };
 
 // Returns the product on the CPU, which must be one launch of the kernel.
-std::vector<double> product(const Tensor& x, const Tensor& w, const BlockFormat& format) {
-  auto step = compile([&](Tensor a, Tensor b) { return matmul_blocks(a, b, format.name); },
-                      {.device = "cpu"});
+std::vector<double> product(const Tensor& x, const Tensor& w, const BlockFormat& format,
+                            DType activations = DType::f32) {
+  auto step = compile(
+      [&](Tensor a, Tensor b) {
+        return matmul_blocks(a, b, format.name, {.activations = activations});
+      },
+      {.device = "cpu"});
   const std::vector<Type> types = {x.type(), w.type()};
   const Plan& plan = step.prepare(types).plan();
   REQUIRE(plan.launches.size() == 1);
-  REQUIRE(plan.launches[0].kernel == "weft:matmul_blocks");
+  REQUIRE(plan.launches[0].kernel ==
+          (activations == DType::i8 ? "weft:matmul_blocks_int8" : "weft:matmul_blocks"));
   return step(x, w).to_doubles();
 }
 
@@ -75,7 +80,101 @@ void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t
       REQUIRE(off <= size * 0x1p-24 * (4 + static_cast<double>(k) / 4) + std::abs(sum) * unit);
     }
 }
+// Rounds x [m, k] to int8 as matmul_blocks does, in the order of its definition.
+std::vector<float> rounded(const std::vector<double>& x) {
+  std::vector<float> result(x.size());
+  for (size_t from = 0; from < x.size(); from += 32) {
+    float most = 0;
+    for (size_t i = from; i < from + 32; ++i)
+      most = std::max(most, std::abs(static_cast<float>(x[i])));
+    const float scale = most / 127, inverse = most > 0x1p-100F ? 127 / most : 0;
+    for (size_t i = from; i < from + 32; ++i)
+      result[i] = std::nearbyint(static_cast<float>(x[i]) * inverse) * scale;
+  }
+  return result;
+}
+
+// Returns the greatest difference of float32 sums of k terms in groups, whose sizes sum to `size`.
+double rounding(double size, int64_t k) {
+  return size * 0x1p-24 * (8 + static_cast<double>(k) / 16);
+}
+
+void check_int8(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t blocks) {
+  CAPTURE(format.name);
+  CAPTURE(name(dtype));
+  CAPTURE(m);
+  CAPTURE(n);
+  CAPTURE(blocks);
+  const int64_t k = blocks * format.numbers;
+  const Weight weight(format, n, blocks);
+  const Tensor x = cast(tensor(numbers(static_cast<size_t>(m * k), 1), {m, k}), dtype);
+  const std::vector<float> rows = rounded(x.to_doubles());
+  const std::vector<double> got = product(x, weight.tensor, format, DType::i8);
+  const double unit = dtype == DType::f32 ? 0 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0, size = 0;
+      for (int64_t at = 0; at < k; ++at) {
+        const double left = rows[static_cast<size_t>(i * k + at)];
+        const double right = weight.decoded[static_cast<size_t>(j * k + at)];
+        sum += left * right, size += std::abs(left * right);
+      }
+      const double off = std::abs(got[static_cast<size_t>(i * n + j)] - sum);
+      REQUIRE(off <= rounding(size, k) + std::abs(sum) * unit);
+    }
+}
 }  // namespace
+
+TEST_CASE("the product of int8 activations agrees with rounded rows in every format") {
+  for (const BlockFormat& format : block_formats())
+    for (int64_t m : {1, 2, 4, 5, 8, 9, 16, 23})
+      for (int64_t n : {1, 13, 32}) check_int8(format, DType::f32, m, n, 3);
+}
+
+TEST_CASE("the product of int8 activations agrees around tiles and ranges, in every type") {
+  const BlockFormat &small = block_format("Q5_1"), &large = block_format("Q6_K");
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (int64_t m : {1, 7, 18})
+      for (int64_t n : {3, 4, 7, 8, 15, 16, 17, 50}) {
+        check_int8(small, dtype, m, n, 1);
+        check_int8(small, dtype, m, n, 33);
+        check_int8(large, dtype, m, n, 5);
+      }
+  check_int8(small, DType::f32, 40, 300, 70);  // rows that several threads round
+}
+
+TEST_CASE("integer products of the greatest quants do not overflow") {
+  const BlockFormat& format = block_format("Q8_0");
+  constexpr int64_t n = 16, blocks = 64, k = blocks * 32;
+  for (int sign : {-1, 1}) {
+    Weight weight(format, n, blocks);
+    for (int64_t block = 0; block < n * blocks; ++block) {
+      std::byte* at = weight.bytes.data() + block * format.bytes;
+      at[0] = std::byte{0}, at[1] = std::byte{0x3c};  // a scale of 1
+      std::fill_n(at + 2, 32, std::byte{0x80});       // -128
+    }
+    const std::vector<float> x(k, static_cast<float>(127 * sign));
+    const std::vector<double> got = product(tensor(x, {1, k}), weight.tensor, format, DType::i8);
+    for (double sum : got) CHECK(sum == -128.0 * 127 * k * sign);
+  }
+}
+
+TEST_CASE("int8 activations of tiny, infinite and missing numbers") {
+  const BlockFormat& format = block_format("Q4_0");
+  const Weight weight(format, 20, 2);
+  const auto with = [&](float odd, size_t at) {
+    std::vector<float> x(64, 1);
+    x[at] = odd;
+    return product(tensor(x, {1, 64}), weight.tensor, format, DType::i8);
+  };
+  for (float odd : {HUGE_VALF, -HUGE_VALF, NAN})
+    for (double sum : with(odd, 40)) CHECK(std::isnan(sum));
+  const std::vector<float> tiny(64, 0x1p-120F), none(64, 0);
+  for (const std::vector<float>& x : {tiny, none})
+    for (double sum : product(tensor(x, {1, 64}), weight.tensor, format, DType::i8))
+      CHECK(sum == 0);
+  for (double sum : with(1e30F, 3)) CHECK(std::isfinite(sum));
+}
 
 TEST_CASE("the product agrees with decoded numbers for every format and number of rows") {
   for (const BlockFormat& format : block_formats())
@@ -95,23 +194,26 @@ TEST_CASE("the product agrees at extents around tiles, ranges and groups, in eve
 }
 
 TEST_CASE("a row has the same bits among 40 rows, alone, and on any number of threads") {
-  const BlockFormat& format = block_format("Q4_K");
-  const int64_t blocks = 5, k = blocks * format.numbers, n = 301;
-  const Weight weight(format, n, blocks);
-  const Tensor all = tensor(numbers(static_cast<size_t>(40 * k), 1), {40, k});
-  const std::vector<double> together = product(all, weight.tensor, format);
-  const int before = thread_count();
-  for (int threads : {1, 2, 3}) {
-    set_thread_count(threads);
-    for (int64_t rows : {1, 3, 16, 40}) {
-      CAPTURE(threads);
-      CAPTURE(rows);
-      const std::vector<double> got = product(slice(all, 0, 40 - rows, 40), weight.tensor, format);
-      const bool same = std::equal(got.begin(), got.end(), together.end() - rows * n);
-      CHECK(same);
+  for (DType activations : {DType::f32, DType::i8}) {
+    const BlockFormat& format = block_format("Q4_K");
+    const int64_t blocks = 5, k = blocks * format.numbers, n = 301;
+    const Weight weight(format, n, blocks);
+    const Tensor all = tensor(numbers(static_cast<size_t>(40 * k), 1), {40, k});
+    const std::vector<double> together = product(all, weight.tensor, format, activations);
+    const int before = thread_count();
+    for (int threads : {1, 2, 3}) {
+      set_thread_count(threads);
+      for (int64_t rows : {1, 3, 16, 40}) {
+        CAPTURE(threads);
+        CAPTURE(rows);
+        const std::vector<double> got =
+            product(slice(all, 0, 40 - rows, 40), weight.tensor, format, activations);
+        const bool same = std::equal(got.begin(), got.end(), together.end() - rows * n);
+        CHECK(same);
+      }
     }
+    set_thread_count(before);
   }
-  set_thread_count(before);
 }
 
 }  // namespace weft::testing

@@ -392,6 +392,18 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
         .get<double>();
   };
   CHECK(std::fabs(loss_of("small") - loss_of("model")) < 0.005 * loss_of("model"));
+  auto output_of = [&](const char* activations) {
+    return place
+        .weft({"eval", "small", "--data.path", "text.txt", "--json", "--activations", activations})
+        .out;
+  };
+  CHECK(output_of("int8") != output_of("float32"));
+  const Outcome refused =
+      place.weft({"generate", "model", "--prompt", "A line", "--activations", "int8"});
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("--activations is for models with weights in blocks") !=
+        std::string::npos);
+  CHECK(place.weft({"plan", "small"}).out.find("activations") != std::string::npos);
   const json text = json_of(
       place.weft({"generate", "small", "--prompt", "A line", "--json", "--max-new-tokens", "4"}));
   CHECK(text["tokens"].get<int64_t>() > 0);

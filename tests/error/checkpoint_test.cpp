@@ -232,6 +232,14 @@ TEST_CASE("generate refuses unknown characters and empty prompts") {
                    "the context is at most 6 tokens, as the model says. Got 100.") == "");
   CHECK(fails_with(place.weft({"generate", "tiny", "--prompt", "1", "--dtype", "bf16"}), usage,
                    "--dtype is for published models. tiny is a run of weft's own.") == "");
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"generate", "tiny", "--prompt", "1"}, {"eval", "tiny"}}) {
+    std::vector<std::string> words = verb;
+    words.insert(words.end(), {"--activations", "int8"});
+    CHECK(fails_with(place.weft(words), usage,
+                     "--activations is for models with weights in blocks. tiny has none. Hint: "
+                     "weft quantize.") == "");
+  }
 }
 
 TEST_CASE("generate writes nothing to standard output when it refuses") {

@@ -71,8 +71,9 @@ TEST_CASE("GGUF files are mapped, and continue from a cache with the same logits
     const auto& decoder = dynamic_cast<const models::Decoder&>(*net.model);
     const Json reference = reference_file("gguf/models/" + name + ".json");
     const auto rows = reference.at("tokens").get<std::vector<std::vector<int32_t>>>();
-    auto tokens = infer::make_token_model(decoder, net.vocabulary, net.context,
-                                          {.batch = 2, .length = 12, .device = "cpu"});
+    auto tokens = infer::make_token_model(
+        decoder, net.vocabulary, net.context,
+        {.batch = 2, .length = 12, .device = "cpu", .activations = DType::f32});
     const auto expected = reference.at("logits").get<std::vector<double>>();
     const size_t length = rows[0].size(), listed = static_cast<size_t>(net.vocabulary) / stride;
     for (size_t begin : {size_t{0}, size_t{7}, size_t{11}}) {

@@ -2,14 +2,18 @@
 // that the blocks decode to.
 #include "weft/models/quantize.h"
 
+#include <array>
 #include <cmath>
 
 #include <doctest/doctest.h>
 
 #include "tests/models/families.h"
 #include "tests/support/near.h"
+#include "weft/base/isa.h"
+#include "weft/infer/token_model.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/pretrained.h"
+#include "weft/nn/block_activations.h"
 #include "weft/nn/lora.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
@@ -79,6 +83,37 @@ TEST_CASE("a folder in blocks computes what its numbers compute") {
       // All are views of the file, but for experts, which are stacked.
       CHECK((net.blocks.loaded.copied_bytes == 0) == (std::string(name) != "mixtral"));
     }
+}
+
+TEST_CASE("a token model rounds activations beside blocks to int8 where that is asked or usual") {
+  const Json reference = family_reference("llama");
+  const BlockNet net(reference, block_format("Q8_0"));
+  const std::vector<int32_t> tokens = {1, 5, 9, 2, 7};
+  const auto made = [&](const Model& model, std::optional<DType> activations) {
+    return infer::make_token_model(model, 64, 64, {.device = "cpu", .activations = activations});
+  };
+  const auto logits = [&](const Model& model, std::optional<DType> activations) {
+    const auto token_model = made(model, activations);
+    token_model->append(std::array{infer::RowTokens{tokens}});
+    const std::span<const float> all = token_model->logits(0);
+    return std::vector<float>(all.begin(), all.end());
+  };
+  const std::vector<float> want = logits(*net.plain, {}),
+                           as_they_are = logits(*net.blocks.model, DType::f32),
+                           rounded = logits(*net.blocks.model, DType::i8);
+  double off = 0, rounded_off = 0, most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    off = std::max<double>(off, std::abs(as_they_are[i] - want[i]));
+    rounded_off = std::max<double>(rounded_off, std::abs(rounded[i] - want[i]));
+    most = std::max<double>(most, std::abs(want[i]));
+  }
+  CHECK(off <= 1e-4);
+  CHECK(rounded_off > off);
+  CHECK(rounded_off <= 0.05 * most);
+  CHECK(nn::BlockActivations::current() == DType::f32);
+  CHECK(made(*net.blocks.model, {})->plan(1).activations ==
+        (isa() >= Isa::avx2 ? DType::i8 : DType::f32));
+  CHECK(made(*net.plain, {})->plan(1).activations == DType::f32);
 }
 
 TEST_CASE("rows that are no whole blocks stay numbers") {

@@ -118,6 +118,39 @@ TEST_CASE("matmul_blocks is the product with the decoded matrix in every format"
   }
 }
 
+TEST_CASE("int8 activations are multiples of a scale for every 32 neighbours of a row") {
+  Random random(8);
+  for (const BlockFormat& format : block_formats()) {
+    INFO(format.name);
+    const int64_t k = int64_t{2} * format.numbers;
+    const Value w = random_blocks(format, {7, 2}, random);
+    const Value x = random_values({DType::f32, {3, k}}, -1, 1, random);
+    std::vector<float> rows;
+    for (double number : elements(x)) rows.push_back(static_cast<float>(number));
+    for (size_t from = 0; from < rows.size(); from += 32) {
+      const std::span<float> neighbours(rows.data() + from, 32);
+      float most = 0;
+      for (float number : neighbours) most = std::max(most, std::abs(number));
+      for (float& number : neighbours)
+        number = std::nearbyint(number * (127 / most)) * (most / 127);
+    }
+    const Value want = interpret(matmul_blocks(constant(rows, {3, k}), w, format.name));
+    for (const Value& y : on_backends(matmul_blocks(x, w, format.name, {.activations = DType::i8})))
+      CHECK(difference(y, want, 1e-5) == "");
+  }
+}
+
+TEST_CASE("the gradient of int8 activations is that of activations as they are") {
+  Random random(9);
+  const Value w = random_blocks(block_format("Q4_0"), {5, 2}, random);
+  const Value x = random_values({DType::f32, {4, 64}}, -1, 1, random);
+  const auto slope = [&](DType activations) {
+    const Value y = matmul_blocks(x, w, "Q4_0", {.activations = activations});
+    return interpret(gradients(sum(y), std::vector{x})[0]);
+  };
+  CHECK(bit_difference(slope(DType::i8), slope(DType::f32)) == "");
+}
+
 TEST_CASE("the gradient of matmul_blocks is that of a product with the decoded matrix") {
   Random random(6);
   for (std::string_view format : {"Q4_0", "Q6_K"}) {
@@ -159,5 +192,7 @@ TEST_CASE("operations on blocks refuse other shapes and types by name") {
        [&] { matmul_blocks(zeros({5, 95}), w, "Q4_0"); }},
       {"[matmul_blocks] x must be [.., M, 96], for w [6, 3, 18] of Q4_0. Got [5, 48].",
        [&] { matmul_blocks(zeros({5, 48}), w, "Q4_0"); }},
+      {"[matmul_blocks] activations must be f32 or i8. Got i4x2.",
+       [&] { matmul_blocks(x, w, "Q4_0", {.activations = DType::i4x2}); }},
   });
 }

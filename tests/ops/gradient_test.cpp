@@ -78,7 +78,8 @@ bool constant_gradient(const OpDef& def) {
   return false;
 }
 bool has_gradient(const OpDef& def) {
-  return def.test.floats && def.test.no_gradient.empty() && def.kind != OpKind::leaf;
+  return def.test.floats && def.test.no_gradient.empty() && def.test.differentiable &&
+         def.kind != OpKind::leaf;
 }
 }  // namespace
 

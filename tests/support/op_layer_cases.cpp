@@ -310,6 +310,7 @@ std::map<std::string_view, Builder> layer_builders() {
       {"dequantize", dequantize_case},
       {"dequantize_blocks", dequantize_blocks_case},
       {"matmul_blocks", matmul_blocks_case},
+      {"matmul_blocks_int8", matmul_blocks_case},
       {"conv", conv_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},

@@ -66,7 +66,8 @@ bool decides(const OpDef& def) {
                                                    "relu",
                                                    "prod",
                                                    "max_pool",
-                                                   "max_pool_gradient"};
+                                                   "max_pool_gradient",
+                                                   "matmul_blocks_int8"};
   return def.predicate || jumps.contains(def.name);
 }
 

@@ -315,19 +315,27 @@ struct Q6K {
   }
 };
 
-template <class Format>
-constexpr BlockFormat row(std::string_view name, uint32_t gguf_type, int numbers, int bytes) {
-  return {name, gguf_type, numbers, bytes, Format::decode, Format::encode};
+template <int bits, bool has_least>
+constexpr BlockFormat small_format(std::string_view name, uint32_t gguf_type) {
+  using Format = SmallFormat<bits, has_least>;
+  return {name, gguf_type, small,          Format::bytes, BlockLayout::nibbles,
+          bits, has_least, Format::decode, Format::encode};
+}
+template <int bits>
+constexpr BlockFormat line_format(std::string_view name, uint32_t gguf_type) {
+  using Format = LineFormat<bits>;
+  return {name, gguf_type, large,          Format::bytes, BlockLayout::lines,
+          bits, true,      Format::decode, Format::encode};
 }
 constexpr std::array formats{
-    BlockFormat{"Q8_0", 8, small, 34, decode_q8_0, encode_q8_0},
-    row<SmallFormat<4, false>>("Q4_0", 2, small, 18),
-    row<SmallFormat<4, true>>("Q4_1", 3, small, 20),
-    row<SmallFormat<5, false>>("Q5_0", 6, small, 22),
-    row<SmallFormat<5, true>>("Q5_1", 7, small, 24),
-    row<LineFormat<4>>("Q4_K", 12, large, 144),
-    row<LineFormat<5>>("Q5_K", 13, large, 176),
-    row<Q6K>("Q6_K", 14, large, 210),
+    BlockFormat{"Q8_0", 8, small, 34, BlockLayout::bytes, 8, false, decode_q8_0, encode_q8_0},
+    small_format<4, false>("Q4_0", 2),
+    small_format<4, true>("Q4_1", 3),
+    small_format<5, false>("Q5_0", 6),
+    small_format<5, true>("Q5_1", 7),
+    line_format<4>("Q4_K", 12),
+    line_format<5>("Q5_K", 13),
+    BlockFormat{"Q6_K", 14, large, 210, BlockLayout::sixes, 6, false, Q6K::decode, Q6K::encode},
 };
 }  // namespace
 

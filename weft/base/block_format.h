@@ -25,10 +25,22 @@
 
 namespace weft {
 
+// BlockLayout is how a block holds its quants, the integers q above; BlockFormat::bits and
+// has_least distinguish the formats of one layout.
+enum class BlockLayout {
+  bytes,    // Q8_0
+  nibbles,  // 32 numbers with upper bits apart: Q4_0, Q4_1, Q5_0, Q5_1
+  lines,    // 256 numbers in groups with a scale and a min: Q4_K, Q5_K
+  sixes,    // Q6_K
+};
+
 struct BlockFormat {
   std::string_view name;  // "Q8_0", as llama.cpp prints it
   uint32_t gguf_type;     // its number in GGUF files (ggml_type)
   int numbers, bytes;     // of a block
+  BlockLayout layout;
+  int bits;        // of a quant
+  bool has_least;  // quants count from a least number, which is m or -m t; else from zero
   // Decodes one block to float32. The products are exact, so that there is one rounding at most.
   void (*decode)(const uint8_t* block, float* numbers);
   // Encodes finite numbers; a scale beyond the range of float16 becomes infinite, as in ggml.

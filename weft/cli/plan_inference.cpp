@@ -15,6 +15,7 @@
 #include "weft/io/json.h"
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
+#include "weft/nn/block_activations.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -85,6 +86,10 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
   table.row({"device", plan.device});
   table.row({"sequences", fmt::format("{} of at most {} tokens", plan.batch, plan.context)});
   table.row({"weights", size(static_cast<size_t>(plan.steps.weight_bytes))});
+  if (nn::has_blocks(*plan.model.model))
+    table.row({"activations", plan.steps.activations == DType::i8
+                                  ? "int8 in products with weights in blocks"
+                                  : "float32"});
   table.row({"cache", size(static_cast<size_t>(plan.steps.cache_bytes))});
   table.row({"arena", size(plan.steps.arena_bytes())});
   table.row({"constants", size(plan.constant_bytes())});

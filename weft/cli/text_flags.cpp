@@ -5,6 +5,7 @@
 #include "weft/base/error.h"
 #include "weft/io/generation_config.h"
 #include "weft/io/model_folder.h"
+#include "weft/nn/block_activations.h"
 
 namespace weft::cli {
 namespace {
@@ -36,6 +37,27 @@ infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& m
     if (id >= 0 && id < model.vocabulary) options.end_tokens.push_back(static_cast<int32_t>(id));
   options.slide = model.slides;
   return options;
+}
+
+std::optional<DType> activations_of(const std::string& flag, const nn::Module& model,
+                                    const std::string& model_name) {
+  if (flag.empty()) return std::nullopt;
+  if (!nn::has_blocks(model))
+    throw Error(ErrorKind::usage,
+                "--activations is for models with weights in blocks. {} has none. Hint: weft "
+                "quantize.",
+                model_name);
+  return flag == "int8" ? DType::i8 : DType::f32;
+}
+
+Option activations_option(std::string& flag) {
+  return {.flag = "--activations",
+          .type = "TYPE",
+          .doc =
+              "activations in products with weights in blocks: rounded to int8, or float32 (int8 "
+              "on CPUs with AVX2, else float32)",
+          .target = &flag,
+          .choices = {"int8", "float32"}};
 }
 
 TextModel load(const ModelFlags& flags, const RecipeFlags& more) {
@@ -77,6 +99,7 @@ void add_model_flags(Verb& verb, ModelFlags& flags) {
                           .doc = "a PEFT adapter of a published model: adapter_config.json and "
                                  "adapter_model.safetensors",
                           .target = &flags.adapter});
+  verb.options.push_back(activations_option(flags.activations));
   verb.options.push_back(short_flag(flags.recipe, "--device"));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ struct SamplingFlags {
 
 // ModelFlags are those of a model and of how it is run.
 struct ModelFlags {
-  std::string name, dtype, adapter;
+  std::string name, dtype, adapter, activations;
   RecipeFlags recipe;  // --device
   int64_t context = 0;
 };
@@ -33,6 +34,11 @@ void add_sampling_flags(Verb& verb, SamplingFlags& flags);
 
 // Returns the options of a generation: flags, or else what the model says, or else transformers'.
 infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& model);
+// Returns the type of activations beside weights in blocks that --activations names; absent: the
+// usual one. Throws Error(usage) where the model has no such weights.
+std::optional<DType> activations_of(const std::string& flag, const nn::Module& model,
+                                    const std::string& model_name);
+Option activations_option(std::string& flag);
 TextModel load(const ModelFlags& flags, const RecipeFlags& more);
 
 // Generates as infer::generate() does. Where logits are NaN, the folder's weights may say why.

@@ -7,10 +7,12 @@
 
 #include "weft/cli/evaluation_json.h"
 #include "weft/cli/terminal.h"
+#include "weft/cli/text_flags.h"
 #include "weft/cli/text_model.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
+#include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::cli {
@@ -19,7 +21,7 @@ using nlohmann::json;
 using train::Experiment;
 
 struct EvalArguments {
-  std::string checkpoint;
+  std::string checkpoint, activations;
   RecipeFlags flags;
   bool as_json = false;
 };
@@ -55,6 +57,10 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
       is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
   const Experiment experiment =
       is_published ? evaluation_of(folder, flags) : load_experiment(folder, flags, true);
+  const std::optional<DType> wanted =
+      activations_of(arguments.activations, *experiment.model, arguments.checkpoint);
+  const nn::BlockActivations scope(
+      wanted.value_or(nn::BlockActivations::usual(experiment.recipe.text("train.device"))));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {
     if (is_published) models::refuse_non_finite(io::weight_files(folder));
@@ -93,6 +99,7 @@ void add_eval(Program& program) {
               "published model",
        .target = &arguments->checkpoint,
        .required = true},
+      activations_option(arguments->activations),
       short_flag(arguments->flags, "--device"),
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }

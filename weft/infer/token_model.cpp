@@ -8,6 +8,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/models/decoder.h"
+#include "weft/nn/block_activations.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::infer {
@@ -34,6 +35,11 @@ CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions&
   return step;
 }
 
+DType activations_of(const models::Decoder& model, const TokenModelOptions& options) {
+  if (!nn::has_blocks(model)) return DType::f32;
+  return options.activations ? *options.activations : nn::BlockActivations::usual(options.device);
+}
+
 // Copies logits of any float type.
 void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   const auto width = static_cast<int64_t>(to.size());
@@ -55,8 +61,10 @@ class CachedModel : public TokenModel {
         model_(model),
         cache_(model.make_cache(batch_, context_)),
         length_(options.length),
+        activations_(activations_of(model, options)),
         step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+              const nn::BlockActivations scope(activations_);
               return {model_.continue_from(cache_, in[0], in[1], in[2])};
             },
             options)) {}
@@ -66,6 +74,7 @@ class CachedModel : public TokenModel {
     TokenModelPlan plan;
     plan.weight_bytes = bytes_of(model_.variables());
     plan.cache_bytes = cache_.bytes();
+    plan.activations = activations_;
     plan.prefill_tokens = piece_for(prefill_tokens, context_);
     plan.prefill = step_.plan(types_for(plan.prefill_tokens));
     plan.decode = step_.plan(types_for(1));
@@ -117,6 +126,7 @@ class CachedModel : public TokenModel {
   const models::Decoder& model_;
   models::DecoderCache cache_;
   int64_t length_;
+  DType activations_;
   bool has_positions_ = false;  // in cache_
   CompiledStep step_;
 };

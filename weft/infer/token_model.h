@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct TokenModelOptions {
   // are chosen; 0: the context.
   int64_t length = 0;
   std::string device = "auto";
+  // The type of activations in products with weights in blocks: i8 rounds them, f32 does not.
+  // Absent: nn::BlockActivations::usual(device).
+  std::optional<DType> activations = {};
   // The caller's memory for the arena of all steps, see CompiledStep::use_workspace; empty: it is
   // allocated. TokenModelPlan::arena_bytes() says how many bytes it needs. Models that run one
   // after the other may share it. Weights and cache have memory of their own.
@@ -32,7 +36,8 @@ struct TokenModelOptions {
 // TokenModelPlan holds the memory and the time of the steps, planned without running them.
 struct TokenModelPlan {
   int64_t weight_bytes = 0, cache_bytes = 0;
-  PlanSummary prefill, decode;  // of prefill_tokens for each sequence, and of one
+  DType activations = DType::f32;  // in products with weights in blocks, where there are any
+  PlanSummary prefill, decode;     // of prefill_tokens for each sequence, and of one
   int64_t prefill_tokens = 0;
   // The steps share their arena.
   size_t arena_bytes() const { return std::max(prefill.arena_bytes, decode.arena_bytes); }

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "weft/base/block_format.h"
+#include "weft/nn/block_activations.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/lora.h"
 #include "weft/tensor/blocks.h"
@@ -42,7 +43,8 @@ Tensor Linear::forward(const Tensor& x) const {
   if (blocks_ == nullptr)
     y = linear(x, matrix(), bias.defined() ? bias.value() : Tensor());
   else
-    y = matmul_blocks(x, weight.value(), blocks_->name);
+    y = matmul_blocks(x, weight.value(), blocks_->name,
+                      {.activations = BlockActivations::current()});
   if (blocks_ != nullptr && bias.defined()) y = y + bias.value();
   return adapter_ == nullptr ? y : adapter_->adapted(*this, x, y);
 }
@@ -86,7 +88,9 @@ Tensor Embedding::forward(const Tensor& indices) const {
 }
 
 Tensor Embedding::transposed_product(const Tensor& x) const {
-  if (blocks_ != nullptr) return matmul_blocks(x, weight.value(), blocks_->name);
+  if (blocks_ != nullptr)
+    return matmul_blocks(x, weight.value(), blocks_->name,
+                         {.activations = BlockActivations::current()});
   return linear(x, weight.value());
 }
 

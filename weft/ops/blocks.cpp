@@ -84,11 +84,11 @@ Tensor digits(const Tensor& byte, const Shape& shape, int axis, double base, int
   return lower(floor(broadcast_to(byte, shape) * power(1 / base, place, bits)), base);
 }
 
-Tensor of_32(const Blocks& blocks, const BlockFormat& format) {
-  const bool is_8 = format.name == "Q8_0", fifths = format.name[1] == '5';
-  const bool has_least = format.name[3] == '1';
+Tensor of_bytes(const Blocks& blocks) { return blocks.half(0, 2) * with_sign(blocks.at(2, {32})); }
+
+Tensor of_nibbles(const Blocks& blocks, const BlockFormat& format) {
+  const bool fifths = format.bits == 5, has_least = format.has_least;
   const Tensor d = blocks.half(0, 2);
-  if (is_8) return d * with_sign(blocks.at(2, {32}));
   const int64_t bits_at = has_least ? 4 : 2;
   Tensor q = blocks.nibbles(bits_at + (fifths ? 4 : 0), 1, 16);
   if (fifths) {
@@ -118,7 +118,7 @@ Tensor of_lines(const Blocks& blocks, bool fifths) {
   return scale * q - min;
 }
 
-Tensor of_q6_k(const Blocks& blocks) {
+Tensor of_sixes(const Blocks& blocks) {
   const int64_t rows = blocks.count();
   const Tensor upper =
       digits(blocks.at(128, {2, 1, 32}), {rows, 2, 4, 32}, 2, /*base=*/4, /*bits=*/2);
@@ -130,8 +130,17 @@ Tensor of_q6_k(const Blocks& blocks) {
 Tensor numbers_of(const Tensor& x, const BlockFormat& format) {
   const int64_t blocks = x.elements() / format.bytes;
   const Blocks rows{reshape(x, {blocks, format.bytes})};
-  if (format.numbers == 32) return of_32(rows, format);
-  return format.name == "Q6_K" ? of_q6_k(rows) : of_lines(rows, format.name == "Q5_K");
+  switch (format.layout) {
+    case BlockLayout::bytes:
+      return of_bytes(rows);
+    case BlockLayout::nibbles:
+      return of_nibbles(rows, format);
+    case BlockLayout::lines:
+      return of_lines(rows, format.bits == 5);
+    case BlockLayout::sixes:
+      return of_sixes(rows);
+  }
+  WEFT_ASSERT(false, "no layout of blocks: {}", static_cast<int>(format.layout));
 }
 
 void check_blocks(const Tensor& x, const BlockFormat& format, int least_rank, std::string_view op) {
@@ -142,6 +151,59 @@ void check_blocks(const Tensor& x, const BlockFormat& format, int least_rank, st
 void check_float(DType dtype, std::string_view op, std::string_view what) {
   WEFT_CHECK(is_float(dtype) && !info(dtype).stored_only,
              "[{}] {} must be f64, f32, bf16 or f16. Got {}.", op, what, name(dtype));
+}
+
+// Returns float32 x with every 32 neighbours of a row rounded to integers in [-127, 127] times a
+// scale, as if in Q8_0 with scales of float32. Neighbours of which one is not finite become NaN;
+// those below 2^-100, whose scales could have no inverse, zeros.
+Tensor rounded_to_int8(const Tensor& x) {
+  constexpr int64_t neighbours = 32;
+  constexpr double most_quant = 127, least_magnitude = 0x1p-100;
+  Shape shape = x.shape();
+  shape[shape.size() - 1] /= neighbours;
+  shape.push_back(neighbours);
+  const Tensor each = reshape(cast(x, DType::f32), shape);
+  const Tensor most = max(abs(each), {-1}, /*keepdims=*/true);
+  const Tensor inverse = select(most > least_magnitude, most_quant / most, zeros_like(most));
+  return reshape(round(each * inverse) * (most / most_quant), x.shape());
+}
+
+// ---- products
+
+Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  const Tensor &x = inputs[0], &w = inputs[1];
+  const BlockFormat& format = format_of(attrs);
+  check_float(x.dtype(), "matmul_blocks", "x");
+  check_blocks(w, format, 3, "matmul_blocks");
+  WEFT_CHECK(x.rank() >= 2 && w.rank() == 3 && x.dim(-1) == w.dim(1) * format.numbers,
+             "[matmul_blocks] x must be [.., M, {}], for w {} of {}. Got {}.",
+             w.dim(1) * format.numbers, to_string(w.shape()), format.name, to_string(x.shape()));
+  Shape shape = x.shape();
+  shape[shape.size() - 1] = w.dim(0);
+  return {x.dtype(), shape};
+}
+
+// The gradient takes rounded activations as they were before, the straight-through estimator
+// (Bengio et al. 2013).
+Gradients product_gradient(const Tensor& y, const Tensor& dy) {
+  const Tensor &x = y->inputs[0], &w = y->inputs[1];
+  const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
+  return {matmul(narrow_to(dy, x.dtype()), numbers), Tensor()};
+}
+
+AxisMap product_axes(const Node& node) {
+  AxisMap map(node);
+  const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
+  const int n = x.size() - 1;
+  constexpr int result = AxisMap::of_result;
+  for (int axis = 0; axis < n; ++axis)
+    map.relate(node, {.size = x[axis]}, {{0, axis}, {result, axis}});
+  map.relate(node, {.size = w[0]}, {{1, 0}, {result, n}});
+  // Sums over blocks can be split, those over the numbers of one cannot.
+  map.relate(node, {.size = w[1], .relation = Relation::reduced}, {{0, n}, {1, 1}});
+  map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole}, {{0, n}});
+  map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});
+  return map;
 }
 
 // ---- definitions
@@ -184,46 +246,31 @@ const OpDef& matmul_blocks_def = define({
     .arity = 2,
     .doc =
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
-    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
-      const Tensor &x = inputs[0], &w = inputs[1];
-      const BlockFormat& format = format_of(attrs);
-      check_float(x.dtype(), "matmul_blocks", "x");
-      check_blocks(w, format, 3, "matmul_blocks");
-      WEFT_CHECK(x.rank() >= 2 && w.rank() == 3 && x.dim(-1) == w.dim(1) * format.numbers,
-                 "[matmul_blocks] x must be [.., M, {}], for w {} of {}. Got {}.",
-                 w.dim(1) * format.numbers, to_string(w.shape()), format.name,
-                 to_string(x.shape()));
-      Shape shape = x.shape();
-      shape[shape.size() - 1] = w.dim(0);
-      return {x.dtype(), shape};
-    },
-    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
-      const Tensor &x = y->inputs[0], &w = y->inputs[1];
-      const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
-      return {matmul(narrow_to(dy, x.dtype()), numbers), Tensor()};
-    },
+    .infer = product_type,
+    .gradient = product_gradient,
     .decompose = [](const Node& node) -> Tensor {
       const Tensor &x = node.inputs[0], &w = node.inputs[1];
       return matmul(x, transpose(dequantize_blocks(w, node.attrs.text("format"), x.dtype())));
     },
     .family = OpFamily::product,
-    .axes =
-        [](const Node& node) {
-          AxisMap map(node);
-          const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
-          const int n = x.size() - 1;
-          constexpr int result = AxisMap::of_result;
-          for (int axis = 0; axis < n; ++axis)
-            map.relate(node, {.size = x[axis]}, {{0, axis}, {result, axis}});
-          map.relate(node, {.size = w[0]}, {{1, 0}, {result, n}});
-          // Sums over blocks can be split, those over the numbers of one cannot.
-          map.relate(node, {.size = w[1], .relation = Relation::reduced}, {{0, n}, {1, 1}});
-          map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole},
-                     {{0, n}});
-          map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});
-          return map;
-        },
+    .axes = product_axes,
     .test = {.second_low = 0, .second_high = 63},
+});
+
+const OpDef& matmul_blocks_int8_def = define({
+    .name = "matmul_blocks_int8",
+    .arity = 2,
+    .doc = "matmul_blocks of x rounded to int8, 32 neighbours of a row by a scale of their own",
+    .infer = product_type,
+    .gradient = product_gradient,
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor &x = node.inputs[0], &w = node.inputs[1];
+      const Tensor numbers = dequantize_blocks(w, node.attrs.text("format"), DType::f32);
+      return narrow_to(matmul(rounded_to_int8(x), transpose(numbers)), node.type.dtype);
+    },
+    .family = OpFamily::product,
+    .axes = product_axes,
+    .test = {.second_low = 0, .second_high = 63, .differentiable = false},
 });
 }  // namespace
 
@@ -235,12 +282,15 @@ Tensor dequantize_blocks(Arg x, std::string_view format, DType dtype) {
       {{"format", std::string(block_format(format).name)}, {"dtype", static_cast<int64_t>(dtype)}});
 }
 
-Tensor matmul_blocks(Arg x, Arg w, std::string_view format) {
+Tensor matmul_blocks(Arg x, Arg w, std::string_view format, const MatmulBlocksOptions& options) {
   CallSite here(x.where);
+  WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::i8,
+             "[matmul_blocks] activations must be f32 or i8. Got {}.", name(options.activations));
   const Tensor value = to_value(x, {});
   const bool is_vector = value.rank() == 1;
   const Tensor y =
-      make_node(matmul_blocks_def, {is_vector ? unsqueeze(value, 0) : value, to_value(w, {})},
+      make_node(options.activations == DType::i8 ? matmul_blocks_int8_def : matmul_blocks_def,
+                {is_vector ? unsqueeze(value, 0) : value, to_value(w, {})},
                 {{"format", std::string(block_format(format).name)}});
   return is_vector ? squeeze(y, 0) : y;
 }

@@ -216,22 +216,19 @@ struct Blocks {
   template <class Body>
   [[gnu::always_inline]] static inline void with_format(const BlockFormat& format,
                                                         const Body& body) {
-    switch (format.gguf_type) {
-      case 2:
-        return body.template operator()<Small<vector_bytes, 4, false>>();
-      case 3:
-        return body.template operator()<Small<vector_bytes, 4, true>>();
-      case 6:
-        return body.template operator()<Small<vector_bytes, 5, false>>();
-      case 7:
-        return body.template operator()<Small<vector_bytes, 5, true>>();
-      case 8:
+    switch (format.layout) {
+      case BlockLayout::bytes:
         return body.template operator()<Q8<vector_bytes>>();
-      case 12:
-        return body.template operator()<Lines<vector_bytes, 4>>();
-      case 13:
+      case BlockLayout::nibbles:
+        if (format.bits == 4 && !format.has_least)
+          return body.template operator()<Small<vector_bytes, 4, false>>();
+        if (format.bits == 4) return body.template operator()<Small<vector_bytes, 4, true>>();
+        if (!format.has_least) return body.template operator()<Small<vector_bytes, 5, false>>();
+        return body.template operator()<Small<vector_bytes, 5, true>>();
+      case BlockLayout::lines:
+        if (format.bits == 4) return body.template operator()<Lines<vector_bytes, 4>>();
         return body.template operator()<Lines<vector_bytes, 5>>();
-      default:
+      case BlockLayout::sixes:
         return body.template operator()<Sixes<vector_bytes>>();
     }
   }

@@ -8,6 +8,7 @@ const Family* find_family(std::string_view op) {
       {"matmul_mixed", choose_matmul_mixed, nullptr, compile_matmul},
       {"matmul_add", choose_matmul_add, matmul_add_alternatives, compile_matmul_add},
       {"matmul_blocks", choose_matmul_blocks, nullptr, compile_matmul_blocks},
+      {"matmul_blocks_int8", choose_matmul_blocks_int8, nullptr, compile_matmul_blocks_int8},
       {"grouped_matmul", choose_grouped_matmul, nullptr, compile_grouped_matmul},
       {"grouped_matmul_weight_gradient", choose_grouped_weight_gradient, nullptr,
        compile_grouped_weight_gradient},

@@ -41,6 +41,9 @@ std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch);
 std::optional<KernelChoice> choose_matmul_blocks(const Node& node,
                                                  std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul_blocks(const Launch& launch);
+std::optional<KernelChoice> choose_matmul_blocks_int8(const Node& node,
+                                                      std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_matmul_blocks_int8(const Launch& launch);
 std::optional<KernelChoice> choose_grouped_matmul(const Node& node,
                                                   std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_grouped_matmul(const Launch& launch);

@@ -45,6 +45,29 @@ template <int group, bool high, class Vector, int... lane>
        lane % side / group % 2 * lanes)...);
 }
 
+// Transposes the lanes of each 16 bytes of as many vectors as there are such lanes, 2 or 4.
+template <class Lane, int bytes>
+[[gnu::always_inline]] inline void transpose_lanes(
+    VectorOf<Lane, bytes> (&row)[16 / sizeof(Lane)]) {
+  using Vector = VectorOf<Lane, bytes>;
+  constexpr int side = 16 / static_cast<int>(sizeof(Lane));
+  constexpr std::make_integer_sequence<int, bytes / static_cast<int>(sizeof(Lane))> all;
+  if constexpr (side == 2) {
+    const Vector first = interleaved<1, false>(row[0], row[1], all);
+    row[1] = interleaved<1, true>(row[0], row[1], all);
+    row[0] = first;
+  } else {
+    const Vector low = interleaved<1, false>(row[0], row[1], all);
+    const Vector high = interleaved<1, true>(row[0], row[1], all);
+    const Vector next_low = interleaved<1, false>(row[2], row[3], all);
+    const Vector next_high = interleaved<1, true>(row[2], row[3], all);
+    row[0] = interleaved<2, false>(low, next_low, all);
+    row[1] = interleaved<2, true>(low, next_low, all);
+    row[2] = interleaved<2, false>(high, next_high, all);
+    row[3] = interleaved<2, true>(high, next_high, all);
+  }
+}
+
 // Transposes 16 bytes of each of as many rows as a vector has lanes: to[k * to_stride + i] = from[i
 // * from_stride + k].
 template <class Lane, int bytes>
@@ -52,28 +75,13 @@ template <class Lane, int bytes>
                                                    int64_t to_stride) {
   using Vector = VectorOf<Lane, bytes>;
   constexpr int side = 16 / static_cast<int>(sizeof(Lane));
-  constexpr std::make_integer_sequence<int, bytes / static_cast<int>(sizeof(Lane))> all;
   Vector row[side];
 #pragma GCC unroll 4
   for (int i = 0; i < side; ++i)
     row[i] = gather_rows<Lane, bytes>(from + i * from_stride, side * from_stride);
-  auto* out = reinterpret_cast<Lane*>(to);
-  auto at = [&](int k) __attribute__((always_inline)) -> Vector& {
-    return *reinterpret_cast<Vector*>(out + k * to_stride);
-  };
-  if constexpr (side == 2) {
-    at(0) = interleaved<1, false>(row[0], row[1], all);
-    at(1) = interleaved<1, true>(row[0], row[1], all);
-  } else {
-    const Vector low = interleaved<1, false>(row[0], row[1], all);
-    const Vector high = interleaved<1, true>(row[0], row[1], all);
-    const Vector next_low = interleaved<1, false>(row[2], row[3], all);
-    const Vector next_high = interleaved<1, true>(row[2], row[3], all);
-    at(0) = interleaved<2, false>(low, next_low, all);
-    at(1) = interleaved<2, true>(low, next_low, all);
-    at(2) = interleaved<2, false>(high, next_high, all);
-    at(3) = interleaved<2, true>(high, next_high, all);
-  }
+  transpose_lanes<Lane, bytes>(row);
+#pragma GCC unroll 4
+  for (int k = 0; k < side; ++k) *reinterpret_cast<Vector*>(to + k * to_stride) = row[k];
 }
 
 }  // namespace weft::cpu

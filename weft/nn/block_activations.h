@@ -1,0 +1,33 @@
+// How linear layers with weights in blocks multiply: with activations as they are, or rounded to
+// int8 (MatmulBlocksOptions::activations), which is another value that inference may ask for.
+#pragma once
+
+#include <string>
+
+#include "weft/base/dtype.h"
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+// While it lives, steps that are recorded on its thread have products with weights in blocks that
+// take activations in this type, f32 or i8. Without it they take f32, as training does.
+class BlockActivations {
+ public:
+  explicit BlockActivations(DType dtype);
+  ~BlockActivations();
+  BlockActivations(const BlockActivations&) = delete;
+  BlockActivations& operator=(const BlockActivations&) = delete;
+
+  static DType current();
+  // Returns i8 where the device has integer dot products that beat those of float32, as CPUs from
+  // AVX2 on do, else f32.
+  static DType usual(const std::string& device);
+
+ private:
+  DType saved_;
+};
+
+// Returns whether a linear layer of the model holds its weight in blocks.
+bool has_blocks(const Module& model);
+
+}  // namespace weft::nn
