@@ -183,6 +183,13 @@ Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {x.dtype(), shape};
 }
 
+// Returns the product of x, float32 or float64, and the numbers of the blocks. Beside x of 16 bits
+// numbers are not rounded either.
+Tensor product_of(const Node& node, const Tensor& x) {
+  const Tensor numbers = dequantize_blocks(node.inputs[1], node.attrs.text("format"), x.dtype());
+  return narrow_to(matmul(x, transpose(numbers)), node.type.dtype);
+}
+
 // The gradient takes rounded activations as they were before, the straight-through estimator
 // (Bengio et al. 2013).
 Gradients product_gradient(const Tensor& y, const Tensor& dy) {
@@ -248,10 +255,7 @@ const OpDef& matmul_blocks_def = define({
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
     .infer = product_type,
     .gradient = product_gradient,
-    .decompose = [](const Node& node) -> Tensor {
-      const Tensor &x = node.inputs[0], &w = node.inputs[1];
-      return matmul(x, transpose(dequantize_blocks(w, node.attrs.text("format"), x.dtype())));
-    },
+    .decompose = [](const Node& node) -> Tensor { return product_of(node, widen(node.inputs[0])); },
     .family = OpFamily::product,
     .axes = product_axes,
     .test = {.second_low = 0, .second_high = 63},
@@ -264,9 +268,8 @@ const OpDef& matmul_blocks_int8_def = define({
     .infer = product_type,
     .gradient = product_gradient,
     .decompose = [](const Node& node) -> Tensor {
-      const Tensor &x = node.inputs[0], &w = node.inputs[1];
-      const Tensor numbers = dequantize_blocks(w, node.attrs.text("format"), DType::f32);
-      return narrow_to(matmul(rounded_to_int8(x), transpose(numbers)), node.type.dtype);
+      const Tensor& x = node.inputs[0];
+      return product_of(node, narrow_to(rounded_to_int8(x), widen(x).dtype()));
     },
     .family = OpFamily::product,
     .axes = product_axes,
