@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
 #include "weft/data/tokenizer/tokenizer.h"
@@ -330,8 +331,19 @@ TEST_CASE("a published model is tuned on instructions, and its run goes on") {
   const Outcome resumed = place.weft({"train", "run", "--resume", "--steps", "3", "--json"});
   REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
   CHECK(json_of(resumed)["step"] == 3);
+  const auto evaluated = [&](const std::string& packing) {
+    const Outcome outcome = place.weft({"eval", "model", "--data.format", "jsonl", "--data.path",
+                                        "data.jsonl", "--data.packing", packing, "--json"});
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    return json_of(outcome);
+  };
+  const json alone = evaluated("false"), packed = evaluated("true");
+  CHECK(packed["count"] == alone["count"]);
+  CHECK(packed["loss"].get<double>() == weft::testing::near(alone["loss"].get<double>(), 1e-5));
+  training.insert(training.end(), {"--data.packing", "true", "--overwrite"});
+  CHECK(place.weft(training).code == 0);
+  CHECK(place.weft({"train", "run", "--resume", "--steps", "3"}).code == 0);
   place.write("data.jsonl", lines + "{\"prompt\": 1}\n");
-  training.push_back("--overwrite");
   const Outcome refused = place.weft(training);
   CHECK(refused.code == 4);
   CHECK(refused.err.find("data.jsonl:21: prompt must be text. Got 1.") != std::string::npos);

@@ -2,11 +2,14 @@
 #include "weft/data/instructions.h"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/captured.h"
 #include "tests/support/published_model.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
 
 using namespace weft;
 using namespace weft::data;
@@ -56,6 +59,34 @@ TEST_CASE("each kind of sample learns its answers alone") {
   CHECK(place.text(samples[2], true) == "Hello\nSee you\n");
 }
 
+TEST_CASE("a prompt and its completion have the tokens of their whole text") {
+  for (const nlohmann::json& row :
+       io::parse_json(io::read_file("tests/reference/instructions.json", 1 << 20))) {
+    CAPTURE(row.dump());
+    const std::string name = row.at("tokenizer");
+    const Tokenizer tokenizer = Tokenizer::load("tests/reference/tokenizers/" + name + ".json");
+    const nlohmann::json line{{"prompt", row.at("prompt")}, {"completion", row.at("completion")}};
+    const Instruction sample = parse_instructions(line.dump(), "line", tokenizer)[0];
+    auto ids = row.at("ids").get<std::vector<int32_t>>();
+    auto learned = row.at("learned").get<std::vector<int>>();
+    const std::vector<int32_t> around = tokenizer.encode("");  // special tokens before and after
+    const auto before = static_cast<std::ptrdiff_t>(sample.tokens.size() - ids.size());
+    CHECK(before == std::ssize(around));
+    CHECK(std::equal(ids.begin(), ids.end(), sample.tokens.begin() + before));
+    CHECK(std::equal(learned.begin(), learned.end(), sample.learned.begin() + before));
+  }
+}
+
+TEST_CASE("a completion is found in a text that its tokenizer rewrites") {
+  const Tokenizer lower = Tokenizer::load("tests/reference/tokenizers/bert.json");
+  const Instruction sample =
+      parse_instructions(R"({"prompt": "The LOOM", "completion": " Weaves"})", "line", lower)[0];
+  const auto is_learned = std::ranges::find(sample.learned, true) - sample.learned.begin();
+  const std::vector<int32_t> prompt = lower.encode("the loom");  // with the tokens around a text
+  CHECK(is_learned == std::ssize(prompt) - 1);
+  CHECK(std::equal(prompt.begin(), prompt.end() - 1, sample.tokens.begin()));
+}
+
 TEST_CASE("an empty completion is its end, whatever the prompt ends with") {
   const Place place;
   const std::vector<Instruction> samples = place.read(R"({"prompt": "a</s>", "completion": ""})");
@@ -89,6 +120,34 @@ TEST_CASE("samples are rows of inputs and of the labels that are learned") {
   for (size_t i = 1; i < 8; ++i) CHECK(labels[i] == last[i + 1]);
   CHECK(instruction_source(whole, 8, "a")->fingerprint() == source->fingerprint());
   CHECK(instruction_source(whole, 7, "a")->fingerprint() != source->fingerprint());
+}
+
+TEST_CASE("packed rows hold as many samples as fit, with their positions") {
+  const Place place;
+  std::vector<Instruction> samples = place.read(
+      "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"
+      "{\"prompt\": \"abcde\", \"completion\": \"\"}\n"
+      "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
+      "{\"prompt\": \"abcdef\", \"completion\": \"gh\"}");
+  const std::vector<Instruction> whole = samples;
+  const auto source = instruction_source(std::move(samples), 8, "data.jsonl", true);
+  REQUIRE(source->size() == 3);  // of 8 tokens, of 5 and 3, and of 2
+  CHECK(source->input_type() == Type{DType::i64, {2, 8}});
+  std::vector<int64_t> inputs(16), labels(8), seen;
+  for (int64_t row = 0; row < 3; ++row) {
+    source->write({.index = row}, reinterpret_cast<std::byte*>(inputs.data()), labels.data());
+    for (size_t i = 0; i < 8; ++i) {
+      const int64_t place_of = inputs[8 + i];
+      CHECK((place_of == 0 || (i > 0 && place_of == inputs[8 + i - 1] + 1)));
+      if (labels[i] != -100) seen.push_back(labels[i]);
+    }
+  }
+  std::vector<int64_t> learned;
+  for (const size_t i : {3, 1, 0, 2})
+    for (size_t t = 1; t < whole[i].tokens.size(); ++t)
+      if (whole[i].learned[t]) learned.push_back(whole[i].tokens[t]);
+  CHECK(seen == learned);
+  CHECK(instruction_source(whole, 8, "a")->fingerprint() != source->fingerprint());
 }
 
 TEST_CASE("lines that are no samples are refused by their number") {

@@ -5,7 +5,8 @@
 //   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //                                                         those of the assistant's messages are
 //
-// A sample is a row of its own, padded behind its end, so that no sample attends to another.
+// A sample is a row of its own, padded behind its end; or several are packed into a row, with the
+// position of each token in its sample, by which models keep them apart.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +43,11 @@ std::vector<Instruction> read_instructions(const std::string& path, const Tokeni
                                            const InstructionOptions& options = {});
 
 // Returns samples as inputs i64 [seq_len] and labels i64 [seq_len], of which those that are not
-// learned are ignored_label. Longer ones are cut, and left out where nothing that is learned
-// remains, with a warning that counts them by the name of the file. Throws Error(data) if no sample
-// remains.
+// learned are ignored_label. `packed`: inputs are i64 [2, seq_len], the tokens of as many samples
+// as fit, and the position of each token in its sample. Longer ones are cut, and left out where
+// nothing that is learned remains, with a warning that counts them by the name of the file. Throws
+// Error(data) if no sample remains.
 std::shared_ptr<const Source> instruction_source(std::vector<Instruction> samples, int64_t seq_len,
-                                                 const std::string& name);
+                                                 const std::string& name, bool packed = false);
 
 }  // namespace weft::data

@@ -18,6 +18,8 @@ using Config = DecoderConfig;
 struct Positions {
   const DecoderCache* cache = nullptr;  // null: whole sequences
   Tensor start = {};                    // of each row, where there is a cache
+  Tensor places = {};                   // of each token [B, T]; empty: 0, 1, 2 and so on
+  Tensor mask = {};                     // keys that each query attends to; empty: all before it
   std::vector<nn::Rotary> ropes;        // of these positions
 };
 
@@ -88,6 +90,7 @@ class Attention : public nn::Module {
       q = nn::rotate(q, rotary), k = nn::rotate(k, rotary);
     }
     AttentionOptions options{.causal = true,
+                             .mask = at.mask,
                              .window = layer.window,
                              .softcap = config_.attention_softcap,
                              .start = at.start};
@@ -270,8 +273,7 @@ class DecoderStack : public nn::Module {
  private:
   Tensor learnt_positions(int64_t length, const Positions& at) const {
     const Tensor all = positions_->weight.value();
-    if (at.cache == nullptr) return slice(all, 0, 0, length);
-    return embedding(unsqueeze(at.start, 1) + arange(length), all);
+    return at.places.defined() ? embedding(at.places, all) : slice(all, 0, 0, length);
   }
 
   const Config& config_;
@@ -316,19 +318,43 @@ namespace {
 int64_t rope_dimension(const Config& config) {
   return config.rope_dimension > 0 ? config.rope_dimension : config.head_dim;
 }
+
+// Returns the rotations at places[B, T] of tables [positions, half] and [positions, 2 half].
+nn::Rotary rotary_at(const Tensor& places, const Tensor& cos, const Tensor& sin) {
+  const int64_t batch = places.dim(0), length = places.dim(1), half = cos.dim(1);
+  return {reshape(embedding(places, cos), {batch, 1, length, 1, half}),
+          reshape(embedding(places, sin), {batch, 1, length, 2, half})};
+}
+
+// Returns which keys the queries of rows with several samples attend to, [B, 1, T, T]: those from
+// the first of their own sample on. The future is hidden besides, by causal attention.
+Tensor own_sample(const Tensor& places) {
+  const int64_t batch = places.dim(0), length = places.dim(1);
+  const Tensor first = cast(arange(length) - places, DType::i32);
+  return iota({batch, 1, length, length}, 3, DType::i32) >= reshape(first, {batch, 1, length, 1});
+}
 }  // namespace
 
 Tensor Decoder::forward(const Tensor& tokens) const {
-  WEFT_CHECK(tokens.rank() == 2 && tokens.dim(1) <= config_.max_position_embeddings,
-             "[decoder] takes tokens [batch, length], length at most {}. Got {}.",
+  const bool packed = tokens.rank() == 3 && tokens.dim(1) == 2;
+  const int64_t length = tokens.rank() > 1 ? tokens.dim(-1) : 0;
+  WEFT_CHECK((packed || tokens.rank() == 2) && length <= config_.max_position_embeddings,
+             "[decoder] takes tokens [batch, length], or with positions [batch, 2, length], length "
+             "at most {}. Got {}.",
              config_.max_position_embeddings, to_string(tokens.type()));
-  const int64_t length = tokens.dim(1);
   Positions at;
+  if (packed) {
+    at.places = cast(squeeze(slice(tokens, 1, 1, 2), 1), DType::i64);
+    at.mask = own_sample(at.places);
+  }
   const DType dtype = stack_->tokens.dtype();
-  for (const nn::RopeOptions& rope : config_.ropes)
-    at.ropes.push_back(
-        nn::rotary(length, nn::rope_frequencies(rope, rope_dimension(config_), length), dtype));
-  return logits((*stack_)(tokens, at));
+  for (const nn::RopeOptions& rope : config_.ropes) {
+    const nn::Rotary all =
+        nn::rotary(length, nn::rope_frequencies(rope, rope_dimension(config_), length), dtype);
+    at.ropes.push_back(packed ? rotary_at(at.places, squeeze(all.cos, 1), flatten(all.sin, 1))
+                              : all);
+  }
+  return logits((*stack_)(packed ? squeeze(slice(tokens, 1, 0, 1), 1) : tokens, at));
 }
 
 DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
@@ -371,12 +397,10 @@ Tensor Decoder::continue_from(const DecoderCache& cache, const Tensor& tokens, c
     WEFT_CHECK(is_integer(index.dtype()) && index.shape() == (Shape{batch}),
                "[decoder] takes integers [{}] as start and last. Got {}.", batch,
                to_string(index.type()));
-  const int64_t length = tokens.dim(1), half = rope_dimension(config_) / 2;
-  Positions at{.cache = &cache, .start = start, .ropes = {}};
-  const Tensor places = unsqueeze(start, 1) + arange(length);
+  const int64_t length = tokens.dim(1);
+  Positions at{.cache = &cache, .start = start, .places = unsqueeze(start, 1) + arange(length)};
   for (const DecoderCache::Table& table : cache.ropes)
-    at.ropes.push_back({reshape(embedding(places, table.cos), {batch, 1, length, 1, half}),
-                        reshape(embedding(places, table.sin), {batch, 1, length, 2, half})});
+    at.ropes.push_back(rotary_at(at.places, table.cos.value(), table.sin.value()));
   Tensor x = (*stack_)(tokens, at);
   if (length == 1) return logits(reshape(x, {batch, -1}));
   const Tensor rows = arange(batch) * length + cast(last, DType::i64);

@@ -130,7 +130,9 @@ class Decoder : public Model {
                        const Tensor& last) const;
 
  protected:
-  Tensor forward(const Tensor& tokens) const override;  // integers [B, T] -> [B, T, vocab_size]
+  // Maps integers [B, T] to [B, T, vocab_size]; or [B, 2, T] whose rows hold several samples:
+  // tokens, and the position of each in its sample, beyond which it attends to nothing.
+  Tensor forward(const Tensor& tokens) const override;
 
  private:
   Tensor logits(const Tensor& hidden) const;

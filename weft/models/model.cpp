@@ -40,6 +40,7 @@ std::string_view name(InputKind kind) {
 
 Type TaskShape::batch(int64_t size) const {
   Type type{kind == InputKind::tokens ? DType::i64 : nn::parameter_dtype(), {size}};
+  if (packed) type.shape.push_back(2);
   for (int64_t extent : input) type.shape.push_back(extent);
   return type;
 }

@@ -26,6 +26,9 @@ struct TaskShape {
   int64_t classes = 0;  // logits per sample, or per token (the vocabulary's size)
   // Vocabulary of tokens whose sample has one label; 0: each token has one, among `classes`.
   int64_t vocabulary = 0;
+  // Rows hold several samples, which must not attend to each other: a batch is i64 [size, 2,
+  // length], the tokens and the position of each in its sample.
+  bool packed = false;
 
   bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
 

@@ -63,9 +63,10 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
     for (const std::string& what : model.decoder->decoder_config().unapplied)
       logging::warn("[{}] {}.", recipe.text("model.pretrained"), what);
   if (parts.shape.input[0] > model.net.context)
-    recipe.refuse("data.seq_len", fmt::format("data.seq_len is at most the {} tokens of the "
-                                              "model's context. Got {}.",
-                                              model.net.context, parts.shape.input[0]));
+    recipe.refuse("data.seq_len",
+                  fmt::format("data.seq_len is at most the {} tokens of the "
+                              "model's context. Got {}. Hint: --data.seq_len {}.",
+                              model.net.context, parts.shape.input[0], model.net.context));
 }
 
 // Reads the data of the recipe's task. Encoders predict no next token, so their `auto` is
@@ -191,6 +192,14 @@ void add_adapter(const Recipe& recipe, Model& model) {
   }
 }
 
+// `model` is null for one of a recipe's layers.
+void check_packing(const Recipe& recipe, const Model* model) {
+  if (dynamic_cast<const models::Decoder*>(model) == nullptr)
+    recipe.refuse("data.packing",
+                  "data.packing needs a model that keeps the samples of a row apart: a published "
+                  "decoder, gpt or llama.");
+}
+
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model; "": it is none. Weights that train are copies of the files, as a step assigns
 // them all; those that are only read are views.
@@ -199,6 +208,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
+  const bool packed = experiment.shape.packed;
+  if (packed && recipe.has("model.layers")) check_packing(recipe, nullptr);
   experiment.model =
       !published.empty()
           ? models::load_pretrained(
@@ -210,6 +221,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
           : make_layers_model(recipe.layers(), experiment.shape);
+  if (packed) check_packing(recipe, experiment.model.get());
   if (recipe.has("adapter.type")) add_adapter(recipe, *experiment.model);
   if (experiment.train != nullptr)
     experiment.optimizer =

@@ -209,13 +209,25 @@ class Rules {
               fmt::format("{} needs adapter.type. Hint: --adapter.type lora.", key.path));
   }
 
+  // Returns the hint that the name of the file suggests.
+  std::string format_hint() const {
+    if (recipe_.has("data.dataset") || !recipe_.has("data.path")) return "";
+    const std::string& path = recipe_.text("data.path");
+    for (const auto& [ending, format] : {std::pair(".jsonl", "jsonl"), {".txt", "text"}})
+      if (path.ends_with(ending)) return fmt::format(" Hint: --data.format {}.", format);
+    return "";
+  }
+
   // What it trains on, and how long.
   void check_data() const {
     if (recipe_.has("data.dataset") == recipe_.has("data.format"))
-      usage({"data.dataset", "data.format"},
-            "exactly one of data.dataset and data.format must be set.");
+      usage(
+          {"data.dataset", "data.format"},
+          fmt::format("exactly one of data.dataset and data.format must be set.{}", format_hint()));
     if (recipe_.has("data.format") && !recipe_.has("data.path"))
       usage({"data.format"}, "data.format needs data.path.");
+    refuse_unread(recipe_, registry::formats(), "data.format",
+                  {recipe_.has("data.format") ? recipe_.text("data.format") : ""});
     if (recipe_.has("train.epochs") == recipe_.has("train.steps"))
       usage({"train.epochs", "train.steps"},
             "exactly one of train.epochs and train.steps must be set.");

@@ -93,7 +93,7 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
-    if (experiment_.shape.labels_tokens()) labels.shape = inputs.shape;
+    if (experiment_.shape.labels_tokens()) labels.shape.push_back(experiment_.shape.input[0]);
     return std::vector<Type>{inputs, labels};
   };
   std::vector<std::pair<std::string, Executable*>> all;

@@ -31,6 +31,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   TaskData parts{.task = Task::causal_lm,
                  .shape = {InputKind::tokens, {seq_len}, tokenizer->size()},
                  .vocabulary = options.vocabulary};
+  const bool packed = parts.shape.packed = recipe.flag("data.packing");
   if (!options.with_data) return parts;
   const data::InstructionOptions how = options_of(*tokenizer, options.tokenizer);
   const auto samples_of = [&](const char* key) {
@@ -39,7 +40,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   };
   auto [train, path] = samples_of("data.path");
   if (options.evaluate_only) {
-    parts.validation = data::instruction_source(std::move(train), seq_len, path);
+    parts.validation = data::instruction_source(std::move(train), seq_len, path, packed);
     return parts;
   }
   const bool evaluated = holds_out(recipe);
@@ -54,9 +55,10 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
                       std::make_move_iterator(train.end()));
     train.resize(static_cast<size_t>(kept));
   }
-  parts.train = data::instruction_source(std::move(train), seq_len, path);
+  parts.train = data::instruction_source(std::move(train), seq_len, path, packed);
   if (evaluated)
-    parts.validation = data::instruction_source(std::move(validation), seq_len, validation_path);
+    parts.validation =
+        data::instruction_source(std::move(validation), seq_len, validation_path, packed);
   return parts;
 }
 }  // namespace
@@ -68,7 +70,9 @@ DataEntry jsonl_format() {
           "instruction data: an object on each line, with text, prompt and completion, or "
           "messages",
       .read = read,
-      .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"}};
+      .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
+      .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
+                "put several samples into a row of data.seq_len tokens; none attends to another"}}};
 }
 
 }  // namespace weft::train
