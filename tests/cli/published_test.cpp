@@ -397,6 +397,15 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
   CHECK(coarse.code == 0);  // embeddings and head, which get Q8_0 there
   CHECK(coarse.err.find("14 layers stay as they are") != std::string::npos);
   fs::remove_all(place.path("other"));
+  const Outcome measured =
+      place.weft({"quantize", "model", "other", "--to", "int4", "--data.path", "text.txt"});
+  REQUIRE_MESSAGE(measured.code == 0, measured.err);
+  CHECK(measured.out.find("perplexity ") != std::string::npos);
+  CHECK(measured.out.find(" after (") != std::string::npos);
+  fs::remove_all(place.path("other"));
+  CHECK(place.weft({"quantize", "model", "other", "--to", "Q8_0", "--data.path", "none"}).code ==
+        4);
+  CHECK(!fs::exists(place.path("other")));
   const Outcome again = place.weft({"quantize", "small", "other", "--to", "Q8_0"});
   CHECK(again.code == 2);
   auto loss_of = [&](const char* model) {

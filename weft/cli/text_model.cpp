@@ -1,5 +1,6 @@
 #include "weft/cli/text_model.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "weft/base/error.h"
@@ -30,6 +31,29 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
                                       .checkpoint = folder});
   train::load_model(folder, experiment);
   return experiment;
+}
+
+train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags) {
+  constexpr int64_t usual_length = 1024;
+  for (const RecipeFlag& flag : flags)
+    if (flag.path.starts_with("model."))
+      throw Error(ErrorKind::usage, "{} is for recipes. {} is a published model.", flag.flag,
+                  model);
+  const int64_t context = models::load_pretrained(model, {.weights = false}).context;
+  train::Recipe recipe;
+  auto set = [&](const std::string& key, const std::string& value) {
+    apply_flags(recipe, {{"weft eval", key, value}});
+  };
+  set("model.pretrained", model);
+  set("data.format", "text");
+  set("data.seq_len", std::to_string(std::min(context, usual_length)));
+  set("train.steps", "1");  // none is taken
+  set("eval.batch_size", "1");
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  if (!recipe.has("data.path"))
+    throw Error(ErrorKind::usage, "evaluating {} needs a text. Hint: --data.path FILE.", model);
+  return train::make_experiment(recipe, {.evaluate_only = true});
 }
 
 namespace {

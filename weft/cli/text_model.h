@@ -22,6 +22,9 @@ std::string checkpoint_of(const std::string& name);
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
                                   bool with_data);
 
+// Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
+train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
+
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
   // One of them holds the model.

@@ -26,30 +26,6 @@ struct EvalArguments {
   bool as_json = false;
 };
 
-// Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
-Experiment evaluation_of(const std::string& folder, const RecipeFlags& flags) {
-  constexpr int64_t usual_length = 1024;
-  for (const RecipeFlag& flag : flags)
-    if (flag.path.starts_with("model."))
-      throw Error(ErrorKind::usage, "{} is for recipes. {} is a published model.", flag.flag,
-                  folder);
-  const int64_t context = models::load_pretrained(folder, {.weights = false}).context;
-  train::Recipe recipe;
-  auto set = [&](const std::string& key, const std::string& value) {
-    apply_flags(recipe, {{"weft eval", key, value}});
-  };
-  set("model.pretrained", folder);
-  set("data.format", "text");
-  set("data.seq_len", std::to_string(std::min(context, usual_length)));
-  set("train.steps", "1");  // none is taken
-  set("eval.batch_size", "1");
-  recipe.apply_environment();
-  apply_flags(recipe, flags);
-  if (!recipe.has("data.path"))
-    throw Error(ErrorKind::usage, "evaluating {} needs a text. Hint: --data.path FILE.", folder);
-  return train::make_experiment(recipe, {.evaluate_only = true});
-}
-
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const RecipeFlags flags = joined(arguments.flags, more);
   const bool is_published = models::is_model(arguments.checkpoint);

@@ -20,6 +20,7 @@
 #include "weft/cli/published_form.h"
 #include "weft/cli/tensor_list.h"
 #include "weft/cli/terminal.h"
+#include "weft/cli/text_model.h"
 #include "weft/cli/verbs.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
@@ -33,7 +34,9 @@
 #include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
 #include "weft/models/quantize.h"
+#include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/evaluation.h"
 #include "weft/train/published.h"
 #include "weft/train/report.h"
 
@@ -364,9 +367,23 @@ std::string formats_text(const models::QuantizedDecoder& quantized) {
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
-int quantize(const QuantizeArguments& arguments) {
+// Returns the perplexity of a model on a text, as `weft eval` measures it.
+double perplexity_of(const std::string& model, const RecipeFlags& flags) {
+  const train::Experiment experiment = evaluation_of(model, flags);
+  const nn::BlockActivations scope(
+      nn::has_blocks(*experiment.model)
+          ? nn::BlockActivations::usual(experiment.recipe.text("train.device"))
+          : DType::f32);
+  return std::exp(train::evaluate(experiment).loss);
+}
+
+// `flags`: the text of the evaluation; empty: none.
+int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
-  const BlockFormat& format = block_format(arguments.to);
+  const double before = flags.empty() ? 0 : perplexity_of(arguments.model, flags);
+  const BlockFormat& format = block_format(arguments.to == "int8"   ? "Q8_0"
+                                           : arguments.to == "int4" ? "Q4_0"
+                                                                    : arguments.to);
   const models::Pretrained model = models::load_pretrained(arguments.model);
   const models::Decoder& decoder = decoder_of(model, arguments.model, "Decoders are quantized");
   const models::QuantizedDecoder quantized = models::quantize(decoder, format);
@@ -388,19 +405,24 @@ int quantize(const QuantizeArguments& arguments) {
   line(fmt::format("{}: {} layers in {}, {} instead of {}", escaped(arguments.out.path),
                    quantized.formats.size(), formats_text(quantized), text(quantized.bytes),
                    text(quantized.bytes_before)));
+  if (flags.empty()) return 0;
+  const double after = perplexity_of(arguments.out.path, flags);
+  line(fmt::format("perplexity {:.4g} before, {:.4g} after ({:+.2f} %)", before, after,
+                   100 * (after / before - 1)));
   return 0;
 }
 
 void add_quantize(Program& program) {
   auto arguments = std::make_shared<QuantizeArguments>();
-  Verb& verb =
-      program.root.add({.name = "quantize",
-                        .group = "Weights",
-                        .doc = "Writes a published model with its weights in blocks of few bits.",
-                        .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K\n"
-                                    "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K\n"
-                                    "weft eval llama-q4 --data.path wiki.test.raw",
-                        .run = [arguments] { return quantize(*arguments); }});
+  Verb& verb = program.root.add(
+      {.name = "quantize",
+       .group = "Weights",
+       .doc = "Writes a published model with its weights in blocks of few bits. A text in "
+              "--data.path is evaluated before and after.",
+       .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K --data.path wiki.test.raw\n"
+                   "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K",
+       .run = [&program, arguments] { return quantize(*arguments, program.flags); },
+       .recipe_keys = true});
   verb.options = {
       {.type = "MODEL",
        .doc = "a folder of Hugging Face's, with a language model",
@@ -410,12 +432,11 @@ void add_quantize(Program& program) {
           "the folder to write, or a GGUF file if its name ends so; it must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
-       .doc =
-           "Q8_0: 8.5 bits a weight; Q6_K: 6.6; Q5_0, Q5_1, Q5_K: 5.5 to 6; Q4_0, Q4_1, Q4_K: 4.5 "
-           "to 5",
+       .doc = "Q8_0 (int8): 8.5 bits a weight; Q6_K: 6.6; Q5_0, Q5_1, Q5_K: 5.5 to 6; Q4_0 (int4), "
+              "Q4_1, Q4_K: 4.5 to 5",
        .target = &arguments->to,
        .required = true,
-       .choices = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}},
+       .choices = {"int8", "int4", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}},
       arguments->out.shard_option("largest file of weights (5GB)")};
 }
 
