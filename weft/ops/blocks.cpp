@@ -183,8 +183,7 @@ Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {x.dtype(), shape};
 }
 
-// Returns the product of x, float32 or float64, and the numbers of the blocks. Beside x of 16 bits
-// numbers are not rounded either.
+// Returns the product of x and the numbers of the blocks, in the dtype of x.
 Tensor product_of(const Node& node, const Tensor& x) {
   const Tensor numbers = dequantize_blocks(node.inputs[1], node.attrs.text("format"), x.dtype());
   return narrow_to(matmul(x, transpose(numbers)), node.type.dtype);
@@ -255,7 +254,7 @@ const OpDef& matmul_blocks_def = define({
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
     .infer = product_type,
     .gradient = product_gradient,
-    .decompose = [](const Node& node) -> Tensor { return product_of(node, widen(node.inputs[0])); },
+    .decompose = [](const Node& node) -> Tensor { return product_of(node, node.inputs[0]); },
     .family = OpFamily::product,
     .axes = product_axes,
     .test = {.second_low = 0, .second_high = 63},
