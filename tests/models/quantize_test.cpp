@@ -178,3 +178,9 @@ TEST_CASE("weights in blocks are not quantized again, and an unknown format is r
                                            {"format", std::string("Q9")}}));
   CHECK_THROWS_WITH_AS(models::make_decoder(config), Contains("Q9"), Error);
 }
+
+TEST_CASE("parameters in blocks are counted as numbers") {
+  const BlockNet net(family_reference("llama"), block_format("Q4_0"));
+  CHECK(nn::number_count(*net.blocks.model) == net.plain->parameter_count());
+  CHECK(nn::number_count(*net.plain) == net.plain->parameter_count());
+}

@@ -81,7 +81,7 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
   Table table;
   table.row({"model", fmt::format("{}, {} parameters in {}", folder,
                                   train::count_text(
-                                      static_cast<double>(plan.model.model->parameter_count())),
+                                      static_cast<double>(nn::number_count(*plan.model.model))),
                                   name(plan.model.dtype))});
   table.row({"device", plan.device});
   table.row({"sequences", fmt::format("{} of at most {} tokens", plan.batch, plan.context)});
@@ -115,7 +115,7 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
   return {{"model", folder},
           {"device", plan.device},
           {"dtype", name(plan.model.dtype)},
-          {"parameters", plan.model.model->parameter_count()},
+          {"parameters", nn::number_count(*plan.model.model)},
           {"batch", plan.batch},
           {"context", plan.context},
           {"weight_bytes", plan.steps.weight_bytes},

@@ -150,7 +150,8 @@ BlocksOf blocks_of(const nn::Options& config) {
 
 std::string_view BlocksOf::at(const nn::Module& layer) const {
   if (const auto found = modules.find(layer.path()); found != modules.end()) return found->second;
-  return dynamic_cast<const nn::Linear*>(&layer) != nullptr ? linear : "";
+  const bool is_linear = dynamic_cast<const nn::Linear*>(&layer) != nullptr;
+  return is_linear ? std::string_view(linear) : std::string_view();
 }
 
 namespace {

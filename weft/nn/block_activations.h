@@ -2,6 +2,7 @@
 // int8 (MatmulBlocksOptions::activations), which is another value that inference may ask for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "weft/base/dtype.h"
@@ -29,5 +30,7 @@ class BlockActivations {
 
 // Returns whether a linear layer of the model holds its weight in blocks.
 bool has_blocks(const Module& model);
+// Returns the numbers of all parameters; Module::parameter_count() counts bytes of blocks.
+int64_t number_count(const Module& model);
 
 }  // namespace weft::nn

@@ -13,6 +13,7 @@
 #include "weft/device/registry.h"
 #include "weft/io/json.h"
 #include "weft/ir/graph.h"
+#include "weft/nn/block_activations.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/summary.h"
 #include "weft/train/report.h"
@@ -133,7 +134,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                : recipe.has("model.pretrained") ? recipe.text("model.pretrained")
                                                 : "layers",
       .device = recipe.text("train.device"),
-      .parameters = experiment.model->parameter_count(),
+      .parameters = nn::number_count(*experiment.model),
       .samples = experiment.train->size(),
       .global_batch = experiment.global_batch,
       .micro_batch = experiment.micro_batch,
