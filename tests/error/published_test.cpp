@@ -124,8 +124,7 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
   const Published place;
   const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
       {{"eval", "m"}, "evaluating m needs a text. Hint: --data.path FILE."},
-      {{"train", "m"},
-       "m is a model, not a recipe. Hint: weft train RECIPE --model.pretrained m."},
+      {{"train", "m"}, "m is a model, not a recipe. Hint: weft train RECIPE --model.pretrained m."},
       {{"eval", "m", "--model.name", "gpt"},
        "--model.name is for recipes. m is a published model."},
       {{"plan", "m", "--lr", "1"},

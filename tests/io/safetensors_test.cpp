@@ -64,8 +64,7 @@ TEST_CASE("a hand-written file is read without a copy") {
   CHECK(text_of(opened.bytes(opened.entries()[0])) == "xyz");
   CHECK(opened.metadata() == io::Metadata{{"format", "pt"}});
   CHECK(opened.find("c") == nullptr);
-  CHECK(error_of([&] { opened.tensor("c"); }) ==
-        "checkpoint: f: no tensor 'c' among its 3.");
+  CHECK(error_of([&] { opened.tensor("c"); }) == "checkpoint: f: no tensor 'c' among its 3.");
   Tensor a = opened.tensor("a");
   CHECK(a->data->data == file->data + file->bytes - 4);
 }

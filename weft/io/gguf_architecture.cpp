@@ -6,21 +6,20 @@
 
 namespace weft::io {
 namespace {
-constexpr NamePair llama_keys[] = {
-    {"block_count", "num_hidden_layers"},
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"feed_forward_length", "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"rope.freq_base", "rope_theta"},
-    {"attention.sliding_window", "sliding_window"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
-    {"expert_count", "num_local_experts"},
-    {"expert_used_count", "num_experts_per_tok"}};
+constexpr NamePair llama_keys[] = {{"block_count", "num_hidden_layers"},
+                                   {"context_length", "max_position_embeddings"},
+                                   {"embedding_length", "hidden_size"},
+                                   {"feed_forward_length", "intermediate_size"},
+                                   {"attention.head_count", "num_attention_heads"},
+                                   {"attention.head_count_kv", "num_key_value_heads"},
+                                   {"attention.key_length", "head_dim"},
+                                   {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                   {"rope.freq_base", "rope_theta"},
+                                   {"attention.sliding_window", "sliding_window"},
+                                   {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                   {"final_logit_softcapping", "final_logit_softcapping"},
+                                   {"expert_count", "num_local_experts"},
+                                   {"expert_used_count", "num_experts_per_tok"}};
 constexpr NamePair gpt2_keys[] = {
     {"block_count", "n_layer"},         {"context_length", "n_positions"},
     {"embedding_length", "n_embd"},     {"feed_forward_length", "n_inner"},
