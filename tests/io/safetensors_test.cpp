@@ -198,6 +198,7 @@ TEST_CASE("tensors of every dtype are written aligned and read back") {
     contents.push_back(std::string(3 * size_of(known[i]), static_cast<char>(i + 1)));
   }
   std::vector<NamedBytes> tensors;
+  tensors.reserve(known.size());
   for (size_t i = 0; i < known.size(); ++i)
     tensors.push_back({names[i], {known[i], {3, 1}}, bytes_of(contents[i])});
   io::Metadata metadata{{"format", "pt"}, {"step", "12 \"x\""}};

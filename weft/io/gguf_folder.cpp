@@ -14,7 +14,7 @@
 
 namespace weft::io {
 namespace {
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 [[noreturn]] void fail(const Gguf& file, const std::string& what) {
   throw Error(ErrorKind::data, "[gguf] {}: {}.", file.name(), what);
@@ -51,21 +51,21 @@ struct Metadata {
 
 // Returns the value of a key as JSON; null where it is absent. Lists that have one value many times
 // are that value: some files say the heads of each layer.
-json value_of(const Metadata& metadata, std::string_view suffix) {
+Json value_of(const Metadata& metadata, std::string_view suffix) {
   const GgufValue* value = find(metadata.file.metadata(), metadata.key(suffix));
   if (value == nullptr) return nullptr;
   const auto refuse = [&] {
     fail(metadata.file, fmt::format("{} is no number", metadata.key(suffix)));
   };
   return std::visit(
-      [&]<class Value>(const Value& held) -> json {
+      [&]<class Value>(const Value& held) -> Json {
         if constexpr (std::is_arithmetic_v<Value>) {
           // A float32 such as 1e-05 is the number that its authors wrote in decimals.
           if constexpr (std::is_same_v<Value, float>) return std::stod(fmt::format("{}", held));
           return held;
         } else if constexpr (std::is_same_v<Value, GgufArray>) {
           return std::visit(
-              [&]<class List>(const List& list) -> json {
+              [&]<class List>(const List& list) -> Json {
                 if constexpr (!std::is_same_v<List, NoArrays>) {
                   if constexpr (std::is_integral_v<typename List::value_type>) {
                     if (!list.empty() && std::ranges::count(list, list.front()) == std::ssize(list))
@@ -96,7 +96,7 @@ std::vector<double> numbers_of(const Gguf& file, const char* tensor) {
 
 // Returns `rope_scaling`; null where positions are not scaled. The factors of a tensor are those of
 // longrope, whatever rule they came from.
-json rope_scaling(const Metadata& metadata, const json& config) {
+Json rope_scaling(const Metadata& metadata, const Json& config) {
   const Gguf& file = metadata.file;
   const auto original = metadata.whole("rope.scaling.original_context_length");
   if (file.find("rope_freqs.weight") != nullptr) {
@@ -109,7 +109,7 @@ json rope_scaling(const Metadata& metadata, const json& config) {
   }
   if (file.find("rope_factors_long.weight") != nullptr &&
       file.find("rope_factors_short.weight") != nullptr) {
-    json scaling = {{"type", "longrope"},
+    Json scaling = {{"type", "longrope"},
                     {"short_factor", numbers_of(file, "rope_factors_short.weight")},
                     {"long_factor", numbers_of(file, "rope_factors_long.weight")}};
     if (const auto factor = metadata.real("rope.scaling.attn_factor"))
@@ -126,7 +126,7 @@ json rope_scaling(const Metadata& metadata, const json& config) {
   if (kind != "linear" && kind != "yarn")
     throw Error(ErrorKind::usage, "[gguf] {}: weft does not read {} '{}'.", file.name(),
                 metadata.key("rope.scaling.type"), printable(kind));
-  json scaling = {{"rope_type", kind}, {"factor", factor.value_or(1)}};
+  Json scaling = {{"rope_type", kind}, {"factor", factor.value_or(1)}};
   if (kind == "yarn")
     scaling["original_max_position_embeddings"] =
         original.value_or(config.at("max_position_embeddings").get<int64_t>());
@@ -134,7 +134,7 @@ json rope_scaling(const Metadata& metadata, const json& config) {
 }
 
 // Adds what the metadata does not say and llama.cpp has in its code.
-void add_unsaid(const Metadata& metadata, json& config) {
+void add_unsaid(const Metadata& metadata, Json& config) {
   const std::string_view type = metadata.architecture.model_type;
   if (type == "gemma2" || type == "gemma3_text") {
     // Scores are divided by the root of the heads' width, but for the 27B models.
@@ -176,8 +176,8 @@ void add_unsaid(const Metadata& metadata, json& config) {
 }
 
 // Returns {"formats": {module: format}} of what is in blocks.
-json quantization_of(const Gguf& file, const GgufArchitecture& architecture) {
-  json formats = json::object();
+Json quantization_of(const Gguf& file, const GgufArchitecture& architecture) {
+  Json formats = Json::object();
   for (const Gguf::Entry& entry : file.entries()) {
     if (entry.format == nullptr) continue;
     const auto name = published_name(architecture, entry.name);
@@ -188,7 +188,7 @@ json quantization_of(const Gguf& file, const GgufArchitecture& architecture) {
 }
 
 // Adds the ids of special tokens as config.json and generation_config.json have them.
-void add_token_ids(const Gguf& file, json& config) {
+void add_token_ids(const Gguf& file, Json& config) {
   const auto id = [&](std::string_view name) {
     return whole_number(file.metadata(), fmt::format("tokenizer.ggml.{}_token_id", name));
   };
@@ -217,7 +217,7 @@ void add_token_ids(const Gguf& file, json& config) {
 }
 
 std::string tokenizer_config_json(const Gguf& file) {
-  json config = json::object();
+  Json config = Json::object();
   const auto* tokens = list<std::string>(file.metadata(), "tokenizer.ggml.tokens");
   for (const auto& [key, of] :
        std::array<std::pair<const char*, const char*>, 4>{{{"bos_token", "bos"},
@@ -237,9 +237,9 @@ std::string tokenizer_config_json(const Gguf& file) {
 std::string config_json(const Gguf& file) {
   const GgufArchitecture& architecture = checked_architecture(file);
   const Metadata metadata{file, architecture};
-  json config = {{"architectures", {architecture.causal}}, {"model_type", architecture.model_type}};
+  Json config = {{"architectures", {architecture.causal}}, {"model_type", architecture.model_type}};
   for (const auto& [suffix, key] : architecture.keys)
-    if (json value = value_of(metadata, suffix); !value.is_null())
+    if (Json value = value_of(metadata, suffix); !value.is_null())
       config[std::string(key)] = std::move(value);
   for (const char* suffix : {"block_count", "context_length", "embedding_length"})
     static_cast<void>(metadata.required(suffix));
@@ -250,7 +250,7 @@ std::string config_json(const Gguf& file) {
   config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
   const bool scales = architecture.model_type != "gpt2" && architecture.model_type != "gpt_neox";
   if (scales)
-    if (json scaling = rope_scaling(metadata, config); !scaling.is_null())
+    if (Json scaling = rope_scaling(metadata, config); !scaling.is_null())
       config["rope_scaling"] = std::move(scaling);
   add_unsaid(metadata, config);
   add_token_ids(file, config);
@@ -263,7 +263,7 @@ std::optional<std::string> text_of_folder(const Gguf& file, std::string_view nam
   if (name == "tokenizer.json") return tokenizer_json(file);
   if (name == "tokenizer_config.json") return tokenizer_config_json(file);
   if (name != "generation_config.json") return std::nullopt;
-  json config = json::object();
+  Json config = Json::object();
   add_token_ids(file, config);
   return json_text(config, 2) + "\n";
 }

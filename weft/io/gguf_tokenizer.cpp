@@ -22,7 +22,7 @@
 
 namespace weft::io {
 namespace {
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 // The kinds of tokens, "tokenizer.ggml.token_type".
 enum Kind : int32_t {
@@ -96,8 +96,8 @@ TokenList tokens_in(const Gguf& file) {
   return {file, *tokens, all.kinds};
 }
 
-json added_tokens(const TokenList& all) {
-  json added = json::array();
+Json added_tokens(const TokenList& all) {
+  Json added = Json::array();
   for (size_t id = 0; id < all.tokens.size(); ++id) {
     const int32_t kind = all.kind(id);
     if (kind != control && kind != user_defined && kind != unknown) continue;
@@ -112,23 +112,23 @@ json added_tokens(const TokenList& all) {
   return added;
 }
 
-json vocab_json(const TokenList& all) {
-  json vocab = json::object();
-  auto& object = vocab.get_ref<json::object_t&>();
+Json vocab_json(const TokenList& all) {
+  Json vocab = Json::object();
+  auto& object = vocab.get_ref<Json::object_t&>();
   object.reserve(all.tokens.size());
   std::unordered_map<std::string_view, size_t> seen;
   // Of equal tokens, which padding makes, the first counts. Appending is linear, as lookup by key
   // in an ordered object is not.
   for (size_t id = 0; id < all.tokens.size(); ++id)
     if (seen.emplace(all.tokens[id], id).second)
-      static_cast<std::vector<std::pair<const std::string, json>>&>(object).emplace_back(
+      static_cast<std::vector<std::pair<const std::string, Json>>&>(object).emplace_back(
           all.tokens[id], id);
   return vocab;
 }
 
 // Puts the tokens around a text that the file asks for.
-json post_processor(const TokenList& all, bool adds_bos) {
-  json single = json::array(), specials = json::object();
+Json post_processor(const TokenList& all, bool adds_bos) {
+  Json single = Json::array(), specials = Json::object();
   const auto add = [&](std::string_view name) {
     const auto id = all.special(name);
     if (!id) return;
@@ -140,7 +140,7 @@ json post_processor(const TokenList& all, bool adds_bos) {
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
   if (all.flag("add_eos_token", false)) add("eos");
   if (single.size() == 1) return nullptr;
-  json pair = single;
+  Json pair = single;
   pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 0}}}});
   return {{"type", "TemplateProcessing"},
           {"single", std::move(single)},
@@ -150,7 +150,7 @@ json post_processor(const TokenList& all, bool adds_bos) {
 
 // Returns the merges of SentencePiece's BPE: two tokens whose text together is a token are merged,
 // the greatest score first (transformers' generate_merges).
-json merges_of_scores(const TokenList& all, const std::vector<float>& scores) {
+Json merges_of_scores(const TokenList& all, const std::vector<float>& scores) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < all.tokens.size(); ++id)
     if (all.kind(id) == normal || all.kind(id) == user_defined) ids.emplace(all.tokens[id], id);
@@ -179,7 +179,7 @@ json merges_of_scores(const TokenList& all, const std::vector<float>& scores) {
   }
   std::ranges::stable_sort(
       merges, [&](const Merge& a, const Merge& b) { return scores[a.whole] > scores[b.whole]; });
-  json result = json::array();
+  Json result = Json::array();
   for (const Merge& merge : merges)
     result.push_back({all.tokens[merge.left], all.tokens[merge.right]});
   return result;
@@ -190,8 +190,8 @@ std::string sentence_piece(const TokenList& all) {
   if (scores == nullptr || scores->size() != all.tokens.size())
     all.fail(fmt::format("tokenizer.ggml.scores must be {} numbers of f32", all.tokens.size()));
   const bool prefixes = all.flag("add_space_prefix", true);
-  const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}};
-  json normalizers = json::array(), decoders = json::array();
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}};
+  Json normalizers = Json::array(), decoders = Json::array();
   if (prefixes) normalizers.push_back({{"type", "Prepend"}, {"prepend", space}});
   normalizers.push_back(replace);
   decoders.push_back({{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}});
@@ -199,14 +199,14 @@ std::string sentence_piece(const TokenList& all) {
   decoders.push_back({{"type", "Fuse"}});
   if (prefixes)
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  json model = {{"type", "BPE"},
+  Json model = {{"type", "BPE"},
                 {"fuse_unk", true},
                 {"byte_fallback", true},
                 {"vocab", vocab_json(all)},
                 {"merges", merges_of_scores(all, *scores)}};
   if (const auto unknown = all.special("unknown")) model["unk_token"] = all.tokens[*unknown];
   return json_text(
-      json{{"version", "1.0"},
+      Json{{"version", "1.0"},
            {"added_tokens", added_tokens(all)},
            {"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
            {"pre_tokenizer", nullptr},
@@ -228,14 +228,14 @@ const Split& split_of(const TokenList& all) {
               all.file.name(), printable(wanted), known);
 }
 
-json pre_tokenizer(const Split& split) {
-  json byte_level = {{"type", "ByteLevel"},
+Json pre_tokenizer(const Split& split) {
+  Json byte_level = {{"type", "ByteLevel"},
                      {"add_prefix_space", false},
                      {"trim_offsets", true},
                      {"use_regex", split.pattern.empty()}};
   if (split.pattern.empty() && !split.digits) return byte_level;
-  const json first = split.digits ? json{{"type", "Digits"}, {"individual_digits", true}}
-                                  : json{{"type", "Split"},
+  const Json first = split.digits ? Json{{"type", "Digits"}, {"individual_digits", true}}
+                                  : Json{{"type", "Split"},
                                          {"pattern", {{"Regex", split.pattern}}},
                                          {"behavior", "Isolated"},
                                          {"invert", false}};
@@ -246,8 +246,8 @@ std::string byte_level(const TokenList& all) {
   const auto* merges = list<std::string>(all.file.metadata(), "tokenizer.ggml.merges");
   if (merges == nullptr) all.fail("tokenizer.ggml.merges is missing, or no list of texts");
   const Split& split = split_of(all);
-  const json normalizer = split.nfc ? json{{"type", "NFC"}} : json(nullptr);
-  return json_text(json{
+  const Json normalizer = split.nfc ? Json{{"type", "NFC"}} : Json(nullptr);
+  return json_text(Json{
       {"version", "1.0"},
       {"added_tokens", added_tokens(all)},
       {"normalizer", normalizer},
@@ -271,15 +271,15 @@ std::string byte_level(const TokenList& all) {
 
 // Returns the name of the rule by which a pre-tokenizer splits text for byte-level merges; "" if it
 // is not byte-level.
-std::string_view split_name(const json& tokenizer, const std::string& file) {
-  json parts = json::array();
+std::string_view split_name(const Json& tokenizer, const std::string& file) {
+  Json parts = Json::array();
   if (const auto found = tokenizer.find("pre_tokenizer");
       found != tokenizer.end() && found->is_object())
-    parts = found->value("type", "") == "Sequence" ? found->value("pretokenizers", json::array())
-                                                   : json::array({*found});
+    parts = found->value("type", "") == "Sequence" ? found->value("pretokenizers", Json::array())
+                                                   : Json::array({*found});
   bool is_byte_level = false, digits = false, prefixed = false;
   std::string pattern;
-  for (const json& part : parts) {
+  for (const Json& part : parts) {
     const std::string type = part.value("type", "");
     if (type == "ByteLevel") {
       is_byte_level = true;
@@ -287,7 +287,7 @@ std::string_view split_name(const json& tokenizer, const std::string& file) {
     } else if (type == "Digits") {
       digits = part.value("individual_digits", false);
     } else if (type == "Split") {
-      pattern = part.value("pattern", json::object()).value("Regex", "");
+      pattern = part.value("pattern", Json::object()).value("Regex", "");
     }
   }
   if (!is_byte_level) return "";
@@ -304,7 +304,7 @@ struct IdTokens {
   std::vector<int32_t> kinds;
 };
 // Returns the tokens by id, up to the model's vocabulary.
-IdTokens tokens_of(const json& tokenizer, int64_t vocabulary, const std::string& file,
+IdTokens tokens_of(const Json& tokenizer, int64_t vocabulary, const std::string& file,
                    bool has_bytes) {
   IdTokens all;
   all.tokens.resize(static_cast<size_t>(vocabulary));
@@ -316,7 +316,7 @@ IdTokens tokens_of(const json& tokenizer, int64_t vocabulary, const std::string&
     all.tokens[static_cast<size_t>(id)] = token;
     all.kinds[static_cast<size_t>(id)] = kind;
   };
-  const json& model = tokenizer.at("model");
+  const Json& model = tokenizer.at("model");
   const std::string unknown_token =
       model.contains("unk_token") && model["unk_token"].is_string() ? model["unk_token"] : "";
   for (const auto& [token, id] : model.at("vocab").items()) {
@@ -326,7 +326,7 @@ IdTokens tokens_of(const json& tokenizer, int64_t vocabulary, const std::string&
         : !unknown_token.empty() && token == unknown_token ? unknown
                                                            : normal);
   }
-  for (const json& added : tokenizer.value("added_tokens", json::array())) {
+  for (const Json& added : tokenizer.value("added_tokens", Json::array())) {
     const std::string token = added.at("content");
     if (has_bytes && token == unknown_token) continue;
     set(added.at("id"), token, added.value("special", false) ? control : user_defined);
@@ -336,7 +336,7 @@ IdTokens tokens_of(const json& tokenizer, int64_t vocabulary, const std::string&
   return all;
 }
 
-std::pair<std::string, std::string> halves_of(const json& merge) {
+std::pair<std::string, std::string> halves_of(const Json& merge) {
   if (merge.is_array()) return {merge.at(0), merge.at(1)};
   const std::string both = merge;
   const size_t at = both.find(' ');
@@ -345,12 +345,12 @@ std::pair<std::string, std::string> halves_of(const json& merge) {
 
 // Returns scores that give the merges their order: a token's is that of the first merge that makes
 // it.
-std::vector<float> scores_of(const json& merges, const IdTokens& all) {
+std::vector<float> scores_of(const Json& merges, const IdTokens& all) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < all.tokens.size(); ++id) ids.emplace(all.tokens[id], id);
   std::vector<float> scores(all.tokens.size(), 0);
   int64_t rank = 0;
-  for (const json& merge : merges) {
+  for (const Json& merge : merges) {
     const auto [left, right] = halves_of(merge);
     const auto found = ids.find(left + right);
     --rank;
@@ -364,19 +364,19 @@ std::vector<float> scores_of(const json& merges, const IdTokens& all) {
 }
 
 // Returns whether the template puts the token before a text, or behind it.
-bool adds(const json& tokenizer, const std::optional<std::string>& token, bool before) {
-  std::vector<json> parts;
+bool adds(const Json& tokenizer, const std::optional<std::string>& token, bool before) {
+  std::vector<Json> parts;
   const auto found = tokenizer.find("post_processor");
   if (!token || found == tokenizer.end() || !found->is_object()) return false;
   parts.push_back(*found);
   if (found->value("type", "") == "Sequence") {
     parts.clear();
-    for (const json& part : found->value("processors", json::array())) parts.push_back(part);
+    for (const Json& part : found->value("processors", Json::array())) parts.push_back(part);
   }
-  for (const json& part : parts) {
-    const json single = part.value("single", json::array());
+  for (const Json& part : parts) {
+    const Json single = part.value("single", Json::array());
     if (single.empty()) continue;
-    const json& edge = before ? single.front() : single.back();
+    const Json& edge = before ? single.front() : single.back();
     if (edge.contains("SpecialToken") && edge["SpecialToken"].value("id", "") == *token)
       return true;
   }
@@ -398,14 +398,14 @@ std::string tokenizer_json(const Gguf& file) {
 
 GgufMetadata tokenizer_metadata(const GgufTokenizer& from) try {
   const std::string& file = from.file;
-  json tokenizer;
+  Json tokenizer;
   try {
     parse_json(from.tokenizer);  // refuses deep values, with the line of what is not JSON
-    tokenizer = json::parse(from.tokenizer);
+    tokenizer = Json::parse(from.tokenizer);
   } catch (const JsonError& error) {
     throw Error(ErrorKind::data, "{}: {}.", file, error.what());
   }
-  const json& model = tokenizer.at("model");
+  const Json& model = tokenizer.at("model");
   const std::string type = model.value("type", "BPE");
   if (type != "BPE") refuse(file, fmt::format("the model is {}", printable(type)));
   const std::string_view split = split_name(tokenizer, file);
@@ -421,15 +421,15 @@ GgufMetadata tokenizer_metadata(const GgufTokenizer& from) try {
   if (!has_bytes) add("pre", std::string(split));
   if (has_bytes) {
     add("scores", GgufArray(scores_of(model.at("merges"), all)));
-    const std::string normalizer = json_text(tokenizer.value("normalizer", json()));
-    const std::string pre = json_text(tokenizer.value("pre_tokenizer", json()));
+    const std::string normalizer = json_text(tokenizer.value("normalizer", Json()));
+    const std::string pre = json_text(tokenizer.value("pre_tokenizer", Json()));
     const bool prefixes = normalizer.find("\"Prepend\"") != std::string::npos ||
                           (pre.find("\"Metaspace\"") != std::string::npos &&
                            pre.find("\"never\"") == std::string::npos);
     add("add_space_prefix", prefixes);
   } else {
     std::vector<std::string> merges;
-    for (const json& merge : model.at("merges")) {
+    for (const Json& merge : model.at("merges")) {
       const auto [left, right] = halves_of(merge);
       merges.push_back(left + " " + right);
     }
