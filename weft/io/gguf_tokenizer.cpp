@@ -431,7 +431,7 @@ GgufMetadata tokenizer_metadata(const GgufTokenizer& from) try {
     std::vector<std::string> merges;
     for (const Json& merge : model.at("merges")) {
       const auto [left, right] = halves_of(merge);
-      merges.push_back(left + " " + right);
+      merges.push_back(fmt::format("{} {}", left, right));
     }
     add("merges", GgufArray(std::move(merges)));
   }
