@@ -157,7 +157,8 @@ TEST_CASE("recipes that do not go with a published encoder are refused") {
   refuses("data.seq_len", "2",
           "data.seq_len must be more than the 2 special tokens of a sample. Got 2.");
   refuses("data.seq_len", "31",
-          "data.seq_len is at most the 30 tokens of the model's context. Got 31.");
+          "data.seq_len is at most the 30 tokens of the model's context. Got 31. Hint: "
+          "--data.seq_len 30.");
   refuses("data.mlm_probability", "0", "data.mlm_probability must be above 0.");
   const Published unmasked({.mask = false});
   CHECK(unmasked.refusal("data.seq_len", "16")

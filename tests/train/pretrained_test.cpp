@@ -163,7 +163,8 @@ TEST_CASE("recipes that do not go with a published model are refused") {
   refuses("model.config", "{hidden_size: 8}",
           "model.config is for model.name: a published model is as its config.json says.");
   refuses("data.seq_len", "65",
-          "data.seq_len is at most the 64 tokens of the model's context. Got 65.");
+          "data.seq_len is at most the 64 tokens of the model's context. Got 65. Hint: "
+          "--data.seq_len 64.");
   refuses("data.tokenizer", "bytes",
           "data.tokenizer: a published model reads the ids of its tokenizer. Got bytes. Hint: "
           "auto.");
