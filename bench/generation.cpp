@@ -4,17 +4,20 @@
 //
 //   build/release/bench/generation models/gpt2 [BATCH [PROMPT [TOKENS]]]
 //
-// bench/peers/generation.py does the same with PyTorch, and generation_llama_cpp.py with llama.cpp.
+// bench/peers/generation.py does the same with PyTorch, and generation_llama_cpp.py with llama.cpp,
+// which reads the same GGUF files. WEFT_THREADS is the number of threads of all three.
 // Without a folder it makes a small Llama and measures that.
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
+
+#include <fmt/core.h>
 
 #include <weft/base/parallel.h>
 #include <weft/infer/token_model.h>
@@ -58,13 +61,15 @@ double read_bandwidth() {
   return best;
 }
 
-// Returns the milliseconds that products of `rows` rows by the matrices of all layers take. Layers
-// are numbered; other matrices are tables, and the head, of which a prompt needs one row.
+// Returns the milliseconds that products of `rows` rows by the matrices of all layers take; 0: some
+// are in blocks. Layers are numbered; other matrices are tables, and the head, of which a prompt
+// needs one row.
 double products_alone(const Model& model, int64_t rows) {
   std::map<std::vector<int64_t>, std::pair<Variable, int>> matrices;  // with their number, by shape
   for (const auto& [name, variable] : model.named_parameters()) {
     const Shape& shape = variable.type().shape;
     if (shape.size() != 2 || name.find_first_of("0123456789") == std::string::npos) continue;
+    if (!is_float(variable.dtype())) return 0;
     matrices.try_emplace({shape.begin(), shape.end()}, variable, 0).first->second.second += 1;
   }
   double sum = 0;
@@ -119,6 +124,8 @@ int main(int argc, char** argv) {
   append(one, prompt);
   for (int64_t i = 1; i < count; ++i)
     decodes.push_back(milliseconds_of([&] { append(one, prompt + i); }));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
 
   const infer::TokenModelPlan plan = tokens->plan(prompt);
   const double bandwidth = read_bandwidth(), decode = median(decodes);
@@ -127,18 +134,18 @@ int main(int argc, char** argv) {
       static_cast<double>(prompt + count / 2) / static_cast<double>(prompt + count + 1);
   const double bytes =
       static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
-  std::printf(
-      "%s, %s, batch %lld, prompt %lld: load %.1f ms, first prefill %.0f ms, prefill %.1f ms "
-      "(%.0f tok/s, %.0f %% of it products alone), decode %.2f ms (%.1f tok/s), at most %.1f GB/s "
-      "of %.1f (%.0f %%)\n",
-      folder.c_str(), std::string(name(model.dtype)).c_str(), static_cast<long long>(batch),
-      static_cast<long long>(prompt), load, first, median(prefills),
-      1000.0 * static_cast<double>(batch * prompt) / median(prefills),
-      100 * products_alone(*model.model, batch * prompt) / median(prefills), decode,
-      1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6, bandwidth / 1e6,
+  const double prefill = median(prefills), products = products_alone(*model.model, batch * prompt);
+  fmt::print(
+      "{}, {}, batch {}, prompt {}: load {:.1f} ms, first prefill {:.0f} ms, prefill {:.1f} ms "
+      "({:.0f} tok/s{}), decode {:.2f} ms ({:.1f} tok/s), at most {:.1f} GB/s of {:.1f} ({:.0f} "
+      "%)\n",
+      folder, name(model.dtype), batch, prompt, load, first, prefill,
+      1000.0 * static_cast<double>(batch * prompt) / prefill,
+      products > 0 ? fmt::format(", {:.0f} % of it products alone", 100 * products / prefill) : "",
+      decode, 1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6, bandwidth / 1e6,
       100 * bytes / decode / bandwidth);
-  std::printf("  weights %.1f MiB, cache %.1f, arena %.1f\n",
-              static_cast<double>(plan.weight_bytes) / (1 << 20),
-              static_cast<double>(plan.cache_bytes) / (1 << 20),
-              static_cast<double>(plan.arena_bytes()) / (1 << 20));
+  auto mebibytes = [](size_t size) { return static_cast<double>(size) / (1 << 20); };
+  fmt::print("  weights {:.1f} MiB, cache {:.1f}, arena {:.1f}; peak {:.0f}\n",
+             mebibytes(plan.weight_bytes), mebibytes(plan.cache_bytes),
+             mebibytes(plan.arena_bytes()), static_cast<double>(usage.ru_maxrss) / 1024);
 }

@@ -69,18 +69,23 @@ int main() try {
   manual_seed(0);
   Tensor x = rand({4, 6}), n = randn({2, 3});
   // x[torch.randperm(4)]; F.dropout(x, 0.5, self.training)
-  Tensor shuffled = gather(x, randperm(4)), thinned = dropout(x, 0.5);
+  Tensor shuffled = x[randperm(4)], thinned = dropout(x, 0.5);
   // a = torch.arange(24).reshape(2, 3, 4)
   Tensor a = arange(24).reshape({2, 3, 4});
   // a[0, 1:, ::2]; a[..., -1]; a[:, None]
   Tensor part = a[{0, range(1, to_end), range(0, to_end, 2)}];
   Tensor last = a[{ellipsis, -1}], raised = a[{range(), newaxis}];
   print("{} {} {}", part, last, raised.shape());
+  // order = torch.tensor([2, 0, 1, 3]); x[order]; x[torch.arange(4), order]
+  Tensor order = tensor({2, 0, 1, 3});
+  Tensor ordered = x[order], picked = x[{arange(4), order}];
+  // for row in x: print(row.sum().item())
+  for (Tensor row : x) print("{:.1f}", row.sum().item());
   // x += 1; x *= 2: x names a new tensor here, as tensors are immutable
   x += 1;
   x *= 2;
   // x.sum(dim=1, keepdim=True); x.var(0); x.norm(); x.max(1).values; x.argmax(1)
-  Tensor sums = x.sum(1, true), spread = variance(x, 0), length = norm(x);
+  Tensor sums = x.sum(1, true), spread = x.variance(0), length = x.norm();
   Tensor most = x.max(1), where_most = x.argmax(1);
   // torch.where(x > 3, x, 0); x.clamp(2, 3); x.tril()
   Tensor chosen = where(x > 3, x, 0), bounded = clamp(x, 2, 3), lower = tril(x);

@@ -5,7 +5,6 @@
 #include <weft/infer/generate.h>
 #include <weft/models/config_json.h>
 #include <weft/models/llama.h>
-#include <weft/models/pretrained.h>
 #include <weft/weft.h>
 
 using namespace weft;

@@ -239,3 +239,29 @@ TEST_CASE("runs of weft's own GPT and Llama convert to what transformers publish
     CHECK(file.find("transformer.h.0.attn.c_attn.bias")->type == Type{DType::f32, {48}});
   }
 }
+
+TEST_CASE("convert writes a GGUF file as a folder whose weights are numbers, with its logits") {
+  const Workplace place;
+  fs::copy_file("tests/reference/gguf/models/llama_q8_0.gguf", place.path("m.gguf"));
+  const auto logits = [&](const std::string& model, std::optional<DType> dtype = {}) {
+    const models::Pretrained read = models::load_pretrained(place.path(model), {.dtype = dtype});
+    auto forward = compile([&](Tensor x) { return (*read.model)(x); }, {.mode = Mode::eval});
+    return forward(tensor({{1, 5, 9, 2}})).to_doubles();
+  };
+  const Doubles want = logits("m.gguf");
+  for (const std::string dtype : {"", "bf16"}) {
+    std::vector<std::string> words = {"convert", "m.gguf", "folder" + dtype, "--to", "hf"};
+    if (!dtype.empty()) words.insert(words.end(), {"--dtype", dtype});
+    REQUIRE(place.weft(words).code == 0);
+    const json config = json::parse(place.read("folder" + dtype + "/config.json"));
+    CHECK(config.at("torch_dtype") == (dtype.empty() ? "float32" : "bfloat16"));
+    CHECK(config.at("architectures") == json{"LlamaForCausalLM"});
+    CHECK(!config.contains("quantization_config"));
+    const Doubles got = logits("folder" + dtype);
+    REQUIRE(got.size() == want.size());
+    if (!dtype.empty())
+      CHECK(got == logits("folder", DType::bf16));
+    else
+      for (size_t i = 0; i < got.size(); ++i) REQUIRE(std::abs(got[i] - want[i]) <= 1e-4);
+  }
+}

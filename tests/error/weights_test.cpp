@@ -168,9 +168,6 @@ TEST_CASE("a GGUF file that is no model of weft's, or is changed, is refused") {
   CHECK(fails_with(with("blk.1.attn_q", "blk.1.attn_x"), usage,
                    "[gguf] m.gguf: weft's llama has no tensor 'blk.1.attn_x.weight'.") == "");
   place.write("m.gguf", whole);
-  CHECK(fails_with(place.weft({"convert", "m.gguf", "folder", "--to", "hf"}), usage,
-                   "m.gguf is a GGUF file, whose tensors have llama.cpp's layout. It is converted "
-                   "--to gguf alone.") == "");
   CHECK(fails_with(place.weft({"train", "m.gguf"}), usage,
                    "m.gguf is a model, not a recipe. Hint: weft train RECIPE --model.pretrained "
                    "m.gguf.") == "");

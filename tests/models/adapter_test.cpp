@@ -73,7 +73,11 @@ TEST_CASE("a new adapter changes nothing before it trains, and is written as it 
     const auto paths = nn::add_lora(*model, targets, options);
     CHECK(paths.size() == 14);
     const std::vector<double> adapted = forward();
-    for (size_t i = 0; i < plain.size(); ++i) REQUIRE(adapted[i] == near(plain[i], 1e-5));
+    // DoRA divides each row by its norm and multiplies by it, which rounds the terms of a logit.
+    double most = 0;
+    for (double logit : plain) most = std::max(most, std::abs(logit));
+    for (size_t i = 0; i < plain.size(); ++i)
+      REQUIRE(std::abs(adapted[i] - plain[i]) <= 2e-6 * most);
 
     test::TemporaryFolder folder;
     io::write_file_atomically(folder.file("adapter_config.json"),

@@ -15,6 +15,7 @@
 #include "weft/models/pretrained.h"
 #include "weft/nn/block_activations.h"
 #include "weft/nn/lora.h"
+#include "weft/nn/moe.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
 
@@ -35,7 +36,7 @@ struct BlockNet {
     const models::QuantizedDecoder quantized = models::quantize(*plain, format);
     formats = quantized.formats, left = quantized.left;
     const std::string folder = place.file("model");
-    io::save_folder(folder, quantized.tensors,
+    io::save_folder(folder, models::published_tensors(quantized.tensors),
                     {{"config.json", models::quantized_config(*plain, format, quantized)}});
     blocks = models::load_pretrained(folder);
     for (nn::Linear* layer : nn::linear_layers(*plain)) {
@@ -44,6 +45,12 @@ struct BlockNet {
       const Tensor matrix = decoded(layer->matrix(), *found->second);
       layer->weight.assign(layer->transposed() ? transpose(matrix) : matrix);
     }
+    for (const nn::SparseMoe* mixture : nn::mixtures_of(*plain))
+      for (const auto& [part, weight] :
+           {std::pair(".w1", mixture->experts.w1), std::pair(".w2", mixture->experts.w2),
+            std::pair(".w3", mixture->experts.w3)})
+        if (const auto found = formats.find(mixture->experts.path() + part); found != formats.end())
+          weight.assign(decoded(weight.value(), *found->second));
     const nn::Embedding& tokens = plain->embeddings();
     if (const auto found = formats.find(tokens.path()); found != formats.end())
       tokens.weight.assign(decoded(tokens.weight.value(), *found->second));
@@ -75,6 +82,8 @@ TEST_CASE("a folder in blocks computes what its numbers compute") {
       const Json reference = family_reference(name);
       const BlockNet net(reference, block_format(format));
       CHECK(net.formats.size() > 1);
+      CHECK(net.formats.contains("model.layers.1.block_sparse_moe.experts.w1") ==
+            (std::string(name) == "mixtral"));
       const Tensor tokens = family_tokens(reference, 0, 12);
       const std::vector<double> got = logits_of(*net.blocks.model, tokens),
                                 want = logits_of(*net.plain, tokens);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include <doctest/doctest.h>
 
@@ -126,16 +127,20 @@ TEST_CASE("embeddings are standard normal and norms start as the identity") {
   CHECK(norm.bias.floats()[7] == 0.0f);
 }
 
-TEST_CASE("initial values depend on the seed and the position in the model") {
-  auto first_weights = [](int64_t seed) {
+TEST_CASE("initial values depend on the seed and the path alone") {
+  auto first_weights = [](int64_t seed, bool with_more = false) {
     manual_seed(seed);
     nn::Module root;
+    std::optional<nn::Linear> more;
+    if (with_more) more.emplace(root, "more", 4, 4);
     nn::Linear a(root, "a", 4, 4), b(root, "b", 4, 4);
     return std::pair(a.weight.floats()[0], b.weight.floats()[0]);
   };
   auto once = first_weights(3), again = first_weights(3), other = first_weights(4);
+  auto beside = first_weights(3, true);
   manual_seed(0);
   CHECK(once == again);
+  CHECK(once == beside);
   CHECK(once.first != once.second);
   CHECK(once.first != other.first);
 }

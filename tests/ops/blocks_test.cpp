@@ -13,6 +13,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
 #include "weft/base/block_format.h"
+#include "weft/device/registry.h"
 #include "weft/io/gguf.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/autodiff.h"
@@ -140,6 +141,38 @@ TEST_CASE("int8 activations are multiples of a scale for every 32 neighbours of 
   }
 }
 
+TEST_CASE("rows of each group are multiplied by its own blocks, with the bits of the group alone") {
+  Random random(10);
+  for (const BlockFormat& format : block_formats())
+    for (DType activations : {DType::f32, DType::i8}) {
+      INFO(format.name << " " << name(activations));
+      const int64_t k = int64_t{2} * format.numbers;
+      const Value w = random_blocks(format, {4, 7, 2}, random);
+      const Value x = random_values({DType::f32, {25, k}}, -1, 1, random);
+      const Value counts = constant(std::vector<double>{2, 0, 19, 1}, {4}, DType::i64);
+      const auto alone = [&](int64_t group, int64_t from, int64_t to) {
+        return matmul_blocks(slice(x, 0, from, to), w[group], format.name,
+                             {.activations = activations});
+      };
+      const Value each =
+          concat({alone(0, 0, 2), alone(2, 2, 21), alone(3, 21, 22), zeros({3, 7})}, 0);
+      const std::vector<Value> grouped = on_backends(
+                                   matmul_blocks(x, w, format.name,
+                                                 {.activations = activations, .counts = counts})),
+                               want = on_backends(each);
+      for (size_t i = 0; i < grouped.size(); ++i)
+        CHECK(difference(grouped[i], want[i], 1e-6) == "");
+      const auto on_cpu = [](const Value& y) {
+        Graph graph;
+        graph.outputs = {y};
+        return run_planned(graph, {}, library("cpu")).front();
+      };
+      CHECK(bit_difference(on_cpu(matmul_blocks(x, w, format.name,
+                                                {.activations = activations, .counts = counts})),
+                           on_cpu(each)) == "");
+    }
+}
+
 TEST_CASE("the gradient of int8 activations is that of activations as they are") {
   Random random(9);
   const Value w = random_blocks(block_format("Q4_0"), {5, 2}, random);
@@ -161,6 +194,11 @@ TEST_CASE("the gradient of matmul_blocks is that of a product with the decoded m
     const Value plain = matmul(x, transpose(dequantize_blocks(w, format, DType::f64)));
     CHECK(difference(interpret(slope(matmul_blocks(x, w, format))), interpret(slope(plain)),
                      1e-14) == "");
+    const Value experts = random_blocks(block_format(format), {2, 5, 1}, random);
+    const Value counts = constant(std::vector<double>{1, 2}, {2}, DType::i32);
+    const Value decoded = transpose(dequantize_blocks(experts, format, DType::f64));
+    CHECK(difference(interpret(slope(matmul_blocks(x, experts, format, {.counts = counts}))),
+                     interpret(slope(grouped_matmul(x, decoded, counts))), 1e-14) == "");
   }
 }
 
@@ -170,6 +208,9 @@ TEST_CASE("axis maps of operations on blocks name blocks and rows") {
   CHECK(map_of(dequantize_blocks(w, "Q4_0")) == "([a, b, c]) -> [a, bd], c whole, d whole");
   CHECK(map_of(matmul_blocks(x, w, "Q4_0")) ==
         "([a, b, de], [c, d, f]) -> [a, b, c], d reduced, e whole, f whole");
+  const Value experts = zeros({4, 6, 3, 18}, DType::u8), counts = zeros({4}, DType::i32);
+  CHECK(map_of(matmul_blocks(zeros({5, 96}), experts, "Q4_0", {.counts = counts})) ==
+        "([a, c], [f, b, d, e], [f]) -> [a, b], a positional, c whole, d whole, e whole, f whole");
 }
 
 TEST_CASE("operations on blocks refuse other shapes and types by name") {
@@ -192,6 +233,13 @@ TEST_CASE("operations on blocks refuse other shapes and types by name") {
        [&] { matmul_blocks(zeros({5, 95}), w, "Q4_0"); }},
       {"[matmul_blocks] x must be [.., M, 96], for w [6, 3, 18] of Q4_0. Got [5, 48].",
        [&] { matmul_blocks(zeros({5, 48}), w, "Q4_0"); }},
+      {"[matmul_blocks] counts must be integers [E], for w[E, N, B, bytes]. Got i32[4] and [6, 3, "
+       "18].",
+       [&] { matmul_blocks(x, w, "Q4_0", {.counts = zeros({4}, DType::i32)}); }},
+      {"[matmul_blocks] x must be [M, 96], for groups with w [1, 6, 3, 18] of Q4_0. Got [5, 95].",
+       [&] {
+         matmul_blocks(zeros({5, 95}), unsqueeze(w, 0), "Q4_0", {.counts = ones({1}, DType::i32)});
+       }},
       {"[matmul_blocks] activations must be f32 or i8. Got i4x2.",
        [&] { matmul_blocks(x, w, "Q4_0", {.activations = DType::i4x2}); }},
   });

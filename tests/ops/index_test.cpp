@@ -62,6 +62,49 @@ TEST_CASE("indexing reads the elements that NumPy reads") {
   }
 }
 
+TEST_CASE("tensors of integers as indices read what NumPy reads") {
+  const Value x = cube(), rows = numbers({1, 0, -1}, DType::i32),
+              columns = numbers({2, -3, 0}, DType::i64),
+              pair = reshape(numbers({0, 1}, DType::u8), {2, 1});
+  struct Case {
+    const char* numpy;  // with rows = [1, 0, -1], columns = [2, -3, 0], pair = [[0], [1]]
+    Value value;
+    Shape shape;
+    Doubles elements;
+  };
+  const std::vector<Case> cases = {
+      {"x[0][rows]", x[0][rows], {3, 4}, {4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11}},
+      {"x[0,columns]", x[{0, columns}], {3, 4}, {8, 9, 10, 11, 0, 1, 2, 3, 0, 1, 2, 3}},
+      {"x[...,columns][1]",
+       x[{1, ellipsis, columns}],
+       {3, 3},
+       {14, 13, 12, 18, 17, 16, 22, 21, 20}},
+      {"x[rows,columns]", x[{rows, columns}], {3, 4}, {20, 21, 22, 23, 0, 1, 2, 3, 12, 13, 14, 15}},
+      {"x[1,rows,columns]", x[{1, rows, columns}], {3}, {18, 13, 20}},
+      {"x[0][pair,columns]", x[0][{pair, columns}], {2, 3}, {2, 1, 0, 6, 5, 4}},
+      {"x[1:,None,pair,2]", x[{range(1, 2), newaxis, pair, 2}], {1, 1, 2, 1}, {14, 18}},
+  };
+  for (const Case& each : cases) {
+    INFO(each.numpy);
+    CHECK(each.value.shape() == each.shape);
+    CHECK(values(each.value) == each.elements);
+  }
+  const Value outside = numbers({2, -3}, DType::i64);
+  CHECK(values(x[{0, 0, outside + 2}]) == Doubles{0, 3});  // 4 is outside
+  CHECK(values(x[{0, outside, zeros({2}, DType::i64)}]) == Doubles{8, 0});
+  const Value scores = reshape(cast(arange(6), DType::f32), {3, 2});
+  const Value loss = sum(scores[{arange(3), numbers({1, 0, 1}, DType::i64)}] * 3);
+  CHECK(values(gradients(loss, std::vector{scores}).front()) == Doubles{0, 3, 3, 0, 0, 3});
+}
+
+TEST_CASE("a loop over a tensor goes through its rows") {
+  std::vector<Doubles> rows;
+  for (const Tensor& row : cube()[1]) rows.push_back(values(row));
+  CHECK(rows == std::vector<Doubles>{{12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23}});
+  check_calls({{"[rows] a scalar has no rows. Hint: x.item() is its number.",
+                [] { return *scalar(1).begin(); }}});
+}
+
 TEST_CASE("an invalid index is reported in one line with the axis and its extent") {
   const Value x = cube();
   check_calls({
@@ -73,6 +116,12 @@ TEST_CASE("an invalid index is reported in one line with the axis and its extent
       {accepted, [&] { return x[{0, 0, 0, ellipsis, newaxis}]; }},
       {"[index] only one ellipsis can stand for axes. Got 2.",
        [&] { return x[{ellipsis, ellipsis}]; }},
+      {"[index] a mask selects a number of elements that is known only when the graph runs. Hint: "
+       "where(mask, x, 0).",
+       [&] { return x[x > 3]; }},
+      {"[index] a tensor of indices has integers. Got f32[1].", [&] { return x[numbers({1})]; }},
+      {"[index] tensors of indices must be neighbours.",
+       [&] { return x[{arange(2), range(), arange(2)}]; }},
       {"[slice] 1:5 is out of range for axis 2 of extent 4.",
        [&] { return x[{0, 0, range(1, 5)}]; }},
       {accepted, [&] { return x[{0, 0, range(1, 4)}]; }},

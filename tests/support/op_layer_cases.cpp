@@ -121,6 +121,14 @@ Value matmul_blocks_case(const Draw& draw) {
   x.push_back(w.dim(1) * format.numbers);
   return draw.make({draw.operand(x), w}, {{"format", std::string(format.name)}});
 }
+Value grouped_matmul_blocks_case(const Draw& draw) {
+  const BlockFormat& format = some_format(draw);
+  const int64_t m = draw.extent();
+  const Value counts = group_counts(draw, m);
+  const Value w = some_blocks(draw, {counts.dim(0), draw.few()}, format);
+  return draw.make({draw.operand(Shape{m, w.dim(2) * format.numbers}), w, counts},
+                   {{"format", std::string(format.name)}});
+}
 
 // A convolution's attributes and shapes.
 struct Convolution {
@@ -311,6 +319,8 @@ std::map<std::string_view, Builder> layer_builders() {
       {"dequantize_blocks", dequantize_blocks_case},
       {"matmul_blocks", matmul_blocks_case},
       {"matmul_blocks_int8", matmul_blocks_case},
+      {"grouped_matmul_blocks", grouped_matmul_blocks_case},
+      {"grouped_matmul_blocks_int8", grouped_matmul_blocks_case},
       {"conv", conv_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},

@@ -67,7 +67,8 @@ bool decides(const OpDef& def) {
                                                    "prod",
                                                    "max_pool",
                                                    "max_pool_gradient",
-                                                   "matmul_blocks_int8"};
+                                                   "matmul_blocks_int8",
+                                                   "grouped_matmul_blocks_int8"};
   return def.predicate || jumps.contains(def.name);
 }
 
@@ -102,7 +103,8 @@ class Grower {
     std::erase_if(dtypes, [](DType dtype) { return info(dtype).stored_only; });
     // Numbers of blocks are rounded to 16 bits beside such activations, which is no cast that
     // without_narrow() could take out.
-    if (def.name == "matmul_blocks") std::erase_if(dtypes, computes_wider);
+    if (def.name == "matmul_blocks" || def.name == "grouped_matmul_blocks")
+      std::erase_if(dtypes, computes_wider);
     if (dtypes.empty()) return;
     bool fits = std::find(dtypes.begin(), dtypes.end(), main_) != dtypes.end();
     DType dtype = fits && random_.chance(0.8) ? main_ : random_.pick(dtypes);

@@ -16,10 +16,7 @@ namespace {
 std::string config_text(nn::Options config, DType dtype) {
   // Without them, transformers takes the ids that its own tokenizer of the family has.
   for (const char* key : {"bos_token_id", "eos_token_id"}) config.set(key, std::monostate());
-  config.set("torch_dtype", std::string(dtype == DType::f64    ? "float64"
-                                        : dtype == DType::bf16 ? "bfloat16"
-                                        : dtype == DType::f16  ? "float16"
-                                                               : "float32"));
+  config.set("torch_dtype", torch_name(dtype));
   return models::json_text(config);
 }
 
@@ -46,6 +43,19 @@ PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
   return form;
 }
 }  // namespace
+
+std::string torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    default:
+      return "float32";
+  }
+}
 
 std::optional<PublishedForm> published_form(const ModelSource& source) {
   const auto file = [&](const char* name) { return io::file_of_folder(source.folder, name); };

@@ -11,6 +11,9 @@
 
 namespace weft::cli {
 
+// Returns a type as config.json names it: "bfloat16".
+std::string torch_name(DType dtype);
+
 struct PublishedForm {
   std::string config;  // the contents of config.json
   // Holds the weights under their published names; null: those of the files have them already.

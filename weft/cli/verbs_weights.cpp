@@ -30,6 +30,7 @@
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
+#include "weft/models/config_json.h"
 #include "weft/models/family.h"
 #include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
@@ -156,14 +157,11 @@ constexpr const char* companions[] = {
 
 // Returns config.json with the dtype that the weights have now, where it names one.
 std::string with_dtype(const std::string& config, const std::string& path, DType dtype) {
-  const std::string_view torch_name = dtype == DType::f32    ? "float32"
-                                      : dtype == DType::bf16 ? "bfloat16"
-                                                             : "float16";
   try {
     io::parse_json(config);
     auto fields = nlohmann::ordered_json::parse(config);  // keeps the order of the keys
     for (const char* key : {"torch_dtype", "dtype"})
-      if (fields.is_object() && fields.contains(key)) fields[key] = torch_name;
+      if (fields.is_object() && fields.contains(key)) fields[key] = torch_name(dtype);
     return io::json_text(fields, 2) + "\n";
   } catch (const io::JsonError& error) {
     throw Error(ErrorKind::data, "{}: {}.", path, error.what());
@@ -251,13 +249,14 @@ void refuse_adapter(const std::string& folder) {
                 "the whole model.",
                 folder);
 }
-// Returns whether the tensors of a folder are in the layout of GGUF files.
-bool has_gguf_layout(const std::string& folder) {
-  if (folder.empty() || !io::exists(io::file_of_folder(folder, "config.json"))) return false;
-  return models::blocks_of(models::read_config(folder)).is_gguf;
+// Returns whether a model's tensors are in the layout of GGUF files.
+bool has_gguf_layout(const ModelSource& source) {
+  if (source.folder.empty()) return io::is_gguf(source.files.front());
+  return io::exists(io::file_of_folder(source.folder, "config.json")) &&
+         models::blocks_of(models::read_config(source.folder)).is_gguf;
 }
 
-int convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
+void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
   const std::string source = models::is_model(arguments.model)
                                  ? arguments.model
                                  : train::verified_checkpoint(train::locate_run(arguments.model));
@@ -269,30 +268,41 @@ int convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtyp
   size_t bytes = 0;
   for (const io::Gguf::Entry& entry : file.entries()) bytes += entry.type.bytes();
   report(arguments, file.entries().size(), bytes);
-  return 0;
 }
 
-int convert(const ConvertArguments& arguments) {
-  const size_t shard_bytes = arguments.out.checked();
-  const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
-                                     : arguments.dtype == "f16"  ? std::optional(DType::f16)
-                                     : arguments.dtype == "bf16" ? std::optional(DType::bf16)
-                                                                 : std::nullopt;
-  if (arguments.to == "gguf") return convert_to_gguf(arguments, dtype);
-  if (io::is_gguf(arguments.model))
-    throw Error(
-        ErrorKind::usage,
-        "{} is a GGUF file, whose tensors have llama.cpp's layout. It is converted --to gguf "
-        "alone.",
-        io::printable(arguments.model));
+// Writes tensors as a folder with `others`, or as one file.
+void write(const ConvertArguments& arguments, const std::vector<NamedBytes>& tensors,
+           const std::vector<io::FolderFile>& others, io::Metadata metadata) {
+  size_t bytes = 0;
+  for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
+  if (arguments.to == "hf") {
+    io::save_folder(arguments.out.path, tensors, others, arguments.out.checked());
+  } else {
+    metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
+    io::write_safetensors(arguments.out.path, tensors, metadata);
+  }
+  report(arguments, tensors.size(), bytes);
+}
+
+// `model`: a GGUF file, or the folder of a checkpoint that was trained from one.
+void convert_from_gguf(const ConvertArguments& arguments, const std::string& model,
+                       std::optional<DType> dtype) {
+  const models::Pretrained read = models::load_pretrained(model, {.dtype = dtype});
+  const auto folder =
+      models::folder_form(decoder_of(read, model, "GGUF files have decoders"), read.dtype);
+  nn::Options config = folder->config();
+  config.set("torch_dtype", torch_name(read.dtype));
+  const std::string text = models::json_text(config);
+  write(arguments, models::published_tensors(*folder), companions_of(model, std::nullopt, &text),
+        {});
+}
+
+void convert_tensors(const ConvertArguments& arguments, std::optional<DType> dtype) {
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
   if (!source.folder.empty()) refuse_adapter(source.folder);
-  if (arguments.to == "hf" && has_gguf_layout(source.folder))
-    throw Error(
-        ErrorKind::usage,
-        "{} was trained from a GGUF file, and has llama.cpp's layout, which transformers does "
-        "not read. Hint: --to gguf.",
-        source.folder);
+  if (has_gguf_layout(source))
+    return convert_from_gguf(arguments,
+                             source.folder.empty() ? source.files.front() : source.folder, dtype);
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
@@ -303,21 +313,24 @@ int convert(const ConvertArguments& arguments) {
     tensors = models::published_tensors(*form->model);
     for (NamedBytes& tensor : tensors) round_to(tensor, dtype);
   }
-  size_t bytes = 0;
-  for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
-  if (arguments.to == "hf") {
-    const std::vector<io::FolderFile> others =
-        companions_of(source.folder, dtype, form ? &form->config : nullptr);
-    if (others.empty() || others.front().name != companions[0])
-      remark("warning", fmt::format("{} has no config.json, which other programs need.",
-                                    source.folder.empty() ? arguments.model : source.folder));
-    io::save_folder(arguments.out.path, tensors, others, shard_bytes);
-  } else {
-    io::Metadata metadata = files.front().metadata();
-    metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
-    io::write_safetensors(arguments.out.path, tensors, metadata);
-  }
-  report(arguments, tensors.size(), bytes);
+  const std::vector<io::FolderFile> others =
+      companions_of(source.folder, dtype, form ? &form->config : nullptr);
+  if (arguments.to == "hf" && (others.empty() || others.front().name != companions[0]))
+    remark("warning", fmt::format("{} has no config.json, which other programs need.",
+                                  source.folder.empty() ? arguments.model : source.folder));
+  write(arguments, tensors, others, files.front().metadata());
+}
+
+int convert(const ConvertArguments& arguments) {
+  (void)arguments.out.checked();
+  const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
+                                     : arguments.dtype == "f16"  ? std::optional(DType::f16)
+                                     : arguments.dtype == "bf16" ? std::optional(DType::bf16)
+                                                                 : std::nullopt;
+  if (arguments.to == "gguf")
+    convert_to_gguf(arguments, dtype);
+  else
+    convert_tensors(arguments, dtype);
   return 0;
 }
 
@@ -394,7 +407,7 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
     write_gguf(arguments.out.path, arguments.model, decoder, &quantized);
   } else {
     const std::string config = models::quantized_config(decoder, format, quantized);
-    io::save_folder(arguments.out.path, quantized.tensors,
+    io::save_folder(arguments.out.path, models::published_tensors(quantized.tensors),
                     companions_of(arguments.model, std::nullopt, &config), shard_bytes);
   }
   if (quantized.left > 0)

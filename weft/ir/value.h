@@ -12,9 +12,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -37,6 +39,7 @@ struct Index;
 struct Node;
 struct OpDef;
 struct VariableState;
+class RowIterator;
 class Storage;
 class Tensor;
 using Value = Tensor;
@@ -108,6 +111,12 @@ class TensorMethods {
                 Where where = Where::current()) const;
   Tensor argmin(std::optional<int> axis = {}, bool keepdim = false,
                 Where where = Where::current()) const;
+  Tensor variance(const Axes& axes = {}, bool keepdim = false,
+                  Where where = Where::current()) const;
+  Tensor stddev(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
+  Tensor norm(Where where = Where::current()) const;  // of all elements
+  Tensor sort(int axis = -1, bool descending = false, Where where = Where::current()) const;
+  Tensor cumsum(int axis, Where where = Where::current()) const;
 
  private:
   friend Self;
@@ -155,9 +164,34 @@ class Tensor : public TensorMethods<Tensor> {
   // Indexes as x[0] or x[{0, range(2, 5)}]: see weft/ops/index.h.
   Tensor operator[](const Index& index) const;
   Tensor operator[](std::initializer_list<Index> indices) const;
+  // Iterate over the rows: for (Tensor row : x) goes through x[0], x[1], ... A scalar has no rows
+  // and throws Error(usage).
+  RowIterator begin(std::source_location where = std::source_location::current()) const;
+  RowIterator end() const;
 
  private:
   std::shared_ptr<Node> node_;
+};
+
+class RowIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Tensor;
+  using difference_type = std::ptrdiff_t;
+
+  RowIterator(Tensor of, int64_t at, const UserLocation& where)
+      : of_(std::move(of)), at_(at), where_(where) {}
+  Tensor operator*() const;
+  RowIterator& operator++() {
+    ++at_;
+    return *this;
+  }
+  friend bool operator==(const RowIterator& a, const RowIterator& b) { return a.at_ == b.at_; }
+
+ private:
+  Tensor of_;
+  int64_t at_;
+  UserLocation where_;
 };
 
 // An Origin says where a node was written: the user's line and the module ("blocks.3.attn.qkv").

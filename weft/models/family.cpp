@@ -148,8 +148,8 @@ BlocksOf blocks_of(const nn::Options& config) {
   return blocks;
 }
 
-std::string_view BlocksOf::at(const nn::Module& layer) const {
-  if (const auto found = modules.find(layer.path()); found != modules.end()) return found->second;
+std::string_view BlocksOf::at(const nn::Module& layer, const std::string& path) const {
+  if (const auto found = modules.find(path); found != modules.end()) return found->second;
   const bool is_linear = dynamic_cast<const nn::Linear*>(&layer) != nullptr;
   return is_linear ? std::string_view(linear) : std::string_view();
 }
@@ -177,7 +177,9 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
     options.set("quantization_config", *text.find("quantization_config"));
   const nn::BuildScope scope({.dtype = nn::parameter_dtype(),
                               .initialize = nn::initializes_parameters(),
-                              .blocks = [&](const nn::Module& layer) { return blocks.at(layer); }});
+                              .blocks = [&](const nn::Module& layer, const std::string& path) {
+                                return blocks.at(layer, path);
+                              }});
   return std::make_unique<Decoder>(std::move(decoder), std::move(options));
 }
 
@@ -215,25 +217,28 @@ io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::st
   return layout;
 }
 
-std::vector<io::NamedBytes> published_tensors(const Decoder& model) {
-  std::vector<io::NamedBytes> tensors;
-  for (const auto& [name, variable] : io::state_of(model)) {
-    const size_t dot = name.rfind('.'), parent = name.rfind(".experts.");
-    const std::string_view part = std::string_view(name).substr(dot + 1);
-    const bool is_stack =
-        parent != std::string::npos && std::ranges::find(expert_parts, part) != expert_parts.end();
-    if (!is_stack) {
-      tensors.push_back(io::bytes_of({{name, variable}}).at(0));
+std::vector<io::NamedBytes> published_tensors(std::vector<io::NamedBytes> tensors) {
+  std::vector<io::NamedBytes> published;
+  for (io::NamedBytes& tensor : tensors) {
+    const size_t dot = tensor.name.rfind('.');
+    const std::string_view module = std::string_view(tensor.name).substr(0, dot);
+    const std::string_view part = std::string_view(tensor.name).substr(dot + 1);
+    if (!module.ends_with(".experts") ||
+        std::ranges::find(expert_parts, part) == expert_parts.end()) {
+      published.push_back(std::move(tensor));
       continue;
     }
-    const Shape& shape = variable.shape();
-    const Type type{variable.type().dtype, {shape[1], shape[2]}};
-    const std::span<const std::byte> bytes = variable.bytes();
-    for (int64_t expert = 0; expert < shape[0]; ++expert)
-      tensors.push_back({fmt::format("{}.{}.{}.weight", name.substr(0, dot), expert, part), type,
-                         bytes.subspan(static_cast<size_t>(expert) * type.bytes(), type.bytes())});
+    const Shape& stack = tensor.type.shape;
+    const auto experts = static_cast<size_t>(stack[0]);
+    const Type type{tensor.type.dtype, Shape(std::span(stack.begin() + 1, stack.end()))};
+    for (size_t expert = 0; expert < experts; ++expert)
+      published.push_back({fmt::format("{}.{}.{}.weight", module, expert, part), type,
+                           tensor.bytes.subspan(expert * type.bytes(), type.bytes())});
   }
-  return tensors;
+  return published;
+}
+std::vector<io::NamedBytes> published_tensors(const Decoder& model) {
+  return published_tensors(io::bytes_of(io::state_of(model)));
 }
 
 }  // namespace weft::models

@@ -50,11 +50,11 @@ const Family& family_of(const nn::Options& config);
 // that weft wrote, or that stands for a GGUF file (weft/io/gguf_folder.h), has it.
 struct BlocksOf {
   std::string linear = {};  // format of linear layers; "": none
-  std::map<std::string, std::string, std::less<>> modules = {};  // formats of modules by path
+  std::map<std::string, std::string, std::less<>> modules = {};  // formats by path
   bool is_gguf = false;                                          // the layout is llama.cpp's
 
-  // Returns the format of a layer's weight; "": numbers.
-  std::string_view at(const nn::Module& layer) const;
+  // Returns the format of a weight, as nn::BuildOptions::blocks does.
+  std::string_view at(const nn::Module& layer, const std::string& path) const;
   bool empty() const { return linear.empty() && modules.empty(); }
 };
 BlocksOf blocks_of(const nn::Options& config);
@@ -67,8 +67,10 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
 // some lack the root of all names, and some hold tensors that no one reads (masks, rotary
 // frequencies, a head that is the embedding).
 io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names);
-// Returns the tensors of a decoder under their published names, for io::save_folder() and
-// io::write_safetensors(): the experts of a mixture are one each. They are views of its memory.
+// Returns tensors of a decoder's variables under their published names, for io::save_folder() and
+// io::write_safetensors(): the experts of a mixture, of which a variable stacks all, are one each.
+// They are views of the same memory.
+std::vector<io::NamedBytes> published_tensors(std::vector<io::NamedBytes> tensors);
 std::vector<io::NamedBytes> published_tensors(const Decoder& model);
 
 }  // namespace weft::models

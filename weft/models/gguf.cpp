@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "weft/io/gguf_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
+#include "weft/tensor/blocks.h"
 
 namespace weft::models {
 namespace {
@@ -268,20 +270,11 @@ io::FileSummary write_gguf(const std::string& path, const Decoder& model,
   std::vector<GgufTensor> tensors = layout.factors();
   const QuantizedDecoder* quantized = options.quantized;
   // Experts are one tensor there, as in the model.
-  for (const io::NamedBytes& tensor : io::bytes_of(io::state_of(model))) {
-    const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
-    const auto format = quantized != nullptr
-                            ? quantized->formats.find(module)
-                            : std::map<std::string, const BlockFormat*>::const_iterator();
-    const bool in_blocks = quantized != nullptr && format != quantized->formats.end() &&
-                           tensor.name.ends_with(".weight");
-    if (in_blocks) {
-      const auto found = std::ranges::find(quantized->tensors, tensor.name, &io::NamedBytes::name);
-      tensors.push_back(layout(*found, format->second));
-    } else {
-      tensors.push_back(layout(tensor, nullptr));
-    }
-  }
+  const std::vector<io::NamedBytes> state =
+      quantized != nullptr ? quantized->tensors : io::bytes_of(io::state_of(model));
+  for (const io::NamedBytes& tensor : state)
+    tensors.push_back(
+        layout(tensor, quantized != nullptr ? quantized->format_of(tensor.name) : nullptr));
   io::FileSummary summary = io::write_gguf(path, tensors, metadata_of(model, options));
   try {
     check_said(path, model);
@@ -291,6 +284,54 @@ io::FileSummary write_gguf(const std::string& path, const Decoder& model,
     throw;
   }
   return summary;
+}
+
+namespace {
+// Moves neighbouring pairs of rows of each head to two halves.
+Tensor in_halves(const Tensor& rows, int64_t depth) {
+  const int64_t heads = rows.dim(0) / depth;
+  return reshape(permute(reshape(rows, {heads, depth / 2, 2, -1}), {0, 2, 1, 3}), rows.shape());
+}
+// Moves all of q, all of k and all of v to the three of each head.
+Tensor by_head(const Tensor& rows, int64_t depth) {
+  const int64_t heads = rows.dim(0) / (3 * depth);
+  return reshape(permute(reshape(rows, {3, heads, depth, -1}), {1, 0, 2, 3}), rows.shape());
+}
+}  // namespace
+
+std::unique_ptr<Decoder> folder_form(const Decoder& model, DType dtype) {
+  nn::Options options;
+  for (const auto& [key, value] : model.config().entries())
+    if (key != "quantization_config") options.set(key, value);
+  const nn::BuildScope scope({.dtype = dtype, .initialize = false});
+  auto folder = make_decoder(options);
+  const DecoderConfig &from = model.decoder_config(), &to = folder->decoder_config();
+  const BlocksOf blocks = blocks_of(model.config());
+  std::map<std::string, Variable> variables;
+  for (const auto& [name, variable] : io::state_of(model)) variables.emplace(name, variable);
+  for (const auto& [name, variable] : io::state_of(*folder)) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    const auto ends = [&](const std::string& part) {
+      return !part.empty() && module.ends_with("." + part);
+    };
+    Tensor value = variables.at(name).value();
+    if (value.dtype() == DType::u8) {
+      const bool is_named = name.ends_with(".weight");  // else experts
+      value = dequantize_blocks(value, blocks.modules.at(is_named ? module : name));
+    }
+    if (from.rope_in_pairs && !to.rope_in_pairs && (ends(to.names.q) || ends(to.names.k)))
+      value = in_halves(value, to.head_dim);
+    if (to.qkv_by_head && !from.qkv_by_head && ends(to.names.qkv))
+      value = by_head(value, to.head_dim);
+    const bool in_layer = module.find(to.names.layers + ".") != std::string::npos;
+    if (to.transposed && !from.transposed && in_layer && value.rank() == 2)
+      value = transpose(value);
+    if (to.norm == DecoderConfig::Norm::rms_plus_one && from.norm == DecoderConfig::Norm::rms &&
+        value.rank() == 1 && module.ends_with("norm"))
+      value = value - 1;
+    variable.assign(cast(value, variable.dtype()));
+  }
+  return folder;
 }
 
 }  // namespace weft::models

@@ -1,6 +1,7 @@
 // Decoders as GGUF files, which llama.cpp and weft read (weft/io/gguf_folder.h).
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "weft/io/gguf.h"
@@ -18,5 +19,9 @@ struct GgufOptions {
 // Throws Error(usage) that names what llama.cpp's architecture does not compute.
 io::FileSummary write_gguf(const std::string& path, const Decoder& model,
                            const GgufOptions& options = {});
+
+// Returns a decoder that has the layout of GGUF files (BlocksOf::is_gguf) as a folder of its family
+// has it, with all weights as numbers of `dtype`.
+std::unique_ptr<Decoder> folder_form(const Decoder& model, DType dtype);
 
 }  // namespace weft::models

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
 #include "weft/nn/lora.h"
+#include "weft/nn/moe.h"
 
 namespace weft::models {
 namespace {
@@ -23,14 +25,14 @@ void check_range(std::span<const float> numbers, const std::string& name) {
                 wrong - numbers.begin(), most);
 }
 
-// Matrix is a weight [rows, columns] to encode.
-struct Matrix {
-  std::string path;
+// Weight is one [.., rows, columns] to encode.
+struct Weight {
+  std::string path;  // in QuantizedDecoder::formats
   Tensor numbers;
   const BlockFormat* format = nullptr;
 };
 
-// Returns the format of embeddings and head.
+// Returns the format of embeddings, head and routers.
 const BlockFormat& outer_format(const BlockFormat& format, int64_t row) {
   const BlockFormat& eight = block_format("Q8_0");
   const BlockFormat& six = block_format("Q6_K");
@@ -42,32 +44,54 @@ void encode(io::NamedBytes& tensor, const Tensor& numbers, const BlockFormat& fo
             std::vector<std::byte>& blocks) {
   const std::vector<float> values = numbers.to_vector<float>();
   check_range(values, tensor.name);
-  tensor.type = {DType::u8, {numbers.dim(0), numbers.dim(1) / format.numbers, format.bytes}};
+  Shape shape = numbers.shape();
+  shape[shape.size() - 1] /= format.numbers;
+  shape.push_back(format.bytes);
+  tensor.type = {DType::u8, shape};
+  tensor.buffer = nullptr;
   blocks.resize(tensor.type.bytes());
   encode_blocks(format, values, blocks);
   tensor.bytes = blocks;
 }
 }  // namespace
 
+const BlockFormat* QuantizedDecoder::format_of(std::string_view tensor) const {
+  constexpr std::string_view ending = ".weight";
+  if (tensor.ends_with(ending)) tensor.remove_suffix(ending.size());
+  const auto found = formats.find(std::string(tensor));
+  return found != formats.end() ? found->second : nullptr;
+}
+
 QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
-  std::map<std::string, Matrix> matrices;
-  const auto add = [&](const auto& layer, const Tensor& numbers, const BlockFormat& of) {
-    WEFT_CHECK(layer.blocks() == nullptr, "[quantize] the weight of \"{}\" is in blocks already.",
-               layer.path());
-    matrices[layer.path() + ".weight"] = {layer.path(), numbers, &of};
+  std::map<std::string, Weight> weights;  // by name
+  const auto add = [&](const std::string& path, const Tensor& numbers, const BlockFormat* blocks,
+                       const BlockFormat& of, const char* ending = ".weight") {
+    WEFT_CHECK(blocks == nullptr, "[quantize] the weight of \"{}\" is in blocks already.", path);
+    weights[path + ending] = {path, numbers, &of};
   };
+  std::set<const nn::Linear*> outer;
+  for (const nn::SparseMoe* mixture : nn::mixtures_of(model)) {
+    const nn::SparseMoe::Experts& experts = mixture->experts;
+    add(experts.path() + ".w1", experts.w1.value(), experts.w1_blocks, format, "");
+    add(experts.path() + ".w2", experts.w2.value(), experts.w2_blocks, format, "");
+    add(experts.path() + ".w3", experts.w3.value(), experts.w3_blocks, format, "");
+    outer.insert(&mixture->gate);
+  }
   for (const nn::Linear* layer : nn::linear_layers(model)) {
-    const bool is_head = layer->path() == model.decoder_config().names.head;
-    add(*layer, layer->matrix(), is_head ? outer_format(format, layer->in_features()) : format);
+    const bool is_outer =
+        outer.contains(layer) || layer->path() == model.decoder_config().names.head;
+    add(layer->path(), layer->matrix(), layer->blocks(),
+        is_outer ? outer_format(format, layer->in_features()) : format);
   }
   const nn::Embedding& tokens = model.embeddings();
-  add(tokens, tokens.weight.value(), outer_format(format, model.decoder_config().hidden_size));
-  QuantizedDecoder result{.tensors = published_tensors(model)};
+  add(tokens.path(), tokens.weight.value(), tokens.blocks(),
+      outer_format(format, model.decoder_config().hidden_size));
+  QuantizedDecoder result{.tensors = io::bytes_of(io::state_of(model))};
   for (io::NamedBytes& tensor : result.tensors) {
     result.bytes_before += tensor.type.bytes();
-    if (const auto found = matrices.find(tensor.name); found != matrices.end()) {
+    if (const auto found = weights.find(tensor.name); found != weights.end()) {
       const auto& [path, numbers, of] = found->second;
-      if (numbers.dim(1) % of->numbers == 0) {
+      if (numbers.dim(-1) % of->numbers == 0) {
         result.formats[path] = of;
         encode(tensor, cast(numbers, DType::f32), *of, result.blocks.emplace_back());
       } else {
@@ -82,8 +106,10 @@ QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
 std::string quantized_config(const Decoder& model, const BlockFormat& format,
                              const QuantizedDecoder& quantized) {
   nn::Options config = model.config(), others;
+  std::set<std::string> linear;
+  for (const nn::Linear* layer : nn::linear_layers(model)) linear.insert(layer->path());
   for (const auto& [path, of] : quantized.formats)
-    if (of != &format || path == model.embeddings().path()) others.set(path, std::string(of->name));
+    if (of != &format || !linear.contains(path)) others.set(path, std::string(of->name));
   nn::Options how{{"quant_method", std::string("weft")}, {"format", std::string(format.name)}};
   if (!others.entries().empty()) how.set("formats", nn::NestedOptions(others));
   config.set("quantization_config", nn::NestedOptions(how));

@@ -1,12 +1,13 @@
 // Weights of a decoder in blocks (weft/base/block_format.h), for folders that weft reads as it
-// reads published ones, and for GGUF files: those of linear layers, embeddings and the head are
-// u8 [rows, blocks, bytes], and config.json names the formats.
+// reads published ones, and for GGUF files: those of linear layers, experts, embeddings and the
+// head are u8 [.., rows, blocks, bytes], and config.json names the formats.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/base/block_format.h"
@@ -16,15 +17,20 @@
 namespace weft::models {
 
 struct QuantizedDecoder {
-  std::vector<io::NamedBytes> tensors;                     // under published names
-  std::deque<std::vector<std::byte>> blocks = {};          // the memory of those in blocks
-  size_t bytes_before = 0, bytes = 0;                      // of all tensors
-  std::map<std::string, const BlockFormat*> formats = {};  // by the path of the layer
-  int left = 0;                                            // layers whose rows are no whole blocks
+  std::vector<io::NamedBytes> tensors;             // by the names of variables
+  std::deque<std::vector<std::byte>> blocks = {};  // the memory of those in blocks
+  size_t bytes_before = 0, bytes = 0;              // of all tensors
+  // By the path of the layer, or of experts ("layers.0.mlp.experts.w1"): their names without
+  // ".weight".
+  std::map<std::string, const BlockFormat*> formats = {};
+  int left = 0;  // weights whose rows are no whole blocks
+
+  // Returns the format of a tensor; null: it is numbers.
+  const BlockFormat* format_of(std::string_view tensor) const;
 };
-// Encodes the weights of a decoder's layers, each of which has numbers. The embeddings of tokens
-// and the head, which formats of 4 or 5 bits would cost most, get Q6_K there, or Q8_0 where rows
-// are no whole blocks of that.
+// Encodes the weights of a decoder's layers, each of which has numbers. The embeddings of tokens,
+// the head and the routers of experts, which formats of 4 or 5 bits would cost most, get Q6_K
+// there, or Q8_0 where rows are no whole blocks of that.
 QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format);
 
 // Returns the text of the config.json of such a folder.

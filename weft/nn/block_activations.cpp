@@ -1,11 +1,9 @@
 #include "weft/nn/block_activations.h"
 
-#include <algorithm>
-
 #include "weft/base/block_format.h"
 #include "weft/base/isa.h"
 #include "weft/nn/layers.h"
-#include "weft/nn/lora.h"
+#include "weft/nn/moe.h"
 #include "weft/tensor/device.h"
 
 namespace weft::nn {
@@ -22,29 +20,38 @@ DType BlockActivations::usual(const std::string& device) {
   return isa() >= Isa::avx2 && Device(device).model() == "cpu" ? DType::i8 : DType::f32;
 }
 
-bool has_blocks(const Module& model) {
-  return std::ranges::any_of(linear_layers(model),
-                             [](const Linear* layer) { return layer->blocks() != nullptr; });
-}
-
 namespace {
-// Returns what the numbers of a weight in blocks are more than its bytes.
-int64_t beyond_bytes(const Variable& weight, const BlockFormat* format) {
-  if (format == nullptr) return 0;
-  return weight.elements() / format->bytes * format->numbers - weight.elements();
-}
-
-int64_t beyond_bytes(const Module& module) {
-  int64_t more = 0;
-  if (const auto* linear = dynamic_cast<const Linear*>(&module))
-    more = beyond_bytes(linear->weight, linear->blocks());
-  else if (const auto* embedding = dynamic_cast<const Embedding*>(&module))
-    more = beyond_bytes(embedding->weight, embedding->blocks());
-  for (const Module* child : module.children()) more += beyond_bytes(*child);
-  return more;
+// Calls f(weight, format) for each weight in blocks.
+template <class F>
+void for_each_in_blocks(const Module& module, const F& f) {
+  const auto call = [&](const Variable& weight, const BlockFormat* format) {
+    if (format != nullptr) f(weight, *format);
+  };
+  if (const auto* linear = dynamic_cast<const Linear*>(&module)) {
+    call(linear->weight, linear->blocks());
+  } else if (const auto* embedding = dynamic_cast<const Embedding*>(&module)) {
+    call(embedding->weight, embedding->blocks());
+  } else if (const auto* experts = dynamic_cast<const SparseMoe::Experts*>(&module)) {
+    call(experts->w1, experts->w1_blocks);
+    call(experts->w2, experts->w2_blocks);
+    call(experts->w3, experts->w3_blocks);
+  }
+  for (const Module* child : module.children()) for_each_in_blocks(*child, f);
 }
 }  // namespace
 
-int64_t number_count(const Module& model) { return model.parameter_count() + beyond_bytes(model); }
+bool has_blocks(const Module& model) {
+  bool any = false;
+  for_each_in_blocks(model, [&](const Variable&, const BlockFormat&) { any = true; });
+  return any;
+}
+
+int64_t number_count(const Module& model) {
+  int64_t count = model.parameter_count();
+  for_each_in_blocks(model, [&](const Variable& weight, const BlockFormat& format) {
+    count += weight.elements() / format.bytes * format.numbers - weight.elements();
+  });
+  return count;
+}
 
 }  // namespace weft::nn

@@ -28,7 +28,7 @@ class BlockActivations {
   DType saved_;
 };
 
-// Returns whether a linear layer of the model holds its weight in blocks.
+// Returns whether a layer of the model holds a weight in blocks.
 bool has_blocks(const Module& model);
 // Returns the numbers of all parameters; Module::parameter_count() counts bytes of blocks.
 int64_t number_count(const Module& model);

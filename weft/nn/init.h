@@ -1,4 +1,4 @@
-// Initial values of parameters depend on the seed and the position in the model, not on threads.
+// Initial values of parameters depend on the seed and the parameter's path, not on threads.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Init {
   static Init xavier(int64_t fan_in, int64_t fan_out);
 };
 
-// Writes the variable's elements; `stream` tells the parameters of one model apart.
+// Writes the variable's elements; `stream` follows the parameter's path in its model.
 void initialize(const Variable& variable, const Init& init, int64_t seed, int64_t stream);
 
 }  // namespace weft::nn

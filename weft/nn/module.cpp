@@ -32,10 +32,11 @@ BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
 BuildScope::~BuildScope() { build = saved_; }
 DType parameter_dtype() { return build.dtype; }
 bool initializes_parameters() { return build.initialize; }
-const BlockFormat* weight_blocks(const Module& layer, int64_t row) {
-  const std::string_view name = build.blocks ? build.blocks(layer) : std::string_view();
-  if (name.empty()) return nullptr;
-  const BlockFormat& format = block_format(name);
+const BlockFormat* weight_blocks(const Module& layer, int64_t row, const std::string& name) {
+  const std::string_view wanted =
+      build.blocks ? build.blocks(layer, join_path(layer.path(), name)) : std::string_view();
+  if (wanted.empty()) return nullptr;
+  const BlockFormat& format = block_format(wanted);
   return row % format.numbers == 0 ? &format : nullptr;
 }
 
@@ -68,8 +69,8 @@ Variable Module::add(const std::string& name, const Type& type, const Init& init
     WEFT_CHECK(extent > 0, "[module] \"{}\" needs positive extents. Got {}.",
                join_path(path_, name), to_string(type.shape));
   Variable variable(join_path(path_, name), type, category);
-  int64_t stream = root_->made_++;
-  if (build.initialize && is_float(type.dtype)) initialize(variable, init, current_seed(), stream);
+  if (build.initialize && is_float(type.dtype))
+    initialize(variable, init, current_seed(), root_->streams_.next(variable.name()));
   variables_.push_back({name, variable});
   return variable;
 }

@@ -16,6 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "weft/base/random_streams.h"
 #include "weft/nn/init.h"
 #include "weft/tensor/tensor.h"
 
@@ -31,9 +32,10 @@ class Module;
 struct BuildOptions {
   DType dtype = DType::f32;  // of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
-  // The format in which a layer holds its weight (weft/base/block_format.h), frozen, for
-  // each layer; "" or no function: as numbers of `dtype`.
-  std::function<std::string_view(const Module& layer)> blocks = {};
+  // The format in which a layer holds a weight (weft/base/block_format.h), frozen. `path` is the
+  // layer's, or with the weight's name where it has several; "" or no function: as numbers of
+  // `dtype`.
+  std::function<std::string_view(const Module& layer, const std::string& path)> blocks = {};
 };
 class BuildScope {
  public:
@@ -48,9 +50,9 @@ class BuildScope {
 
 DType parameter_dtype();        // of modules that are constructed now
 bool initializes_parameters();  // whether they draw their values
-// Returns the block format of the layer's weight; null: it is numbers, as it is where rows of this
-// many numbers are no whole blocks.
-const BlockFormat* weight_blocks(const Module& layer, int64_t row);
+// Returns the block format of the layer's weight, or of the one of that name; null: it is numbers,
+// as it is where rows of this many numbers are no whole blocks.
+const BlockFormat* weight_blocks(const Module& layer, int64_t row, const std::string& name = {});
 
 struct NamedVariable {
   std::string name;  // relative to the module that was asked: "hidden.weight"
@@ -87,8 +89,9 @@ class Module {
   void unfreeze(std::string_view pattern = "*") const { set_frozen(pattern, false); }
 
  protected:
-  // Make new variables of this module. The initial value depends on current_seed() and on how many
-  // variables the root had before: two models made under one seed start equal.
+  // Make new variables of this module. Initial values follow current_seed() and the variable's
+  // path: two models made under one seed start equal, and a further module changes no other's
+  // values.
   Variable parameter(const std::string& name, const Shape& shape, const Init& init);
   Variable buffer(const std::string& name, const Shape& shape, double value);
   // Makes a frozen parameter of another type than that of parameters, as zeros.
@@ -109,7 +112,7 @@ class Module {
   std::vector<Module*> children_;
   std::vector<NamedVariable> variables_;
   std::unordered_set<std::string> names_;  // of children and variables
-  int64_t made_ = 0;                       // variables in the whole tree; counted at the root
+  RandomStreams streams_;                  // of initial values in the whole tree, at the root
 };
 
 }  // namespace weft::nn

@@ -1,5 +1,12 @@
 #include "weft/nn/moe.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "weft/base/block_format.h"
+#include "weft/nn/block_activations.h"
+#include "weft/tensor/blocks.h"
+
 namespace weft::nn {
 namespace {
 // Routing says which token each of the T k rows that are sorted by expert belongs to.
@@ -23,13 +30,21 @@ Routing route(const Tensor& scores, int64_t k, bool norm_topk_prob) {
 
 SparseMoe::Experts::Experts(Module& parent, int64_t hidden_size, int64_t intermediate_size,
                             const SparseMoeOptions& options)
-    : Module(parent, "experts"),
-      w1(parameter("w1", {options.num_experts, intermediate_size, hidden_size},
-                   options.init.value_or(Init::fan_in(hidden_size)))),
-      w2(parameter("w2", {options.num_experts, hidden_size, intermediate_size},
-                   options.init.value_or(Init::fan_in(intermediate_size)))),
-      w3(parameter("w3", {options.num_experts, intermediate_size, hidden_size},
-                   options.init.value_or(Init::fan_in(hidden_size)))) {}
+    : Module(parent, "experts") {
+  const Shape inner{options.num_experts, intermediate_size, hidden_size};
+  const Shape outer{options.num_experts, hidden_size, intermediate_size};
+  w1 = make("w1", inner, options, w1_blocks);
+  w2 = make("w2", outer, options, w2_blocks);
+  w3 = make("w3", inner, options, w3_blocks);
+}
+
+Variable SparseMoe::Experts::make(const std::string& name, const Shape& shape,
+                                  const SparseMoeOptions& options, const BlockFormat*& blocks) {
+  const int64_t row = shape.back();
+  blocks = weight_blocks(*this, row, name);
+  if (blocks == nullptr) return parameter(name, shape, options.init.value_or(Init::fan_in(row)));
+  return stored(name, {DType::u8, {shape[0], shape[1], row / blocks->numbers, blocks->bytes}});
+}
 
 SparseMoe::SparseMoe(Module& parent, std::string name, int64_t hidden_size,
                      int64_t intermediate_size, const SparseMoeOptions& options)
@@ -55,13 +70,25 @@ Tensor SparseMoe::forward(const Tensor& x) const {
   const bool narrow = computes_wider(logits.dtype());
   const Routing routing = route(softmax(narrow ? cast(logits, DType::f32) : logits),
                                 num_experts_per_tok_, norm_topk_prob_);
-  auto by_experts = [&](const Tensor& rows, const Variable& weight) {
-    return grouped_matmul(rows, transpose(weight.value()), routing.counts);
+  auto by_experts = [&](const Tensor& rows, const Variable& weight, const BlockFormat* blocks) {
+    if (blocks == nullptr) return grouped_matmul(rows, transpose(weight.value()), routing.counts);
+    return matmul_blocks(rows, weight.value(), blocks->name,
+                         {.activations = BlockActivations::current(), .counts = routing.counts});
   };
   const Tensor rows = gather(tokens, routing.token);
-  const Tensor hidden = activation_(by_experts(rows, experts.w1)) * by_experts(rows, experts.w3);
-  const Tensor results = by_experts(hidden, experts.w2) * cast(routing.weight, x.dtype());
+  const Tensor hidden = activation_(by_experts(rows, experts.w1, experts.w1_blocks)) *
+                        by_experts(rows, experts.w3, experts.w3_blocks);
+  const Tensor results =
+      by_experts(hidden, experts.w2, experts.w2_blocks) * cast(routing.weight, x.dtype());
   return reshape(scatter_add(zeros(tokens.shape(), x.dtype()), routing.token, results), x.shape());
+}
+
+std::vector<const SparseMoe*> mixtures_of(const Module& model) {
+  std::vector<const SparseMoe*> mixtures;
+  if (const auto* mixture = dynamic_cast<const SparseMoe*>(&model)) mixtures.push_back(mixture);
+  for (const Module* child : model.children())
+    std::ranges::copy(mixtures_of(*child), std::back_inserter(mixtures));
+  return mixtures;
 }
 
 }  // namespace weft::nn

@@ -42,7 +42,14 @@ class SparseMoe : public Layer {
   struct Experts : Module {
     Experts(Module& parent, int64_t hidden_size, int64_t intermediate_size,
             const SparseMoeOptions& options);
-    Variable w1, w2, w3;  // gate [E, I, H], down [E, H, I], up [E, I, H]; I: intermediate_size
+    // Gate [E, I, H], down [E, H, I] and up [E, I, H] with I: intermediate_size. Those in blocks
+    // are u8 [E, rows, blocks, bytes].
+    Variable w1, w2, w3;
+    const BlockFormat *w1_blocks = nullptr, *w2_blocks = nullptr, *w3_blocks = nullptr;
+
+   private:
+    Variable make(const std::string& name, const Shape& shape, const SparseMoeOptions& options,
+                  const BlockFormat*& blocks);
   };
   Linear gate;  // the router, without bias: weight [E, H]
   Experts experts;
@@ -55,5 +62,8 @@ class SparseMoe : public Layer {
   bool norm_topk_prob_;
   ActivationFunction activation_;
 };
+
+// Returns the mixtures of a model, in the order of its modules.
+std::vector<const SparseMoe*> mixtures_of(const Module& model);
 
 }  // namespace weft::nn

@@ -183,10 +183,33 @@ Type product_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {x.dtype(), shape};
 }
 
+Type grouped_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  const Tensor &x = inputs[0], &w = inputs[1], &counts = inputs[2];
+  const BlockFormat& format = format_of(attrs);
+  check_float(x.dtype(), "matmul_blocks", "x");
+  check_blocks(w, format, 3, "matmul_blocks");
+  WEFT_CHECK(is_integer(counts.dtype()) && counts.rank() == 1 && w.rank() == 4 &&
+                 w.dim(0) == counts.dim(0),
+             "[matmul_blocks] counts must be integers [E], for w[E, N, B, bytes]. Got {} and {}.",
+             to_string(counts.type()), to_string(w.shape()));
+  WEFT_CHECK(x.rank() == 2 && x.dim(1) == w.dim(2) * format.numbers,
+             "[matmul_blocks] x must be [M, {}], for groups with w {} of {}. Got {}.",
+             w.dim(2) * format.numbers, to_string(w.shape()), format.name, to_string(x.shape()));
+  return {x.dtype(), {x.dim(0), w.dim(1)}};
+}
+
 // Returns the product of x and the numbers of the blocks, in the dtype of x.
 Tensor product_of(const Node& node, const Tensor& x) {
   const Tensor numbers = dequantize_blocks(node.inputs[1], node.attrs.text("format"), x.dtype());
-  return narrow_to(matmul(x, transpose(numbers)), node.type.dtype);
+  const bool is_grouped = node.inputs.size() == 3;
+  return narrow_to(is_grouped ? grouped_matmul(x, transpose(numbers), node.inputs[2])
+                              : matmul(x, transpose(numbers)),
+                   node.type.dtype);
+}
+Tensor product_of_numbers(const Node& node) { return product_of(node, node.inputs[0]); }
+Tensor product_of_rounded(const Node& node) {
+  const Tensor& x = node.inputs[0];
+  return product_of(node, narrow_to(rounded_to_int8(x), widen(x).dtype()));
 }
 
 // The gradient takes rounded activations as they were before, the straight-through estimator
@@ -194,7 +217,9 @@ Tensor product_of(const Node& node, const Tensor& x) {
 Gradients product_gradient(const Tensor& y, const Tensor& dy) {
   const Tensor &x = y->inputs[0], &w = y->inputs[1];
   const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
-  return {matmul(narrow_to(dy, x.dtype()), numbers), Tensor()};
+  const Tensor narrow = narrow_to(dy, x.dtype());
+  if (y->inputs.size() == 3) return {grouped_matmul(narrow, numbers, y->inputs[2]), {}, {}};
+  return {matmul(narrow, numbers), Tensor()};
 }
 
 AxisMap product_axes(const Node& node) {
@@ -210,6 +235,24 @@ AxisMap product_axes(const Node& node) {
   map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole}, {{0, n}});
   map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});
   return map;
+}
+
+// Rows are positional, as counts begin at the first row of the whole tensor.
+AxisMap grouped_axes(const Node& node) {
+  AxisMap map(node);
+  const Shape &x = node.inputs[0].shape(), &w = node.inputs[1].shape();
+  constexpr int result = AxisMap::of_result;
+  map.relate(node, {.size = x[0], .positional = true}, {{result, 0}, {0, 0}});
+  map.relate(node, {.size = w[1]}, {{result, 1}, {1, 1}});
+  map.relate(node, {.size = x[1], .relation = Relation::whole}, {{0, 1}});
+  for (int axis : {2, 3})
+    map.relate(node, {.size = w[axis], .relation = Relation::whole}, {{1, axis}});
+  map.relate(node, {.size = w[0], .relation = Relation::whole}, {{1, 0}, {2, 0}});
+  return map;
+}
+double grouped_flops(const Node& node) {
+  return 2.0 * static_cast<double>(node.type.elements()) *
+         static_cast<double>(node.inputs[0].dim(1));
 }
 
 // ---- definitions
@@ -254,7 +297,7 @@ const OpDef& matmul_blocks_def = define({
         "x [.., M, K] times the transpose of w, u8 [N, B, bytes] of a block format -> [.., M, N]",
     .infer = product_type,
     .gradient = product_gradient,
-    .decompose = [](const Node& node) -> Tensor { return product_of(node, node.inputs[0]); },
+    .decompose = product_of_numbers,
     .family = OpFamily::product,
     .axes = product_axes,
     .test = {.second_low = 0, .second_high = 63},
@@ -266,12 +309,36 @@ const OpDef& matmul_blocks_int8_def = define({
     .doc = "matmul_blocks of x rounded to int8, 32 neighbours of a row by a scale of their own",
     .infer = product_type,
     .gradient = product_gradient,
-    .decompose = [](const Node& node) -> Tensor {
-      const Tensor& x = node.inputs[0];
-      return product_of(node, narrow_to(rounded_to_int8(x), widen(x).dtype()));
-    },
+    .decompose = product_of_rounded,
     .family = OpFamily::product,
     .axes = product_axes,
+    .test = {.second_low = 0, .second_high = 63, .differentiable = false},
+});
+
+const OpDef& grouped_matmul_blocks_def = define({
+    .name = "grouped_matmul_blocks",
+    .arity = 3,
+    .doc = "matmul_blocks of x [M, K], whose rows are sorted by group, by w, u8 [E, N, B, bytes], "
+           "counts[E] rows each",
+    .infer = grouped_type,
+    .gradient = product_gradient,
+    .decompose = product_of_numbers,
+    .family = OpFamily::grouped_product,
+    .flops = grouped_flops,
+    .axes = grouped_axes,
+    .test = {.second_low = 0, .second_high = 63},
+});
+
+const OpDef& grouped_matmul_blocks_int8_def = define({
+    .name = "grouped_matmul_blocks_int8",
+    .arity = 3,
+    .doc = "grouped_matmul_blocks of x rounded to int8 as in matmul_blocks_int8",
+    .infer = grouped_type,
+    .gradient = product_gradient,
+    .decompose = product_of_rounded,
+    .family = OpFamily::grouped_product,
+    .flops = grouped_flops,
+    .axes = grouped_axes,
     .test = {.second_low = 0, .second_high = 63, .differentiable = false},
 });
 }  // namespace
@@ -288,12 +355,15 @@ Tensor matmul_blocks(Arg x, Arg w, std::string_view format, const MatmulBlocksOp
   CallSite here(x.where);
   WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::i8,
              "[matmul_blocks] activations must be f32 or i8. Got {}.", name(options.activations));
-  const Tensor value = to_value(x, {});
+  const bool rounds = options.activations == DType::i8;
+  const Tensor value = to_value(x, {}), blocks = to_value(w, {});
+  const Attrs attrs{{"format", std::string(block_format(format).name)}};
+  if (options.counts.defined())
+    return make_node(rounds ? grouped_matmul_blocks_int8_def : grouped_matmul_blocks_def,
+                     {value, blocks, options.counts}, attrs);
   const bool is_vector = value.rank() == 1;
-  const Tensor y =
-      make_node(options.activations == DType::i8 ? matmul_blocks_int8_def : matmul_blocks_def,
-                {is_vector ? unsqueeze(value, 0) : value, to_value(w, {})},
-                {{"format", std::string(block_format(format).name)}});
+  const Tensor y = make_node(rounds ? matmul_blocks_int8_def : matmul_blocks_def,
+                             {is_vector ? unsqueeze(value, 0) : value, blocks}, attrs);
   return is_vector ? squeeze(y, 0) : y;
 }
 }  // namespace weft

@@ -15,6 +15,9 @@ struct MatmulBlocksOptions {
   // that products are sums of integers, which processors compute faster; gradients are those of x
   // that is not rounded. f32 takes x as it is.
   DType activations = DType::f32;
+  // Integers [E]: w is [E, N, B, bytes], and the rows of x [M, K], which are sorted by group, are
+  // multiplied by the matrix of their group, as in grouped_matmul(). Empty: w is one matrix.
+  Tensor counts = {};
 };
 // Returns x [.., M, K] times the transpose of the matrix [N, K] that w, u8 [N, B, bytes], holds:
 // [.., M, N] in the dtype of x. A vector x [K] gives [N]. The gradient is that of x alone.

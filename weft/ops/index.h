@@ -6,10 +6,16 @@
 //   x[{range(1, to_end, 2)}]  x[1::2]
 //   x[{ellipsis, range(-3, to_end)}]  x[..., -3:]
 //   x[{range(), newaxis}]     x[:, None]
+//   x[rows]                   x[rows]        a tensor of integers: the rows that it names
+//   x[{arange(4), labels}]    x[arange(4), labels]
 //
-// A number drops its axis. Negative numbers count from the end. Axes without an index stay whole.
-// Indexing only reads (index_put() replaces elements); it throws Error(usage) for more indices than
-// axes, numbers outside of their axis, ranges that leave it, and steps below 1 (flip() reverses).
+// A number drops its axis; the shape of a tensor replaces it. Tensors for neighbouring axes
+// broadcast, and together name elements; they replace all of these axes. Negative numbers count
+// from the end. Axes without an index stay whole. Indexing only reads (index_put() replaces
+// elements); it throws Error(usage) for more indices than axes, numbers outside of their axis,
+// ranges that leave it, steps below 1 (flip() reverses), tensors that are no neighbours, and masks,
+// whose number of elements is known only when the graph runs. So are the elements of an index:
+// those outside of the axis read zeros, as in gather().
 #pragma once
 
 #include <concepts>
@@ -20,6 +26,7 @@
 #include <source_location>
 
 #include "weft/base/error.h"
+#include "weft/ir/value.h"
 
 namespace weft {
 
@@ -77,7 +84,7 @@ struct NewAxis {};
 inline constexpr NewAxis newaxis;  // an axis of extent 1
 
 struct Index {
-  enum class Kind : uint8_t { number, range, ellipsis, newaxis };
+  enum class Kind : uint8_t { number, range, tensor, ellipsis, newaxis };
 
   template <std::integral T>
     requires(!std::same_as<T, bool>)
@@ -85,6 +92,9 @@ struct Index {
       : kind(Kind::number), range(static_cast<int64_t>(number), 0, 1), where(where) {}
   Index(IndexRange range, std::source_location where = std::source_location::current())
       : kind(Kind::range), range(range), where(where) {}
+  template <std::convertible_to<Tensor> T>
+  Index(const T& elements, std::source_location where = std::source_location::current())
+      : kind(Kind::tensor), range(weft::range()), tensor(elements), where(where) {}
   Index(Ellipsis, std::source_location where = std::source_location::current())
       : kind(Kind::ellipsis), range(weft::range()), where(where) {}
   Index(NewAxis, std::source_location where = std::source_location::current())
@@ -92,6 +102,7 @@ struct Index {
 
   Kind kind;
   IndexRange range;  // starts at the number for Kind::number
+  Tensor tensor = {};
   UserLocation where;
 };
 

@@ -78,4 +78,24 @@ template <class Self>
 Tensor TensorMethods<Self>::argmin(std::optional<int> axis, bool keepdim, Where where) const {
   return weft::argmin(self(where), axis, keepdim);
 }
+template <class Self>
+Tensor TensorMethods<Self>::variance(const Axes& axes, bool keepdim, Where where) const {
+  return weft::variance(self(where), {.axes = axes, .keepdim = keepdim});
+}
+template <class Self>
+Tensor TensorMethods<Self>::stddev(const Axes& axes, bool keepdim, Where where) const {
+  return weft::stddev(self(where), {.axes = axes, .keepdim = keepdim});
+}
+template <class Self>
+Tensor TensorMethods<Self>::norm(Where where) const {
+  return weft::norm(self(where));
+}
+template <class Self>
+Tensor TensorMethods<Self>::sort(int axis, bool descending, Where where) const {
+  return weft::sort(self(where), axis, descending);
+}
+template <class Self>
+Tensor TensorMethods<Self>::cumsum(int axis, Where where) const {
+  return weft::cumsum(self(where), axis);
+}
 }  // namespace weft

@@ -1,9 +1,7 @@
 // Variables, the random key and capture.
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 
-#include "weft/base/hash.h"
 #include "weft/base/storage.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
@@ -37,14 +35,6 @@ Trace::Touched& Trace::touch(const std::shared_ptr<VariableState>& state) {
   if (!is_new) return touched[known->second];
   Tensor leaf = variable_leaf(state);
   return touched.emplace_back(Touched{state, leaf, leaf});
-}
-
-int64_t Trace::new_stream(std::string_view module) {
-  // Bit 31 selects the second number that a normal draw takes (weft/base/philox.h).
-  constexpr int64_t mask = 0x7FFFFFFF;
-  auto stream = static_cast<int64_t>(hash_text(module)) & mask;
-  while (!streams.insert(stream).second) stream = (stream + 1) & mask;
-  return stream;
 }
 
 Graph capture(const CompiledStep::Function& function, std::span<const Type> types, Mode mode) {
@@ -190,7 +180,7 @@ Variable random_step() {
 RandomKey next_random_key() {
   if (auto* trace = detail::active_trace()) {
     const std::string* module = current_origin().module;
-    const int64_t stream = trace->new_stream(module != nullptr ? *module : "");
+    const int64_t stream = trace->streams.next(module != nullptr ? *module : "");
     return {.step = random_step().value(), .seed = seed, .stream = stream};
   }
   // Outside of steps every call has a step number of its own that no step has, and as an element,

@@ -4,11 +4,10 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "weft/base/random_streams.h"
 #include "weft/ir/graph.h"
 #include "weft/tensor/compile.h"
 
@@ -22,12 +21,9 @@ struct Trace {
   std::vector<Touched> touched;                            // in order of first use
   std::unordered_map<const VariableState*, size_t> place;  // index in `touched`
   Mode mode = Mode::train;
-  std::unordered_set<int64_t> streams;  // streams of random numbers that the step draws from
+  RandomStreams streams;  // of the modules that draw in the step, by their paths
 
   Touched& touch(const std::shared_ptr<VariableState>& state);
-  // Returns a stream that follows the module's path, so that draws of other modules do not change
-  // its numbers. A path that draws several times gets the next free streams.
-  int64_t new_stream(std::string_view module);
 };
 
 // Returns the capture in progress on this thread, or null.

@@ -22,6 +22,7 @@
 #pragma GCC optimize("O3", "no-tree-slp-vectorize")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#include "weft/backends/cpu/block_product.h"
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
 
@@ -30,14 +31,6 @@ namespace {
 constexpr int64_t neighbours = 32;  // of a row that have one scale
 constexpr int64_t range = 512;      // numbers of a column that are transposed at a time
 constexpr int64_t cache_line = 64;
-
-// Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
-template <int count, class F>
-[[gnu::always_inline]] inline void unrolled(const F& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>()), ...);
-  }(std::make_integer_sequence<int, count>());
-}
 
 template <int vector_bytes>
 constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
@@ -467,13 +460,7 @@ struct Blocks {
 
   [[gnu::always_inline]] static inline void write(const Call& call, int64_t row, int64_t column,
                                                   float sum) {
-    const int64_t at = row * call.n + column;
-    if (call.dtype == DType::f32)
-      reinterpret_cast<float*>(call.result)[at] = sum;
-    else if (call.dtype == DType::bf16)
-      reinterpret_cast<BFloat16*>(call.result)[at] = from_lane<BFloat16>(sum);
-    else
-      reinterpret_cast<Half*>(call.result)[at] = from_lane<Half>(sum);
+    write_sum(call.result, call.dtype, row * call.n + column, sum);
   }
 
   // Computes one tile of columns; sums are those of all rows.
@@ -544,52 +531,35 @@ Variant variant() {
       run_baseline<Blocks<16, Dot::signs>, const Call*, std::byte*, int64_t, int64_t>);
 }
 
-struct Extents {
-  int64_t m, n, k;
-  explicit Extents(const Node& node)
-      : m(element_count(node.type.shape) / std::max<int64_t>(node.type.shape.back(), 1)),
-        n(node.type.shape.back()),
-        k(node.inputs[0].dim(-1)) {}
+struct Extents : BlockExtents {
+  using BlockExtents::BlockExtents;
   // Bytes of scratch: the rounded rows, then a tile and its sums for each thread.
   size_t own_bytes() const {
     const Variant chosen = variant();
-    return chosen.tile_bytes + static_cast<size_t>(m * chosen.lanes) * sizeof(float);
+    return round_up(chosen.tile_bytes + static_cast<size_t>(m * chosen.lanes) * sizeof(float),
+                    cache_line);
   }
   size_t workspace(int threads) const {
-    return Rows::bytes(m, k) + static_cast<size_t>(threads) * round_up(own_bytes(), cache_line);
+    return Rows::bytes(m, k) + static_cast<size_t>(threads) * own_bytes();
   }
 };
 
-class BlockInt8Matmul : public Kernel {
+class BlockInt8Matmul : public BlockProduct<Extents> {
  public:
-  explicit BlockInt8Matmul(const Launch& launch)
-      : extents_(*launch.body.front().node()),
-        inputs_(bind_inputs(launch)),
-        result_(bind_result(launch)),
-        format_(&block_format(launch.body.front()->attrs.text("format"))),
-        variant_(variant()),
-        threads_(thread_count()) {
-    const size_t needed = extents_.workspace(threads_);
-    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
-                launch.workspace, needed);
-  }
+  using BlockProduct::BlockProduct;
 
-  void run(void* const* operands, void* const* results, void* workspace) const override {
+ private:
+  void multiply(const std::byte* x, int64_t m, const std::byte* w, std::byte* to,
+                void* workspace) const override {
+    const int64_t n = extents_.n, k = extents_.k;
     auto* memory = static_cast<std::byte*>(workspace);
-    const Rows rows(memory, extents_.m, extents_.k);
-    round_rows(inputs_[0].in(operands), rows);
-    const Call call{extents_.m,
-                    extents_.n,
-                    extents_.k,
-                    format_,
-                    rows,
-                    reinterpret_cast<const uint8_t*>(inputs_[1].in(operands)),
-                    result_.out(results),
-                    result_.type.dtype};
-    const int64_t tiles = ceil_div(call.n, variant_.lanes);
+    const Rows rows(memory, m, k);
+    round_rows(x, m, rows);
+    const Call call{m, n, k, format_, rows, reinterpret_cast<const uint8_t*>(w), to, dtype()};
+    const int64_t tiles = ceil_div(n, variant_.lanes);
     const auto parts = std::min<int64_t>(threads_, tiles);
-    std::byte* scratch = memory + Rows::bytes(extents_.m, extents_.k);
-    const size_t own = round_up(extents_.own_bytes(), cache_line);
+    std::byte* scratch = memory + Rows::bytes(extents_.m, k);
+    const size_t own = extents_.own_bytes();
     parallel_for(parts, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part)
         variant_.run(&call, scratch + static_cast<size_t>(part) * own, tiles * part / parts,
@@ -597,14 +567,13 @@ class BlockInt8Matmul : public Kernel {
     });
   }
 
- private:
-  void round_rows(const std::byte* x, const Rows& rows) const {
+  void round_rows(const std::byte* x, int64_t m, const Rows& rows) const {
     // Fewer numbers are rounded before other threads have begun.
     constexpr int64_t numbers_alone = 16384;
-    const int64_t k = extents_.k, each = k / neighbours, blocks = extents_.m * each;
+    const int64_t k = extents_.k, each = k / neighbours, blocks = m * each;
     const int64_t group = format_->layout == BlockLayout::sixes ? 16 : 32;
     auto round_blocks = [&](int64_t begin, int64_t end) {
-      with_float(inputs_[0].type.dtype, [&](auto element, auto) {
+      with_float(dtype(), [&](auto element, auto) {
         using Element = decltype(element);
         const auto* from = reinterpret_cast<const Element*>(x);
         for (int64_t block = begin; block < end; ++block) {
@@ -612,8 +581,8 @@ class BlockInt8Matmul : public Kernel {
           for (int64_t i = 0; i < neighbours; ++i)
             wide[i] = to_lane<float>(from[block * neighbours + i]);
           const int64_t row = block / each;
-          round_neighbours(wide, rows, bundle_of(row, extents_.m, variant_.most_rows), row,
-                           block % each, k, group);
+          round_neighbours(wide, rows, bundle_of(row, m, variant_.most_rows), row, block % each, k,
+                           group);
         }
       });
     };
@@ -621,24 +590,13 @@ class BlockInt8Matmul : public Kernel {
     parallel_for(blocks, round_blocks);
   }
 
-  Extents extents_;
-  std::vector<Bound> inputs_;
-  Bound result_;
-  const BlockFormat* format_;
-  Variant variant_;
-  int threads_;
+  Variant variant_ = variant();
 };
 }  // namespace
 
 std::optional<KernelChoice> choose_matmul_blocks_int8(const Node& node,
                                                       std::span<const Placement>) {
-  const Extents extents(node);
-  if (node.type.dtype == DType::f64 || extents.m == 0 || extents.n == 0 || extents.k == 0)
-    return std::nullopt;
-  return KernelChoice{
-      .kernel = "weft:matmul_blocks_int8",
-      .operand_order = {Dims::iota(node.inputs[0].rank()), Dims::iota(node.inputs[1].rank())},
-      .workspace = extents.workspace(thread_count())};
+  return choose_block_product<Extents>(node);
 }
 std::unique_ptr<Kernel> compile_matmul_blocks_int8(const Launch& launch) {
   return std::make_unique<BlockInt8Matmul>(launch);

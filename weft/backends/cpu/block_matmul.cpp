@@ -5,7 +5,6 @@
 // The terms of one element are summed in an order that depends on K and the instruction set alone:
 // a row of a product has the bits of the same row by itself.
 #include <algorithm>
-#include <utility>
 
 #include "weft/backends/cpu/kernels.h"
 #include "weft/base/block_format.h"
@@ -19,6 +18,7 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#include "weft/backends/cpu/block_product.h"
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
@@ -31,14 +31,6 @@ constexpr int64_t few_rows = 16, range_of_few = 512, group_bytes = int64_t{160} 
 constexpr int64_t tile_rows = 4, widest_lanes = 16;
 // Rows of which so few are multiplied as their blocks are decoded, in registers.
 constexpr int streamed_rows = 4;
-
-// Calls f(0), f(1), ... with constants, so that arrays which it indexes stay in registers.
-template <int count, class F>
-[[gnu::always_inline]] inline void unrolled(const F& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>()), ...);
-  }(std::make_integer_sequence<int, count>());
-}
 
 // ---- decoders: 16 numbers at a time are scale * quant + least
 
@@ -303,13 +295,7 @@ struct Blocks {
 
   [[gnu::always_inline]] static inline void write(const Call& call, int64_t row, int64_t column,
                                                   float sum) {
-    const int64_t at = row * call.n + column;
-    if (call.dtype == DType::f32)
-      reinterpret_cast<float*>(call.result)[at] = sum;
-    else if (call.dtype == DType::bf16)
-      reinterpret_cast<BFloat16*>(call.result)[at] = from_lane<BFloat16>(sum);
-    else
-      reinterpret_cast<Half*>(call.result)[at] = from_lane<Half>(sum);
+    write_sum(call.result, call.dtype, row * call.n + column, sum);
   }
 
   // Computes the groups [begin, end).
@@ -370,54 +356,39 @@ Variant variant() {
       of.template operator()<16>(run_baseline<Blocks<16>, const Call*, float*, int64_t, int64_t>));
 }
 
-struct Extents {
-  int64_t m, n, k;
-  explicit Extents(const Node& node)
-      : m(element_count(node.type.shape) / std::max<int64_t>(node.type.shape.back(), 1)),
-        n(node.type.shape.back()),
-        k(node.inputs[0].dim(-1)) {}
-  // Floats of scratch: x, then that of each thread.
+struct Extents : BlockExtents {
+  using BlockExtents::BlockExtents;
+  // Floats of scratch: x, then that of each thread. A group may have few rows.
   int64_t x_floats() const { return round_up(round_up(m, tile_rows) * k, widest_lanes); }
   int64_t own_floats() const {
-    return round_up(Part(m, k, variant().tile_columns).floats(m, k), widest_lanes);
+    const auto floats = [&](int64_t rows) {
+      return Part(rows, k, variant().tile_columns).floats(rows, k);
+    };
+    return round_up(std::max(floats(m), floats(std::min(m, few_rows))), widest_lanes);
   }
   size_t workspace(int threads) const {
     return static_cast<size_t>(x_floats() + threads * own_floats()) * sizeof(float);
   }
 };
 
-class BlockMatmul : public Kernel {
+class BlockMatmul : public BlockProduct<Extents> {
  public:
-  explicit BlockMatmul(const Launch& launch)
-      : extents_(*launch.body.front().node()),
-        inputs_(bind_inputs(launch)),
-        result_(bind_result(launch)),
-        format_(&block_format(launch.body.front()->attrs.text("format"))),
-        variant_(variant()),
-        threads_(thread_count()) {
-    const size_t needed = extents_.workspace(threads_);
-    WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
-                launch.workspace, needed);
-  }
+  using BlockProduct::BlockProduct;
 
-  void run(void* const* operands, void* const* results, void* workspace) const override {
+ private:
+  void multiply(const std::byte* rows, int64_t m, const std::byte* w, std::byte* to,
+                void* workspace) const override {
+    const int64_t n = extents_.n, k = extents_.k;
     auto* x = static_cast<float*>(workspace);
-    with_float(inputs_[0].type.dtype, [&](auto element, auto) {
+    with_float(dtype(), [&](auto element, auto) {
       using Element = decltype(element);
-      const auto* from = reinterpret_cast<const Element*>(inputs_[0].in(operands));
-      for (int64_t i = 0; i < extents_.m * extents_.k; ++i) x[i] = to_lane<float>(from[i]);
+      const auto* from = reinterpret_cast<const Element*>(rows);
+      for (int64_t i = 0; i < m * k; ++i) x[i] = to_lane<float>(from[i]);
     });
-    std::fill(x + extents_.m * extents_.k, x + extents_.x_floats(), 0.0F);
-    const Call call{extents_.m,
-                    extents_.n,
-                    extents_.k,
-                    format_,
-                    x,
-                    reinterpret_cast<const uint8_t*>(inputs_[1].in(operands)),
-                    result_.out(results),
-                    result_.type.dtype};
-    const int64_t columns = Part(call.m, call.k, variant_.tile_columns).columns;
-    const int64_t groups = ceil_div(call.n, columns);
+    std::fill(x + m * k, x + round_up(m, tile_rows) * k, 0.0F);
+    const Call call{m, n, k, format_, x, reinterpret_cast<const uint8_t*>(w), to, dtype()};
+    const int64_t columns = Part(m, k, variant_.tile_columns).columns;
+    const int64_t groups = ceil_div(n, columns);
     const auto parts = std::min<int64_t>(threads_, groups);
     float* scratch = x + extents_.x_floats();
     parallel_for(parts, [&](int64_t begin, int64_t end) {
@@ -427,24 +398,12 @@ class BlockMatmul : public Kernel {
     });
   }
 
- private:
-  Extents extents_;
-  std::vector<Bound> inputs_;
-  Bound result_;
-  const BlockFormat* format_;
-  Variant variant_;
-  int threads_;
+  Variant variant_ = variant();
 };
 }  // namespace
 
 std::optional<KernelChoice> choose_matmul_blocks(const Node& node, std::span<const Placement>) {
-  const Extents extents(node);
-  if (node.type.dtype == DType::f64 || extents.m == 0 || extents.n == 0 || extents.k == 0)
-    return std::nullopt;
-  return KernelChoice{
-      .kernel = "weft:matmul_blocks",
-      .operand_order = {Dims::iota(node.inputs[0].rank()), Dims::iota(node.inputs[1].rank())},
-      .workspace = extents.workspace(thread_count())};
+  return choose_block_product<Extents>(node);
 }
 std::unique_ptr<Kernel> compile_matmul_blocks(const Launch& launch) {
   return std::make_unique<BlockMatmul>(launch);

@@ -1,40 +1,13 @@
 // Grouped matrix products run the contraction of contraction.h once per group with rows, whose
 // number it takes at run time; oneDNN's primitives are made for one number of rows. The matrix of a
 // group without rows is not read. A row's result has the same bits whatever the other groups.
-#include <algorithm>
-#include <cstring>
-
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
+#include "weft/backends/cpu/row_groups.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
 namespace {
-// Calls f(group, first row, rows) for each group in order, and returns the row behind the last.
-template <class F>
-int64_t for_each_group(const Bound& counts, void* const* operands, int64_t rows, const F& f) {
-  int64_t from = 0;
-  for (int64_t group = 0; group < counts.type.shape[0]; ++group) {
-    const int64_t wanted = load_int(counts.in(operands), counts.type.dtype, group);
-    const int64_t count = std::clamp<int64_t>(wanted, 0, rows - from);
-    f(group, from, count);
-    from += count;
-  }
-  return from;
-}
-
-// Returns where element `at` of a tensor begins, whose elements have this type.
-const std::byte* element(const std::byte* from, DType dtype, int64_t at) {
-  return from + at * static_cast<int64_t>(size_of(dtype));
-}
-std::byte* element(std::byte* from, DType dtype, int64_t at) {
-  return from + at * static_cast<int64_t>(size_of(dtype));
-}
-// Zero is zero bits in every type.
-void fill_zeros(std::byte* to, DType dtype, int64_t count) {
-  std::memset(to, 0, static_cast<size_t>(count) * size_of(dtype));
-}
-
 // Returns the product of all rows by one matrix.
 Contraction product_of(const Type& x, const Dims& x_strides, const Type& w, const Dims& w_strides) {
   const DType dtype = x.dtype;
