@@ -66,7 +66,7 @@ TEST_CASE("GGUF files are mapped, and continue from a cache with the same logits
   for (const std::string& name : net_names()) {
     CAPTURE(name);
     const models::Pretrained net = models::load_pretrained(folder + name + ".gguf");
-    // Of one file three matrices are 16-bit numbers, which float32 copies hold.
+    // The F16 and BF16 matrices of llama_mixed are converted to float32, which takes copies.
     if (name != "llama_mixed") CHECK(net.loaded.copied_bytes == 0);
     const auto& decoder = dynamic_cast<const models::Decoder&>(*net.model);
     const Json reference = reference_file("gguf/models/" + name + ".json");
