@@ -56,33 +56,9 @@ std::vector<double> product(const Tensor& x, const Tensor& w, const BlockFormat&
   return step(x, w).to_doubles();
 }
 
-void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t blocks) {
-  CAPTURE(format.name);
-  CAPTURE(name(dtype));
-  CAPTURE(m);
-  CAPTURE(n);
-  CAPTURE(blocks);
-  const int64_t k = blocks * format.numbers;
-  const Weight weight(format, n, blocks);
-  const Tensor x = cast(tensor(numbers(static_cast<size_t>(m * k), 1), {m, k}), dtype);
-  const std::vector<double> rows = x.to_doubles(), got = product(x, weight.tensor, format);
-  const double unit = dtype == DType::f32 ? 0 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 0, size = 0;
-      for (int64_t at = 0; at < k; ++at) {
-        const double term =
-            rows[static_cast<size_t>(i * k + at)] * weight.decoded[static_cast<size_t>(j * k + at)];
-        sum += term, size += std::abs(term);
-      }
-      const double off = std::abs(got[static_cast<size_t>(i * n + j)] - sum);
-      // Each lane sums a sixteenth of the terms or more, in order.
-      REQUIRE(off <= size * 0x1p-24 * (4 + static_cast<double>(k) / 4) + std::abs(sum) * unit);
-    }
-}
 // Rounds x [m, k] to int8 as matmul_blocks does, in the order of its definition.
-std::vector<float> rounded(const std::vector<double>& x) {
-  std::vector<float> result(x.size());
+std::vector<double> rounded(const std::vector<double>& x) {
+  std::vector<double> result(x.size());
   for (size_t from = 0; from < x.size(); from += 32) {
     float most = 0;
     for (size_t i = from; i < from + 32; ++i)
@@ -94,12 +70,17 @@ std::vector<float> rounded(const std::vector<double>& x) {
   return result;
 }
 
-// Returns the greatest difference of float32 sums of k terms in groups, whose sizes sum to `size`.
-double rounding(double size, int64_t k) {
-  return size * 0x1p-24 * (8 + static_cast<double>(k) / 16);
+// Returns the greatest difference between a float32 product and the exact sum of its k terms, whose
+// magnitudes sum to `size`.
+double rounding(DType activations, double size, int64_t k) {
+  const auto terms = static_cast<double>(k);
+  // Of int8, each group of 16 or 32 is summed exactly. Of float32, each lane sums a sixteenth of
+  // the terms or more, in order.
+  return size * 0x1p-24 * (activations == DType::i8 ? 8 + terms / 16 : 4 + terms / 4);
 }
 
-void check_int8(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t blocks) {
+void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t blocks,
+           DType activations = DType::f32) {
   CAPTURE(format.name);
   CAPTURE(name(dtype));
   CAPTURE(m);
@@ -108,19 +89,20 @@ void check_int8(const BlockFormat& format, DType dtype, int64_t m, int64_t n, in
   const int64_t k = blocks * format.numbers;
   const Weight weight(format, n, blocks);
   const Tensor x = cast(tensor(numbers(static_cast<size_t>(m * k), 1), {m, k}), dtype);
-  const std::vector<float> rows = rounded(x.to_doubles());
-  const std::vector<double> got = product(x, weight.tensor, format, DType::i8);
+  const std::vector<double> got = product(x, weight.tensor, format, activations);
+  std::vector<double> rows = x.to_doubles();
+  if (activations == DType::i8) rows = rounded(rows);
   const double unit = dtype == DType::f32 ? 0 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0, size = 0;
       for (int64_t at = 0; at < k; ++at) {
-        const double left = rows[static_cast<size_t>(i * k + at)];
-        const double right = weight.decoded[static_cast<size_t>(j * k + at)];
-        sum += left * right, size += std::abs(left * right);
+        const double term =
+            rows[static_cast<size_t>(i * k + at)] * weight.decoded[static_cast<size_t>(j * k + at)];
+        sum += term, size += std::abs(term);
       }
       const double off = std::abs(got[static_cast<size_t>(i * n + j)] - sum);
-      REQUIRE(off <= rounding(size, k) + std::abs(sum) * unit);
+      REQUIRE(off <= rounding(activations, size, k) + std::abs(sum) * unit);
     }
 }
 }  // namespace
@@ -128,7 +110,7 @@ void check_int8(const BlockFormat& format, DType dtype, int64_t m, int64_t n, in
 TEST_CASE("the product of int8 activations agrees with rounded rows in every format") {
   for (const BlockFormat& format : block_formats())
     for (int64_t m : {1, 2, 4, 5, 8, 9, 16, 23})
-      for (int64_t n : {1, 13, 32}) check_int8(format, DType::f32, m, n, 3);
+      for (int64_t n : {1, 13, 32}) check(format, DType::f32, m, n, 3, DType::i8);
 }
 
 TEST_CASE("the product of int8 activations agrees around tiles and ranges, in every type") {
@@ -136,11 +118,11 @@ TEST_CASE("the product of int8 activations agrees around tiles and ranges, in ev
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t m : {1, 7, 18})
       for (int64_t n : {3, 4, 7, 8, 15, 16, 17, 50}) {
-        check_int8(small, dtype, m, n, 1);
-        check_int8(small, dtype, m, n, 33);
-        check_int8(large, dtype, m, n, 5);
+        check(small, dtype, m, n, 1, DType::i8);
+        check(small, dtype, m, n, 33, DType::i8);
+        check(large, dtype, m, n, 5, DType::i8);
       }
-  check_int8(small, DType::f32, 40, 300, 70);  // rows that several threads round
+  check(small, DType::f32, 40, 300, 70, DType::i8);  // rows that several threads round
 }
 
 TEST_CASE("integer products of the greatest quants do not overflow") {

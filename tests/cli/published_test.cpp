@@ -39,6 +39,12 @@ struct Published : Workplace {
             steps,      "--name",
             "run",      "--json"};
   }
+  // Returns the loss of `weft eval` on the text.
+  double loss_of(const std::string& model) const {
+    const Outcome found = weft({"eval", model, "--data.path", "text.txt", "--json"});
+    REQUIRE_MESSAGE(found.code == 0, found.err);
+    return json_of(found)["loss"].get<double>();
+  }
 };
 
 // Returns the mean of -log p of each token but the first, in windows of `length`, from logits that
@@ -357,13 +363,8 @@ TEST_CASE("a published model is written as a GGUF file, which is a model, too") 
   REQUIRE_MESSAGE(converted.code == 0, converted.err);
   REQUIRE(place.weft({"quantize", "model", "small.gguf", "--to", "Q4_0"}).code == 0);
   REQUIRE(place.weft({"quantize", "model", "small", "--to", "Q4_0"}).code == 0);
-  auto loss_of = [&](const char* model) {
-    const Outcome found = place.weft({"eval", model, "--data.path", "text.txt", "--json"});
-    REQUIRE_MESSAGE(found.code == 0, found.err);
-    return json_of(found)["loss"].get<double>();
-  };
-  CHECK(std::abs(loss_of("model.gguf") - loss_of("model")) < 1e-5);
-  CHECK(std::abs(loss_of("small.gguf") - loss_of("small")) < 1e-5);
+  CHECK(std::abs(place.loss_of("model.gguf") - place.loss_of("model")) < 1e-5);
+  CHECK(std::abs(place.loss_of("small.gguf") - place.loss_of("small")) < 1e-5);
   auto text_of = [&](const char* model) {
     return place
         .weft({"generate", model, "--prompt", "the", "--temperature", "0", "--max-new-tokens", "8"})
@@ -408,11 +409,8 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
   CHECK(!fs::exists(place.path("other")));
   const Outcome again = place.weft({"quantize", "small", "other", "--to", "Q8_0"});
   CHECK(again.code == 2);
-  auto loss_of = [&](const char* model) {
-    return json_of(place.weft({"eval", model, "--data.path", "text.txt", "--json"}))["loss"]
-        .get<double>();
-  };
-  CHECK(std::fabs(loss_of("small") - loss_of("model")) < 0.005 * loss_of("model"));
+  const double loss = place.loss_of("model");
+  CHECK(std::fabs(place.loss_of("small") - loss) < 0.005 * loss);
   auto output_of = [&](const char* activations) {
     return place
         .weft({"eval", "small", "--data.path", "text.txt", "--json", "--activations", activations})

@@ -31,11 +31,20 @@ TEST_CASE("a generation config is read and other keys are ignored") {
                                        .top_k = 50,
                                        .top_p = 0.9,
                                        .min_p = 0.0,
-                                       .repetition_penalty = 1.5});
-  CHECK(parse("{}") == io::GenerationConfig());
+                                       .repetition_penalty = 1.5,
+                                       .file = "file"});
+  CHECK(parse("{}") == io::GenerationConfig{.file = "file"});
   CHECK(parse(R"({"eos_token_id": 2})").eos_token_id == std::vector<int64_t>{2});
+}
+
+TEST_CASE("a model without a generation config has what its config.json says") {
   const TemporaryFolder folder;
-  CHECK(io::read_generation_config(folder.file("g", R"({"top_k": 7})")).top_k == 7);
+  CHECK(io::read_generation_config(folder.path()).eos_token_id.empty());
+  const std::string config = folder.file("config.json", R"({"eos_token_id": 3, "top_k": 5})");
+  CHECK(io::read_generation_config(folder.path()) ==
+        io::GenerationConfig{.eos_token_id = {3}, .top_k = 5, .file = config});
+  const std::string own = folder.file("generation_config.json", R"({"top_k": 7})");
+  CHECK(io::read_generation_config(folder.path()) == io::GenerationConfig{.top_k = 7, .file = own});
 }
 
 TEST_CASE("values of a wrong kind are refused by their key") {

@@ -1,7 +1,6 @@
 #include "weft/cli/text_model.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "weft/base/error.h"
 #include "weft/data/chat_template/tokenizer_config.h"
@@ -89,7 +88,7 @@ std::string device_of(const RecipeFlags& flags) {
 }
 
 // Refuses what a folder says of sampling and no sampler can do, with the name of its file.
-void check_sampling(const io::GenerationConfig& config, const std::string& path) try {
+void check_sampling(const io::GenerationConfig& config) try {
   infer::SamplingOptions sampling;
   sampling.temperature = config.temperature.value_or(sampling.temperature);
   sampling.top_k = config.top_k.value_or(sampling.top_k);
@@ -98,7 +97,7 @@ void check_sampling(const io::GenerationConfig& config, const std::string& path)
   sampling.repetition_penalty = config.repetition_penalty.value_or(sampling.repetition_penalty);
   infer::check(sampling);
 } catch (const Error& error) {
-  throw Error(ErrorKind::data, "{}: {}", path, error.what());
+  throw Error(ErrorKind::data, "{}: {}", config.file, error.what());
 }
 
 // `checkpoint` has an adapter of the model; "": there is none.
@@ -123,14 +122,8 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
                   .device = device_of(options.flags),
                   .vocabulary = pretrained.vocabulary,
                   .context = pretrained.context};
-  // As in transformers, config.json says what ends a text where no generation_config.json does.
-  constexpr size_t limit = size_t{1} << 20;  // bytes
-  std::string name = "generation_config.json";
-  std::optional<std::string> generation = io::read_of_model(folder, name, limit);
-  if (!generation) generation = io::read_of_model(folder, name = "config.json", limit);
-  const std::string path = folder + "/" + name;
-  model.defaults = io::parse_generation_config(generation.value_or("{}"), path);
-  check_sampling(model.defaults, path);
+  model.defaults = io::read_generation_config(folder);
+  check_sampling(model.defaults);
   model.chat = tokens.chat_template();
   model.pretrained = std::move(pretrained);
   return model;

@@ -33,10 +33,9 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
       is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
   const Experiment experiment =
       is_published ? evaluation_of(folder, flags) : load_experiment(folder, flags, true);
-  const std::optional<DType> wanted =
-      activations_of(arguments.activations, *experiment.model, arguments.checkpoint);
-  const nn::BlockActivations scope(
-      wanted.value_or(nn::BlockActivations::usual(experiment.recipe.text("train.device"))));
+  const nn::BlockActivations scope(nn::BlockActivations::choose(
+      *experiment.model, experiment.recipe.text("train.device"),
+      activations_of(arguments.activations, *experiment.model, arguments.checkpoint)));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {
     if (is_published) models::refuse_non_finite(io::weight_files(folder));

@@ -384,9 +384,7 @@ std::string formats_text(const models::QuantizedDecoder& quantized) {
 double perplexity_of(const std::string& model, const RecipeFlags& flags) {
   const train::Experiment experiment = evaluation_of(model, flags);
   const nn::BlockActivations scope(
-      nn::has_blocks(*experiment.model)
-          ? nn::BlockActivations::usual(experiment.recipe.text("train.device"))
-          : DType::f32);
+      nn::BlockActivations::choose(*experiment.model, experiment.recipe.text("train.device")));
   return std::exp(train::evaluate(experiment).loss);
 }
 

@@ -35,11 +35,6 @@ CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions&
   return step;
 }
 
-DType activations_of(const models::Decoder& model, const TokenModelOptions& options) {
-  if (!nn::has_blocks(model)) return DType::f32;
-  return options.activations ? *options.activations : nn::BlockActivations::usual(options.device);
-}
-
 // Copies logits of any float type.
 void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   const auto width = static_cast<int64_t>(to.size());
@@ -61,7 +56,7 @@ class CachedModel : public TokenModel {
         model_(model),
         cache_(model.make_cache(batch_, context_)),
         length_(options.length),
-        activations_(activations_of(model, options)),
+        activations_(nn::BlockActivations::choose(model, options.device, options.activations)),
         step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const nn::BlockActivations scope(activations_);

@@ -25,7 +25,7 @@ struct TokenModelOptions {
   int64_t length = 0;
   std::string device = "auto";
   // The type of activations in products with weights in blocks: i8 rounds them, f32 does not.
-  // Absent: nn::BlockActivations::usual(device).
+  // Absent: what nn::BlockActivations::choose() returns.
   std::optional<DType> activations = {};
   // The caller's memory for the arena of all steps, see CompiledStep::use_workspace; empty: it is
   // allocated. TokenModelPlan::arena_bytes() says how many bytes it needs. Models that run one

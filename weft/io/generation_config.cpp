@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/io/files.h"
 #include "weft/io/json.h"
+#include "weft/io/model_folder.h"
 
 namespace weft::io {
 namespace {
@@ -45,14 +45,18 @@ GenerationConfig parse_generation_config(std::string_view text, const std::strin
     take(object, "top_p", number_at, config.top_p);
     take(object, "min_p", number_at, config.min_p);
     take(object, "repetition_penalty", number_at, config.repetition_penalty);
+    config.file = file;
     return config;
   } catch (const JsonError& error) {
     throw Error(ErrorKind::data, "{}: {}.", file, error.what());
   }
 }
 
-GenerationConfig read_generation_config(const std::string& path) {
-  return parse_generation_config(read_file(path, file_limit), path);
+GenerationConfig read_generation_config(const std::string& model) {
+  std::string name = "generation_config.json";
+  std::optional<std::string> text = read_of_model(model, name, file_limit);
+  if (!text) text = read_of_model(model, name = "config.json", file_limit);
+  return parse_generation_config(text.value_or("{}"), model + "/" + name);
 }
 
 }  // namespace weft::io

@@ -19,13 +19,16 @@ struct GenerationConfig {
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
   std::optional<double> top_p, min_p, repetition_penalty;
+  std::string file;  // its path, for messages
   friend bool operator==(const GenerationConfig&, const GenerationConfig&) = default;
 };
 
 // Parses the text of a file, which messages name; ignores other keys. Throws Error(data) for what
 // is not a JSON object, and for a value of another kind than its key's.
 GenerationConfig parse_generation_config(std::string_view text, const std::string& file);
-// Reads a file of at most 1 MiB.
-GenerationConfig read_generation_config(const std::string& path);
+// Reads generation_config.json of a model's folder or GGUF file, or else config.json, as
+// transformers does; a model with neither gives an empty config. Throws Error(data) as
+// parse_generation_config() and read_of_model() do, the latter for files of more than 1 MiB.
+GenerationConfig read_generation_config(const std::string& model);
 
 }  // namespace weft::io

@@ -12,6 +12,7 @@
 
 #include "weft/base/rounding.h"
 #include "weft/io/gguf_parts.h"
+#include "weft/io/tensor_file.h"
 
 namespace weft::io {
 namespace {
@@ -339,12 +340,7 @@ Tensor Gguf::tensor(std::string_view name) const {
   const Entry* entry = find(name);
   if (entry == nullptr)
     fail(name_, fmt::format("no tensor '{}' among its {}", printable(name), entries_.size()));
-  const std::span<const std::byte> from = bytes(*entry);
-  if (reinterpret_cast<uintptr_t>(from.data()) % size_of(entry->type.dtype) == 0)
-    return tensor_over(file_, file_->data + entry->offset, entry->type);
-  auto copy = Buffer::allocate(from.size());
-  copy_bytes({copy->data, copy->bytes}, from);
-  return tensor_over(copy, copy->data, entry->type);
+  return view_or_copy(file_, entry->offset, entry->type);
 }
 
 bool is_gguf(const std::string& path) {

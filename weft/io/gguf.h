@@ -70,8 +70,8 @@ class Gguf {
   const std::shared_ptr<Buffer>& buffer() const { return file_; }  // of the whole file
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;  // keeps the whole file's memory alive
   const std::string& name() const { return name_; }          // path
-  // Returns a view if the file aligns the elements (blocks are bytes, so theirs always), else a
-  // copy. Throws if absent.
+  // Returns view_or_copy() of an entry (tensor_file.h): blocks are bytes, so of them always a view.
+  // Throws if absent.
   Tensor tensor(std::string_view name) const;
 
  private:

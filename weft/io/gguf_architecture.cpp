@@ -33,53 +33,47 @@ constexpr NamePair neox_keys[] = {{"block_count", "num_hidden_layers"},
                                   {"rope.freq_base", "rotary_emb_base"},
                                   {"use_parallel_residual", "use_parallel_residual"}};
 
-constexpr NamePair llama_tensors[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
-    {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
-    {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
-    {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
-    {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"}};
-constexpr NamePair phi3_tensors[] = {{"token_embd", "model.embed_tokens"},
-                                     {"output_norm", "model.norm"},
-                                     {"output", "lm_head"},
-                                     {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-                                     {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
-                                     {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-                                     {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
-                                     {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
-                                     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
+// Returns the rows of tables, one table after the other.
+template <size_t... rows>
+constexpr auto joined(const NamePair (&... tables)[rows]) {
+  std::array<NamePair, (rows + ...)> all;
+  auto* to = all.data();
+  ((to = std::ranges::copy(tables, to).out), ...);
+  return all;
+}
+
+constexpr NamePair decoder_tensors[] = {{"token_embd", "model.embed_tokens"},
+                                        {"output_norm", "model.norm"},
+                                        {"output", "lm_head"},
+                                        {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+                                        {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+                                        {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
+// Projections that are matrices of their own, where Phi-3 joins them.
+constexpr NamePair separate_tensors[] = {{"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+                                         {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+                                         {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+                                         {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+                                         {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+                                         {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+                                         {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"}};
+constexpr auto llama_tensors =
+    joined(decoder_tensors, separate_tensors,
+           {{"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+            {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+            {"blk.#.ffn_gate_inp", "model.layers.#.block_sparse_moe.gate"},
+            {"blk.#.ffn_gate_exps", "model.layers.#.block_sparse_moe.experts.w1"},
+            {"blk.#.ffn_down_exps", "model.layers.#.block_sparse_moe.experts.w2"},
+            {"blk.#.ffn_up_exps", "model.layers.#.block_sparse_moe.experts.w3"}});
+constexpr auto phi3_tensors =
+    joined(decoder_tensors, {{"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+                             {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+                             {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"}});
 // Norms after attention and perceptron, and in Gemma before them, too.
-constexpr NamePair post_norm_tensors[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
-    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
-    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
-    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
-    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
-    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm"},
-    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"},
-    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
+constexpr auto post_norm_tensors =
+    joined(decoder_tensors, separate_tensors,
+           {{"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},
+            {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm"},
+            {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm"}});
 constexpr NamePair gpt2_tensors[] = {{"token_embd", "transformer.wte"},
                                      {"position_embd", "transformer.wpe"},
                                      {"output_norm", "transformer.ln_f"},

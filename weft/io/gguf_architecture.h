@@ -1,5 +1,5 @@
 // What llama.cpp and transformers call the same things: architectures, keys and tensors. Sources:
-// llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. Internal to weft/io.
+// llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. Internal to weft/io and weft/models.
 #pragma once
 
 #include <optional>

@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/gguf_architecture.h"
+#include "weft/io/gguf_tokenizer.h"
 #include "weft/io/json.h"
 #include "weft/io/text.h"
 
@@ -147,31 +148,28 @@ void add_unsaid(const Metadata& metadata, Json& config) {
         is_27b ? width / heads : metadata.whole("attention.key_length").value_or(256);
     config["head_dim"] = metadata.whole("attention.key_length").value_or(256);
   }
-  if (type == "gemma3_text") {
+  if (type == "gemma3_text")
     config["rope_local_base_freq"] = metadata.real("rope.freq_base_swa").value_or(10000.0);
-    if (!config.contains("rope_theta")) config["rope_theta"] = 1e6;
+  if (!config.contains("rope_theta")) {
+    if (type == "gemma3_text") config["rope_theta"] = 1e6;
+    if (type == "mixtral" || type == "smollm3") config["rope_theta"] = 10000.0;
   }
   const auto original = metadata.whole("rope.scaling.original_context_length");
   if (original && type == "phi3") config["original_max_position_embeddings"] = *original;
-  if (type == "mixtral" && !config.contains("rope_theta")) config["rope_theta"] = 10000.0;
-  if (type == "smollm3" && !config.contains("rope_theta")) config["rope_theta"] = 10000.0;
   const auto rotated = metadata.whole("rope.dimension_count");
-  if (rotated && type == "gpt_neox")
-    config["rotary_pct"] =
+  if (rotated && (type == "gpt_neox" || type == "phi3"))
+    config[type == "phi3" ? "partial_rotary_factor" : "rotary_pct"] =
         static_cast<double>(*rotated * metadata.required("attention.head_count")) /
         static_cast<double>(std::max<int64_t>(1, metadata.required("embedding_length")));
-  if (rotated && type == "phi3")
-    config["partial_rotary_factor"] =
-        static_cast<double>(*rotated * metadata.required("attention.head_count")) /
-        static_cast<double>(std::max<int64_t>(1, metadata.required("embedding_length")));
-  if (type == "gpt_neox")
-    config["attention_bias"] = metadata.file.find("blk.0.attn_qkv.bias") != nullptr;
-  if (metadata.file.find("blk.0.attn_output.bias") != nullptr && type != "gpt2" &&
-      type != "gpt_neox")
-    config["attention_bias"] = true;
-  if (metadata.file.find("blk.0.ffn_down.bias") != nullptr && type != "gpt2" && type != "gpt_neox")
-    config["mlp_bias"] = true;
-  if (type == "gpt2") config["activation_function"] = "gelu_new";
+  const auto has = [&](std::string_view tensor) { return metadata.file.find(tensor) != nullptr; };
+  if (type == "gpt2") {
+    config["activation_function"] = "gelu_new";
+  } else if (type == "gpt_neox") {
+    config["attention_bias"] = has("blk.0.attn_qkv.bias");
+  } else {
+    if (has("blk.0.attn_output.bias")) config["attention_bias"] = true;
+    if (has("blk.0.ffn_down.bias")) config["mlp_bias"] = true;
+  }
   if (type == "qwen2") config["use_sliding_window"] = false;
 }
 
@@ -206,10 +204,9 @@ void add_token_ids(const Gguf& file, Json& config) {
                                                      "<EOT>"};
   const auto* tokens = list<std::string>(file.metadata(), "tokenizer.ggml.tokens");
   const auto* types = list<int32_t>(file.metadata(), "tokenizer.ggml.token_type");
-  constexpr int32_t control = 3, user_defined = 4;
   if (tokens != nullptr && types != nullptr)
     for (size_t i = 0; i < std::min(tokens->size(), types->size()); ++i)
-      if (((*types)[i] == control || (*types)[i] == user_defined) &&
+      if (((*types)[i] == GgufTokenKind::control || (*types)[i] == GgufTokenKind::user_defined) &&
           std::ranges::find(turns, (*tokens)[i]) != turns.end())
         add(static_cast<int64_t>(i));
   if (ends.size() == 1) config["eos_token_id"] = ends.front();

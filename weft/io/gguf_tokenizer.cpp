@@ -24,15 +24,7 @@ namespace weft::io {
 namespace {
 using Json = nlohmann::ordered_json;
 
-// The kinds of tokens, "tokenizer.ggml.token_type".
-enum Kind : int32_t {
-  normal = 1,
-  unknown = 2,
-  control = 3,
-  user_defined = 4,
-  unused = 5,
-  byte = 6
-};
+using Kind = GgufTokenKind;
 
 // How text is split before byte-level merges: by a regular expression, or by that of GPT-2, which
 // the pre-tokenizer ByteLevel has.
@@ -72,7 +64,7 @@ struct TokenList {
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::data, "[gguf] {}: {}.", file.name(), what);
   }
-  int32_t kind(size_t id) const { return kinds != nullptr ? (*kinds)[id] : normal; }
+  int32_t kind(size_t id) const { return kinds != nullptr ? (*kinds)[id] : Kind::normal; }
   std::optional<size_t> special(std::string_view name) const {
     const auto id = whole_number(file.metadata(), fmt::format("tokenizer.ggml.{}_token_id", name));
     if (!id) return std::nullopt;
@@ -100,14 +92,14 @@ Json added_tokens(const TokenList& all) {
   Json added = Json::array();
   for (size_t id = 0; id < all.tokens.size(); ++id) {
     const int32_t kind = all.kind(id);
-    if (kind != control && kind != user_defined && kind != unknown) continue;
+    if (kind != Kind::control && kind != Kind::user_defined && kind != Kind::unknown) continue;
     added.push_back({{"id", id},
                      {"content", all.tokens[id]},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", kind != user_defined}});
+                     {"special", kind != Kind::user_defined}});
   }
   return added;
 }
@@ -153,14 +145,15 @@ Json post_processor(const TokenList& all, bool adds_bos) {
 Json merges_of_scores(const TokenList& all, const std::vector<float>& scores) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < all.tokens.size(); ++id)
-    if (all.kind(id) == normal || all.kind(id) == user_defined) ids.emplace(all.tokens[id], id);
+    if (all.kind(id) == Kind::normal || all.kind(id) == Kind::user_defined)
+      ids.emplace(all.tokens[id], id);
   struct Merge {
     size_t left, right, whole;
   };
   std::vector<Merge> merges;
   for (size_t id = 0; id < all.tokens.size(); ++id) {
     const std::string_view token = all.tokens[id];
-    if (all.kind(id) != normal) continue;
+    if (all.kind(id) != Kind::normal) continue;
     if (token.size() > most_token_bytes)
       all.fail(fmt::format("token {} has {} bytes, over the limit of {}", id, token.size(),
                            most_token_bytes));
@@ -308,7 +301,7 @@ IdTokens tokens_of(const Json& tokenizer, int64_t vocabulary, const std::string&
                    bool has_bytes) {
   IdTokens all;
   all.tokens.resize(static_cast<size_t>(vocabulary));
-  all.kinds.assign(all.tokens.size(), unused);
+  all.kinds.assign(all.tokens.size(), Kind::unused);
   const auto set = [&](int64_t id, const std::string& token, int32_t kind) {
     if (id < 0 || id >= vocabulary)
       throw Error(ErrorKind::data, "{}: token '{}' has id {}, of {} of the model.", file,
@@ -322,17 +315,17 @@ IdTokens tokens_of(const Json& tokenizer, int64_t vocabulary, const std::string&
   for (const auto& [token, id] : model.at("vocab").items()) {
     const bool is_byte = has_bytes && token.size() == 6 && token.starts_with("<0x");
     set(id.get<int64_t>(), token,
-        is_byte                                            ? byte
-        : !unknown_token.empty() && token == unknown_token ? unknown
-                                                           : normal);
+        is_byte                                            ? Kind::byte
+        : !unknown_token.empty() && token == unknown_token ? Kind::unknown
+                                                           : Kind::normal);
   }
   for (const Json& added : tokenizer.value("added_tokens", Json::array())) {
     const std::string token = added.at("content");
     if (has_bytes && token == unknown_token) continue;
-    set(added.at("id"), token, added.value("special", false) ? control : user_defined);
+    set(added.at("id"), token, added.value("special", false) ? Kind::control : Kind::user_defined);
   }
   for (size_t id = 0; id < all.tokens.size(); ++id)
-    if (all.kinds[id] == unused) all.tokens[id] = fmt::format("[PAD{}]", id);
+    if (all.kinds[id] == Kind::unused) all.tokens[id] = fmt::format("[PAD{}]", id);
   return all;
 }
 
@@ -359,7 +352,7 @@ std::vector<float> scores_of(const Json& merges, const IdTokens& all) {
   }
   // Tokens that no merge makes are single characters, which SentencePiece puts last.
   for (size_t id = 0; id < all.tokens.size(); ++id)
-    if (scores[id] == 0 && all.kinds[id] == normal) scores[id] = static_cast<float>(rank - 1);
+    if (scores[id] == 0 && all.kinds[id] == Kind::normal) scores[id] = static_cast<float>(rank - 1);
   return scores;
 }
 

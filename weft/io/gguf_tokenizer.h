@@ -9,6 +9,11 @@
 
 namespace weft::io {
 
+// The kinds of tokens in "tokenizer.ggml.token_type".
+struct GgufTokenKind {
+  enum : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+};
+
 struct GgufTokenizer {
   std::string file;        // for messages
   std::string tokenizer;   // the text of tokenizer.json

@@ -9,6 +9,15 @@
 
 namespace weft::io {
 
+Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Type& type) {
+  std::byte* from = file->data + offset;
+  if (reinterpret_cast<uintptr_t>(from) % size_of(type.dtype) == 0)
+    return tensor_over(file, from, type);
+  auto copy = Buffer::allocate(type.bytes());
+  copy_bytes({copy->data, copy->bytes}, {from, type.bytes()});
+  return tensor_over(copy, copy->data, type);
+}
+
 TensorFile::TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries)
     : name_(std::move(name)), file_(std::move(file)), entries_(std::move(entries)) {
   std::ranges::sort(entries_, {}, &Entry::name);
@@ -35,12 +44,7 @@ Tensor TensorFile::tensor(std::string_view name) const {
   if (entry == nullptr)
     throw Error(ErrorKind::checkpoint, "{}: no tensor '{}' among its {}.", name_, printable(name),
                 entries_.size());
-  const std::span<const std::byte> from = bytes(*entry);
-  if (reinterpret_cast<uintptr_t>(from.data()) % size_of(entry->type.dtype) == 0)
-    return tensor_over(file_, file_->data + entry->offset, entry->type);
-  auto copy = Buffer::allocate(from.size());
-  copy_bytes({copy->data, copy->bytes}, from);
-  return tensor_over(copy, copy->data, entry->type);
+  return view_or_copy(file_, entry->offset, entry->type);
 }
 
 }  // namespace weft::io

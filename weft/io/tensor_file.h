@@ -13,6 +13,10 @@
 
 namespace weft::io {
 
+// Returns the tensor whose elements begin at byte `offset` of a file, within which they are: a view
+// if that byte is aligned for the dtype, else a copy.
+Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Type& type);
+
 // TensorFile is an open file. Copies share its memory map.
 class TensorFile {
  public:
@@ -33,8 +37,7 @@ class TensorFile {
   const std::shared_ptr<Buffer>& buffer() const { return file_; }
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;
   const std::string& name() const { return name_; }
-  // Returns a view if the file aligns the elements, else a copy. Throws Error(checkpoint) if
-  // absent.
+  // Returns view_or_copy() of an entry. Throws Error(checkpoint) if absent.
   Tensor tensor(std::string_view name) const;
 
  private:

@@ -9,6 +9,7 @@
 #include "weft/base/block_format.h"
 #include "weft/base/error.h"
 #include "weft/base/utf8.h"
+#include "weft/io/gguf_architecture.h"
 #include "weft/models/families/encoders.h"
 #include "weft/models/families/families.h"
 
@@ -159,8 +160,8 @@ namespace {
 void set_gguf_layout(DecoderConfig& decoder, const Family& family) {
   decoder.transposed = decoder.qkv_by_head = false;
   if (decoder.norm == DecoderConfig::Norm::rms_plus_one) decoder.norm = DecoderConfig::Norm::rms;
-  constexpr std::array<std::string_view, 4> in_pairs = {"llama", "mistral", "mixtral", "smollm3"};
-  decoder.rope_in_pairs = std::ranges::find(in_pairs, family.name) != in_pairs.end();
+  const io::GgufArchitecture* architecture = io::architecture_of_type(family.name);
+  decoder.rope_in_pairs = architecture != nullptr && architecture->rope_in_pairs;
 }
 }  // namespace
 

@@ -16,7 +16,10 @@ BlockActivations::~BlockActivations() { activations = saved_; }
 
 DType BlockActivations::current() { return activations; }
 
-DType BlockActivations::usual(const std::string& device) {
+DType BlockActivations::choose(const Module& model, const std::string& device,
+                               std::optional<DType> wanted) {
+  if (!has_blocks(model)) return DType::f32;
+  if (wanted) return *wanted;
   return isa() >= Isa::avx2 && Device(device).model() == "cpu" ? DType::i8 : DType::f32;
 }
 

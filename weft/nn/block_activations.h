@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "weft/base/dtype.h"
@@ -20,9 +21,11 @@ class BlockActivations {
   BlockActivations& operator=(const BlockActivations&) = delete;
 
   static DType current();
-  // Returns i8 where the device has integer dot products that beat those of float32, as CPUs from
-  // AVX2 on do, else f32.
-  static DType usual(const std::string& device);
+  // Returns the type for a model on a device: f32 if none of its weights is in blocks, else
+  // `wanted`, else i8 where integer dot products beat those of float32, as on CPUs from AVX2 on,
+  // else f32.
+  static DType choose(const Module& model, const std::string& device,
+                      std::optional<DType> wanted = {});
 
  private:
   DType saved_;

@@ -209,7 +209,6 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
-  if (packed && recipe.has("model.layers")) check_packing(recipe, nullptr);
   experiment.model =
       !published.empty()
           ? models::load_pretrained(
@@ -220,7 +219,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                 .model
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
-          : make_layers_model(recipe.layers(), experiment.shape);
+      : packed ? nullptr  // which check_packing() refuses
+               : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
   if (recipe.has("adapter.type")) add_adapter(recipe, *experiment.model);
   if (experiment.train != nullptr)

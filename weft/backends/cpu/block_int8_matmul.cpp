@@ -5,6 +5,9 @@
 //
 // Sums of integers are exact, and those of groups of them are in the order of k: results have the
 // same bits on every instruction set, in any number of rows and threads.
+//
+// Rows, packers and products are one file, as they share the layouts of bundles and tiles, and each
+// instruction set compiles packers and products into one function.
 #include <algorithm>
 #include <bit>
 #include <cmath>
