@@ -257,6 +257,9 @@ std::string config_json(const Gguf& file) {
 
 std::optional<std::string> text_of_folder(const Gguf& file, std::string_view name) {
   if (name == "config.json") return config_json(file);
+  const std::string* tokenizer = text(file.metadata(), "tokenizer.ggml.model");
+  const bool has_none = tokenizer != nullptr && *tokenizer == no_tokenizer;
+  if (has_none && name.starts_with("tokenizer")) return std::nullopt;
   if (name == "tokenizer.json") return tokenizer_json(file);
   if (name == "tokenizer_config.json") return tokenizer_config_json(file);
   if (name != "generation_config.json") return std::nullopt;

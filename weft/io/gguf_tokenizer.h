@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "weft/io/gguf.h"
 
@@ -13,6 +14,9 @@ namespace weft::io {
 struct GgufTokenKind {
   enum : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 };
+
+// "tokenizer.ggml.model" of a file without one.
+inline constexpr std::string_view no_tokenizer = "no_vocab";
 
 struct GgufTokenizer {
   std::string file;        // for messages

@@ -17,6 +17,7 @@
 #include "weft/base/logging.h"
 #include "weft/io/gguf_architecture.h"
 #include "weft/io/gguf_folder.h"
+#include "weft/io/gguf_tokenizer.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
 #include "weft/tensor/blocks.h"
@@ -103,6 +104,8 @@ io::GgufMetadata metadata_of(const Decoder& model, const GgufOptions& options) {
   }
   if (keys.architecture.name == "gptneox") keys.add("use_parallel_residual", config.parallel);
   std::ranges::copy(options.tokenizer, std::back_inserter(keys.metadata));
+  if (options.tokenizer.empty())
+    keys.metadata.emplace_back("tokenizer.ggml.model", std::string(io::no_tokenizer));
   return std::move(keys.metadata);
 }
 
