@@ -73,6 +73,14 @@ template <class Ints>
                                                            const VectorOf<int32_t, 64>& x) {
   sums = __builtin_ia32_vpdpbusd512(sums, w, x);
 }
+[[gnu::target("avx2")]] inline void set_dots(VectorOf<int32_t, 32>& sums,
+                                             const VectorOf<uint8_t, 32>& w,
+                                             const VectorOf<int8_t, 32>& x) {
+  using Bytes = VectorOf<char, 32>;
+  const auto pairs = __builtin_ia32_pmaddubsw256(reinterpret_cast<const Bytes&>(w),
+                                                 reinterpret_cast<const Bytes&>(x));
+  sums = __builtin_ia32_pmaddwd256(pairs, VectorOf<int16_t, 32>{} + int16_t{1});
+}
 [[gnu::target("avx2")]] inline void add_dots(VectorOf<int32_t, 32>& sums,
                                              const VectorOf<int32_t, 32>& w,
                                              const VectorOf<int32_t, 32>& x) {
@@ -89,6 +97,15 @@ template <class Ints>
                                             const VectorOf<int32_t, 64>& w,
                                             const VectorOf<int32_t, 64>& x) {
   sums = __builtin_ia32_vpdpbusd_v16si(sums, w, x);
+}
+// Sets the products of w, unsigned and below 128, and x.
+[[gnu::always_inline]] inline void set_dots(VectorOf<int32_t, 32>& sums,
+                                            const VectorOf<uint8_t, 32>& w,
+                                            const VectorOf<int8_t, 32>& x) {
+  using Bytes = VectorOf<char, 32>;
+  const auto pairs =
+      __builtin_ia32_pmaddubsw256(reinterpret_cast<Bytes>(w), reinterpret_cast<Bytes>(x));
+  sums = __builtin_ia32_pmaddwd256(pairs, VectorOf<int16_t, 32>{} + int16_t{1});
 }
 [[gnu::always_inline]] inline void add_dots(VectorOf<int32_t, 32>& sums,
                                             const VectorOf<int32_t, 32>& w,
@@ -245,21 +262,44 @@ struct Packer {
 
 constexpr uint32_t low_nibbles = 0x0f0f0f0f;
 
-// Each packer of a layout has the extents of its blocks and pack(tile, index, block, stride), which
-// packs block `index` of a tile; `block` is that of the first column. `head` is where its first
-// scale is, -1: it needs none.
+// 32 quants of one column, as a block has them: with a sign where `is_signed`, else plus `zero`.
+using Piece = VectorOf<uint8_t, 32>;
+using FullWords = VectorOf<uint32_t, 32>;
+[[gnu::always_inline]] inline Piece piece_at(const uint8_t* from) {
+  Piece piece;
+  __builtin_memcpy(&piece, from, sizeof(piece));
+  return piece;
+}
+// Returns the bits of `mask` in each of 32 bytes, after a shift.
+[[gnu::always_inline]] inline Piece bits_at(const uint8_t* from, int shift, uint8_t mask) {
+  FullWords words;
+  __builtin_memcpy(&words, from, sizeof(words));
+  return reinterpret_cast<Piece>(words >> shift & mask * uint32_t{0x01010101});
+}
+
+// Each packer of a layout has the extents of its blocks, scale(tile, index, block, stride) and
+// pack(..), which write the scales and the quants of block `index` of a tile, where `block` is that
+// of the first column, and piece(block, number), which returns 32 quants of a column. `head` is
+// where the first scale is, -1: it needs none.
 template <int vector_bytes, Dot dot>
 struct Bytes8 : Packer<vector_bytes, dot> {
   using P = Packer<vector_bytes, dot>;
   static constexpr int numbers = 32, bytes = 34, group = 32, head = 0;
-  static constexpr bool has_least = false;
+  static constexpr bool has_least = false, is_signed = true;
+  static constexpr int zero = 0;
+  [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
+                                                  const uint8_t* /*block*/, int64_t /*stride*/) {
+    tile.scales[index] = P::halves(*reinterpret_cast<typename P::Words*>(tile.heads[index]));
+  }
+  [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int /*number*/) {
+    return piece_at(block + 2);
+  }
   [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
                                                  const uint8_t* block, int64_t stride) {
-    tile.scales[index] = P::halves(*reinterpret_cast<typename P::Words*>(tile.heads[index]));
     for (int part = 0; part < 2; ++part) {
       const auto four = P::columns_at(block + 2 + 16 * part, stride);
       for (int j = 0; j < 4; ++j)
-        P::template put<0>(tile.quants[index * 8 + part * 4 + j], four.at[j]);
+        P::template put<zero>(tile.quants[index * 8 + part * 4 + j], four.at[j]);
     }
   }
 };
@@ -270,13 +310,34 @@ struct Nibbles : Packer<vector_bytes, dot> {
   using Words = typename P::Words;
   static constexpr int fifths = least ? 4 : 2, nibbles = fifths + (bits == 5 ? 4 : 0);
   static constexpr int numbers = 32, bytes = nibbles + 16, group = 32, head = 0;
-  static constexpr bool has_least = least;
+  static constexpr bool has_least = least, is_signed = false;
   static constexpr int zero = least ? 0 : 1 << (bits - 1);
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
+  [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
+                                                  const uint8_t* /*block*/, int64_t /*stride*/) {
     const Words head_words = *reinterpret_cast<Words*>(tile.heads[index]);
     tile.scales[index] = P::halves(head_words & 0xffff);
     if (least) tile.leasts[index] = P::halves(head_words >> 16) * (-1.0F / 128);
+  }
+  [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int /*number*/) {
+    using Four = VectorOf<uint32_t, 16>;
+    Four both;
+    __builtin_memcpy(&both, block + nibbles, sizeof(both));
+    const FullWords twice = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
+    auto quants = reinterpret_cast<Piece>(twice >> FullWords{0, 0, 0, 0, 4, 4, 4, 4} & low_nibbles);
+    if constexpr (bits == 5) {
+      const FullWords words = FullWords{} + word_at(block + fifths);
+      const auto bytes = reinterpret_cast<Piece>(words);
+      const Piece spread =
+          __builtin_shufflevector(bytes, bytes, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 18,
+                                  18, 18, 18, 18, 18, 18, 18, 19, 19, 19, 19, 19, 19, 19, 19);
+      constexpr Piece bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                             1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+      quants |= reinterpret_cast<Piece>((spread & bit) != 0) & 16;
+    }
+    return quants;
+  }
+  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
+                                                 const uint8_t* block, int64_t stride) {
     [[maybe_unused]] Words all_fifths{};
     if constexpr (bits == 5) {
       uint32_t words[P::lanes];
@@ -300,9 +361,10 @@ struct Lines : Packer<vector_bytes, dot> {
   using Words = typename P::Words;
   static constexpr int fifths = 16, nibbles = fifths + (bits == 5 ? 32 : 0);
   static constexpr int numbers = 256, bytes = nibbles + 128, group = 32, head = -1;
-  static constexpr bool has_least = true;
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
+  static constexpr bool has_least = true, is_signed = false;
+  static constexpr int zero = 0;
+  [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
+                                                  const uint8_t* block, int64_t stride) {
     // Four bytes each: d and m, scales and mins of four groups and upper bits of four others, the
     // lower bits of those.
     const auto first = P::columns_at(block, stride);
@@ -316,6 +378,17 @@ struct Lines : Packer<vector_bytes, dot> {
       tile.scales[index * 8 + g] = d * P::numbers(s[g / 4] >> 8 * (g % 4) & 255);
       tile.leasts[index * 8 + g] = m * P::numbers(t[g / 4] >> 8 * (g % 4) & 255) * (1.0F / 128);
     }
+  }
+  [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int number) {
+    Piece quants = bits_at(block + nibbles + number / 2 * 32, number % 2 * 4, 15);
+    if constexpr (bits == 5) {
+      const Piece fifth = bits_at(block + fifths, number, 1);
+      quants |= reinterpret_cast<Piece>(reinterpret_cast<FullWords>(fifth) << 4);
+    }
+    return quants;
+  }
+  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
+                                                 const uint8_t* block, int64_t stride) {
     for (int part = 0; part < 2; ++part) {
       [[maybe_unused]] typename P::Four all_fifths;
       if constexpr (bits == 5) all_fifths = P::columns_at(block + fifths + 16 * part, stride);
@@ -338,9 +411,10 @@ struct Sixes : Packer<vector_bytes, dot> {
   using Words = typename P::Words;
   using Ints = typename P::Ints;
   static constexpr int numbers = 256, bytes = 210, group = 16, head = 208;
-  static constexpr bool has_least = false;
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
+  static constexpr bool has_least = false, is_signed = false;
+  static constexpr int zero = 32;
+  [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
+                                                  const uint8_t* block, int64_t stride) {
     const auto d = P::halves(*reinterpret_cast<Words*>(tile.heads[index]));
     const auto scales = P::columns_at(block + 192, stride);
     for (int g = 0; g < 16; ++g) {
@@ -348,6 +422,15 @@ struct Sixes : Packer<vector_bytes, dot> {
           reinterpret_cast<Ints>(scales.at[g / 4] << (24 - 8 * (g % 4))) >> 24;
       tile.scales[index * 16 + g] = d * __builtin_convertvector(signed_scale, typename P::Vector);
     }
+  }
+  [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int number) {
+    const int half = number / 4, place = number % 4;
+    const Piece lower = bits_at(block + half * 64 + place % 2 * 32, place / 2 * 4, 15);
+    const Piece upper = bits_at(block + 128 + half * 32, place * 2, 3);
+    return lower | reinterpret_cast<Piece>(reinterpret_cast<FullWords>(upper) << 4);
+  }
+  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
+                                                 const uint8_t* block, int64_t stride) {
     for (int half = 0; half < 2; ++half)
       for (int part = 0; part < 2; ++part) {
         const auto upper = P::columns_at(block + 128 + half * 32 + 16 * part, stride);
@@ -357,8 +440,8 @@ struct Sixes : Packer<vector_bytes, dot> {
             for (int j = 0; j < 4; ++j) {
               const Words lower = four.at[j] >> place / 2 * 4 & low_nibbles;
               const Words pairs = upper.at[j] >> place * 2 & 0x03030303;
-              P::template put<32>(tile.quants[index * 64 + half * 32 + place * 8 + part * 4 + j],
-                                  lower | pairs << 4);
+              P::template put<zero>(tile.quants[index * 64 + half * 32 + place * 8 + part * 4 + j],
+                                    lower | pairs << 4);
             }
         }
       }
@@ -407,23 +490,94 @@ struct Blocks {
     }
   }
 
-  // Packs `count` numbers of each column. `next` is where the range after it begins.
+  // Reads the first scales of `count` numbers of each column, before all else, as a vector is
+  // loaded late after its lanes were stored.
+  template <class Format>
+  [[gnu::always_inline]] static inline void read_heads(T& tile, const uint8_t* from, int64_t stride,
+                                                       int64_t count) {
+    if constexpr (Format::head >= 0)
+      for (int64_t column = 0; column < lanes; ++column) {
+        const uint8_t* head = from + column * stride + Format::head;
+        for (int64_t block = 0; block < count / Format::numbers; ++block, head += Format::bytes)
+          tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
+      }
+  }
+  // Prefetches a block of each column. Prefetches of a whole range at once would wait for each
+  // other, and the products for them.
+  template <class Format>
+  [[gnu::always_inline]] static inline void prefetch(const uint8_t* block, int64_t stride) {
+#pragma GCC unroll 16
+    for (int64_t column = 0; column < lanes; ++column)
+      for (int64_t line = 0; line < Format::bytes; line += cache_line)
+        __builtin_prefetch(block + column * stride + line, 0, 2);
+  }
+  // Packs `count` numbers of each column. `next` is where the range after them begins.
   template <class Format>
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {
-    const int64_t blocks = count / Format::numbers, bytes = blocks * Format::bytes;
-    for (int64_t column = 0; column < lanes; ++column) {
-      for (int64_t line = 0; line < bytes; line += cache_line)
-        __builtin_prefetch(next + column * stride + line, 0, 2);
-      // Heads are read before all else, as a vector is loaded late after its lanes were stored.
-      if constexpr (Format::head >= 0) {
-        const uint8_t* head = from + column * stride + Format::head;
-        for (int64_t block = 0; block < blocks; ++block, head += Format::bytes)
-          tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
-      }
-    }
-    for (int64_t block = 0; block < blocks; ++block)
+    for (int64_t block = 0; block < count / Format::numbers; ++block) {
+      prefetch<Format>(next + block * Format::bytes, stride);
+      Format::scale(tile, block, from + block * Format::bytes, stride);
       Format::pack(tile, block, from + block * Format::bytes, stride);
+    }
+  }
+
+  // Returns the sums of neighbours: of a in the lower half of each 16 bytes, of b in the upper.
+  [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b) {
+    // Floats are shuffled in one instruction, and keep the bits of the integers.
+    const auto x = reinterpret_cast<Vector>(a), y = reinterpret_cast<Vector>(b);
+    const auto even = __builtin_shufflevector(x, y, 0, 2, 8, 10, 4, 6, 12, 14);
+    const auto odd = __builtin_shufflevector(x, y, 1, 3, 9, 11, 5, 7, 13, 15);
+    return reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
+  }
+  // Adds the products of the only row, whose quants each column meets as its blocks have them:
+  // nothing is transposed but sums. The operations on floats are those of multiply().
+  template <class Format>
+  [[gnu::always_inline]] static inline void stream(T& tile, const Call& call, const uint8_t* w,
+                                                   int64_t stride, int64_t from, int64_t count,
+                                                   const uint8_t* next, Vector& sums) {
+    constexpr int group = Format::group, pieces = Format::numbers / 32;
+    const int8_t* x = call.rows.quants + from;
+    const float* scales = call.rows.scales + from / neighbours;
+    const int32_t* starts = call.rows.starts + from / group;
+    Vector all = sums;
+    const auto add = [&](int64_t g, Ints dots) __attribute__((always_inline)) {
+      if constexpr (Format::zero != 0) dots += starts[g] / (128 / Format::zero);
+      Vector numbers = __builtin_convertvector(dots, Vector) * tile.scales[g];
+      if constexpr (Format::has_least) numbers += tile.leasts[g] * static_cast<float>(starts[g]);
+      all += numbers * scales[g * group / neighbours];
+    };
+    for (int64_t block = 0; block < count / Format::numbers; ++block, w += Format::bytes) {
+      prefetch<Format>(next + block * Format::bytes, stride);
+      Format::scale(tile, block, w, stride);
+      unrolled<pieces>([&](auto piece) __attribute__((always_inline)) {
+        const int64_t at = block * pieces + piece;
+        VectorOf<int8_t, 32> row;
+        __builtin_memcpy(&row, x + at * 32, sizeof(row));
+        Ints dots[lanes];
+        unrolled<lanes>([&](auto column) __attribute__((always_inline)) {
+          const Piece quants = Format::piece(w + column * stride, piece);
+          if constexpr (Format::is_signed) {
+            dots[column] = Ints{};
+            add_dots(dots[column], reinterpret_cast<const Ints&>(quants),
+                     reinterpret_cast<const Ints&>(row));
+          } else {
+            set_dots(dots[column], quants, row);
+          }
+        });
+        const Ints first = pairs(pairs(dots[0], dots[1]), pairs(dots[2], dots[3]));
+        const Ints last = pairs(pairs(dots[4], dots[5]), pairs(dots[6], dots[7]));
+        const Ints low = __builtin_shufflevector(first, last, 0, 1, 2, 3, 8, 9, 10, 11);
+        const Ints high = __builtin_shufflevector(first, last, 4, 5, 6, 7, 12, 13, 14, 15);
+        if constexpr (group == 32) {
+          add(at, low + high);
+        } else {
+          add(2 * at, low);
+          add(2 * at + 1, high);
+        }
+      });
+    }
+    sums = all;
   }
 
   // Adds the products of a bundle from number `from` on to sums.
@@ -478,15 +632,24 @@ struct Blocks {
       const int64_t count = std::min(range, call.k - from);
       const int64_t bytes = count / Format::numbers * Format::bytes;
       const uint8_t* begin = w + from / Format::numbers * Format::bytes;
-      if (columns == lanes) {
-        pack<Format>(tile, begin, w_row, count,
-                     from + range < call.k ? begin + bytes : w + lanes * w_row);
-      } else {
-        for (int64_t i = 0; i < lanes; ++i)  // the last column stands for those that are none
+      const bool whole = columns == lanes;
+      if (!whole)  // the last column stands for those that are none
+        for (int64_t i = 0; i < lanes; ++i)
           __builtin_memcpy(tile.copied + i * bytes, begin + std::min(i, columns - 1) * w_row,
                            static_cast<size_t>(bytes));
-        pack<Format>(tile, tile.copied, bytes, count, tile.copied);
+      const uint8_t* blocks = whole ? begin : tile.copied;
+      const int64_t stride = whole ? w_row : bytes;
+      const uint8_t* next = !whole                  ? blocks
+                            : from + range < call.k ? begin + bytes
+                                                    : w + lanes * w_row;
+      read_heads<Format>(tile, blocks, stride, count);
+      if constexpr (vector_bytes == 32) {
+        if (call.m == 1) {
+          stream<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
+          continue;
+        }
       }
+      pack<Format>(tile, blocks, stride, count, next);
       for (int64_t row = 0; row < call.m;) {
         const Bundle bundle = bundle_of(row, call.m, most);
         if (bundle.rows == most)
