@@ -270,6 +270,18 @@ using FullWords = VectorOf<uint32_t, 32>;
   __builtin_memcpy(&piece, from, sizeof(piece));
   return piece;
 }
+// Returns 16 bytes twice.
+[[gnu::always_inline]] inline FullWords twice(const uint8_t* from) {
+  VectorOf<uint32_t, 16> once;
+  __builtin_memcpy(&once, from, sizeof(once));
+#if !defined(__clang__)
+  // GCC 12 needs its builtin to load and copy in one instruction.
+  return reinterpret_cast<FullWords>(
+      __builtin_ia32_vbroadcastsi256(reinterpret_cast<VectorOf<long long, 16>>(once)));
+#else
+  return __builtin_shufflevector(once, once, 0, 1, 2, 3, 0, 1, 2, 3);
+#endif
+}
 // Returns the bits of `mask` in each of 32 bytes, after a shift.
 [[gnu::always_inline]] inline Piece bits_at(const uint8_t* from, int shift, uint8_t mask) {
   FullWords words;
@@ -319,11 +331,8 @@ struct Nibbles : Packer<vector_bytes, dot> {
     if (least) tile.leasts[index] = P::halves(head_words >> 16) * (-1.0F / 128);
   }
   [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int /*number*/) {
-    using Four = VectorOf<uint32_t, 16>;
-    Four both;
-    __builtin_memcpy(&both, block + nibbles, sizeof(both));
-    const FullWords twice = __builtin_shufflevector(both, both, 0, 1, 2, 3, 0, 1, 2, 3);
-    auto quants = reinterpret_cast<Piece>(twice >> FullWords{0, 0, 0, 0, 4, 4, 4, 4} & low_nibbles);
+    auto quants = reinterpret_cast<Piece>(
+        twice(block + nibbles) >> FullWords{0, 0, 0, 0, 4, 4, 4, 4} & low_nibbles);
     if constexpr (bits == 5) {
       const FullWords words = FullWords{} + word_at(block + fifths);
       const auto bytes = reinterpret_cast<Piece>(words);
@@ -502,21 +511,20 @@ struct Blocks {
           tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
       }
   }
-  // Prefetches a block of each column. Prefetches of a whole range at once would wait for each
+  // Prefetches a cache line of each column. Those of a whole range at once would wait for each
   // other, and the products for them.
-  template <class Format>
-  [[gnu::always_inline]] static inline void prefetch(const uint8_t* block, int64_t stride) {
+  [[gnu::always_inline]] static inline void prefetch(const uint8_t* line, int64_t stride) {
 #pragma GCC unroll 16
     for (int64_t column = 0; column < lanes; ++column)
-      for (int64_t line = 0; line < Format::bytes; line += cache_line)
-        __builtin_prefetch(block + column * stride + line, 0, 2);
+      __builtin_prefetch(line + column * stride, 0, 2);
   }
   // Packs `count` numbers of each column. `next` is where the range after them begins.
   template <class Format>
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {
     for (int64_t block = 0; block < count / Format::numbers; ++block) {
-      prefetch<Format>(next + block * Format::bytes, stride);
+      for (int64_t line = 0; line < Format::bytes; line += cache_line)
+        prefetch(next + block * Format::bytes + line, stride);
       Format::scale(tile, block, from + block * Format::bytes, stride);
       Format::pack(tile, block, from + block * Format::bytes, stride);
     }
@@ -540,23 +548,27 @@ struct Blocks {
     const int8_t* x = call.rows.quants + from;
     const float* scales = call.rows.scales + from / neighbours;
     const int32_t* starts = call.rows.starts + from / group;
+    // Addresses of eight columns are sums of few registers.
+    const int64_t after = 4 * stride, thrice = 3 * stride;
     Vector all = sums;
     const auto add = [&](int64_t g, Ints dots) __attribute__((always_inline)) {
-      if constexpr (Format::zero != 0) dots += starts[g] / (128 / Format::zero);
+      if constexpr (Format::zero != 0) dots += starts[g] >> std::countr_zero(128U / Format::zero);
       Vector numbers = __builtin_convertvector(dots, Vector) * tile.scales[g];
       if constexpr (Format::has_least) numbers += tile.leasts[g] * static_cast<float>(starts[g]);
       all += numbers * scales[g * group / neighbours];
     };
     for (int64_t block = 0; block < count / Format::numbers; ++block, w += Format::bytes) {
-      prefetch<Format>(next + block * Format::bytes, stride);
       Format::scale(tile, block, w, stride);
       unrolled<pieces>([&](auto piece) __attribute__((always_inline)) {
-        const int64_t at = block * pieces + piece;
+        const int64_t at = block * pieces + piece, line = cache_line * piece;
+        if (line < Format::bytes) prefetch(next + block * Format::bytes + line, stride);
         VectorOf<int8_t, 32> row;
         __builtin_memcpy(&row, x + at * 32, sizeof(row));
         Ints dots[lanes];
         unrolled<lanes>([&](auto column) __attribute__((always_inline)) {
-          const Piece quants = Format::piece(w + column * stride, piece);
+          const uint8_t* four = column < 4 ? w : w + after;
+          const int64_t offset = column % 4 == 3 ? thrice : column % 4 * stride;
+          const Piece quants = Format::piece(four + offset, piece);
           if constexpr (Format::is_signed) {
             dots[column] = Ints{};
             add_dots(dots[column], reinterpret_cast<const Ints&>(quants),
