@@ -1,7 +1,8 @@
 // The product of rows, rounded to int8, by a matrix in blocks (weft/base/block_format.h). A tile is
 // as many columns as a vector has lanes: its quants are transposed to [k / 4, lane, 4] in the
 // first-level cache, a range of k at a time, so that one instruction multiplies four neighbours of
-// k in each lane, and all rows use them. The rows are rounded once for all threads.
+// k in each lane, and all rows use them. The rows are rounded once for all threads. With AVX2 a
+// product of one row, as in decoding, transposes sums of products instead, which are fewer.
 //
 // Sums of integers are exact, and those of groups of them are in the order of k: results have the
 // same bits on every instruction set, in any number of rows and threads.
