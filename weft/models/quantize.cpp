@@ -33,11 +33,11 @@ struct Weight {
 };
 
 // Returns the format of embeddings, head and routers.
-const BlockFormat& outer_format(const BlockFormat& format, int64_t row) {
-  const BlockFormat& eight = block_format("Q8_0");
-  const BlockFormat& six = block_format("Q6_K");
-  if (format.bytes * six.numbers >= six.bytes * format.numbers) return format;
-  return row % six.numbers == 0 ? six : eight;
+const BlockFormat* outer_format(const BlockFormat* format, int64_t row) {
+  const BlockFormat* eight = &block_format("Q8_0");
+  const BlockFormat* six = &block_format("Q6_K");
+  if (format->bytes * six->numbers >= six->bytes * format->numbers) return format;
+  return row % six->numbers == 0 ? six : eight;
 }
 
 void encode(io::NamedBytes& tensor, const Tensor& numbers, const BlockFormat& format,
@@ -81,11 +81,11 @@ QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
     const bool is_outer =
         outer.contains(layer) || layer->path() == model.decoder_config().names.head;
     add(layer->path(), layer->matrix(), layer->blocks(),
-        is_outer ? outer_format(format, layer->in_features()) : format);
+        is_outer ? *outer_format(&format, layer->in_features()) : format);
   }
   const nn::Embedding& tokens = model.embeddings();
   add(tokens.path(), tokens.weight.value(), tokens.blocks(),
-      outer_format(format, model.decoder_config().hidden_size));
+      *outer_format(&format, model.decoder_config().hidden_size));
   QuantizedDecoder result{.tensors = io::bytes_of(io::state_of(model))};
   for (io::NamedBytes& tensor : result.tensors) {
     result.bytes_before += tensor.type.bytes();
