@@ -110,6 +110,7 @@ int main(int argc, char** argv) {
       infer::make_token_model(*model.model, model.vocabulary, model.context,
                               {.batch = batch, .context = prompt + count + 1, .device = "cpu"});
   std::vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(prompt));
   for (int64_t i = 0; i < prompt; ++i)
     ids.push_back(static_cast<int32_t>((i * i + 7 * i) % model.vocabulary));
   std::vector<infer::RowTokens> rows(static_cast<size_t>(batch));
@@ -130,8 +131,8 @@ int main(int argc, char** argv) {
   const infer::TokenModelPlan plan = tokens->plan(prompt);
   const double bandwidth = read_bandwidth(), decode = median(decodes);
   // The embedding of a token reads a row, unless its table is the head as well.
-  const double filled =
-      static_cast<double>(prompt + count / 2) / static_cast<double>(prompt + count + 1);
+  const double filled = (static_cast<double>(prompt) + 0.5 * static_cast<double>(count)) /
+                        static_cast<double>(prompt + count + 1);
   const double bytes =
       static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
   const double prefill = median(prefills), products = products_alone(*model.model, batch * prompt);
