@@ -145,6 +145,8 @@ struct ConvertArguments {
   std::string model, to, dtype;
   OutputArguments out = {};
   bool as_json = false;
+
+  bool to_folder() const { return to == "hf"; }
 };
 
 // The files of a folder, besides weights, that other programs need to run the model.
@@ -270,13 +272,14 @@ void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dty
   report(arguments, file.entries().size(), bytes);
 }
 
-// Writes tensors as a folder with `others`, or as one file.
-void write(const ConvertArguments& arguments, const std::vector<NamedBytes>& tensors,
-           const std::vector<io::FolderFile>& others, io::Metadata metadata) {
+// Writes tensors as a folder with `others` in shards of at most `shard_bytes`, or as one file.
+void write(const ConvertArguments& arguments, size_t shard_bytes,
+           const std::vector<NamedBytes>& tensors, const std::vector<io::FolderFile>& others,
+           io::Metadata metadata) {
   size_t bytes = 0;
   for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
-  if (arguments.to == "hf") {
-    io::save_folder(arguments.out.path, tensors, others, arguments.out.checked());
+  if (arguments.to_folder()) {
+    io::save_folder(arguments.out.path, tensors, others, shard_bytes);
   } else {
     metadata.insert(io::pytorch_metadata().begin(), io::pytorch_metadata().end());
     io::write_safetensors(arguments.out.path, tensors, metadata);
@@ -285,44 +288,50 @@ void write(const ConvertArguments& arguments, const std::vector<NamedBytes>& ten
 }
 
 // `model`: a GGUF file, or the folder of a checkpoint that was trained from one.
-void convert_from_gguf(const ConvertArguments& arguments, const std::string& model,
-                       std::optional<DType> dtype) {
+void convert_from_gguf(const ConvertArguments& arguments, size_t shard_bytes,
+                       const std::string& model, std::optional<DType> dtype) {
   const models::Pretrained read = models::load_pretrained(model, {.dtype = dtype});
   const auto folder =
       models::folder_form(decoder_of(read, model, "GGUF files have decoders"), read.dtype);
-  nn::Options config = folder->config();
-  config.set("torch_dtype", torch_name(read.dtype));
-  const std::string text = models::json_text(config);
-  write(arguments, models::published_tensors(*folder), companions_of(model, std::nullopt, &text),
-        {});
+  std::vector<io::FolderFile> others;
+  if (arguments.to_folder()) {
+    nn::Options config = folder->config();
+    config.set("torch_dtype", torch_name(read.dtype));
+    const std::string text = models::json_text(config);
+    others = companions_of(model, std::nullopt, &text);
+  }
+  write(arguments, shard_bytes, models::published_tensors(*folder), others, {});
 }
 
-void convert_tensors(const ConvertArguments& arguments, std::optional<DType> dtype) {
+void convert_tensors(const ConvertArguments& arguments, size_t shard_bytes,
+                     std::optional<DType> dtype) {
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
   if (!source.folder.empty()) refuse_adapter(source.folder);
   if (has_gguf_layout(source))
-    return convert_from_gguf(arguments,
+    return convert_from_gguf(arguments, shard_bytes,
                              source.folder.empty() ? source.files.front() : source.folder, dtype);
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
   std::vector<NamedBytes> tensors = tensors_of(files, dtype);
   std::optional<PublishedForm> form;
-  if (arguments.to == "hf") form = published_form(source);
+  if (arguments.to_folder()) form = published_form(source);
   if (form && form->model != nullptr) {
     tensors = models::published_tensors(*form->model);
     for (NamedBytes& tensor : tensors) round_to(tensor, dtype);
   }
-  const std::vector<io::FolderFile> others =
-      companions_of(source.folder, dtype, form ? &form->config : nullptr);
-  if (arguments.to == "hf" && (others.empty() || others.front().name != companions[0]))
-    remark("warning", fmt::format("{} has no config.json, which other programs need.",
-                                  source.folder.empty() ? arguments.model : source.folder));
-  write(arguments, tensors, others, files.front().metadata());
+  std::vector<io::FolderFile> others;
+  if (arguments.to_folder()) {
+    others = companions_of(source.folder, dtype, form ? &form->config : nullptr);
+    if (others.empty() || others.front().name != companions[0])
+      remark("warning", fmt::format("{} has no config.json, which other programs need.",
+                                    source.folder.empty() ? arguments.model : source.folder));
+  }
+  write(arguments, shard_bytes, tensors, others, files.front().metadata());
 }
 
 int convert(const ConvertArguments& arguments) {
-  (void)arguments.out.checked();
+  const size_t shard_bytes = arguments.out.checked();
   const std::optional<DType> dtype = arguments.dtype == "f32"    ? std::optional(DType::f32)
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
@@ -330,7 +339,7 @@ int convert(const ConvertArguments& arguments) {
   if (arguments.to == "gguf")
     convert_to_gguf(arguments, dtype);
   else
-    convert_tensors(arguments, dtype);
+    convert_tensors(arguments, shard_bytes, dtype);
   return 0;
 }
 
