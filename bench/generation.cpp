@@ -2,11 +2,13 @@
 // alone, and decoding tokens one by one beside their floor: the bytes of weights and cache over the
 // bandwidth at which all threads read memory, measured here.
 //
-//   build/release/bench/generation models/gpt2 [BATCH [PROMPT [TOKENS]]]
+//   build/release/bench/generation MODEL [BATCH [PROMPT [TOKENS [DEVICE [DTYPE]]]]]
 //
-// bench/peers/generation.py does the same with PyTorch, and generation_llama_cpp.py with llama.cpp,
-// which reads the same GGUF files. WEFT_THREADS is the number of threads of all three.
-// Without a folder it makes a small Llama and measures that.
+// MODEL is a folder, a GGUF file, or a folder with a config.json alone (bench/models), whose
+// weights are then drawn; without one it is a small Llama. On other devices than the CPU the floor
+// is for the reader to work out. bench/peers/generation.py does the same with PyTorch, and
+// generation_llama_cpp.py with llama.cpp, which reads the same GGUF files. WEFT_THREADS is the
+// number of threads of all three.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -21,8 +23,7 @@
 
 #include <weft/base/parallel.h>
 #include <weft/infer/token_model.h>
-#include <weft/io/model_folder.h>
-#include <weft/models/config_json.h>
+#include <weft/models/family.h>
 #include <weft/models/llama.h>
 #include <weft/models/pretrained.h>
 #include <weft/weft.h>
@@ -64,7 +65,7 @@ double read_bandwidth() {
 // Returns the milliseconds that products of `rows` rows by the matrices of all layers take; 0: some
 // are in blocks. Layers are numbered; other matrices are tables, and the head, of which a prompt
 // needs one row.
-double products_alone(const Model& model, int64_t rows) {
+double products_alone(const Model& model, int64_t rows, const std::string& device) {
   std::map<std::vector<int64_t>, std::pair<Variable, int>> matrices;  // with their number, by shape
   for (const auto& [name, variable] : model.named_parameters()) {
     const Shape& shape = variable.type().shape;
@@ -75,7 +76,8 @@ double products_alone(const Model& model, int64_t rows) {
   double sum = 0;
   for (const auto& [shape, matrix] : matrices) {
     const auto& [variable, count] = matrix;
-    auto product = compile([&](const Tensor& x) { return matmul(x, variable.value()); });
+    auto product =
+        compile([&](const Tensor& x) { return matmul(x, variable.value()); }, {.device = device});
     const Tensor x = ones({rows, shape[0]}, variable.type().dtype);
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 6; ++i) best = std::min(best, milliseconds_of([&] { product(x).eval(); }));
@@ -84,31 +86,55 @@ double products_alone(const Model& model, int64_t rows) {
   return sum;
 }
 
-std::string small_llama() {
-  const std::string folder = std::filesystem::temp_directory_path() / "weft-bench-generation";
-  std::filesystem::remove_all(folder);
-  const models::Llama model({.vocab_size = 4096,
-                             .hidden_size = 512,
-                             .intermediate_size = 1408,
-                             .num_hidden_layers = 8,
-                             .num_attention_heads = 8,
-                             .num_key_value_heads = 4});
-  io::save_folder(model, folder, {{"config.json", models::json_text(model.config())}});
-  return folder;
+nn::Options small_llama() {
+  return models::Llama({.vocab_size = 4096,
+                        .hidden_size = 512,
+                        .intermediate_size = 1408,
+                        .num_hidden_layers = 8,
+                        .num_attention_heads = 8,
+                        .num_key_value_heads = 4})
+      .config();
+}
+
+bool has_weights(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return true;
+  return std::ranges::any_of(std::filesystem::directory_iterator(path), [](const auto& file) {
+    return file.path().extension() == ".safetensors";
+  });
+}
+
+// Returns a model of random weights.
+models::Pretrained draw(const nn::Options& config, DType dtype) {
+  const nn::BuildScope scope({.dtype = dtype});
+  std::unique_ptr<models::Decoder> decoder = models::make_decoder(config);
+  models::Pretrained drawn{.dtype = dtype,
+                           .vocabulary = decoder->decoder_config().vocab_size,
+                           .context = decoder->decoder_config().max_position_embeddings};
+  drawn.model = std::move(decoder);
+  return drawn;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string folder = argc > 1 ? argv[1] : small_llama();
+  const std::string path = argc > 1 ? argv[1] : "";
   const int64_t batch = argc > 2 ? std::atoi(argv[2]) : 1;
   const int64_t prompt = argc > 3 ? std::atoi(argv[3]) : 512;
   const int64_t count = argc > 4 ? std::atoi(argv[4]) : 32;
+  const std::string device = argc > 5 ? argv[5] : "cpu";
+  const std::optional<DType> dtype = argc > 6 ? std::optional(parse_dtype(argv[6])) : std::nullopt;
   models::Pretrained model;
-  const double load = milliseconds_of([&] { model = models::load_pretrained(folder); });
+  const double load = milliseconds_of([&] {
+    if (path.empty())
+      model = draw(small_llama(), dtype.value_or(DType::f32));
+    else if (!has_weights(path))
+      model = draw(models::read_config(path), dtype.value_or(DType::f32));
+    else
+      model = models::load_pretrained(path, {.dtype = dtype});
+  });
   const auto tokens =
       infer::make_token_model(*model.model, model.vocabulary, model.context,
-                              {.batch = batch, .context = prompt + count + 1, .device = "cpu"});
+                              {.batch = batch, .context = prompt + count + 1, .device = device});
   std::vector<int32_t> ids;
   ids.reserve(static_cast<size_t>(prompt));
   for (int64_t i = 0; i < prompt; ++i)
@@ -129,22 +155,28 @@ int main(int argc, char** argv) {
   getrusage(RUSAGE_SELF, &usage);
 
   const infer::TokenModelPlan plan = tokens->plan(prompt);
-  const double bandwidth = read_bandwidth(), decode = median(decodes);
+  const double decode = median(decodes);
   // The embedding of a token reads a row, unless its table is the head as well.
   const double filled = (static_cast<double>(prompt) + 0.5 * static_cast<double>(count)) /
                         static_cast<double>(prompt + count + 1);
   const double bytes =
       static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
-  const double prefill = median(prefills), products = products_alone(*model.model, batch * prompt);
+  const double prefill = median(prefills),
+               products = products_alone(*model.model, batch * prompt, device);
+  fmt::print("{}, {}, {}, batch {}, prompt {}: load {:.1f} ms, first prefill {:.0f} ms, ",
+             path.empty() ? "a small Llama" : path, device, name(model.dtype), batch, prompt, load,
+             first);
   fmt::print(
-      "{}, {}, batch {}, prompt {}: load {:.1f} ms, first prefill {:.0f} ms, prefill {:.1f} ms "
-      "({:.0f} tok/s{}), decode {:.2f} ms ({:.1f} tok/s), at most {:.1f} GB/s of {:.1f} ({:.0f} "
-      "%)\n",
-      folder, name(model.dtype), batch, prompt, load, first, prefill,
+      "prefill {:.2f} ms ({:.0f} tok/s{}), ", prefill,
       1000.0 * static_cast<double>(batch * prompt) / prefill,
-      products > 0 ? fmt::format(", {:.0f} % of it products alone", 100 * products / prefill) : "",
-      decode, 1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6, bandwidth / 1e6,
-      100 * bytes / decode / bandwidth);
+      products > 0 ? fmt::format(", {:.0f} % of it products alone", 100 * products / prefill) : "");
+  fmt::print("decode {:.2f} ms ({:.1f} tok/s), at most {:.1f} GB/s", decode,
+             1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6);
+  if (device == "cpu") {
+    const double bandwidth = read_bandwidth();
+    fmt::print(" of {:.1f} ({:.0f} %)", bandwidth / 1e6, 100 * bytes / decode / bandwidth);
+  }
+  fmt::print("\n");
   auto mebibytes = [](size_t size) { return static_cast<double>(size) / (1 << 20); };
   fmt::print("  weights {:.1f} MiB, cache {:.1f}, arena {:.1f}; peak {:.0f}\n",
              mebibytes(plan.weight_bytes), mebibytes(plan.cache_bytes),

@@ -4,6 +4,7 @@
     make gpu-check                                  (ends within nine minutes)
     GPU_CHECK_DEVICE=opencl make gpu-check          (or cpu: small sizes, to try the check itself)
     GPU_CHECK_SMALL=1 make gpu-check                (a part of each part, in small sizes)
+    tools/gpu_check.py device ladder tests          (these parts alone)
 
 Parts come in the order of what they tell. Each has its own time limit; one that fails does not stop
 the next, and one that ran out of time says so, which is no failure. Results come as they are there,
@@ -36,8 +37,8 @@ BUDGET = 525  # seconds in total
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
 SCALE = SECONDS / BUDGET  # of all limits below
 # Seconds reserved for a part: earlier parts leave them.
-KEPT = {"first row": 60, "profile": 20, "hardware counters": 30, "tuned": 60, "tests": 110,
-        "tests alone": 30}
+KEPT = {"first-row": 60, "profile": 20, "counters": 30, "tuned": 60, "tests": 110,
+        "tests-alone": 30, "generating": 40}
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
 TINY = os.environ.get("GPU_CHECK_SMALL") == "1"
 SMALL = TINY or DEVICE != "cuda"
@@ -129,7 +130,8 @@ def tests():
     bits = device_test(f"--test-case=two runs {'of a perceptron' if TINY else ''}*")
     suites = ["elementwise", "reduce", "types", "random"]
     steps = ["a variable *", "a perceptron trains*", "a GPT trains*", "convolutional nets*",
-             "other nets of tokens*", "bfloat16 on a device*"]
+             "other nets of tokens*", "bfloat16 on a device*", "published decoders continue*",
+             "decoders in blocks continue*"]
     forms = ["convolutions*", "attention*", "the gradient of attention*"]
     edges = ["--source-file=*edges_test.cpp,*epilogue_test.cpp"]
     runs = ["a run that was stopped*", "a run is planned*", "a run in any precision*"]
@@ -301,6 +303,27 @@ class Check:
         table = OUT / f"{name}.md"
         self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
 
+    def generating(self):
+        """Decodes tokens with random weights, each row weft's, then PyTorch's."""
+        lines, jobs, states = [], [], set()
+        models = ["gpt2"] if SMALL else ["gpt2", "llama-1.1b"]
+        rows = [(model, batch) for model in models for batch in ([1] if SMALL else [1, 16])]
+        tokens, dtype = ["8", "4"] if SMALL else ["512", "64"], "f32" if SMALL else "bf16"
+        python = os.environ.get("PEERS_PYTHON") or sys.executable
+        sides = {"weft": [BIN / "generation"], "PyTorch": [python, "bench/peers/generation.py"]}
+        for side, command in sides.items():
+            for model, batch in rows:
+                job, state, text = self.one("generating", [*command, f"bench/models/{model}", batch,
+                                                           *tokens, DEVICE, dtype], 30)
+                if side == "weft":
+                    states.add(state)
+                jobs.append(job)
+                lines.append(f"{side}: " + (" ".join(job.output.splitlines()[-2:]) if state == PASSED and
+                                            side == "weft" else text))
+        state = next(state for state in (FAILED, OUT_OF_TIME, PASSED) if state in states)
+        self.report.add("generating tokens", state, lines[0], sum(job.seconds for job in jobs), jobs)
+        self.report.section("generating tokens", "\n".join(lines), 1600)
+
     def profile(self):
         if DEVICE != "cuda":
             return  # weft profile would choose the best device, possibly another one
@@ -384,7 +407,8 @@ class Check:
             run_all(part.jobs, self.limit(30 * left) / left)
             self.judge(part, max(job.seconds for job in part.jobs))
 
-    def run(self):
+    def run(self, chosen):
+        """Runs the chosen parts, or all of them; returns the exit code."""
         first = ["mlp-1"] if SMALL else ["gpt2"]
         others = ["layer-norm"] if TINY else ["gpt2", "gpt-char-1"] if SMALL else [
             "mlp-1", "gpt-char-1", "layer-norm", "cross-entropy", "adamw", "resnet50", "gpt2-xl"]
@@ -392,18 +416,23 @@ class Check:
             "device": self.device,
             "ladder": self.smoke,
             "libraries": self.libraries,
-            "first row": lambda: self.benchmarks(
+            "first-row": lambda: self.benchmarks(
                 "gpu-bench", "GPT-2 beside PyTorch" if not SMALL else "a small row", first, 210),
             "profile": self.profile,
-            "hardware counters": self.hardware_counters,
+            "counters": self.hardware_counters,
             "tuned": self.tuned,
             "tests": self.tests,
-            "tests alone": self.tests_alone,
-            "other rows": lambda: self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)}
+            "tests-alone": self.tests_alone,
+            "generating": self.generating,
+            "other-rows": lambda: self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)}
+        if unknown := [name for name in chosen if name not in parts]:
+            sys.exit(f"gpu-check: no part is called {unknown[0]!r}; there are {', '.join(parts)}")
+        parts = {name: run for name, run in parts.items() if name in (chosen or parts)}
         for name, run in parts.items():
-            self.kept = {later: seconds for later, seconds in self.kept.items() if later != name}
+            self.kept = {later: seconds for later, seconds in self.kept.items()
+                         if later != name and later in parts}
             run()
-            if name in ("first row", "tuned"):
+            if name in ("first-row", "tuned"):
                 self.report.pack()
         self.report.pack([self.cache / "refused", self.cache / "kernels"])
         return self.report.end()
@@ -439,7 +468,7 @@ def summary_of_libraries(output):
 
 def main():
     unpack()
-    sys.exit(Check().run())
+    sys.exit(Check().run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ out=${GPU_CHECK_PACK:-build/gpu-check}
 most=$((58 * 1000 * 1000))
 newest_glibc=2.39 newest_glibcxx=3.4.32  # of Ubuntu 24.04
 
-programs=("$build/weft" "$build"/tests/{ops,codegen,models,cli,backends} "$build"/bench/gpu_{rung,libraries})
+programs=("$build/weft" "$build"/tests/{ops,codegen,models,cli,backends} "$build"/bench/{gpu_rung,gpu_libraries,generation})
 for program in "${programs[@]}"; do
   [ -x "$program" ] || { echo "gpu-pack: no $program: make build"; exit 2; }
 done

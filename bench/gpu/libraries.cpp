@@ -23,6 +23,7 @@
 #include <weft/backends/cuda/cuda_device.h>
 #include <weft/backends/cuda/cudnn_attention.h>
 #include <weft/backends/cuda/cudnn_conv.h>
+#include <weft/backends/cuda/cudnn_descriptors.h>
 #include <weft/backends/cuda/cudnn_graph.h>
 #include <weft/backends/cuda/driver.h>
 #include <weft/base/alignment.h>
@@ -432,12 +433,11 @@ void versions() {
     return fmt::format("of driver {}", fails ? "unknown" : text.data());
   });
   at("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, number("cublasLtGetVersion"));
-  at("cuDNN", {"libcudnn.so.9"}, [&](const cuda::SharedLibrary& found) {
-    // cuDNN ends the process where these libraries are missing.
-    lt::library();
-    const cuda::SharedLibrary graphs({"libcudnn_graph.so.9"}, "");
-    return number("cudnnGetVersion")(found);
-  });
+  try {
+    print("cuDNN {}: {}", cudnn::library().version(), cudnn::library().library.path());
+  } catch (const Error& error) {
+    print("cuDNN: {}", error.what());
+  }
 }
 }  // namespace
 

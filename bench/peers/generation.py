@@ -1,24 +1,33 @@
 """Measures generation with a published model in PyTorch (transformers), as bench/generation.cpp does in weft:
 
-    python bench/peers/generation.py models/gpt2 [BATCH [PROMPT [TOKENS]]]
+    python bench/peers/generation.py MODEL [BATCH [PROMPT [TOKENS [DEVICE [DTYPE]]]]]
 
+MODEL is a folder; if it holds a config.json alone (bench/models), weights are drawn.
 Attention is PyTorch's fused one; the cache is the one that transformers uses by default, or a static one with
 torch.compile where COMPILE=1.
 """
 
 import os
+import pathlib
 import sys
 import time
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
 
-folder, batch, prompt, count = (sys.argv[1:] + ["", "1", "512", "32"][len(sys.argv) - 1 :])[:4]
+defaults = ["", "1", "512", "32", "cpu", "auto"]
+path, batch, prompt, count, device, dtype = (sys.argv[1:] + defaults[len(sys.argv) - 1 :])[:6]
 batch, prompt, count = int(batch), int(prompt), int(count)
+dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}.get(dtype, "auto")
 torch.set_num_threads(int(os.environ.get("WEFT_THREADS", "2")))
-model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation="sdpa").eval()
-config = AutoConfig.from_pretrained(folder)
-ids = torch.tensor([[(i * i + 7 * i) % config.vocab_size for i in range(prompt)]] * batch)
+config = AutoConfig.from_pretrained(path)
+if not any(pathlib.Path(path).glob("*.safetensors")):
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+else:
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa")
+model = model.to(device).eval()
+ids = torch.tensor([[(i * i + 7 * i) % config.vocab_size for i in range(prompt)]] * batch, device=device)
 compiled = os.environ.get("COMPILE") == "1"
 if compiled:
     model.forward = torch.compile(model.forward)
@@ -36,7 +45,7 @@ def step(tokens, kept):
 
 def timed(function):
     start = time.perf_counter()
-    function()
+    function().argmax().item()  # waits for the device
     return 1000 * (time.perf_counter() - start)
 
 
@@ -49,7 +58,7 @@ with torch.inference_mode():
         decodes.append(timed(lambda: step(ids[:, :1], kept)))
 prefill, decode = sorted(prefills[1:])[1], sorted(decodes[1:])[len(decodes) // 2]
 print(
-    f"{folder}, {next(model.parameters()).dtype}, batch {batch}, prompt {prompt}"
+    f"{path}, {device}, {next(model.parameters()).dtype}, batch {batch}, prompt {prompt}"
     f"{', compiled' if compiled else ''}: prefill {prefill:.1f} ms ({1000 * batch * prompt / prefill:.0f} tok/s), "
     f"decode {decode:.2f} ms ({1000 * batch / decode:.1f} tok/s)"
 )

@@ -85,6 +85,32 @@ TEST_CASE("a missing or old cuDNN is reported once") {
   CHECK(has(next.err, "/libcudnn.so.10. Hint: "));
 }
 
+TEST_CASE("a cuDNN among Python's packages is used where the system's is too old") {
+  FakeGpu place;
+  const fs::path cuda = place.path("cuda"),
+                 packages = place.path("venv/lib/python3.12/site-packages"),
+                 wheel = packages / "nvidia/cudnn/lib";
+  for (const fs::path& folder : {cuda, wheel, fs::path(place.path("venv/bin"))})
+    fs::create_directories(folder);
+  for (const auto& entry : fs::directory_iterator(FakeGpu::libraries())) {
+    const std::string name = entry.path().filename().string();
+    fs::create_symlink(fs::canonical(entry.path()),
+                       (name.starts_with("libcudnn") ? wheel : cuda) / name);
+  }
+  const std::string old = fs::path(FakeGpu::libraries()).parent_path() / "old_cudnn";
+  const std::string system =
+      "[cuda] libcudnn.so.9 is too old: it is cuDNN 9.14, weft needs 9.16 or later.";
+  Settings settings{{"WEFT_CUDA_PATH", cuda}, {"LD_LIBRARY_PATH", old}, {"PATH", "/usr/bin"}};
+  const Outcome alone = place.train(settings, with_attention);
+  REQUIRE_MESSAGE(alone.code == 0, alone.err);
+  CHECK_MESSAGE(lines_with(alone.err, system) == 1, alone.err);
+  settings["PATH"] = place.path("venv/bin") + ":/usr/bin";
+  const Outcome both = place.train(settings, with_attention);
+  REQUIRE_MESSAGE(both.code == 0, both.err);
+  CHECK(!has(both.err, "cuDNN"));
+  CHECK(CudnnPlans(place).engines().size() == 2);
+}
+
 TEST_CASE("a cuDNN built for another CUDA version than cuBLAS is not used") {
   FakeGpu place;
   for (const char* version : {"12090", "14000"}) {

@@ -10,7 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
 python3 tests/gpu/gpu_check_test.py
 
 mkdir -p "$scratch/pack/bin" "$scratch/pack/lib/weft"
-ln -s "$WEFT" "$BUILD"/bench/gpu_* "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
+ln -s "$WEFT" "$BUILD"/bench/{gpu_*,generation} "$BUILD"/tests/{ops,codegen,models,cli,backends} "$scratch/pack/bin"
 nvrtc=${WEFT_CUDA_PATH:-}
 # The time limit is tripled, as the CPU may be busy.
 export GPU_CHECK_PACK=$scratch/pack GPU_CHECK_SMALL=1 GPU_CHECK_SECONDS=1600 OUT=$scratch/out
@@ -32,7 +32,7 @@ assert list(parts) == [
     "profile", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
     "plans of cuDNN", "every op and its gradient", "edge cases, epilogues",
     "bit-identical runs", "weft train, resume, precisions", "generated kernels", "random graphs",
-    "offload and results", "the other rows"], parts
+    "offload and results", "generating tokens", "the other rows"], parts
 digest = (out / "digest.txt").read_text()
 assert len(digest) <= 10000 and "nothing failed" in digest, digest
 for said in ("NVIDIA H200", "fake_cuda/libnvrtc", "NVML of driver 580.95.05: ", "PyTorch 2.9.0 of CUDA 13.0",

@@ -44,6 +44,17 @@ SharedLibrary::~SharedLibrary() {
   if (is_open()) dlclose(handle_);
 }
 
+std::optional<size_t> SharedLibrary::asked_apart(const std::string& path, const char* function) {
+  if (path.find('/') == std::string::npos && lies_in_relative_folder(path)) return std::nullopt;
+  // A library of another namespace (dlmopen(3)) satisfies no dependency in this one.
+  void* handle = dlmopen(LM_ID_NEWLM, path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return std::nullopt;
+  std::optional<size_t> said;
+  if (auto* ask = reinterpret_cast<size_t (*)()>(dlsym(handle, function))) said = ask();
+  dlclose(handle);
+  return said;
+}
+
 void SharedLibrary::open(const std::string& path) {
   if (is_open()) return;
   if (path.find('/') == std::string::npos && lies_in_relative_folder(path)) {

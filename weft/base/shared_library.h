@@ -2,6 +2,8 @@
 // Functions are found by name: weft needs no header to build and no library to start.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,9 @@ class SharedLibrary {
  protected:
   explicit SharedLibrary(std::string owner) : owner_(std::move(owner)) {}
   bool is_open() const { return handle_ != nullptr; }
+  // Returns what `function` of a library says, which takes nothing and returns a number, without
+  // that library or what it loads being found by name later; nullopt if it does not load.
+  static std::optional<size_t> asked_apart(const std::string& path, const char* function);
   // Loads a path, or a name that the system's loader searches for, unless a library is open.
   void open(const std::string& path);
   // Throws that nothing was found `where`, or why the library that was found does not load.

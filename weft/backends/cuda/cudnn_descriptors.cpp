@@ -11,9 +11,6 @@ namespace weft::cuda::cudnn {
 using namespace api;
 
 namespace {
-// Earlier versions sum over out-of-range keys in gradients of attention.
-constexpr size_t least_version = 91600;
-
 DataType data_type(DType dtype) {
   switch (dtype) {
     case DType::f64:

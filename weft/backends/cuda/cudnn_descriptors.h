@@ -1,5 +1,6 @@
 // cuDNN itself, and its descriptors: opaque objects whose attributes are set before they are
-// finalized, and read afterwards. Shared by cudnn_graph.cpp and cudnn_engines.cpp only.
+// finalized, and read afterwards. Shared by cudnn_graph.cpp, cudnn_engines.cpp and the benchmark of
+// libraries only.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,9 @@ namespace weft::cuda::cudnn {
 inline constexpr const char* comes_with =
     "it comes with Python's package nvidia-cudnn-cu13, and from developer.nvidia.com/cudnn.";
 
+// Earlier versions sum over out-of-range keys in gradients of attention.
+inline constexpr size_t least_version = 91600;
+
 struct Library : api::Functions {
   Library();  // throws Error(device) if cuDNN is missing, too old, or made for another CUDA
   void check(int status, const char* call) const;  // throws Error(device) unless `status` is 0
@@ -25,10 +29,11 @@ struct Library : api::Functions {
   // The parts are loaded here because cuDNN aborts the process if it does not find the first of
   // them, and has no engines without the others.
   const cublaslt::Library& products = cublaslt::library();
-  SharedLibrary library{{"libcudnn.so.9"}, comes_with};
-  SharedLibrary parts[3] = {{{"libcudnn_graph.so.9"}, comes_with},
-                            {{"libcudnn_heuristic.so.9"}, comes_with},
-                            {{"libcudnn_engines_precompiled.so.9"}, comes_with}};
+  SharedLibrary library{
+      {"libcudnn.so.9"}, comes_with, {{"libcudnn_graph.so.9", "cudnnGetVersion", least_version}}};
+  SharedLibrary parts[3] = {{library, "libcudnn_graph.so.9", comes_with},
+                            {library, "libcudnn_heuristic.so.9", comes_with},
+                            {library, "libcudnn_engines_precompiled.so.9", comes_with}};
 };
 
 const Library& library();

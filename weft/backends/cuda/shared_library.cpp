@@ -1,5 +1,6 @@
 #include "weft/backends/cuda/shared_library.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
 #include <sstream>
@@ -51,21 +52,35 @@ std::vector<fs::path> wheel_folders() {
 }
 }  // namespace
 
-SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint)
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::string& hint,
+                             std::optional<LeastVersion> least)
     : weft::SharedLibrary("cuda") {
   std::vector<fs::path> folders{cuda_folder()};
-  auto open_in = [&](const fs::path& folder) {
+  auto found_in = [&](const fs::path& folder) {
+    std::vector<std::string> found;
     for (const std::string& name : names)
       for (const fs::path& path :
            files_in(folder, [&](const std::string& file) { return file == name; }))
-        open(path);
+        found.push_back(path);
+    return found;
   };
-  open_in(folders.front());
-  for (const std::string& name : names) open(name);
+  for (const std::string& path : found_in(folders.front())) open(path);
+  if (!least)
+    for (const std::string& name : names) open(name);
   if (is_open()) return;
   folders.emplace_back("/usr/local/cuda/lib64/");
   for (fs::path& folder : wheel_folders()) folders.push_back(std::move(folder));
-  for (const fs::path& folder : std::span(folders).subspan(1)) open_in(folder);
+  std::vector<std::string> candidates = names;  // a name is the system's
+  for (const fs::path& folder : std::span(folders).subspan(1))
+    for (std::string& path : found_in(folder)) candidates.push_back(std::move(path));
+  if (least && candidates.size() > 1) {
+    const auto good = std::ranges::find_if(candidates, [&](const std::string& candidate) {
+      const fs::path part = fs::path(candidate).parent_path() / least->part;
+      return asked_apart(part, least->function).value_or(0) >= least->version;
+    });
+    if (good != candidates.end()) open(*good);
+  }
+  for (const std::string& candidate : candidates) open(candidate);
   if (is_open()) return;
   // The stem ("libcublasLt.so.") matches any version.
   const std::string stem = names.front().substr(0, names.front().rfind('.') + 1);
@@ -80,6 +95,15 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
                   folders.front().empty() ? "" : fmt::format("in {}, ", folders.front().string()),
                   others),
       hint);
+}
+
+SharedLibrary::SharedLibrary(const SharedLibrary& whole, const std::string& name,
+                             const std::string& hint)
+    : weft::SharedLibrary("cuda") {
+  const fs::path folder = fs::path(whole.path()).parent_path();  // "": the system's loader knows it
+  open(folder / name);
+  if (!is_open())
+    refuse(name, folder.empty() ? "among the system's libraries" : "in " + folder.string(), hint);
 }
 
 }  // namespace weft::cuda

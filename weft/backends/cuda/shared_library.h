@@ -1,6 +1,8 @@
 // Finds and loads NVIDIA's shared libraries.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,12 +10,26 @@
 
 namespace weft::cuda {
 
+// The least version that will do, and who knows it: a function of the library in the file `part`
+// beside the one that is looked for.
+struct LeastVersion {
+  const char* part;
+  const char* function;
+  size_t version;
+};
+
 class SharedLibrary : public weft::SharedLibrary {
  public:
   // Loads the first of `names` ("libcuda.so.1") found in WEFT_CUDA_PATH or else where
   // tools/setup.sh --cuda installs libraries, then among the system's libraries, then in a CUDA
-  // toolkit or Python's wheels. Throws Error(device) with `hint`.
-  SharedLibrary(const std::vector<std::string>& names, const std::string& hint);
+  // toolkit or Python's wheels. Of the latter places, those with a version that will do come first,
+  // as a system's library may be older than that of the Python in use. Throws Error(device) with
+  // `hint`.
+  SharedLibrary(const std::vector<std::string>& names, const std::string& hint,
+                std::optional<LeastVersion> least = {});
+  // Loads a part of a library that was found: from its folder, or from where the system's loader
+  // finds both.
+  SharedLibrary(const SharedLibrary& whole, const std::string& name, const std::string& hint);
 };
 
 }  // namespace weft::cuda

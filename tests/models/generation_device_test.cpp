@@ -1,0 +1,84 @@
+// Published decoders continue sequences on a device with the CPU's logits.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/models/device.h"
+#include "tests/models/families.h"
+#include "tests/support/temporary_folder.h"
+#include "weft/infer/token_model.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/pretrained.h"
+#include "weft/models/quantize.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+// Activations stay float32, which the CPU would round by itself. Two sequences of other lengths
+// read their prompts; then each gets two tokens more, one by one.
+std::vector<float> logits_of(const models::Decoder& model, const std::string& where) {
+  const models::DecoderConfig& config = model.decoder_config();
+  const auto tokens = infer::make_token_model(
+      model, config.vocab_size, config.max_position_embeddings,
+      {.batch = 2, .context = 24, .device = where, .activations = DType::f32});
+  const std::vector<int32_t> ids = {5, 11, 7, 3, 9, 2, 8, 14, 6, 1, 13, 4, 12};
+  std::vector<float> all;
+  auto append = [&](std::array<infer::RowTokens, 2> rows) {
+    tokens->append(rows);
+    for (int64_t row = 0; row < 2; ++row) {
+      const std::span<const float> logits = tokens->logits(row);
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+  };
+  const std::span<const int32_t> prompt(ids);
+  append({infer::RowTokens{prompt}, infer::RowTokens{prompt.first(4)}});
+  for (size_t i = 0; i < 2; ++i)
+    append({infer::RowTokens{prompt.subspan(i, 1)}, infer::RowTokens{prompt.subspan(i + 5, 1)}});
+  return all;
+}
+
+// `tolerance` is relative to the largest logit.
+void check_logits(const models::Decoder& model, double tolerance) {
+  const std::vector<float> got = logits_of(model, device()), want = logits_of(model, "cpu");
+  REQUIRE(got.size() == want.size());
+  double largest = 0, off = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+    off = larger(off, std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])));
+  }
+  CHECK(largest > 0);
+  CHECK(off <= tolerance * largest);
+}
+}  // namespace
+
+TEST_CASE("published decoders continue sequences on a device as on the CPU") {
+  if (!has_device()) return;
+  for (const char* name : {"gpt2", "llama", "gemma2", "mixtral"}) {
+    CAPTURE(name);
+    check_logits(*load_family(family_reference(name)), 1e-5);
+  }
+}
+
+TEST_CASE("decoders in blocks continue sequences on a device as on the CPU") {
+  if (!has_device()) return;
+  for (const auto& [name, format] :
+       {std::pair("llama", "Q8_0"), std::pair("llama", "Q4_0"), std::pair("mixtral", "Q4_0")}) {
+    CAPTURE(name);
+    CAPTURE(format);
+    const auto plain = load_family(family_reference(name));
+    const BlockFormat& blocks = block_format(format);
+    const models::QuantizedDecoder quantized = models::quantize(*plain, blocks);
+    test::TemporaryFolder place;
+    const std::string folder = place.file("model");
+    io::save_folder(folder, models::published_tensors(quantized.tensors),
+                    {{"config.json", models::quantized_config(*plain, blocks, quantized)}});
+    const models::Pretrained model = models::load_pretrained(folder);
+    check_logits(dynamic_cast<const models::Decoder&>(*model.model), 1e-5);
+  }
+}
