@@ -2,19 +2,20 @@
 // alone, and decoding tokens one by one beside their floor: the bytes of weights and cache over the
 // bandwidth at which all threads read memory, measured here.
 //
-//   build/release/bench/generation MODEL [BATCH [PROMPT [TOKENS [DEVICE [DTYPE]]]]]
+//   build/release/bench/generation MODEL [BATCHES [PROMPT [TOKENS [DEVICE [DTYPE]]]]]
 //
-// MODEL is a folder, a GGUF file, or a folder with a config.json alone (bench/models), whose
-// weights are then drawn; without one it is a small Llama. On other devices than the CPU the floor
-// is for the reader to work out. bench/peers/generation.py does the same with PyTorch, and
-// generation_llama_cpp.py with llama.cpp, which reads the same GGUF files. WEFT_THREADS is the
-// number of threads of all three.
+// BATCHES are numbers of sequences, as 1,16. // MODEL is a folder, a GGUF file, or a folder with a
+// config.json alone (bench/models), whose weights are then drawn; without one it is a small Llama.
+// On other devices than the CPU the floor is for the reader to work out. bench/peers/generation.py
+// does the same with PyTorch, and generation_llama_cpp.py with llama.cpp, which reads the same GGUF
+// files. WEFT_THREADS is the number of threads of all three.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <vector>
@@ -65,7 +66,7 @@ double read_bandwidth() {
 // Returns the milliseconds that products of `rows` rows by the matrices of all layers take; 0: some
 // are in blocks. Layers are numbered; other matrices are tables, and the head, of which a prompt
 // needs one row.
-double products_alone(const Model& model, int64_t rows, const std::string& device) {
+double products_alone(const Model& model, int64_t rows) {
   std::map<std::vector<int64_t>, std::pair<Variable, int>> matrices;  // with their number, by shape
   for (const auto& [name, variable] : model.named_parameters()) {
     const Shape& shape = variable.type().shape;
@@ -76,8 +77,7 @@ double products_alone(const Model& model, int64_t rows, const std::string& devic
   double sum = 0;
   for (const auto& [shape, matrix] : matrices) {
     const auto& [variable, count] = matrix;
-    auto product =
-        compile([&](const Tensor& x) { return matmul(x, variable.value()); }, {.device = device});
+    auto product = compile([&](const Tensor& x) { return matmul(x, variable.value()); });
     const Tensor x = ones({rows, shape[0]}, variable.type().dtype);
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 6; ++i) best = std::min(best, milliseconds_of([&] { product(x).eval(); }));
@@ -114,24 +114,8 @@ models::Pretrained draw(const nn::Options& config, DType dtype) {
   return drawn;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::string path = argc > 1 ? argv[1] : "";
-  const int64_t batch = argc > 2 ? std::atoi(argv[2]) : 1;
-  const int64_t prompt = argc > 3 ? std::atoi(argv[3]) : 512;
-  const int64_t count = argc > 4 ? std::atoi(argv[4]) : 32;
-  const std::string device = argc > 5 ? argv[5] : "cpu";
-  const std::optional<DType> dtype = argc > 6 ? std::optional(parse_dtype(argv[6])) : std::nullopt;
-  models::Pretrained model;
-  const double load = milliseconds_of([&] {
-    if (path.empty())
-      model = draw(small_llama(), dtype.value_or(DType::f32));
-    else if (!has_weights(path))
-      model = draw(models::read_config(path), dtype.value_or(DType::f32));
-    else
-      model = models::load_pretrained(path, {.dtype = dtype});
-  });
+void measure(const models::Pretrained& model, int64_t batch, int64_t prompt, int64_t count,
+             const std::string& device) {
   const auto tokens =
       infer::make_token_model(*model.model, model.vocabulary, model.context,
                               {.batch = batch, .context = prompt + count + 1, .device = device});
@@ -155,30 +139,49 @@ int main(int argc, char** argv) {
   getrusage(RUSAGE_SELF, &usage);
 
   const infer::TokenModelPlan plan = tokens->plan(prompt);
-  const double decode = median(decodes);
+  const double prefill = median(prefills), decode = median(decodes);
   // The embedding of a token reads a row, unless its table is the head as well.
   const double filled = (static_cast<double>(prompt) + 0.5 * static_cast<double>(count)) /
                         static_cast<double>(prompt + count + 1);
   const double bytes =
       static_cast<double>(plan.weight_bytes) + static_cast<double>(plan.cache_bytes) * filled;
-  const double prefill = median(prefills),
-               products = products_alone(*model.model, batch * prompt, device);
-  fmt::print("{}, {}, {}, batch {}, prompt {}: load {:.1f} ms, first prefill {:.0f} ms, ",
-             path.empty() ? "a small Llama" : path, device, name(model.dtype), batch, prompt, load,
-             first);
-  fmt::print(
-      "prefill {:.2f} ms ({:.0f} tok/s{}), ", prefill,
-      1000.0 * static_cast<double>(batch * prompt) / prefill,
-      products > 0 ? fmt::format(", {:.0f} % of it products alone", 100 * products / prefill) : "");
-  fmt::print("decode {:.2f} ms ({:.1f} tok/s), at most {:.1f} GB/s", decode,
+  fmt::print("  batch {}: first prefill {:.0f} ms, prefill {:.2f} ms ({:.0f} tok/s", batch, first,
+             prefill, 1000.0 * static_cast<double>(batch * prompt) / prefill);
+  if (const double products = device == "cpu" ? products_alone(*model.model, batch * prompt) : 0;
+      products > 0)
+    fmt::print(", {:.0f} % of it products alone", 100 * products / prefill);
+  fmt::print("), decode {:.2f} ms ({:.1f} tok/s), at most {:.1f} GB/s", decode,
              1000.0 * static_cast<double>(batch) / decode, bytes / decode / 1e6);
   if (device == "cpu") {
     const double bandwidth = read_bandwidth();
     fmt::print(" of {:.1f} ({:.0f} %)", bandwidth / 1e6, 100 * bytes / decode / bandwidth);
   }
-  fmt::print("\n");
   auto mebibytes = [](size_t size) { return static_cast<double>(size) / (1 << 20); };
-  fmt::print("  weights {:.1f} MiB, cache {:.1f}, arena {:.1f}; peak {:.0f}\n",
+  fmt::print("; MiB: weights {:.1f}, cache {:.1f}, arena {:.1f}; peak {:.0f}\n",
              mebibytes(plan.weight_bytes), mebibytes(plan.cache_bytes),
              mebibytes(plan.arena_bytes()), static_cast<double>(usage.ru_maxrss) / 1024);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string path = argc > 1 ? argv[1] : "";
+  std::istringstream batches(argc > 2 ? argv[2] : "1");
+  const int64_t prompt = argc > 3 ? std::atoi(argv[3]) : 512;
+  const int64_t count = argc > 4 ? std::atoi(argv[4]) : 32;
+  const std::string device = argc > 5 ? argv[5] : "cpu";
+  const std::optional<DType> dtype = argc > 6 ? std::optional(parse_dtype(argv[6])) : std::nullopt;
+  models::Pretrained model;
+  const double load = milliseconds_of([&] {
+    if (path.empty())
+      model = draw(small_llama(), dtype.value_or(DType::f32));
+    else if (!has_weights(path))
+      model = draw(models::read_config(path), dtype.value_or(DType::f32));
+    else
+      model = models::load_pretrained(path, {.dtype = dtype});
+  });
+  fmt::print("{}, {}, {}, prompt {}: load {:.1f} ms\n", path.empty() ? "a small Llama" : path,
+             device, name(model.dtype), prompt, load);
+  for (std::string batch; std::getline(batches, batch, ',');)
+    measure(model, std::atoi(batch.c_str()), prompt, count, device);
 }

@@ -4,7 +4,7 @@
     make gpu-check                                  (ends within nine minutes)
     GPU_CHECK_DEVICE=opencl make gpu-check          (or cpu: small sizes, to try the check itself)
     GPU_CHECK_SMALL=1 make gpu-check                (a part of each part, in small sizes)
-    tools/gpu_check.py device ladder tests          (these parts alone)
+    tools/gpu_check.py device tests                 (these parts alone, or of the tests)
 
 Parts come in the order of what they tell. Each has its own time limit; one that fails does not stop
 the next, and one that ran out of time says so, which is no failure. Results come as they are there,
@@ -304,25 +304,21 @@ class Check:
         self.report.section(title, table.read_text() if table.exists() else job.output, 1200)
 
     def generating(self):
-        """Decodes tokens with random weights, each row weft's, then PyTorch's."""
-        lines, jobs, states = [], [], set()
-        models = ["gpt2"] if SMALL else ["gpt2", "llama-1.1b"]
-        rows = [(model, batch) for model in models for batch in ([1] if SMALL else [1, 16])]
-        tokens, dtype = ["8", "4"] if SMALL else ["512", "64"], "f32" if SMALL else "bf16"
+        """Decodes tokens with random weights by weft and by PyTorch."""
         python = os.environ.get("PEERS_PYTHON") or sys.executable
         sides = {"weft": [BIN / "generation"], "PyTorch": [python, "bench/peers/generation.py"]}
-        for side, command in sides.items():
-            for model, batch in rows:
-                job, state, text = self.one("generating", [*command, f"bench/models/{model}", batch,
-                                                           *tokens, DEVICE, dtype], 30)
-                if side == "weft":
-                    states.add(state)
+        sizes = ["1", "8", "4", DEVICE, "f32"] if SMALL else ["1,16", "512", "64", DEVICE, "bf16"]
+        states, jobs, text = [], [], ""
+        for model in ["gpt2"] if SMALL else ["gpt2", "llama-1.1b"]:
+            for side, command in sides.items():
+                job, state, last = self.one("generating", [*command, f"bench/models/{model}", *sizes], 40)
                 jobs.append(job)
-                lines.append(f"{side}: " + (" ".join(job.output.splitlines()[-2:]) if state == PASSED and
-                                            side == "weft" else text))
+                states += [state] if side == "weft" else []
+                text += f"{side}: {job.output if state == PASSED else last}\n"
         state = next(state for state in (FAILED, OUT_OF_TIME, PASSED) if state in states)
-        self.report.add("generating tokens", state, lines[0], sum(job.seconds for job in jobs), jobs)
-        self.report.section("generating tokens", "\n".join(lines), 1600)
+        self.report.add("generating tokens", state, "times are in the digest",
+                        sum(job.seconds for job in jobs), jobs)
+        self.report.section("generating tokens", text, 1600)
 
     def profile(self):
         if DEVICE != "cuda":
@@ -395,13 +391,14 @@ class Check:
         self.report.add(part.name, state, text, seconds, part.jobs)
 
     def tests(self):
-        together = tests()
+        together = [part for part in tests() if part.name in self.chosen or "tests" in self.chosen]
         run_all([job for part in together for job in part.jobs], self.limit(130))
         for part in together:
             self.judge(part, max(job.seconds for job in part.jobs))
 
     def tests_alone(self):
-        parts = tests_alone()
+        parts = [part for part in tests_alone()
+                 if part.name in self.chosen or "tests-alone" in self.chosen]
         for i, part in enumerate(parts):
             left = len(parts) - i
             run_all(part.jobs, self.limit(30 * left) / left)
@@ -425,9 +422,13 @@ class Check:
             "tests-alone": self.tests_alone,
             "generating": self.generating,
             "other-rows": lambda: self.benchmarks("gpu-bench-more", "the other rows", others, BUDGET)}
-        if unknown := [name for name in chosen if name not in parts]:
-            sys.exit(f"gpu-check: no part is called {unknown[0]!r}; there are {', '.join(parts)}")
-        parts = {name: run for name, run in parts.items() if name in (chosen or parts)}
+        groups = {"tests": tests(), "tests-alone": tests_alone()}
+        known = [*parts, *(part.name for group in groups.values() for part in group)]
+        if unknown := [name for name in chosen if name not in known]:
+            sys.exit(f"gpu-check: no part is called {unknown[0]!r}; there are {'; '.join(known)}")
+        self.chosen = chosen or list(parts)
+        parts = {name: run for name, run in parts.items() if name in self.chosen or
+                 any(part.name in self.chosen for part in groups.get(name, []))}
         for name, run in parts.items():
             self.kept = {later: seconds for later, seconds in self.kept.items()
                          if later != name and later in parts}

@@ -45,19 +45,24 @@ uint64_t to_bits(double value, const FloatFormat& format) {
       format.has_infinities ? infinity | uint64_t{1} << (format.fraction - 1) : all;
   const uint64_t too_large = format.has_infinities ? infinity : all - 1;
   if (std::isnan(value)) return sign | nan;
-  const double magnitude = std::fabs(value);
-  if (magnitude == 0) return sign;
   if (std::isinf(value)) return sign | too_large;
-  int exponent = std::max(std::ilogb(magnitude), format.least_exponent());
-  double units = std::nearbyint(std::ldexp(magnitude, format.fraction - exponent));
-  if (units >= std::ldexp(1.0, format.fraction + 1)) {
-    units /= 2;
-    ++exponent;
+  // The number is significand x 2^(exponent - 52), as IEEE 754 lays out binary64.
+  const auto given = std::bit_cast<uint64_t>(value);
+  const auto field = static_cast<int>(given >> 52 & 0x7ff);
+  const uint64_t significand = (given & ((uint64_t{1} << 52) - 1)) | uint64_t{field > 0} << 52;
+  const int exponent = std::max(field, 1) - 1023;
+  const int rounded_exponent = std::max(exponent, format.least_exponent());
+  const int dropped = 52 - format.fraction + rounded_exponent - exponent;  // bits
+  if (dropped > 53) return sign;
+  uint64_t units = significand;
+  if (dropped > 0) {
+    const uint64_t below_half = (uint64_t{1} << (dropped - 1)) - 1, is_odd = units >> dropped & 1;
+    units = (units + below_half + is_odd) >> dropped;
   }
-  // A subnormal has no implicit bit: adding the exponent field less one covers both cases.
-  const uint64_t bits =
-      static_cast<uint64_t>(units) +
-      (static_cast<uint64_t>(exponent - format.least_exponent()) << format.fraction);
+  // A subnormal has no implicit bit: adding the exponent field less one covers both cases, and
+  // units that were rounded up to the next power of two.
+  const uint64_t bits = units + (static_cast<uint64_t>(rounded_exponent - format.least_exponent())
+                                 << format.fraction);
   return sign | std::min(bits, too_large);
 }
 

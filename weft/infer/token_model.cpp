@@ -35,17 +35,10 @@ CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions&
   return step;
 }
 
-// Copies logits of any float type.
+// Copies logits, which steps return as float32.
 void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
-  const auto width = static_cast<int64_t>(to.size());
-  const std::byte* data = all->data->data;
-  if (all.dtype() == DType::f32) {
-    std::memcpy(to.data(), data + static_cast<size_t>(from * width) * sizeof(float),
-                to.size_bytes());
-    return;
-  }
-  for (int64_t i = 0; i < width; ++i)
-    to[static_cast<size_t>(i)] = static_cast<float>(load(data, all.dtype(), from * width + i));
+  const std::byte* row = all->data->data + static_cast<size_t>(from) * to.size_bytes();
+  std::memcpy(to.data(), row, to.size_bytes());
 }
 
 // CachedModel keeps the keys and values of all tokens, so that each token is computed once.
@@ -60,7 +53,7 @@ class CachedModel : public TokenModel {
         step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const nn::BlockActivations scope(activations_);
-              return {model_.continue_from(cache_, in[0], in[1], in[2])};
+              return {cast(model_.continue_from(cache_, in[0], in[1], in[2]), DType::f32)};
             },
             options)) {}
   int64_t vocabulary() const override { return model_.decoder_config().vocab_size; }
@@ -139,7 +132,7 @@ class WindowModel : public TokenModel {
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const Tensor all = model_(in[0]);  // [batch, context, vocabulary]
               const Tensor rows = arange(batch_) * context_ + in[1];
-              return {gather(flatten(all, 0, 1), rows, 0)};
+              return {cast(gather(flatten(all, 0, 1), rows, 0), DType::f32)};
             },
             options)) {}
   int64_t vocabulary() const override { return vocabulary_; }
