@@ -37,7 +37,7 @@ BUDGET = 525  # seconds in total
 SECONDS = float(os.environ.get("GPU_CHECK_SECONDS", BUDGET))
 SCALE = SECONDS / BUDGET  # of all limits below
 # Seconds reserved for a part: earlier parts leave them.
-KEPT = {"first-row": 60, "profile": 20, "counters": 30, "tuned": 60, "tests": 110,
+KEPT = {"first-row": 60, "profile": 40, "counters": 30, "tuned": 60, "tests": 110,
         "tests-alone": 30, "generating": 40}
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
 TINY = os.environ.get("GPU_CHECK_SMALL") == "1"
@@ -50,6 +50,8 @@ LIBRARIES = ":".join(filter(None, [str(PACK / "lib" / "weft"), os.environ.get("L
 # GPT-2 124M as in the row of the benchmarks.
 STEP = ["mlp", "--batch", "1"] if SMALL else ["gpt2", "--batch", "64", "--length", "1024",
                                               "--precision", "bf16-mixed"]
+CONVOLUTIONS = ["mnist-conv", "--batch", "1"] if SMALL else ["resnet50", "--batch", "256",
+                                                             "--precision", "bf16-mixed"]
 EVERY_OP = ["--source-file=*value_test.cpp", "--test-suite-exclude=slow*",
             "--test-case=every op*,gradients of every op*"]
 TORCH_VERSIONS = ("import torch; print('PyTorch', torch.__version__, 'of CUDA', torch.version.cuda, "
@@ -323,16 +325,18 @@ class Check:
     def profile(self):
         if DEVICE != "cuda":
             return  # weft profile would choose the best device, possibly another one
-        command = [BIN / "weft", "profile", *STEP, "--steps", "5", "--json"]
-        job, state, text = self.one("profile", command, 40)
-        seen = job.json()
-        (self.logs / "profile.json").write_text(json.dumps(seen, indent=1) + "\n")
-        self.report.add("profile", state, seen.get("bottleneck", text), job.seconds, [job])
-        rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} "
-                + (f"{100 * k['roofline']:4.0f} % of the roofline" if "roofline" in k
-                   else "no roofline is known") + f"  {k['kernel'][:60]}"
-                for k in seen.get("kernels", [])[:16]]
-        self.report.section("profile, by kernel", "\n".join(rows), 1200)
+        for left, workload in ((2, STEP), (1, CONVOLUTIONS)):
+            model, seconds = workload[0], self.limit(30 * left) / left / SCALE
+            job, state, text = self.one("profile", [BIN / "weft", "profile", *workload, "--steps", "5",
+                                                    "--json"], seconds)
+            seen = job.json()
+            (self.logs / f"profile-{model}.json").write_text(json.dumps(seen, indent=1) + "\n")
+            self.report.add(f"profile of {model}", state, seen.get("bottleneck", text), job.seconds, [job])
+            rows = [f"{k['ms']:8.3f} ms x {k['count']:<4g} "
+                    + (f"{100 * k['roofline']:4.0f} % of the roofline" if "roofline" in k
+                       else "no roofline is known") + f"  {k['kernel'][:60]}"
+                    for k in seen.get("kernels", [])[:14]]
+            self.report.section(f"profile of {model}, by kernel", "\n".join(rows), 1100)
 
     def hardware_counters(self):
         """Profiles the first launch of each distinct kernel, in one pass of counters."""

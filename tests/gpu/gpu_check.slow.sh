@@ -29,7 +29,7 @@ assert parts.pop("memory as planned") == "skipped", parts
 assert set(parts.values()) == {"passed"}, parts
 assert list(parts) == [
     "device", "ladder of small steps", "libraries at the shapes of the models", "a small row",
-    "profile", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
+    "profile of mlp", "profile of mnist-conv", "hardware counters (ncu)", "tuned", "training, f32 and bf16", "convolutions and attention",
     "plans of cuDNN", "every op and its gradient", "edge cases, epilogues",
     "bit-identical runs", "weft train, resume, precisions", "generated kernels", "random graphs",
     "offload and results", "generating tokens", "the other rows"], parts
@@ -46,7 +46,7 @@ more = json.loads((out / "gpu-bench-more.json").read_text())["visits"]["layer-no
 assert more["eager"]["median_ms"] > 0 and more["compile"]["median_ms"] > 0, more
 logs = tarfile.open(out / "gpu-check-logs.tar.xz")
 names = logs.getnames()
-for name in ("logs/gpu-check.log", "logs/profile.json", "logs/smoke/smoke.json"):
+for name in ("logs/gpu-check.log", "logs/profile-mlp.json", "logs/smoke/smoke.json"):
     assert name in names, names
 assert any(name.startswith("kernels/") for name in names), names
 assert any(name.startswith("logs/selection/") for name in names), names
@@ -108,7 +108,7 @@ for seen in libraries:
 assert len(products) > 15, products
 assert all(found == [(0, False), (1, False), (0, True)] for found in products.values()), products
 assert all("us" in seen for seen in libraries if seen.get("engine") != 4), libraries
-kernels = json.load(logs.extractfile("logs/profile.json"))["kernels"]
+kernels = json.load(logs.extractfile("logs/profile-mlp.json"))["kernels"]
 assert kernels and all(kernel["roofline"] > 0 for kernel in kernels), kernels
 assert "no roofline" not in digest, digest
 assert len(list(out.iterdir())) <= 8, list(out.iterdir())
