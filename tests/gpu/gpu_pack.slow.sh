@@ -13,7 +13,7 @@ extern "C" int answer();
 int main() { std::cout << answer() << std::endl; }
 CPP
 compile() { c++ "$@" "$scratch/program.cpp" -L"$build" -lanswer -Wl,-rpath,"$build"; }
-programs=(weft tests/{ops,codegen,models,cli,backends} bench/gpu_{rung,libraries})
+programs=(weft tests/{ops,codegen,models,cli,backends} bench/{gpu_rung,gpu_libraries,generation})
 for program in "${programs[@]}"; do compile -o "$build/$program"; done
 pack() {
   BUILD=$build GPU_CHECK_PACK=$scratch/out/pack WEFT_CUDA_PATH=$scratch/empty tools/gpu_pack.sh >"$scratch/said"

@@ -46,11 +46,10 @@ struct BlockNet {
       layer->weight.assign(layer->transposed() ? transpose(matrix) : matrix);
     }
     for (const nn::SparseMoe* mixture : nn::mixtures_of(*plain))
-      for (const auto& [part, weight] :
-           {std::pair(".w1", mixture->experts.w1), std::pair(".w2", mixture->experts.w2),
-            std::pair(".w3", mixture->experts.w3)})
-        if (const auto found = formats.find(mixture->experts.path() + part); found != formats.end())
-          weight.assign(decoded(weight.value(), *found->second));
+      for (const auto& weight : mixture->experts.weights())
+        if (const auto found = formats.find(mixture->experts.path() + "." + weight.name);
+            found != formats.end())
+          weight.variable.assign(decoded(weight.variable.value(), *found->second));
     const nn::Embedding& tokens = plain->embeddings();
     if (const auto found = formats.find(tokens.path()); found != formats.end())
       tokens.weight.assign(decoded(tokens.weight.value(), *found->second));

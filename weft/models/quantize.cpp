@@ -72,9 +72,8 @@ QuantizedDecoder quantize(const Decoder& model, const BlockFormat& format) {
   std::set<const nn::Linear*> outer;
   for (const nn::SparseMoe* mixture : nn::mixtures_of(model)) {
     const nn::SparseMoe::Experts& experts = mixture->experts;
-    add(experts.path() + ".w1", experts.w1.value(), experts.w1_blocks, format, "");
-    add(experts.path() + ".w2", experts.w2.value(), experts.w2_blocks, format, "");
-    add(experts.path() + ".w3", experts.w3.value(), experts.w3_blocks, format, "");
+    for (const auto& weight : experts.weights())
+      add(experts.path() + "." + weight.name, weight.variable.value(), weight.blocks, format, "");
     outer.insert(&mixture->gate);
   }
   for (const nn::Linear* layer : nn::linear_layers(model)) {

@@ -35,9 +35,7 @@ void for_each_in_blocks(const Module& module, const F& f) {
   } else if (const auto* embedding = dynamic_cast<const Embedding*>(&module)) {
     call(embedding->weight, embedding->blocks());
   } else if (const auto* experts = dynamic_cast<const SparseMoe::Experts*>(&module)) {
-    call(experts->w1, experts->w1_blocks);
-    call(experts->w2, experts->w2_blocks);
-    call(experts->w3, experts->w3_blocks);
+    for (const auto& weight : experts->weights()) call(weight.variable, weight.blocks);
   }
   for (const Module* child : module.children()) for_each_in_blocks(*child, f);
 }

@@ -33,12 +33,12 @@ SparseMoe::Experts::Experts(Module& parent, int64_t hidden_size, int64_t interme
     : Module(parent, "experts") {
   const Shape inner{options.num_experts, intermediate_size, hidden_size};
   const Shape outer{options.num_experts, hidden_size, intermediate_size};
-  w1 = make("w1", inner, options, w1_blocks);
-  w2 = make("w2", outer, options, w2_blocks);
-  w3 = make("w3", inner, options, w3_blocks);
+  w1 = make("w1", inner, options, blocks_[0]);
+  w2 = make("w2", outer, options, blocks_[1]);
+  w3 = make("w3", inner, options, blocks_[2]);
 }
 
-Variable SparseMoe::Experts::make(const std::string& name, const Shape& shape,
+Variable SparseMoe::Experts::make(const char* name, const Shape& shape,
                                   const SparseMoeOptions& options, const BlockFormat*& blocks) {
   const int64_t row = shape.back();
   blocks = weight_blocks(*this, row, name);
@@ -70,16 +70,16 @@ Tensor SparseMoe::forward(const Tensor& x) const {
   const bool narrow = computes_wider(logits.dtype());
   const Routing routing = route(softmax(narrow ? cast(logits, DType::f32) : logits),
                                 num_experts_per_tok_, norm_topk_prob_);
-  auto by_experts = [&](const Tensor& rows, const Variable& weight, const BlockFormat* blocks) {
-    if (blocks == nullptr) return grouped_matmul(rows, transpose(weight.value()), routing.counts);
-    return matmul_blocks(rows, weight.value(), blocks->name,
+  auto by_experts = [&](const Tensor& rows, const Experts::Weight& weight) {
+    const Tensor matrices = weight.variable.value();
+    if (weight.blocks == nullptr) return grouped_matmul(rows, transpose(matrices), routing.counts);
+    return matmul_blocks(rows, matrices, weight.blocks->name,
                          {.activations = BlockActivations::current(), .counts = routing.counts});
   };
   const Tensor rows = gather(tokens, routing.token);
-  const Tensor hidden = activation_(by_experts(rows, experts.w1, experts.w1_blocks)) *
-                        by_experts(rows, experts.w3, experts.w3_blocks);
-  const Tensor results =
-      by_experts(hidden, experts.w2, experts.w2_blocks) * cast(routing.weight, x.dtype());
+  const auto [gates, down, up] = experts.weights();
+  const Tensor hidden = activation_(by_experts(rows, gates)) * by_experts(rows, up);
+  const Tensor results = by_experts(hidden, down) * cast(routing.weight, x.dtype());
   return reshape(scatter_add(zeros(tokens.shape(), x.dtype()), routing.token, results), x.shape());
 }
 

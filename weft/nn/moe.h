@@ -13,6 +13,7 @@
 //                                  {"*experts.{}.w3.weight", "*experts.w3"}}});
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,11 +46,20 @@ class SparseMoe : public Layer {
     // Gate [E, I, H], down [E, H, I] and up [E, I, H] with I: intermediate_size. Those in blocks
     // are u8 [E, rows, blocks, bytes].
     Variable w1, w2, w3;
-    const BlockFormat *w1_blocks = nullptr, *w2_blocks = nullptr, *w3_blocks = nullptr;
+
+    struct Weight {
+      const char* name;
+      Variable variable;
+      const BlockFormat* blocks;  // null: it is not in blocks
+    };
+    std::array<Weight, 3> weights() const {
+      return {Weight{"w1", w1, blocks_[0]}, {"w2", w2, blocks_[1]}, {"w3", w3, blocks_[2]}};
+    }
 
    private:
-    Variable make(const std::string& name, const Shape& shape, const SparseMoeOptions& options,
+    Variable make(const char* name, const Shape& shape, const SparseMoeOptions& options,
                   const BlockFormat*& blocks);
+    std::array<const BlockFormat*, 3> blocks_{};
   };
   Linear gate;  // the router, without bias: weight [E, H]
   Experts experts;

@@ -90,4 +90,9 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   Tensor reduced = axes.empty() ? x : sum(x, {.axes = axes, .keepdim = true});
   return reduced.shape() == shape ? reduced : reshape(reduced, shape);
 }
+
+double product_flops(const Node& node) {
+  return 2.0 * static_cast<double>(node.type.elements()) *
+         static_cast<double>(node.inputs[0].dim(-1));
+}
 }  // namespace weft

@@ -25,5 +25,7 @@ Dims reduce_axes(const Dims& axes, int rank, std::string_view op);
 // Sums `x` over the axes along which `shape` has extent 1, or which it lacks: the transpose of
 // broadcasting.
 Tensor sum_to(const Tensor& x, const Shape& shape);
+// Returns the operations of a product whose first operand has the reduced extent last.
+double product_flops(const Node& node);
 
 }  // namespace weft

@@ -250,10 +250,6 @@ AxisMap grouped_axes(const Node& node) {
   map.relate(node, {.size = w[0], .relation = Relation::whole}, {{1, 0}, {2, 0}});
   return map;
 }
-double grouped_flops(const Node& node) {
-  return 2.0 * static_cast<double>(node.type.elements()) *
-         static_cast<double>(node.inputs[0].dim(1));
-}
 
 // ---- definitions
 
@@ -324,7 +320,7 @@ const OpDef& grouped_matmul_blocks_def = define({
     .gradient = product_gradient,
     .decompose = product_of_numbers,
     .family = OpFamily::grouped_product,
-    .flops = grouped_flops,
+    .flops = product_flops,
     .axes = grouped_axes,
     .test = {.second_low = 0, .second_high = 63},
 });
@@ -337,7 +333,7 @@ const OpDef& grouped_matmul_blocks_int8_def = define({
     .gradient = product_gradient,
     .decompose = product_of_rounded,
     .family = OpFamily::grouped_product,
-    .flops = grouped_flops,
+    .flops = product_flops,
     .axes = grouped_axes,
     .test = {.second_low = 0, .second_high = 63, .differentiable = false},
 });

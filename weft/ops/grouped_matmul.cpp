@@ -113,11 +113,7 @@ const OpDef& grouped_matmul_def = define({
       return sum(select(members(node.inputs[2], x.dim(0)), products, 0), {.axes = {0}});
     },
     .family = OpFamily::grouped_product,
-    .flops =
-        [](const Node& node) {
-          return 2.0 * static_cast<double>(node.type.elements()) *
-                 static_cast<double>(node.inputs[0].dim(1));
-        },
+    .flops = product_flops,
     // Rows are positional, as counts begin at the first row of the whole tensor. K cannot be split
     // into ranges whose results are summed: each of them needs the counts.
     .axes =

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "weft/ops/apply.h"
-#include "weft/ops/ops.h"
 
 namespace weft {
 namespace {

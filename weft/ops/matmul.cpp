@@ -70,11 +70,7 @@ const OpDef& matmul_def = define({
       return {da, reshape(db, b.shape())};
     },
     .family = OpFamily::product,
-    .flops =
-        [](const Node& node) {
-          return 2.0 * static_cast<double>(node.type.elements()) *
-                 static_cast<double>(node.inputs[0].dim(-1));
-        },
+    .flops = product_flops,
     .axes = [](const Node& node) { return product_axes(node, 0, 1); },
     .narrows = true,
     .test = {.integers = true},
