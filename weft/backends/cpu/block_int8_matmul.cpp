@@ -1,8 +1,9 @@
 // The product of rows, rounded to int8, by a matrix in blocks (weft/base/block_format.h). A tile is
 // as many columns as a vector has lanes: its quants are transposed to [k / 4, lane, 4] in the
 // first-level cache, a range of k at a time, so that one instruction multiplies four neighbours of
-// k in each lane, and all rows use them. The rows are rounded once for all threads. With AVX2 a
-// product of one row, as in decoding, transposes sums of products instead, which are fewer.
+// k in each lane, and all rows use them. The rows are rounded once for all threads. In a product of
+// one row, as in decoding, quants are used as they are transposed, or, with AVX2, sums of products
+// are transposed instead, which are fewer.
 //
 // Sums of integers are exact, and those of groups of them are in the order of k: results have the
 // same bits on every instruction set, in any number of rows and threads.
@@ -35,6 +36,7 @@ namespace {
 constexpr int64_t neighbours = 32;  // of a row that have one scale
 constexpr int64_t range = 512;      // numbers of a column that are transposed at a time
 constexpr int64_t cache_line = 64;
+constexpr int64_t heads_at_a_time = 2;  // blocks
 
 template <int vector_bytes>
 constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
@@ -250,14 +252,13 @@ struct Packer {
   [[gnu::always_inline]] static inline Vector numbers(Words words) {
     return __builtin_convertvector(reinterpret_cast<Ints>(words), Vector);
   }
-  // Stores quants q - zero of bytes q, as the products read them.
-  template <int zero>
-  [[gnu::always_inline]] static inline void put(Words& to, Words quants) {
+  // Returns bytes plus a number.
+  template <int number>
+  [[gnu::always_inline]] static inline Words plus(Words bytes) {
     using Bytes = VectorOf<uint8_t, vector_bytes>;
-    constexpr auto added = static_cast<uint8_t>((dot == Dot::vnni ? 128 : 0) - zero);
-    if constexpr (added != 0)
-      quants = reinterpret_cast<Words>(reinterpret_cast<Bytes>(quants) + added);
-    to = quants;
+    constexpr auto added = static_cast<uint8_t>(number);
+    if constexpr (added == 0) return bytes;
+    return reinterpret_cast<Words>(reinterpret_cast<Bytes>(bytes) + added);
   }
 };
 
@@ -290,10 +291,11 @@ using FullWords = VectorOf<uint32_t, 32>;
   return reinterpret_cast<Piece>(words >> shift & mask * uint32_t{0x01010101});
 }
 
-// Each packer of a layout has the extents of its blocks, scale(tile, index, block, stride) and
-// pack(..), which write the scales and the quants of block `index` of a tile, where `block` is that
-// of the first column, and piece(block, number), which returns 32 quants of a column. `head` is
-// where the first scale is, -1: it needs none.
+// Each packer of a layout has the extents of its blocks, scale(tile, index, block, stride), which
+// writes the scales of block `index` of a tile, where `block` is that of the first column,
+// quants(block, stride, to), which calls to(i, quants) with the numbers 4 i to 4 i + 3 of all
+// columns, in some order of i, and piece(block, number), which returns 32 quants of a column.
+// `head` is where the first scale is, -1: it needs none.
 template <int vector_bytes, Dot dot>
 struct Bytes8 : Packer<vector_bytes, dot> {
   using P = Packer<vector_bytes, dot>;
@@ -307,13 +309,13 @@ struct Bytes8 : Packer<vector_bytes, dot> {
   [[gnu::always_inline]] static inline Piece piece(const uint8_t* block, int /*number*/) {
     return piece_at(block + 2);
   }
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
-    for (int part = 0; part < 2; ++part) {
+  template <class To>
+  [[gnu::always_inline]] static inline void quants(const uint8_t* block, int64_t stride,
+                                                   const To& to) {
+    unrolled<2>([&](auto part) __attribute__((always_inline)) {
       const auto four = P::columns_at(block + 2 + 16 * part, stride);
-      for (int j = 0; j < 4; ++j)
-        P::template put<zero>(tile.quants[index * 8 + part * 4 + j], four.at[j]);
-    }
+      unrolled<4>([&](auto j) __attribute__((always_inline)) { to(part * 4 + j, four.at[j]); });
+    });
   }
 };
 
@@ -346,8 +348,9 @@ struct Nibbles : Packer<vector_bytes, dot> {
     }
     return quants;
   }
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
+  template <class To>
+  [[gnu::always_inline]] static inline void quants(const uint8_t* block, int64_t stride,
+                                                   const To& to) {
     [[maybe_unused]] Words all_fifths{};
     if constexpr (bits == 5) {
       uint32_t words[P::lanes];
@@ -355,13 +358,13 @@ struct Nibbles : Packer<vector_bytes, dot> {
       all_fifths = *reinterpret_cast<Words*>(words);
     }
     const auto four = P::columns_at(block + nibbles, stride);
-    for (int j = 0; j < 8; ++j) {
+    unrolled<8>([&](auto j) __attribute__((always_inline)) {
       Words quants = four.at[j % 4] >> (j < 4 ? 0 : 4) & low_nibbles;
       // The product moves bit i of four to bit 7 i + i = 8 i, among others.
       if constexpr (bits == 5)
         quants |= ((all_fifths >> 4 * j & 15) * 0x00204081 & 0x01010101) << 4;
-      P::template put<zero>(tile.quants[index * 8 + j], quants);
-    }
+      to(j, quants);
+    });
   }
 };
 
@@ -397,21 +400,22 @@ struct Lines : Packer<vector_bytes, dot> {
     }
     return quants;
   }
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
-    for (int part = 0; part < 2; ++part) {
+  template <class To>
+  [[gnu::always_inline]] static inline void quants(const uint8_t* block, int64_t stride,
+                                                   const To& to) {
+    unrolled<2>([&](auto part) __attribute__((always_inline)) {
       [[maybe_unused]] typename P::Four all_fifths;
       if constexpr (bits == 5) all_fifths = P::columns_at(block + fifths + 16 * part, stride);
-      for (int pair = 0; pair < 4; ++pair) {
+      unrolled<4>([&](auto pair) __attribute__((always_inline)) {
         const auto four = P::columns_at(block + nibbles + 32 * pair + 16 * part, stride);
-        for (int g = 2 * pair; g < 2 * pair + 2; ++g)
-          for (int j = 0; j < 4; ++j) {
-            Words quants = four.at[j] >> (g % 2 * 4) & low_nibbles;
-            if constexpr (bits == 5) quants |= (all_fifths.at[j] >> g & 0x01010101) << 4;
-            P::template put<0>(tile.quants[index * 64 + g * 8 + part * 4 + j], quants);
-          }
-      }
-    }
+        unrolled<8>([&](auto i) __attribute__((always_inline)) {
+          const int g = 2 * pair + i / 4, j = i % 4;
+          Words quants = four.at[j] >> (g % 2 * 4) & low_nibbles;
+          if constexpr (bits == 5) quants |= (all_fifths.at[j] >> g & 0x01010101) << 4;
+          to(g * 8 + part * 4 + j, quants);
+        });
+      });
+    });
   }
 };
 
@@ -439,22 +443,22 @@ struct Sixes : Packer<vector_bytes, dot> {
     const Piece upper = bits_at(block + 128 + half * 32, place * 2, 3);
     return lower | reinterpret_cast<Piece>(reinterpret_cast<FullWords>(upper) << 4);
   }
-  [[gnu::always_inline]] static inline void pack(typename P::T& tile, int64_t index,
-                                                 const uint8_t* block, int64_t stride) {
-    for (int half = 0; half < 2; ++half)
-      for (int part = 0; part < 2; ++part) {
-        const auto upper = P::columns_at(block + 128 + half * 32 + 16 * part, stride);
-        for (int side = 0; side < 2; ++side) {
-          const auto four = P::columns_at(block + half * 64 + side * 32 + 16 * part, stride);
-          for (int place = side; place < 4; place += 2)
-            for (int j = 0; j < 4; ++j) {
-              const Words lower = four.at[j] >> place / 2 * 4 & low_nibbles;
-              const Words pairs = upper.at[j] >> place * 2 & 0x03030303;
-              P::template put<zero>(tile.quants[index * 64 + half * 32 + place * 8 + part * 4 + j],
-                                    lower | pairs << 4);
-            }
-        }
-      }
+  template <class To>
+  [[gnu::always_inline]] static inline void quants(const uint8_t* block, int64_t stride,
+                                                   const To& to) {
+    unrolled<4>([&](auto quarter) __attribute__((always_inline)) {
+      const int half = quarter / 2, part = quarter % 2;
+      const auto upper = P::columns_at(block + 128 + half * 32 + 16 * part, stride);
+      unrolled<2>([&](auto side) __attribute__((always_inline)) {
+        const auto four = P::columns_at(block + half * 64 + side * 32 + 16 * part, stride);
+        unrolled<8>([&](auto i) __attribute__((always_inline)) {
+          const int place = side + i / 4 * 2, j = i % 4;
+          const Words lower = four.at[j] >> place / 2 * 4 & low_nibbles;
+          const Words pairs = upper.at[j] >> place * 2 & 0x03030303;
+          to(half * 32 + place * 8 + part * 4 + j, lower | pairs << 4);
+        });
+      });
+    });
   }
 };
 
@@ -500,15 +504,15 @@ struct Blocks {
     }
   }
 
-  // Reads the first scales of `count` numbers of each column, before all else, as a vector is
-  // loaded late after its lanes were stored.
+  // Reads the first scales of blocks [begin, end) of each column, well before they are used, as a
+  // vector is loaded late after its lanes were stored.
   template <class Format>
   [[gnu::always_inline]] static inline void read_heads(T& tile, const uint8_t* from, int64_t stride,
-                                                       int64_t count) {
+                                                       int64_t begin, int64_t end) {
     if constexpr (Format::head >= 0)
       for (int64_t column = 0; column < lanes; ++column) {
-        const uint8_t* head = from + column * stride + Format::head;
-        for (int64_t block = 0; block < count / Format::numbers; ++block, head += Format::bytes)
+        const uint8_t* head = from + column * stride + begin * Format::bytes + Format::head;
+        for (int64_t block = begin; block < end; ++block, head += Format::bytes)
           tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
       }
   }
@@ -517,18 +521,90 @@ struct Blocks {
   [[gnu::always_inline]] static inline void prefetch(const uint8_t* line, int64_t stride) {
 #pragma GCC unroll 16
     for (int64_t column = 0; column < lanes; ++column)
-      __builtin_prefetch(line + column * stride, 0, 2);
+      __builtin_prefetch(line + column * stride, 0, 3);
+  }
+  // Prefetches what lies behind `next` as block `block` lies in its range, so that each line is
+  // prefetched once, and all evenly.
+  template <class Format>
+  [[gnu::always_inline]] static inline void prefetch_beside(const uint8_t* next, int64_t block,
+                                                            int64_t stride) {
+    const int64_t end = (block + 1) * Format::bytes;
+    for (int64_t line = round_up(block * Format::bytes, cache_line); line < end; line += cache_line)
+      prefetch(next + line, stride);
   }
   // Packs `count` numbers of each column. `next` is where the range after them begins.
   template <class Format>
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {
+    constexpr int added = (dot == Dot::vnni ? 128 : 0) - Format::zero, words = Format::numbers / 4;
     for (int64_t block = 0; block < count / Format::numbers; ++block) {
-      for (int64_t line = 0; line < Format::bytes; line += cache_line)
-        prefetch(next + block * Format::bytes + line, stride);
+      prefetch_beside<Format>(next, block, stride);
       Format::scale(tile, block, from + block * Format::bytes, stride);
-      Format::pack(tile, block, from + block * Format::bytes, stride);
+      Format::quants(from + block * Format::bytes, stride,
+                     [&](int i, typename T::Words quants) __attribute__((always_inline)) {
+                       tile.quants[block * words + i] = Format::template plus<added>(quants);
+                     });
     }
+  }
+
+  // OneRow is the only row, from a number of it on.
+  template <class Format>
+  struct OneRow {
+    const int8_t* quants;
+    const float* scales;
+    const int32_t* starts;
+    OneRow(const Rows& rows, int64_t from)
+        : quants(rows.quants + from),
+          scales(rows.scales + from / neighbours),
+          starts(rows.starts + from / Format::group) {}
+
+    // Adds to `all` the products of group g, of quants plus `more`: 0, or a power of 2 up to 128.
+    // The operations on floats are those of multiply().
+    template <int more>
+    [[gnu::always_inline]] inline void add(const T& tile, int64_t g, Ints dots, Vector& all) const {
+      if constexpr (more != 0) dots += starts[g] >> std::countr_zero(128U / more);
+      Vector numbers = __builtin_convertvector(dots, Vector) * tile.scales[g];
+      if constexpr (Format::has_least) numbers += tile.leasts[g] * static_cast<float>(starts[g]);
+      all += numbers * scales[g * Format::group / neighbours];
+    }
+  };
+
+  // Adds the products of the only row, by vectors of all columns that are used as they are
+  // transposed.
+  template <class Format>
+  [[gnu::always_inline]] static inline void multiply_packed(T& tile, const Call& call,
+                                                            const uint8_t* w, int64_t stride,
+                                                            int64_t from, int64_t count,
+                                                            const uint8_t* next, Vector& sums) {
+    constexpr int groups = Format::numbers / Format::group;
+    constexpr int added = Format::is_signed ? 128 : 0;
+    const OneRow<Format> row(call.rows, from);
+    const int8_t* x = row.quants;
+    const int64_t blocks = count / Format::numbers;
+    const uint8_t* begin = w;
+    read_heads<Format>(tile, begin, stride, 0, std::min(heads_at_a_time, blocks));
+    Vector all = sums;
+    for (int64_t block = 0; block < blocks; ++block) {
+      if (const int64_t later = block + heads_at_a_time;
+          block % heads_at_a_time == 0 && later < blocks)
+        read_heads<Format>(tile, begin, stride, later, std::min(later + heads_at_a_time, blocks));
+      prefetch_beside<Format>(next, block, stride);
+      Format::scale(tile, block, w, stride);
+      Ints dots[groups];
+      unrolled<groups>([&](auto g) __attribute__((always_inline)) { dots[g] = Ints{}; });
+      Format::quants(w, stride,
+                     [&](int i, typename T::Words quants) __attribute__((always_inline)) {
+                       add_dots(dots[i * 4 / Format::group],
+                                reinterpret_cast<Ints>(Format::template plus<added>(quants)),
+                                filled<Ints>(x + i * 4));
+                     });
+      unrolled<groups>([&](auto g) __attribute__((always_inline)) {
+        row.template add<added + Format::zero>(tile, block * groups + g, dots[g], all);
+      });
+      w += Format::bytes;
+      x += Format::numbers;
+    }
+    sums = all;
   }
 
   // Returns the sums of neighbours: of a in the lower half of each 16 bytes, of b in the upper.
@@ -540,31 +616,23 @@ struct Blocks {
     return reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
   }
   // Adds the products of the only row, whose quants each column meets as its blocks have them:
-  // nothing is transposed but sums. The operations on floats are those of multiply().
+  // nothing is transposed but sums.
   template <class Format>
   [[gnu::always_inline]] static inline void stream(T& tile, const Call& call, const uint8_t* w,
                                                    int64_t stride, int64_t from, int64_t count,
                                                    const uint8_t* next, Vector& sums) {
     constexpr int group = Format::group, pieces = Format::numbers / 32;
-    const int8_t* x = call.rows.quants + from;
-    const float* scales = call.rows.scales + from / neighbours;
-    const int32_t* starts = call.rows.starts + from / group;
+    const OneRow<Format> only(call.rows, from);
     // Addresses of eight columns are sums of few registers.
     const int64_t after = 4 * stride, thrice = 3 * stride;
     Vector all = sums;
-    const auto add = [&](int64_t g, Ints dots) __attribute__((always_inline)) {
-      if constexpr (Format::zero != 0) dots += starts[g] >> std::countr_zero(128U / Format::zero);
-      Vector numbers = __builtin_convertvector(dots, Vector) * tile.scales[g];
-      if constexpr (Format::has_least) numbers += tile.leasts[g] * static_cast<float>(starts[g]);
-      all += numbers * scales[g * group / neighbours];
-    };
     for (int64_t block = 0; block < count / Format::numbers; ++block, w += Format::bytes) {
       Format::scale(tile, block, w, stride);
       unrolled<pieces>([&](auto piece) __attribute__((always_inline)) {
         const int64_t at = block * pieces + piece, line = cache_line * piece;
         if (line < Format::bytes) prefetch(next + block * Format::bytes + line, stride);
         VectorOf<int8_t, 32> row;
-        __builtin_memcpy(&row, x + at * 32, sizeof(row));
+        __builtin_memcpy(&row, only.quants + at * 32, sizeof(row));
         Ints dots[lanes];
         unrolled<lanes>([&](auto column) __attribute__((always_inline)) {
           const uint8_t* four = column < 4 ? w : w + after;
@@ -583,10 +651,10 @@ struct Blocks {
         const Ints low = __builtin_shufflevector(first, last, 0, 1, 2, 3, 8, 9, 10, 11);
         const Ints high = __builtin_shufflevector(first, last, 4, 5, 6, 7, 12, 13, 14, 15);
         if constexpr (group == 32) {
-          add(at, low + high);
+          only.template add<Format::zero>(tile, at, low + high, all);
         } else {
-          add(2 * at, low);
-          add(2 * at + 1, high);
+          only.template add<Format::zero>(tile, 2 * at, low, all);
+          only.template add<Format::zero>(tile, 2 * at + 1, high, all);
         }
       });
     }
@@ -655,7 +723,13 @@ struct Blocks {
       const uint8_t* next = !whole                  ? blocks
                             : from + range < call.k ? begin + bytes
                                                     : w + lanes * w_row;
-      read_heads<Format>(tile, blocks, stride, count);
+      if constexpr (dot == Dot::vnni) {
+        if (call.m == 1) {
+          multiply_packed<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
+          continue;
+        }
+      }
+      read_heads<Format>(tile, blocks, stride, 0, count / Format::numbers);
       if constexpr (vector_bytes == 32) {
         if (call.m == 1) {
           stream<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
