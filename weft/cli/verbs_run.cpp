@@ -38,7 +38,7 @@ struct PlanArguments : RecipeArguments {
   int depth = 2;
   std::string dot, memory_svg, on, tokens;
   bool explain = false, as_json = false;
-  // Of published models only:
+  // These are options of published models.
   std::string dtype;
   int64_t context = 0;
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr int vector_bytes = 16;        // of one access
 constexpr int most_copies = 400;        // instructions times neighbours; more would spill
 constexpr int warp = 32;                // threads of an NVIDIA warp
-constexpr int64_t wanted_groups = 256;  // enough to fill a large GPU
+constexpr int64_t wanted_groups = 256;  // for the occupancy of a large GPU
 constexpr int64_t worth_a_chunk = 8;    // turns per thread
 constexpr int64_t most_chunks = 1024;   // of all groups
 constexpr int64_t least_rows = 4;       // per group that keeps partial results across rows

@@ -4,19 +4,19 @@
 //
 // Forms. *Flat*: nothing is reduced; a thread computes `vector` neighbouring positions. *Tiles*:
 // nothing is reduced, but some loads are contiguous along another axis than the stores: a group
-// computes a square of positions, whose loads go through shared memory. *Reduce*: a group computes
-// `kept_lanes` positions of the kept axes, each with `reduced_lanes` threads, which stride over the
-// reduced positions and then combine their accumulators pairwise. Where groups are few and
-// reductions long, the reduced positions are split into chunks: each loop is a launch that writes
-// partial results, which later launches combine in order. Where stores reduce across kept
-// positions, a group processes `rows` of them one after the other, into partial results of its own,
-// in registers where they fit, and a last launch combines those. *Contract*: the only reduction is
-// a sum of products, whose factors (`left` and `right`) each vary over kept axes that the other
-// does not: a group computes a tile of left by right positions and iterates over the reduced
-// positions in slices. A slice of either factor, with its guards and conversions, is computed once
-// into shared memory, while the products of the slice before are summed: each thread has
-// `registers` by `registers` accumulators, and sums of floats use fma. Chunks are as above, of
-// slices.
+// computes a square of positions, whose loads go through shared memory, so that loads and stores
+// are coalesced. *Reduce*: a group computes `kept_lanes` positions of the kept axes, each with
+// `reduced_lanes` threads, which stride over the reduced positions and then combine their
+// accumulators pairwise. Where groups are few and reductions long, the reduced positions are split
+// into chunks: each loop is a launch that writes partial results, which later launches combine in
+// order. Where stores reduce across kept positions, a group processes `rows` of them one after the
+// other, into partial results of its own, in registers where they fit, and a last launch combines
+// those. *Contract*: the only reduction is a sum of products, whose factors (`left` and `right`)
+// each vary over kept axes that the other does not: a group computes a tile of left by right
+// positions and iterates over the reduced positions in slices. A slice of either factor, with its
+// guards and conversions, is computed once into shared memory, while the products of the slice
+// before are summed: each thread has `registers` by `registers` accumulators, and sums of floats
+// use fma. Chunks are as above, of slices.
 #pragma once
 
 #include <vector>

@@ -19,9 +19,9 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   std::vector<std::string> stop = {};    // texts that end a sequence; they are not returned
   std::vector<int32_t> end_tokens = {};  // ids that end a sequence; they are not returned
-  // Whether a sequence that fills the context continues from its last half; else it ends.
+  // With `slide` a sequence that fills the context continues from its last half; else it ends.
   bool slide = false;
-  // Whether a prompt reuses the cached keys and values of the prefix that it shares with the
+  // With `reuse` a prompt reuses the cached keys and values of the prefix that it shares with the
   // sequence before it. Its logits may round differently from those of a whole prefill.
   bool reuse = false;
 };

@@ -1,4 +1,4 @@
-// What llama.cpp and transformers call the same things: architectures, keys and tensors. Sources:
+// Maps the names of llama.cpp to those of transformers: architectures, keys and tensors. Sources:
 // llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. Internal to weft/io and weft/models.
 #pragma once
 

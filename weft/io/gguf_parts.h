@@ -1,4 +1,4 @@
-// What reading and writing of GGUF files share. Internal to gguf.cpp and gguf_write.cpp.
+// Constants and helpers for both reading and writing GGUF files. Internal to gguf.cpp and gguf_write.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // The tokenizers of GGUF files as tokenizer.json: SentencePiece's BPE ("llama"), whose merges
 // follow from the scores of its tokens, and byte-level BPE ("gpt2"), whose rule of splitting has a
-// name of llama.cpp's.
+// name of llama.cpp's. This is one file because reading and writing share the rules of splitting
+// and the kinds of tokens.
 #include "weft/io/gguf_tokenizer.h"
 
 #include <algorithm>
@@ -26,8 +27,8 @@ using Json = nlohmann::ordered_json;
 
 using Kind = GgufTokenKind;
 
-// How text is split before byte-level merges: by a regular expression, or by that of GPT-2, which
-// the pre-tokenizer ByteLevel has.
+// Split says how text is split before byte-level merges: by a regular expression, or by that of
+// GPT-2, which the pre-tokenizer ByteLevel has.
 struct Split {
   std::string_view name;  // "tokenizer.ggml.pre"
   std::string_view pattern = {};
@@ -109,7 +110,7 @@ Json vocab_json(const TokenList& all) {
   auto& object = vocab.get_ref<Json::object_t&>();
   object.reserve(all.tokens.size());
   std::unordered_map<std::string_view, size_t> seen;
-  // Of equal tokens, which padding makes, the first counts. Appending is linear, as lookup by key
+  // The first of equal tokens counts, which padding creates. Appending is linear, as lookup by key
   // in an ordered object is not.
   for (size_t id = 0; id < all.tokens.size(); ++id)
     if (seen.emplace(all.tokens[id], id).second)

@@ -1,3 +1,5 @@
+// This is one file because attention, Mlp and Block are parts of the one decoder that all families
+// configure, and share its config.
 #include "weft/models/decoder.h"
 
 #include <cmath>

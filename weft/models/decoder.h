@@ -57,7 +57,7 @@ struct DecoderConfig {
   enum class Norm : uint8_t { layer, rms, rms_plus_one } norm = Norm::rms;
   double norm_eps = 1e-6;
   bool norm_bias = true;  // of layer norms
-  // Whether q_norm and k_norm are over each head, or over all heads together.
+  // q_norm and k_norm normalize each head, or all heads together.
   enum class QkNorm : uint8_t { heads, all } qk_norm = QkNorm::heads;
 
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;

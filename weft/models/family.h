@@ -25,7 +25,7 @@ struct Family {
   std::string name;  // "model_type" in config.json
   std::string doc;
   std::string architecture;  // "architectures" in config.json
-  // What all models of the family share, the names of modules among it, and the values of keys that
+  // `defaults` hold for all models of the family: the names of modules, and the values of keys that
   // a config.json may lack.
   DecoderConfig defaults;
   // Binds the keys of config.json to the fields of `defaults` that they set.

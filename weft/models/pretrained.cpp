@@ -29,11 +29,11 @@ std::string config_path(const std::string& model) {
   return (fs::path(model) / "config.json").string();
 }
 
-// Names is what the files of a folder hold.
+// Names lists the tensors of a folder's files.
 struct Names {
   std::vector<std::string> all;
-  // That of most bytes of floating point tensors; f32 where more are in blocks, whose products are
-  // computed in it.
+  // `dtype` is that of most bytes of floating point tensors; f32 where more are in blocks, whose
+  // products are computed in it.
   DType dtype = DType::f32;
 };
 Names names_of(const std::vector<std::string>& files) {

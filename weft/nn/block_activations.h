@@ -1,5 +1,6 @@
-// How linear layers with weights in blocks multiply: with activations as they are, or rounded to
-// int8 (MatmulBlocksOptions::activations), which is another value that inference may ask for.
+// BlockActivations says how linear layers with weights in blocks multiply: with activations
+// unchanged, or rounded to int8 (MatmulBlocksOptions::activations), which is another value that
+// inference may ask for.
 #pragma once
 
 #include <cstdint>

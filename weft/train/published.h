@@ -58,7 +58,7 @@ std::string tokenizer_of(const Recipe& recipe);
 // Returns the adapter that a recipe with adapter.type asks for.
 models::AdapterConfig adapter_of(const Recipe& recipe);
 
-// What an adapter's checkpoint says of the model that it adapts.
+// This file of an adapter's checkpoint describes the model that it adapts.
 inline constexpr std::string_view base_file = "base.json";
 std::string base_text(const std::string& base);
 // Throws Error(checkpoint) where the base's weights are not those that the checkpoint was trained

@@ -190,7 +190,7 @@ class Rules {
   Rules(const Recipe& recipe, const std::map<std::string, std::string, std::less<>>& given)
       : recipe_(recipe), given_(given) {}
 
-  // Which model trains, and which of its weights.
+  // Checks the model, and which of its weights train.
   void check_model() const {
     if (recipe_.has("model.name") + recipe_.has("model.pretrained") + recipe_.has("model.layers") !=
         1)
@@ -218,7 +218,7 @@ class Rules {
     return "";
   }
 
-  // What it trains on, and how long.
+  // Checks the data, and how long it trains.
   void check_data() const {
     if (recipe_.has("data.dataset") == recipe_.has("data.format"))
       usage(
@@ -242,7 +242,7 @@ class Rules {
       usage({"data.mean", "data.std"}, "data.mean and data.std must be set together.");
   }
 
-  // How gradients become updates. Options that no entry of a registry reads are refused.
+  // Checks how gradients become updates. Options that no entry of a registry reads are refused.
   void check_update() const {
     if (recipe_.numbers("optimizer.betas").size() != 2)
       usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
@@ -270,7 +270,7 @@ class Rules {
                         recipe_.number("scheduler.min_lr"), recipe_.number("optimizer.lr")));
   }
 
-  // How a step is computed, and when the run evaluates.
+  // Checks how a step is computed, and when the run evaluates.
   void check_run() const {
     const std::string& every = recipe_.text("eval.every");
     if (every != "epoch" && parse_count(every).value_or(0) < 1)

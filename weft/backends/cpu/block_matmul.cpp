@@ -4,6 +4,8 @@
 //
 // The terms of one element are summed in an order that depends on K and the instruction set alone:
 // a row of a product has the bits of the same row by itself.
+//
+// This is one file, as each instruction set compiles all products into one function.
 #include <algorithm>
 
 #include "weft/backends/cpu/kernels.h"

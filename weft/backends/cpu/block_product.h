@@ -1,4 +1,4 @@
-// What the products by matrices in blocks share: the operands, the groups of rows, and how results
+// BlockProduct is the base of products by matrices in blocks: the operands, the groups of rows, and how results
 // are written. Files include it after their pragmas, which its functions need.
 #pragma once
 

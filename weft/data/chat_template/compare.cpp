@@ -1,4 +1,4 @@
-// How Python compares values.
+// Compares values as Python does.
 #include <algorithm>
 
 #include "weft/data/chat_template/context.h"

@@ -1,4 +1,4 @@
-// Which files of a folder a tokenizer is read from.
+// Finds the files of a folder that a tokenizer is read from.
 #include <string>
 
 #include "weft/base/error.h"

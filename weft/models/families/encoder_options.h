@@ -1,4 +1,4 @@
-// What the families of encoders share in reading Hugging Face's config.json.
+// Readers of Hugging Face's config.json for all families of encoders.
 #pragma once
 
 #include <string>

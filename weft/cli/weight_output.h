@@ -1,0 +1,41 @@
+// What the verbs that write models share: where to, and the files beside the weights.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/dtype.h"
+#include "weft/cli/command_line.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/decoder.h"
+#include "weft/models/pretrained.h"
+#include "weft/models/quantize.h"
+
+namespace weft::cli {
+
+// OutputArguments say what a verb writes.
+struct OutputArguments {
+  std::string path, shard_bytes = "5GB";
+
+  // Returns the limit of a file; refuses a path that exists, before anything is read.
+  size_t checked() const;
+  Option path_option(const std::string& doc);
+  Option shard_option(const std::string& doc);
+};
+
+// Returns the model as a decoder. `only` ends the refusal of an encoder.
+const models::Decoder& decoder_of(const models::Pretrained& model, const std::string& folder,
+                                  std::string_view only);
+// Writes a decoder with the tokenizer of `model`, its folder or file.
+void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,
+                const models::QuantizedDecoder* quantized);
+// Returns the files of a folder, besides weights, that other programs need to run the model,
+// config.json first. `dtype`: what config.json shall say; `config`: its contents where they are not
+// those of the folder's.
+std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype,
+                                          const std::string* config);
+
+}  // namespace weft::cli
