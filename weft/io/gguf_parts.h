@@ -1,4 +1,5 @@
-// Constants and helpers for both reading and writing GGUF files. Internal to gguf.cpp and gguf_write.cpp.
+// Constants and helpers for both reading and writing GGUF files. Internal to gguf.cpp and
+// gguf_write.cpp.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// BlockProduct is the base of products by matrices in blocks: the operands, the groups of rows, and how results
-// are written. Files include it after their pragmas, which its functions need.
+// BlockProduct is the base of products by matrices in blocks: the operands, the groups of rows, and
+// how results are written. Files include it after their pragmas, which its functions need.
 #pragma once
 
 #include <string>
