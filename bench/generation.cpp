@@ -4,7 +4,7 @@
 //
 //   build/release/bench/generation MODEL [BATCHES [PROMPT [TOKENS [DEVICE [DTYPE]]]]]
 //
-// BATCHES are numbers of sequences, as 1,16. // MODEL is a folder, a GGUF file, or a folder with a
+// BATCHES are numbers of sequences, as 1,16. MODEL is a folder, a GGUF file, or a folder with a
 // config.json alone (bench/models), whose weights are then drawn; without one it is a small Llama.
 // On other devices than the CPU the floor is for the reader to work out. bench/peers/generation.py
 // does the same with PyTorch, and generation_llama_cpp.py with llama.cpp, which reads the same GGUF
