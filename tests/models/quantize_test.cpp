@@ -149,10 +149,9 @@ TEST_CASE("an adapter trains beside weights in blocks as beside their numbers") 
         optimizer.step(grad(loss, model.parameters()));
         return loss;
       });
-      std::vector<double> losses;
-      for (int i = 0; i < 4; ++i)
-        losses.push_back(
-            step(family_tokens(reference, 0, 12), family_tokens(reference, 1, 13)).item());
+      std::vector<double> losses(4);
+      for (double& loss : losses)
+        loss = step(family_tokens(reference, 0, 12), family_tokens(reference, 1, 13)).item();
       return losses;
     };
     const std::vector<double> blocks = trained(*net.blocks.model), plain = trained(*net.plain);

@@ -311,7 +311,7 @@ const nn::Embedding& Decoder::embeddings() const { return stack_->tokens; }
 
 Tensor Decoder::logits(const Tensor& hidden) const {
   const Tensor x = stack_->normalize(hidden);
-  const Tensor all = head_ ? (*head_)(x) : stack_->tokens.transposed_product(x);
+  Tensor all = head_ ? (*head_)(x) : stack_->tokens.transposed_product(x);
   if (config_.logit_softcap == 0) return all;
   return config_.logit_softcap * tanh(all / config_.logit_softcap);
 }

@@ -163,7 +163,7 @@ Tensor rounded_to_int8(const Tensor& x) {
   shape[shape.size() - 1] /= neighbours;
   shape.push_back(neighbours);
   const Tensor each = reshape(cast(x, DType::f32), shape);
-  const Tensor most = max(abs(each), {-1}, /*keepdims=*/true);
+  const Tensor most = max(abs(each), {-1}, /*keepdim=*/true);
   const Tensor inverse = select(most > least_magnitude, most_quant / most, zeros_like(most));
   return reshape(round(each * inverse) * (most / most_quant), x.shape());
 }
