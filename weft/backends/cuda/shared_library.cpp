@@ -73,12 +73,14 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
   std::vector<std::string> candidates = names;  // a name is the system's
   for (const fs::path& folder : std::span(folders).subspan(1))
     for (std::string& path : found_in(folder)) candidates.push_back(std::move(path));
-  if (least && candidates.size() > 1) {
-    const auto good = std::ranges::find_if(candidates, [&](const std::string& candidate) {
-      const fs::path part = fs::path(candidate).parent_path() / least->part;
-      return asked_apart(part, least->function).value_or(0) >= least->version;
-    });
-    if (good != candidates.end()) open(*good);
+  if (least) {
+    // The last one is not asked, which would take as long as to load it.
+    const auto good =
+        std::find_if(candidates.begin(), candidates.end() - 1, [&](const std::string& candidate) {
+          const fs::path part = fs::path(candidate).parent_path() / least->part;
+          return asked_apart(part, least->function).value_or(0) >= least->version;
+        });
+    open(*good);
   }
   for (const std::string& candidate : candidates) open(candidate);
   if (is_open()) return;
