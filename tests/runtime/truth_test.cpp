@@ -22,6 +22,7 @@ static_assert(!Condition<Tensor> && !Condition<Variable>);
 static_assert(!std::constructible_from<bool, Tensor>);
 // x[0] = y would assign to a temporary, and change nothing.
 static_assert(std::assignable_from<Tensor&, Tensor> && !std::is_assignable_v<Tensor, Tensor>);
+static_assert(!std::is_assignable_v<Tensor, int> && !std::is_assignable_v<Tensor&, int>);
 static_assert(!Conjunction<Tensor, Tensor> && !Disjunction<Tensor, Tensor>);
 static_assert(!Conjunction<Tensor, bool> && !Disjunction<bool, Tensor>);
 static_assert(!Conjunction<Variable, Variable> && !Disjunction<Variable, Tensor>);

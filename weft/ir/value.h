@@ -135,6 +135,7 @@ class Tensor : public TensorMethods<Tensor> {
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
   void operator=(const Tensor&) && = delete;  // x[0] = y would change nothing: see update_at
+  void operator=(double) && = delete;         // nor would x[0] = 1: see update_at
   explicit Tensor(std::shared_ptr<Node> node) : node_(std::move(node)) {}
 
   // Returns whether the handle refers to a node. There is no conversion to bool, since
