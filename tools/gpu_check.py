@@ -396,14 +396,13 @@ class Check:
         self.report.add(part.name, state, text, seconds, part.jobs)
 
     def tests(self):
-        together = [part for part in tests() if part.name in self.chosen or "tests" in self.chosen]
+        together = self.picked["tests"]
         run_all([job for part in together for job in part.jobs], self.limit(130))
         for part in together:
             self.judge(part, max(job.seconds for job in part.jobs))
 
     def tests_alone(self):
-        parts = [part for part in tests_alone()
-                 if part.name in self.chosen or "tests-alone" in self.chosen]
+        parts = self.picked["tests-alone"]
         for i, part in enumerate(parts):
             left = len(parts) - i
             run_all(part.jobs, self.limit(30 * left) / left)
@@ -431,9 +430,11 @@ class Check:
         known = [*parts, *(part.name for group in groups.values() for part in group)]
         if unknown := [name for name in chosen if name not in known]:
             sys.exit(f"gpu-check: no part is called {unknown[0]!r}; there are {'; '.join(known)}")
-        self.chosen = chosen or list(parts)
-        parts = {name: run for name, run in parts.items() if name in self.chosen or
-                 any(part.name in self.chosen for part in groups.get(name, []))}
+        chosen = chosen or list(parts)
+        self.picked = {name: [part for part in group if name in chosen or part.name in chosen]
+                       for name, group in groups.items()}
+        parts = {name: run for name, run in parts.items()
+                 if name in chosen or self.picked.get(name)}
         for name, run in parts.items():
             self.kept = {later: seconds for later, seconds in self.kept.items()
                          if later != name and later in parts}

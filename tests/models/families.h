@@ -14,8 +14,11 @@
 #include "tests/support/near.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/io/load.h"
+#include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
+#include "weft/models/pretrained.h"
+#include "weft/models/quantize.h"
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
 
@@ -76,6 +79,15 @@ inline std::unique_ptr<models::Decoder> load_family(const Json& reference,
   REQUIRE(found.missing.empty());
   REQUIRE(found.unexpected.empty());
   return model;
+}
+
+// Saves a net with its weights in blocks in a folder that does not exist, and loads that.
+inline models::Pretrained saved_in_blocks(const models::Decoder& plain, const BlockFormat& format,
+                                          const models::QuantizedDecoder& quantized,
+                                          const std::string& folder) {
+  io::save_folder(folder, models::published_tensors(quantized.tensors),
+                  {{"config.json", models::quantized_config(plain, format, quantized)}});
+  return models::load_pretrained(folder);
 }
 
 // Returns columns [begin, end) of the table of tokens.

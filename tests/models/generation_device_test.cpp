@@ -13,9 +13,6 @@
 #include "tests/models/families.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/infer/token_model.h"
-#include "weft/io/model_folder.h"
-#include "weft/models/pretrained.h"
-#include "weft/models/quantize.h"
 
 using namespace weft;
 using namespace weft::testing;
@@ -79,12 +76,9 @@ TEST_CASE("decoders in blocks continue sequences on a device as on the CPU") {
     CAPTURE(format);
     const auto plain = load_family(family_reference(name));
     const BlockFormat& blocks = block_format(format);
-    const models::QuantizedDecoder quantized = models::quantize(*plain, blocks);
-    test::TemporaryFolder place;
-    const std::string folder = place.file("model");
-    io::save_folder(folder, models::published_tensors(quantized.tensors),
-                    {{"config.json", models::quantized_config(*plain, blocks, quantized)}});
-    const models::Pretrained model = models::load_pretrained(folder);
+    const test::TemporaryFolder place;
+    const models::Pretrained model =
+        saved_in_blocks(*plain, blocks, models::quantize(*plain, blocks), place.file("model"));
     check_logits(dynamic_cast<const models::Decoder&>(*model.model), 1e-5);
   }
 }

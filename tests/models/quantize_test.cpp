@@ -35,10 +35,7 @@ struct BlockNet {
   BlockNet(const Json& reference, const BlockFormat& format) : plain(load_family(reference)) {
     const models::QuantizedDecoder quantized = models::quantize(*plain, format);
     formats = quantized.formats, left = quantized.left;
-    const std::string folder = place.file("model");
-    io::save_folder(folder, models::published_tensors(quantized.tensors),
-                    {{"config.json", models::quantized_config(*plain, format, quantized)}});
-    blocks = models::load_pretrained(folder);
+    blocks = saved_in_blocks(*plain, format, quantized, place.file("model"));
     for (nn::Linear* layer : nn::linear_layers(*plain)) {
       const auto found = formats.find(layer->path());
       if (found == formats.end()) continue;

@@ -1,4 +1,4 @@
-// What the verbs that write models share: where to, and the files beside the weights.
+// Helpers of the verbs that write models: the output path, and the files beside the weights.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ const models::Decoder& decoder_of(const models::Pretrained& model, const std::st
 void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,
                 const models::QuantizedDecoder* quantized);
 // Returns the files of a folder, besides weights, that other programs need to run the model,
-// config.json first. `dtype`: what config.json shall say; `config`: its contents where they are not
-// those of the folder's.
+// config.json first. `config` replaces the contents of config.json, unless it is null; `dtype`
+// replaces the type that config.json names.
 std::vector<io::FolderFile> companions_of(const std::string& folder, std::optional<DType> dtype,
                                           const std::string* config);
 

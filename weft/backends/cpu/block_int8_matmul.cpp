@@ -95,8 +95,8 @@ struct Blocks {
     for (int64_t column = 0; column < lanes; ++column)
       __builtin_prefetch(line + column * stride, 0, 3);
   }
-  // Prefetches what lies behind `next` as block `block` lies in its range, so that each line is
-  // prefetched once, and all evenly.
+  // Prefetches the cache lines of the next range, which begins at `next`, that are as far into it
+  // as block `block` is into this one: each line is prefetched once, and all are spread evenly.
   template <class Format>
   [[gnu::always_inline]] static inline void prefetch_beside(const uint8_t* next, int64_t block,
                                                             int64_t stride) {
@@ -109,7 +109,9 @@ struct Blocks {
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {
     constexpr int added = (dot == Dot::vnni ? 128 : 0) - Format::zero, words = Format::numbers / 4;
-    for (int64_t block = 0; block < count / Format::numbers; ++block) {
+    const int64_t blocks = count / Format::numbers;
+    read_heads<Format>(tile, from, stride, 0, blocks);
+    for (int64_t block = 0; block < blocks; ++block) {
       prefetch_beside<Format>(next, block, stride);
       Format::scale(tile, block, from + block * Format::bytes, stride);
       Format::quants(from + block * Format::bytes, stride,
@@ -197,8 +199,10 @@ struct Blocks {
     const OneRow<Format> only(call.rows, from);
     // Addresses of eight columns are sums of few registers.
     const int64_t after = 4 * stride, thrice = 3 * stride;
+    const int64_t blocks = count / Format::numbers;
+    read_heads<Format>(tile, w, stride, 0, blocks);
     Vector all = sums;
-    for (int64_t block = 0; block < count / Format::numbers; ++block, w += Format::bytes) {
+    for (int64_t block = 0; block < blocks; ++block, w += Format::bytes) {
       Format::scale(tile, block, w, stride);
       unrolled<pieces>([&](auto piece) __attribute__((always_inline)) {
         const int64_t at = block * pieces + piece, line = cache_line * piece;
@@ -295,16 +299,12 @@ struct Blocks {
       const uint8_t* next = !whole                  ? blocks
                             : from + range < call.k ? begin + bytes
                                                     : w + lanes * w_row;
-      if constexpr (dot == Dot::vnni) {
+      if constexpr (vector_bytes >= 32) {
         if (call.m == 1) {
-          multiply_packed<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
-          continue;
-        }
-      }
-      read_heads<Format>(tile, blocks, stride, 0, count / Format::numbers);
-      if constexpr (vector_bytes == 32) {
-        if (call.m == 1) {
-          stream<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
+          if constexpr (dot == Dot::vnni)
+            multiply_packed<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
+          else
+            stream<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
           continue;
         }
       }

@@ -35,7 +35,7 @@ struct Tile {
   return static_cast<uint32_t>(from[0] | from[1] << 8);
 }
 
-// Packer<..> writes the quants, scales and leasts of blocks to a tile.
+// A Packer reads the quants of blocks, and writes their scales and leasts to a tile.
 template <int vector_bytes, Dot dot>
 struct Packer {
   using T = Tile<vector_bytes>;

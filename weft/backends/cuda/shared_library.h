@@ -10,8 +10,8 @@
 
 namespace weft::cuda {
 
-// The least version that will do, and who knows it: a function of the library in the file `part`
-// beside the one that is looked for.
+// LeastVersion is the oldest version of a library that weft can use. The library in the file `part`
+// beside it has a function that returns its version.
 struct LeastVersion {
   const char* part;
   const char* function;
@@ -22,9 +22,9 @@ class SharedLibrary : public weft::SharedLibrary {
  public:
   // Loads the first of `names` ("libcuda.so.1") found in WEFT_CUDA_PATH or else where
   // tools/setup.sh --cuda installs libraries, then among the system's libraries, then in a CUDA
-  // toolkit or Python's wheels. Of the latter places, those with a version that will do come first,
-  // as a system's library may be older than that of the Python in use. Throws Error(device) with
-  // `hint`.
+  // toolkit or Python's wheels. Outside of the first two folders, a library of at least the version
+  // `least` is preferred, as the system's may be older than that of the Python in use. Throws
+  // Error(device) with `hint`.
   SharedLibrary(const std::vector<std::string>& names, const std::string& hint,
                 std::optional<LeastVersion> least = {});
   // Loads a part of a library that was found: from its folder, or from where the system's loader
