@@ -17,7 +17,7 @@
 namespace weft::loop {
 namespace {
 constexpr int vector_bytes = 16;        // of one access
-constexpr int most_copies = 400;        // instructions times neighbours; more would spill
+constexpr int most_copies = 400;        // of instructions for neighbours; more would spill
 constexpr int warp = 32;                // threads of an NVIDIA warp
 constexpr int64_t wanted_groups = 256;  // for the occupancy of a large GPU
 constexpr int64_t worth_a_chunk = 8;    // turns per thread
@@ -102,15 +102,17 @@ class Scheduler {
         if (other != axis) unit |= at.strides[other];
     };
     for (size_t i = 0; i < wanted.size(); ++i)
-      if (const Instruction& in = kernel_.code[i]; wanted[i] && is_vector(in, axis))
+      if (const Instruction& in = kernel_.code[i]; wanted[i] && is_vector(kernel_, in, axis)) {
         take(in.at, in.storage);
+        if (in.args[0] >= 0) unit |= in.scale;
+      }
     for (const Store& store : stores)
       if (is_vector(store, axis)) take(store.at, store.storage);
     if (widest == 0 || extent(axis) == 0) return 1;
+    const auto copied = std::ranges::count_if(
+        kernel_.code, [&](const Instruction& in) { return (in.axes >> axis & 1) != 0; });
     int count = std::min(8, vector_bytes / static_cast<int>(widest));
-    while (count > 1 &&
-           (unit % count != 0 || static_cast<int>(kernel_.code.size()) * count > most_copies))
-      count /= 2;
+    while (count > 1 && (unit % count != 0 || copied * count > most_copies)) count /= 2;
     return count;
   }
   void choose_vector(int axis) {
@@ -288,6 +290,8 @@ class Scheduler {
     s_.form = GpuSchedule::Form::reduce;
     const bool across = std::ranges::any_of(kernel_.stores, &Store::across);
     s_.kept_positions = positions(s_.kept);
+    // Kept and reduced positions have counters of their own.
+    if (!across) s_.wide = is_wide(std::max(s_.kept_positions, positions(s_.reduced)));
     auto score = [&](int axis) {
       return contiguous(axis, std::vector<bool>(kernel_.code.size(), true), kernel_.stores);
     };
@@ -454,8 +458,12 @@ bool is_transposed(const Instruction& load, int tile_axis, int axis) {
   return load.op == Op::load && load.args[0] < 0 && load.args[1] < 0 &&
          load.at.strides[tile_axis] == 1 && std::abs(load.at.strides[axis]) > 1;
 }
-bool is_vector(const Instruction& load, int axis) {
-  return load.op == Op::load && load.args[0] < 0 && load.args[1] < 0 && load.at.strides[axis] == 1;
+bool is_vector(const Kernel& kernel, const Instruction& load, int axis) {
+  auto varies = [&](int value) {
+    return value >= 0 && (kernel.code[static_cast<size_t>(value)].axes >> axis & 1) != 0;
+  };
+  return load.op == Op::load && !varies(load.args[0]) && !varies(load.args[1]) &&
+         load.at.strides[axis] == 1;
 }
 bool is_vector(const Store& store, int axis) {
   return !store.across && (store.axes >> axis & 1) != 0 && store.at.strides[axis] == 1;

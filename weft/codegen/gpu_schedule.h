@@ -101,7 +101,7 @@ Reread reread(const Kernel& kernel, const GpuSchedule& schedule);
 // Returns whether a load is contiguous along `tile_axis`, and not along `axis`.
 bool is_transposed(const Instruction& load, int tile_axis, int axis);
 // Return whether a load or store of neighbours along `axis` is one access.
-bool is_vector(const Instruction& load, int axis);
+bool is_vector(const Kernel& kernel, const Instruction& load, int axis);
 bool is_vector(const Store& store, int axis);
 
 std::string to_text(const GpuSchedule& schedule);

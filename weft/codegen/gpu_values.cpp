@@ -67,11 +67,16 @@ void GpuEmitter::emit_value(int i) {
 }
 
 bool GpuEmitter::emit_pack(int i, const Instruction& in) {
-  if (!is_vector(in, vector_axis_)) return false;
+  if (!is_vector(k_, in, vector_axis_)) return false;
   const string pack = fmt::format("{}x{}", memory_type(in.storage), vector_);
-  line(
-      "const {} pack{} = {};", pack, i,
-      in_memory(fmt::format("(GLOBAL const {}*)(in{} + {})", pack, in.operand, address(in.at, 0))));
+  const string value = in_memory(
+      fmt::format("(GLOBAL const {}*)(in{} + {})", pack, in.operand, load_address(in, 0)));
+  if (in.args[1] < 0) {
+    line("const {} pack{} = {};", pack, i, value);
+  } else {
+    line("{} pack{} = {{{{0}}}};", pack, i);
+    line("if ({}) pack{} = {};", ref(in.args[1], 0), i, value);
+  }
   for (int copy = 0; copy < vector_; ++copy)
     line("const {} {} = {};", register_type(in.type), ref(i, copy),
          from_pack(fmt::format("pack{}", i), copy, in.storage));
@@ -125,11 +130,15 @@ string GpuEmitter::in_memory(const string& at) const {
   return fmt::format("{}({})", shares ? "*" : "READ_ONLY", at);
 }
 
+string GpuEmitter::load_address(const Instruction& in, int copy) const {
+  const string at = address(in.at, copy);
+  return in.args[0] < 0 ? at : fmt::format("{} + {} * {}", at, ref(in.args[0], copy), in.scale);
+}
+
 string GpuEmitter::load(int i, const Instruction& in, int copy) {
   if (s_.form == GpuSchedule::Form::tiles && is_transposed(in, s_.tile_axis, s_.vector_axis))
     return from_memory(fmt::format("tile{}[x][j]", i), in.storage);
-  string at = address(in.at, copy);
-  if (in.args[0] >= 0) at += fmt::format(" + {} * {}", ref(in.args[0], copy), in.scale);
+  const string at = load_address(in, copy);
   string value = from_memory(in_memory(fmt::format("in{} + {}", in.operand, at)), in.storage);
   if (in.args[1] < 0) return value;
   return fmt::format("{} ? {} : {}", ref(in.args[1], copy), value,

@@ -1,11 +1,14 @@
 #include "weft/codegen/primitives.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <limits>
 #include <map>
-#include <optional>
+#include <numeric>
 #include <string_view>
 
+#include "weft/base/rounding.h"
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
 #include "weft/ir/op_def.h"
@@ -16,12 +19,24 @@ namespace {
 // Position is the index along one axis of a value, an affine function of the axes of the kernel.
 using Position = Affine;
 
+// Further is an offset that is known at run time: `units` times `scale` elements.
+struct Further {
+  Expr units;
+  int64_t scale = 1;
+};
+
 class Primitive {
  public:
   Primitive(const Node& node, std::span<const Placement> operands, const Placement& result)
       : node_(node), operands_(operands), result_(result), code_(kernel_) {
     kernel_.operands = static_cast<int>(operands.size());
     kernel_.results = 1;
+    // GPUs compute 64-bit integers by several instructions.
+    constexpr int64_t least_wide = int64_t{1} << 30;
+    bool narrow = reach(result, node.type.shape) < least_wide;
+    for (size_t i = 0; i < operands.size(); ++i)
+      narrow = narrow && reach(operands[i], node.inputs[i].shape()) < least_wide;
+    coordinate_type_ = narrow ? DType::i32 : DType::i64;
   }
   Kernel run();
 
@@ -63,24 +78,41 @@ class Primitive {
   const Placement& place(int i) const { return operands_[static_cast<size_t>(i)]; }
   const Shape& shape(int i) const { return input(i).shape(); }
 
-  // Loads element `index` of input i, `further` elements from there; 0 where `guard` is false.
-  Expr load(int i, std::span<const Position> index, Expr guard = {}, Expr further = {}) {
-    Instruction in{
-        .op = Op::load, .type = loaded_type(input(i).dtype()), .args = {further.id, guard.id, -1}};
+  // Loads element `index` of input i, `further` from there; 0 where `guard` is false.
+  Expr load(int i, std::span<const Position> index, Expr guard = {}, Further further = {}) {
+    Instruction in{.op = Op::load,
+                   .type = loaded_type(input(i).dtype()),
+                   .args = {further.units.id, guard.id, -1}};
     in.at = address(place(i), index);
     in.operand = i;
     in.storage = storage_type(input(i).dtype());
-    in.scale = 1;
+    in.scale = further.scale;
     return from_memory(code_.add(in), input(i).dtype());
   }
-  Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Expr further = {}) {
+  Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Further further = {}) {
     return load(i, std::span(index.begin(), index.size()), guard, further);
   }
+  // Returns the offset of row h and column w of input i. Its scale is as large as can be, so that
+  // accesses of neighbouring channels are known to be aligned.
+  Further further(int i, Expr h, Expr w) {
+    const int64_t down = place(i).strides[2], across = place(i).strides[3];
+    const int64_t scale = std::max<int64_t>(std::gcd(down, across), 1);
+    return {h * integer(down / scale) + w * integer(across / scale), scale};
+  }
+  // Returns the largest distance of an element from the first, or of an index from 0.
+  static int64_t reach(const Placement& place, const Shape& shape) {
+    int64_t elements = 0;
+    for (int axis = 0; axis < shape.size(); ++axis)
+      elements += std::max<int64_t>(std::abs(place.strides[axis]), 1) * shape[axis];
+    return elements;
+  }
+  Expr integer(int64_t value) { return code_.integer(coordinate_type_, value); }
   Expr number_of(const Position& at) {
     Instruction in{.op = Op::index, .type = DType::i64};
     in.at = cut(at);
     return code_.add(in);
   }
+  Expr coordinate(const Position& at) { return convert(number_of(at), coordinate_type_); }
   Expr inside(const Position& at, int64_t extent) {
     Instruction in{.op = Op::in_range, .type = DType::boolean};
     in.at = cut(at);
@@ -136,23 +168,28 @@ class Primitive {
     return {node_.attrs.dims("stride")[axis], node_.attrs.dims("padding")[axis],
             node_.attrs.has("dilation") ? node_.attrs.dims("dilation")[axis] : 1};
   }
-  // Found is the window whose tap (u, v) reads (h, w): whether there is one, and its offset in
-  // input i, in elements.
-  struct Found {
-    Expr there, further;
+  // Covering is a window over an element, along one axis: whether there is one, its index, and the
+  // tap that reads the element.
+  struct Covering {
+    Expr there, window, tap;
   };
-  Found windows_at(int i, const Position& h, const Position& w, const Position& u,
-                   const Position& v);
+  Covering at_tap(int axis, const Position& element, const Position& tap, int64_t windows);
+  std::vector<Position> add_coverings();
+  Covering covering(int axis, const Position& element, const Position& before, int64_t windows);
+  // Returns the first element of a window, or of padding, along an axis.
+  Expr start_of(int axis, Expr window) {
+    return window * integer(windows(axis).stride) - integer(windows(axis).padding);
+  }
   // Returns the number of elements of the window that begins at (h, w): those that are not padding,
   // or all with count_include_pad.
-  Expr divisor(const Position& h, const Position& w, const Shape& x);
-  Expr elements_from(const Position& start, int64_t taps, int64_t extent);
+  Expr divisor(Expr h, Expr w, const Shape& x);
 
   const Node& node_;
   std::span<const Placement> operands_;
   const Placement& result_;
   Kernel kernel_;
   Code code_;
+  DType coordinate_type_ = DType::i64;  // of what is computed from positions of windows
 };
 
 void Primitive::matmul() {
@@ -196,22 +233,31 @@ void Primitive::conv_weight_gradient() {  // x, dy
 }
 
 // The window begins at the element less the tap, if that is a multiple of the stride.
-Primitive::Found Primitive::windows_at(int i, const Position& h, const Position& w,
-                                       const Position& u, const Position& v) {
-  std::optional<Expr> there, further;
-  for (int axis = 0; axis < 2; ++axis) {
-    const Windows along = windows(axis);
-    const Position start =
-        sum({{axis == 0 ? h : w, 1}, {axis == 0 ? u : v, -along.dilation}}, along.padding);
-    const Expr number = number_of(start);
-    const Expr step = code_.integer(DType::i64, along.stride), window = number / step;
-    Expr valid = (window * step == number) & (number >= 0.0) &
-                 (window < code_.integer(DType::i64, shape(i)[2 + axis]));
-    Expr elements = window * code_.integer(DType::i64, place(i).strides[2 + axis]);
-    there = there ? *there & valid : valid;
-    further = further ? *further + elements : elements;
-  }
-  return {*there, *further};
+Primitive::Covering Primitive::at_tap(int axis, const Position& element, const Position& tap,
+                                      int64_t count) {
+  const Windows along = windows(axis);
+  const Expr start = coordinate(sum({{element, 1}, {tap, -along.dilation}}, along.padding));
+  const Expr step = integer(along.stride), window = start / step;
+  return {(window * step == start) & (start >= 0.0) & (window < integer(count)), window,
+          coordinate(tap)};
+}
+
+// Adds an axis over the windows that may cover an element, for each axis of windows without
+// dilation: they are fewer than the taps where windows overlap in part.
+std::vector<Position> Primitive::add_coverings() {
+  const Dims &kernel = node_.attrs.dims("kernel"), &stride = node_.attrs.dims("stride");
+  return add_axes({ceil_div(kernel[0], stride[0]), ceil_div(kernel[1], stride[1])}, true);
+}
+
+// The last window over an element begins at the multiple of the stride before it.
+Primitive::Covering Primitive::covering(int axis, const Position& element, const Position& before,
+                                        int64_t count) {
+  const Windows along = windows(axis);
+  const Expr at = coordinate(sum({{element, 1}}, along.padding)), step = integer(along.stride);
+  const Expr window = at / step - coordinate(before), tap = at - window * step;
+  return {(tap < integer(node_.attrs.dims("kernel")[axis])) & (window >= 0.0) &
+              (window < integer(count)),
+          window, tap};
 }
 
 void Primitive::conv_input_gradient() {  // dy, weight
@@ -222,8 +268,9 @@ void Primitive::conv_input_gradient() {  // dy, weight
   const Position o = add_axis(taps[0] / groups, true), u = add_axis(taps[2], true),
                  v = add_axis(taps[3], true);
   const Position out = sum({{g, taps[0] / groups}, {o, 1}}, 0);
-  const Found found = windows_at(0, h, w, u, v);
-  const Expr dy = load(0, {n, out, zero(), zero()}, found.there, found.further);
+  const Covering row = at_tap(0, h, u, shape(0)[2]), column = at_tap(1, w, v, shape(0)[3]);
+  const Expr dy = load(0, {n, out, zero(), zero()}, row.there & column.there,
+                       further(0, row.window, column.window));
   store(total(widened(dy) * widened(load(1, {out, c, u, v}))),
         {n, sum({{g, x[1] / groups}, {c, 1}}, 0), h, w});
 }
@@ -241,37 +288,45 @@ void Primitive::max_pool() {
 // The gradient goes to the first of a window's largest elements; among several nan to the last.
 void Primitive::max_pool_gradient() {  // x, dy
   const Dims& kernel = node_.attrs.dims("kernel");
-  const std::vector<Position> at = add_axes(node_.type.shape);
-  const std::vector<Position> tap = add_axes(kernel, true);
-  const Expr own = load(0, at), own_tap = number_of(sum({{tap[0], kernel[1]}, {tap[1], 1}}, 0));
-  const Found found = windows_at(1, at[2], at[3], tap[0], tap[1]);
-  Expr wins = found.there;
+  const Shape& x = shape(0);
+  const std::vector<Position> at = add_axes(node_.type.shape), before = add_coverings();
+  const Covering row = covering(0, at[2], before[0], shape(1)[2]),
+                 column = covering(1, at[3], before[1], shape(1)[3]);
+  const Expr h = start_of(0, row.window), w = start_of(1, column.window);
+  const Further window = further(0, h, w);
+  auto tap = [&](Expr u, Expr v) { return u * integer(kernel[1]) + v; };
+  auto none_below = [&](Expr start) { return select(start < 0.0, -start, integer(0)); };
+  auto in_image = [&](const Covering& along, Expr start, int64_t offset, int64_t extent) {
+    const Expr element = start + integer(offset);
+    return along.there & (element >= 0.0) & (element < integer(extent));
+  };
+  Expr best, winner = tap(none_below(h), none_below(w));
   for (int64_t u = 0; u < kernel[0]; ++u)
     for (int64_t v = 0; v < kernel[1]; ++v) {
-      const Position h = sum({{at[2], 1}, {tap[0], -1}}, u), w = sum({{at[3], 1}, {tap[1], -1}}, v);
-      const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
-      const Expr other = load(0, {at[0], at[1], h, w}, there);
-      const Expr other_tap = code_.integer(DType::i64, u * kernel[1] + v);
-      const Expr beats_earlier = is_nan(own) | (own > other);
-      const Expr beaten_later = is_nan(other) | (other > own);
-      wins = wins & ((!there) | (other_tap == own_tap) | ((other_tap < own_tap) & beats_earlier) |
-                     ((other_tap > own_tap) & (!beaten_later)));
+      const Expr there = in_image(row, h, u, x[2]) & in_image(column, w, v, x[3]);
+      const Expr next = load(0, {at[0], at[1], sum({}, u), sum({}, v)}, there, window);
+      if (best.code == nullptr)
+        best = constant_like(next, -std::numeric_limits<double>::infinity());
+      const Expr better = there & ((next > best) | is_nan(next));
+      best = select(better, next, best);
+      winner = select(better, integer(u * kernel[1] + v), winner);
     }
-  const Expr dy = load(1, {at[0], at[1], zero(), zero()}, wins, found.further);
-  store(total(widened(dy)), at);
+  const Expr wins = row.there & column.there & (winner == tap(row.tap, column.tap));
+  const Expr dy = load(1, {at[0], at[1], zero(), zero()}, row.there & column.there,
+                       further(1, row.window, column.window));
+  const Expr sent = widened(dy);
+  store(total(select(wins, sent, constant_like(sent, 0))), at);
 }
 
-Expr Primitive::elements_from(const Position& start, int64_t taps, int64_t extent) {
-  Expr count = code_.number(DType::f32, 0);
-  for (int64_t tap = 0; tap < taps; ++tap)
-    count = count + convert(inside(sum({{start, 1}}, tap), extent), DType::f32);
-  return count;
-}
-Expr Primitive::divisor(const Position& h, const Position& w, const Shape& x) {
+Expr Primitive::divisor(Expr h, Expr w, const Shape& x) {
   const Dims& kernel = node_.attrs.dims("kernel");
   if (node_.attrs.integer("count_include_pad") != 0)
     return code_.number(DType::f32, static_cast<double>(element_count(kernel)));
-  return elements_from(h, kernel[0], x[2]) * elements_from(w, kernel[1], x[3]);
+  auto elements = [&](Expr start, int64_t taps, int64_t extent) {
+    const Expr end = start + integer(taps), most = integer(extent);
+    return select(end < most, end, most) - select(start < 0.0, integer(0), start);
+  };
+  return convert(elements(h, kernel[0], x[2]) * elements(w, kernel[1], x[3]), DType::f32);
 }
 
 void Primitive::avg_pool() {
@@ -279,20 +334,22 @@ void Primitive::avg_pool() {
   const std::vector<Position> tap = add_axes(node_.attrs.dims("kernel"), true);
   const Position h = windows(0).input(y[2], tap[0]), w = windows(1).input(y[3], tap[1]);
   const Expr there = inside(h, shape(0)[2]) & inside(w, shape(0)[3]);
-  const Expr elements =
-      divisor(windows(0).input(y[2], zero()), windows(1).input(y[3], zero()), shape(0));
+  const Expr elements = divisor(coordinate(windows(0).input(y[2], zero())),
+                                coordinate(windows(1).input(y[3], zero())), shape(0));
   const Expr all = total(widened(load(0, {y[0], y[1], h, w}, there)));
   store(all / convert(elements, all.type()), y);
 }
 
 void Primitive::avg_pool_gradient() {  // dy
-  const std::vector<Position> at = add_axes(node_.type.shape);
-  const std::vector<Position> tap = add_axes(node_.attrs.dims("kernel"), true);
-  const Found found = windows_at(0, at[2], at[3], tap[0], tap[1]);
-  const Expr elements = divisor(sum({{at[2], 1}, {tap[0], -1}}, 0),
-                                sum({{at[3], 1}, {tap[1], -1}}, 0), node_.type.shape);
-  const Expr dy = widened(load(0, {at[0], at[1], zero(), zero()}, found.there, found.further));
-  store(total(select(found.there, dy / convert(elements, dy.type()), constant_like(dy, 0))), at);
+  const std::vector<Position> at = add_axes(node_.type.shape), before = add_coverings();
+  const Covering row = covering(0, at[2], before[0], shape(0)[2]),
+                 column = covering(1, at[3], before[1], shape(0)[3]);
+  const Expr there = row.there & column.there;
+  const Expr elements =
+      divisor(start_of(0, row.window), start_of(1, column.window), node_.type.shape);
+  const Expr dy = widened(
+      load(0, {at[0], at[1], zero(), zero()}, there, further(0, row.window, column.window)));
+  store(total(select(there, dy / convert(elements, dy.type()), constant_like(dy, 0))), at);
 }
 
 // Each row scans all updates for its own, so that they are summed in a fixed order.

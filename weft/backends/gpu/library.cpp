@@ -66,9 +66,14 @@ class Chooser : public KernelChooser {
       if (auto choice = provider->choose(node, operands); choice && !avoids(choice->kernel, node))
         return choice;
     if (!loop::has_loops(node)) return std::nullopt;
-    const Placement result{-1, 0, row_major_strides(node.type.shape)};
+    // A pool stores in the layout in which it reads, so that both are coalesced.
+    Dims order;
+    if (node.op->family == OpFamily::pooling)
+      order = physical_order(node.inputs[0].shape(), operands[0].strides);
+    const Placement result{-1, 0, dense_strides(node.type.shape, order)};
     return KernelChoice{
         .kernel = "loops:" + std::string(node.op->name),
+        .result_order = order,
         .workspace =
             loop::schedule_gpu(loop::lower_primitive(node, operands, result), language_).scratch};
   }
