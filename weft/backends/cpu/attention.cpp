@@ -88,10 +88,10 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     const Vector hidden = of(-std::numeric_limits<float>::infinity());
     Vector most = hidden, total{};
     for (int64_t j = 0; j < columns; j += lanes) {
-      const Bits visible = lane_numbers() < static_cast<int32_t>(seen - j);
-      const Vector product = visible ? at(row + j) : hidden;
+      const auto visible = less(lane_numbers(), Bits{} + static_cast<int32_t>(seen - j));
+      const Vector product = choose(visible, at(row + j), hidden);
       at(row + j) = product;
-      most = product > most ? product : most;
+      most = choose(less(most, product), product, most);
     }
     const float top = most_of(most);
     for (int64_t j = 0; j < columns; j += lanes) {

@@ -9,6 +9,7 @@
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/transpose.h"
+#include "weft/backends/cpu/vector_compare.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/ir/value.h"
 
@@ -133,7 +134,7 @@ struct AttentionTiles {
   // of codegen/vector_math.cpp.
   [[gnu::always_inline]] static Vector exp(Vector x) {
     const Vector magic = of(0x1.8p23f);
-    x = x < -104.0f ? of(-104) : x;
+    x = choose(less(x, of(-104)), of(-104), x);
     const Vector shifted = x * 1.44269504f + magic, whole = shifted - magic;
     const Vector r = (x - whole * 0.693145752f) - whole * 1.42860677e-06f;
     Vector p = r * 0.0013942214f + 0.008368849f;
@@ -143,7 +144,7 @@ struct AttentionTiles {
     p = (r * r) * p + r + 1.0f;
     const Vector scaled = reinterpret_cast<Vector>(reinterpret_cast<Bits>(p) +
                                                    (reinterpret_cast<Bits>(shifted) << 23));
-    return x < -87.0f ? Vector{} : scaled;
+    return choose(less(x, of(-87)), Vector{}, scaled);
   }
   // Reduces all lanes with `combine`, by halves.
   template <class Part, class Combine, int... lane>

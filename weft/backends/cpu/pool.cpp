@@ -78,8 +78,8 @@ template <class Lane, int bytes, class F>
 // wins.
 template <class Vector>
 [[gnu::always_inline]] inline Vector greater(Vector value, Vector best) {
-  best = value > best ? value : best;
-  return value != value ? value : best;  // NOLINT(misc-redundant-expression)
+  best = choose(less(best, value), value, best);
+  return choose(is_nan(value), value, best);
 }
 
 // Computes row `oh` of one image of y: the greatest element or the mean of each window.
@@ -206,10 +206,9 @@ struct GradientBand {
                 const Element* at = from;
                 for (int64_t j = 0; j < columns; ++j, at += channels, tap += 1) {
                   const Vector value = load<Element, bytes, Lane>(at);
-                  // NOLINTNEXTLINE(misc-redundant-expression): NaN
-                  const auto better = (value > best) | (value != value);
-                  best = better ? value : best;
-                  winner = better ? tap : winner;
+                  const auto better = less(best, value) | is_nan(value);
+                  best = choose(better, value, best);
+                  winner = choose(better, tap, winner);
                 }
               }
               tap = Index{} + static_cast<Integer>((kept.first - h.first) * columns);
@@ -220,7 +219,7 @@ struct GradientBand {
             for (int64_t i = kept.first; i < kept.last; ++i) {
               Sum* at = sums;
               for (int64_t j = 0; j < columns; ++j, at += channels, tap += 1) {
-                const Vector given = !largest ? share : winner == tap ? share : Vector{};
+                const Vector given = largest ? choose(equal(winner, tap), share, Vector{}) : share;
                 if constexpr (adds)
                   store<Sum, bytes, Lane>(at, load<Sum, bytes, Lane>(at) + given);
                 else

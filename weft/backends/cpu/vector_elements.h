@@ -6,6 +6,7 @@
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/transpose.h"
+#include "weft/backends/cpu/vector_compare.h"
 #include "weft/base/isa_dispatch.h"  // GCC knows the builtins of the instruction sets named there
 
 namespace weft::cpu {
@@ -64,10 +65,17 @@ template <class Element, int bytes, class Lane = float>
     using Stored = VectorOf<uint16_t, bytes / 2>;
     const auto bits = reinterpret_cast<Bits>(lanes);
     const Bits rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
-    const auto is_nan = lanes != lanes;  // NOLINT(misc-redundant-expression)
-    *reinterpret_cast<Stored*>(to) = __builtin_convertvector(is_nan ? quiet : rounded, Stored);
+    *reinterpret_cast<Stored*>(to) =
+        __builtin_convertvector(choose(is_nan(lanes), quiet, rounded), Stored);
   } else {
 #if !defined(__clang__)
+    if constexpr (bytes == 64 && std::is_same_v<Element, Half>) {
+      using Stored = VectorOf<int16_t, bytes / 2>;
+      constexpr auto all = static_cast<uint16_t>(-1);  // lanes
+      *reinterpret_cast<Stored*>(to) =
+          __builtin_ia32_vcvtps2ph512_mask(lanes, nearest_even, Stored{}, all);
+      return;
+    }
     if constexpr (bytes == 32 && std::is_same_v<Element, Half>) {
       using Stored = VectorOf<int16_t, bytes / 2>;
       *reinterpret_cast<Stored*>(to) = __builtin_ia32_vcvtps2ph256(lanes, nearest_even);
