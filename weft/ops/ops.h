@@ -148,9 +148,9 @@ inline Tensor operator>=(const Tensor& a, Arg b) { return greater_equal({a, b.wh
 Tensor operator&(const Tensor& a, Arg b);
 Tensor operator|(const Tensor& a, Arg b);
 inline Tensor operator!(Arg x) { return logical_not(x); }
-// Short-circuiting would need the elements of `a` before `b` is evaluated: write a & b and a | b.
-Tensor operator&&(const Tensor& a, const Tensor& b) = delete;
-Tensor operator||(const Tensor& a, const Tensor& b) = delete;
+// Short-circuiting would need the elements of `a` before `b` is evaluated.
+Tensor operator&&(const Tensor& a, const Tensor& b) = delete;  // write a & b
+Tensor operator||(const Tensor& a, const Tensor& b) = delete;  // write a | b
 
 // ---- activations (activation.cpp): composites of the above
 Tensor relu(Arg x);
@@ -228,8 +228,7 @@ inline Tensor variance(Arg x, const AxisNumbers& axes, bool keepdim = false) {
 inline Tensor stddev(Arg x, const AxisNumbers& axes, bool keepdim = false) {
   return stddev(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
-Tensor norm(Arg x,
-            AxisNumber auto) = delete;  // axis or order? norm(x, {.axes = {1}}), norm(x, {}, 1)
+Tensor norm(Arg x, AxisNumber auto) = delete;  // write norm(x, {.axes = {1}}) or norm(x, {}, 1)
 inline Tensor logsumexp(Arg x, const AxisNumbers& axes, bool keepdim = false) {
   return logsumexp(x, ReduceOptions{.axes = axes, .keepdim = keepdim});
 }
