@@ -372,7 +372,7 @@ def parse():
     parser.add_argument("--cache", type=pathlib.Path,
                         help="weft's cache of kernels and selections for the rows (default: a new one)")
     parser.add_argument("--json", type=pathlib.Path, help="everything that was seen")
-    parser.add_argument("--markdown", type=pathlib.Path, help="the table, for docs/benchmarks.md")
+    parser.add_argument("--markdown", type=pathlib.Path, help="the table, for docs/benchmarks-gpu.md")
     args = parser.parse_args()
     if unknown := [name for name in args.rows if name not in ROWS]:
         parser.error(f"no row named {unknown[0]}; there are {', '.join(ROWS)}")
