@@ -137,6 +137,7 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
       {"{{ 'a'.strip(1) }}", "1: 'strip': the argument 'chars' must be text. Got an integer."},
       {"{{ messages.append(1) }}", "1: weft does not have the method 'append' of a list."},
       {"{{ 2 ** 64 }}", "1: the result is an integer of more than 64 bits."},
+      {"{{ 9223372036854775808.0|int }}", "1: 9.223372036854776e+18 is no integer of 64 bits."},
       {"{{ 'a' + 1 }}", "1: there is no text + an integer."},
       {"{{ '%s' % 1 }}", "1: text has no '%' here: weft does not format by it."},
       {"{% for x in [1] recursive %}{% endfor %}", "1: weft does not have recursive loops."},

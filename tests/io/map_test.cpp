@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include "tests/io/helpers.h"
+#include "tests/support/skip.h"
 #include "weft/base/memory.h"
 #include "weft/base/storage.h"
 #include "weft/io/load.h"
@@ -187,6 +189,9 @@ TEST_CASE("mapping takes no memory, also when the weights are read") {
 }
 
 TEST_CASE("mapped weights may be larger than the memory, unless a step writes them") {
+  rlimit data{};
+  if (getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY)
+    return testing::skipped("a limit of data counts all that is mapped and may be written");
   const TemporaryFolder folder;
   const auto rows = static_cast<int64_t>(machine_memory() / 128);
   const Type type{DType::f32, {rows, 64}};  // twice the memory, in a file without blocks
