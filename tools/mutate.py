@@ -36,7 +36,7 @@ BUILD = TREE / "build" / "release"
 # the tests of that program in matching source files, which check what the folder's own tests
 # cannot.
 TESTS = {
-    "passes": ["passes", "ops"],
+    "passes": ["passes", "ops", "models:*rematerialize_test.cpp"],
     "codegen": ["codegen", "ops", "ops.cuda"],
     "runtime": ["runtime", "train", "models", "models.cuda"],
     "ops": ["ops"],

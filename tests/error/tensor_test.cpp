@@ -92,7 +92,7 @@ TEST_CASE("a value that depends on a step's input cannot be read outside the ste
 }
 
 TEST_CASE("activations are stored in float32 or bfloat16 only") {
-  auto step = compile([](const Tensor& x) { return x + 1; }, {.keep = DType::f16});
+  auto step = compile([](const Tensor& x) { return x + 1; }, {.activations = DType::f16});
   CHECK(message_of([&] { step(ones({2})); }) ==
         "[compile] activations are stored in f32 or bf16. Got f16.");
 }

@@ -172,10 +172,10 @@ TEST_CASE("a head with an odd vocabulary trains correctly with row tiling and tu
   const Graph whole = plain.graph();
   const std::vector<Value> numbers = plain.given(whole);
   CHECK(disagreement(
-            run_poisoned(whole, numbers, last, {.step = {.chunks = 3}, .chunk_anywhere = true}),
+            run_poisoned(whole, numbers, last, {.step = {.row_tiles = 3}, .tile_anywhere = true}),
             interpret_with_errors(whole, numbers), last) == "");
   const Found parts =
-      look_at(planned(whole, "null:cuda:h100", {.step = {.chunks = 3}, .chunk_anywhere = true}));
+      look_at(planned(whole, "null:cuda:h100", {.step = {.row_tiles = 3}, .tile_anywhere = true}));
   CHECK(parts.products > 3);
   CHECK(parts.unaligned == 0);
 }

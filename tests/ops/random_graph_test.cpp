@@ -24,7 +24,7 @@ void check_range(uint64_t first, uint64_t count) {
         check({.step = {.recompute = extent, .skip = skip}});
       for (int chunks : {2, 3}) {
         PlanSettings settings{.step = {.skip = skip}};
-        settings.step.chunks = chunks;
+        settings.step.row_tiles = chunks;
         check(settings);
       }
       check({.step = {.offload = all_in_files(), .skip = skip}});
@@ -74,7 +74,7 @@ TEST_CASE("a bug seeded in any pass is detected by random graphs") {
     for (uint64_t seed = 0; seed < fault.graphs && fault.caught < fault.least; ++seed) {
       try {
         PlanSettings settings{.step = {.precision = fault.precision}, .fault = fault.name};
-        settings.step.chunks = fault.chunks;
+        settings.step.row_tiles = fault.chunks;
         settings.step.offload = fault.offload;
         fault.caught += !check_random_graph(seed, *backends().back(), settings).empty();
       } catch (const InternalError& error) {

@@ -15,7 +15,7 @@ using namespace weft::testing;
 
 namespace {
 Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
-  Graph result = compress_activations(graph, {.step = {.keep = type}, .fault = fault});
+  Graph result = compress_activations(graph, {.step = {.activations = type}, .fault = fault});
   verify(result);
   return result;
 }
@@ -85,7 +85,7 @@ TEST_CASE("activations compressed to bfloat16 keep the loss and change gradients
       CAPTURE(library->name());
       const std::vector<Value> inputs = random_inputs(step, random);
       PlanSettings narrow;
-      narrow.step.keep = DType::bf16;
+      narrow.step.activations = DType::bf16;
       const std::vector<Value> exact = run_planned(step, inputs, *library);
       const std::vector<Value> got = run_planned(step, inputs, *library, narrow);
       if (library == backends().front())
@@ -103,7 +103,7 @@ TEST_CASE("activations compressed to bfloat16 take half of the memory") {
   for (const Graph& step : {mlp_step(16, 32, 512), conv_step(8, 8, 8), gpt_step(4, 32, 4, 64)}) {
     const PassOptions whole{.library = &library, .threads = 2};
     PassOptions narrow = whole;
-    narrow.step.keep = DType::bf16;
+    narrow.step.activations = DType::bf16;
     const size_t peak = make_plan(step, whole).live_peak_bytes;
     CHECK(make_plan(step, narrow).live_peak_bytes < peak - peak / 4);
   }
@@ -119,7 +119,7 @@ TEST_CASE("backends agree on a step with compressed activations") {
       const Graph simple = simplify(decompose(drawn.graph, options), options);
       PlanSettings settings;
       settings.step.skip = {"simplify"};
-      settings.step.keep = DType::bf16;
+      settings.step.activations = DType::bf16;
       CHECK(disagreement(run_planned(simple, drawn.inputs, *library, settings),
                          interpret_with_errors(kept(simple, DType::bf16), drawn.inputs),
                          *library) == "");

@@ -86,7 +86,7 @@ TEST_SUITE("composites") {
 
   TEST_CASE("a gradient of compressed activations is annotated with the compressed operand") {
     const PlanningLibrary library = with_gelu();
-    const PassOptions options{.library = &library, .step = {.keep = DType::bf16}};
+    const PassOptions options{.library = &library, .step = {.activations = DType::bf16}};
     const Graph kept = compress_activations(simplify(decompose(step(), options), options), options);
     verify(kept);
     // The forward pass, its recomputation from the compressed operand, and the gradient.
@@ -98,7 +98,7 @@ TEST_SUITE("composites") {
 
   TEST_CASE("each tile of rows is annotated with its own rows") {
     const PlanningLibrary library = with_gelu();
-    const PassOptions options{.library = &library, .step = {.chunks = 2}, .chunk_anywhere = true};
+    const PassOptions options{.library = &library, .step = {.row_tiles = 2}, .tile_anywhere = true};
     const Graph simple = simplify(decompose(step(), options), options);
     const Graph parts = tile_rows(simple, options);
     verify(parts);

@@ -14,7 +14,8 @@ using namespace weft::testing;
 
 namespace {
 PassOptions on_cpu(int chunks = 0) {
-  return {.library = backends().back(), .threads = 2, .step = {.chunks = chunks}, .verify = true};
+  return {
+      .library = backends().back(), .threads = 2, .step = {.row_tiles = chunks}, .verify = true};
 }
 Graph simplified(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
 int count(const Graph& graph, std::string_view op) {
@@ -58,7 +59,7 @@ std::vector<Value> run(const Graph& graph, const PlanSettings& settings) {
 }
 PlanSettings into(int chunks) {
   PlanSettings settings{};
-  settings.step.chunks = chunks;
+  settings.step.row_tiles = chunks;
   settings.anywhere = false;
   return settings;
 }
@@ -191,9 +192,9 @@ TEST_CASE("a memory limit below the untiled plan is met by bit-identical tiling"
     return total;
   };
   options.step.recompute = Recompute::full;
-  options.step.chunks = 1;
+  options.step.row_tiles = 1;
   const size_t least_whole = bytes(make_plan(graph, options));
-  options.step.chunks = 8;
+  options.step.row_tiles = 8;
   const size_t least_parts = bytes(make_plan(graph, options));
   CHECK(static_cast<double>(least_parts) < 0.8 * static_cast<double>(least_whole));
   PlanSettings settings = into(0);

@@ -83,7 +83,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
   const PassOptions options{.library = &library,
                             .threads = thread_count(),
                             .step = settings.step,
-                            .chunk_anywhere = settings.anywhere,
+                            .tile_anywhere = settings.anywhere,
                             .verify = true,
                             .fault = settings.fault};
   ForgetsOffsets wrong(library);

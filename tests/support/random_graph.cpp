@@ -319,7 +319,7 @@ std::string check_random_graph(uint64_t seed, const KernelLibrary& library,
   const auto& [want, change] = found->second;
   if (!change.empty()) return "precision: " + change + "\n" + to_text(drawn.graph);
   std::vector<Value> got = run_planned(drawn.graph, drawn.inputs, library, settings);
-  std::string text = disagreement(got, want, library, settings.step.chunks < 2);
+  std::string text = disagreement(got, want, library, settings.step.row_tiles < 2);
   return text.empty() ? "" : text + "\n" + to_text(drawn.graph);
 }
 }  // namespace weft::testing

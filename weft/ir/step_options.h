@@ -40,7 +40,7 @@ struct StepOptions {
   Precision precision = Precision::as_written;
   // Activation compression: the type in which the backward pass reads float32 activations, f32 or
   // bf16. Gradients are those of rounded activations; losses change by the order of sums alone.
-  DType keep = DType::f32;
+  DType activations = DType::f32;
   // Limit of the bytes of state, constants and arena together; 0: none. A step that exceeds it is
   // rematerialized; throws Error(does_not_fit) where that is not enough.
   size_t memory = 0;
@@ -55,7 +55,7 @@ struct StepOptions {
   std::vector<std::string> rematerialize = {};
   // Row tiling: the number of tiles in which the widest rows (logits) are computed, with the same
   // bits, so that they never exist whole; 0: as the limit requires.
-  int chunks = 0;
+  int row_tiles = 0;
   std::optional<double> until = {};  // processor_seconds(): then no more is tried to fit
   Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name

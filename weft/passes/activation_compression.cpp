@@ -20,10 +20,10 @@ bool reduces_rows(const Node& node) {
   return true;
 }
 
-class Keeper {
+class ActivationCompressor {
  public:
-  explicit Keeper(const PassOptions& options)
-      : type_(options.step.keep), wrong_(options.fault == "keep-negates") {}
+  explicit ActivationCompressor(const PassOptions& options)
+      : type_(options.step.activations), wrong_(options.fault == "keep-negates") {}
 
   Graph run(const Graph& graph) {
     for (const Value& value : graph.nodes()) {
@@ -100,7 +100,7 @@ class Keeper {
 
 // Fault "keep-negates": compressed activations have the wrong sign.
 Graph compress_activations(const Graph& graph, const PassOptions& options) {
-  return options.step.keep == DType::f32 ? graph : Keeper(options).run(graph);
+  return options.step.activations == DType::f32 ? graph : ActivationCompressor(options).run(graph);
 }
 
 }  // namespace weft

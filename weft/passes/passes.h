@@ -34,11 +34,11 @@ std::span<const std::string_view> optional_passes();
 struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
-  StepOptions step = {};        // what the user chose; passes do not read its mode and device
-  bool chunk_anywhere = false;  // for tests: row tiles of any size, also where bits may differ
-  bool apart = false;        // leaves cheap functions of a stored library result to their readers
-  MachineSpec machine = {};  // what runs the plan; unknown: the host
-  bool verify = false;       // after every pass; always in debug builds
+  StepOptions step = {};       // what the user chose; passes do not read its mode and device
+  bool tile_anywhere = false;  // for tests: row tiles of any size, also where bits may differ
+  bool apart = false;          // leaves cheap functions of a stored library result to their readers
+  MachineSpec machine = {};    // what runs the plan; unknown: the host
+  bool verify = false;         // after every pass; always in debug builds
   std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
   bool skips(std::string_view pass) const;
   bool may_rematerialize() const;  // whether kernels may be rematerialized
@@ -51,8 +51,8 @@ Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& optio
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
-// Tiles the widest rows into options.chunks parts where that changes no bits (except the last digit
-// of sums of 16-bit products); otherwise returns the same graph.
+// Tiles the widest rows into options.row_tiles parts where that changes no bits (except the last
+// digit of sums of 16-bit products); otherwise returns the same graph.
 Graph tile_rows(const Graph& graph, const PassOptions& options);
 Graph compress_activations(const Graph& graph, const PassOptions& options);
 Plan bufferize(const Graph& graph,

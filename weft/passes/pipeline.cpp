@@ -61,7 +61,7 @@ Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork
   return run.always("offload", offload_state, std::move(plan));
 }
 Graph in_parts(int count, const Graph& step, PassOptions options, logging::LongWork& planning) {
-  options.step.chunks = count;
+  options.step.row_tiles = count;
   return count < 2 ? step : Runner(options, planning).unless_skipped("row_tiling", tile_rows, step);
 }
 
@@ -86,8 +86,8 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
     plans.front() = run.unless_skipped("schedule", schedule, std::move(plan));
     return plans;
   };
-  const Graph graph = in_parts(options.step.chunks, step, options, planning);
-  const bool cut = options.step.chunks > 1 && is_cut(graph);
+  const Graph graph = in_parts(options.step.row_tiles, step, options, planning);
+  const bool cut = options.step.row_tiles > 1 && is_cut(graph);
   std::vector<Plan> plans = plans_of(graph, cut);
   Plan placed = run.always("memory", place, plans.front());
   if (options.step.memory > 0 ? fits_memory(placed, options) : !options.may_drop()) return placed;
@@ -95,7 +95,7 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
     options.apart = true;
     plans = plans_of(graph, cut);
   }
-  if (options.step.memory > 0 && options.step.chunks == 0) {
+  if (options.step.memory > 0 && options.step.row_tiles == 0) {
     const Graph parts = in_parts(most_parts, step, options, planning);
     if (is_cut(parts)) plans = plans_of(parts, true);
   }
@@ -114,7 +114,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
     WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
                "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
   if (options.skips("precision")) options.step.precision = Precision::as_written;
-  if (options.skips("compression")) options.step.keep = DType::f32;
+  if (options.skips("compression")) options.step.activations = DType::f32;
   if (options.skips("offload")) options.step.offload = {};
   if (options.skips("recompute")) options.step.recompute = Recompute::none;
   if (options.may_drop()) options.machine = options.library->meters().spec();

@@ -174,9 +174,9 @@ class Cut {
   // Products of 16-bit types are exempt: the library does not specify their sums, whose last digit
   // may differ.
   bool settle() {
-    int64_t least = options_.chunk_anywhere ? 1 : fewest_rows;
+    int64_t least = options_.tile_anywhere ? 1 : fewest_rows;
     auto sound = [&](const Node& node, bool sums) {
-      if (options_.chunk_anywhere) return true;
+      if (options_.tile_anywhere) return true;
       const std::optional<KernelChoice> choice = chosen(node, options_);
       if (!choice) return false;
       if (choice->depth == 0) return size_of(node.inputs[0].dtype()) == 2;
@@ -189,7 +189,7 @@ class Cut {
     for (const Node* sum : region_.sums)
       if (!sound(*sum, true)) return false;
     const int64_t pieces = region_.rows / least;
-    const int64_t parts = std::min<int64_t>(pieces, options_.step.chunks);
+    const int64_t parts = std::min<int64_t>(pieces, options_.step.row_tiles);
     for (int64_t i = 0; i <= parts; ++i)
       starts_.push_back(i == parts ? region_.rows : pieces * i / parts * least);
     return parts > 1;
@@ -319,11 +319,11 @@ std::vector<Value> candidates(std::span<const Value> nodes, int64_t fewest) {
 
 // Fault "row-tiling-repeats-rows": every tile reads the first rows.
 Graph tile_rows(const Graph& graph, const PassOptions& options) {
-  if (options.step.chunks < 2) return graph;
+  if (options.step.row_tiles < 2) return graph;
   const Uses uses(graph);
   Grower grower(uses);
   for (const Value& product :
-       candidates(uses.nodes(), options.chunk_anywhere ? 2 : 2 * fewest_rows)) {
+       candidates(uses.nodes(), options.tile_anywhere ? 2 : 2 * fewest_rows)) {
     std::optional<Region> region = grower.grow(product);
     if (!region) continue;
     Cut cut(std::move(*region), options);

@@ -174,8 +174,9 @@ struct CompiledStep::State {
     return nullptr;
   }
   Graph capture(std::span<const Type> types) const {
-    WEFT_CHECK(options.keep == DType::f32 || options.keep == DType::bf16,
-               "[compile] activations are stored in f32 or bf16. Got {}.", name(options.keep));
+    WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::bf16,
+               "[compile] activations are stored in f32 or bf16. Got {}.",
+               name(options.activations));
     return detail::capture(function, types, options.mode);
   }
 };

@@ -45,8 +45,9 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
                       .beside = experiment.data_bytes(),
                       .recompute = recompute_of(recipe.text("train.recompute")),
                       .offload = experiment.offload()};
-  if (recipe.text("train.keep") == "bf16") options.keep = DType::bf16;
-  if (recipe.has("train.chunks")) options.chunks = static_cast<int>(recipe.integer("train.chunks"));
+  if (recipe.text("train.keep") == "bf16") options.activations = DType::bf16;
+  if (recipe.has("train.chunks"))
+    options.row_tiles = static_cast<int>(recipe.integer("train.chunks"));
   if (recipe.has("train.memory"))
     options.memory = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
   return options;
