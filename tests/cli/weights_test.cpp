@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/program.h"
+#include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/load.h"
 #include "weft/io/safetensors.h"
+#include "weft/io/text.h"
 #include "weft/models/config_json.h"
 #include "weft/models/model.h"
 #include "weft/models/pretrained.h"
@@ -237,6 +239,33 @@ TEST_CASE("runs of weft's own GPT and Llama convert to what transformers publish
     const io::Safetensors file = io::Safetensors::open(place.path("out/model.safetensors"));
     CHECK(file.find("transformer.h.0.mlp.c_fc.weight")->type == Type{DType::f32, {16, 64}});
     CHECK(file.find("transformer.h.0.attn.c_attn.bias")->type == Type{DType::f32, {48}});
+  }
+}
+
+TEST_CASE("a run converts with its vocabulary as a tokenizer of the same ids") {
+  for (const std::string kind : {"characters", "bytes"}) {
+    CAPTURE(kind);
+    const Workplace place;
+    std::string text = "Caf\u00e9 \u4e2d\U0001f600\n\t\"\\ ab";
+    for (int i = 0; i < 6; ++i) text += text;
+    place.write("text.txt", text);
+    place.write("tiny.yaml",
+                "name: tiny\nmodel: {name: gpt, config: {hidden_size: 8, num_hidden_layers: 1, "
+                "num_attention_heads: 2}}\ndata: {format: text, path: text.txt, tokenizer: " +
+                    kind + ", seq_len: 8}\ntrain: {steps: 1, global_batch_size: 2}\n");
+    const Outcome trained = place.weft({"train", "tiny.yaml"});
+    REQUIRE_MESSAGE(trained.code == 0, trained.err);
+    REQUIRE(place.weft({"convert", "tiny", "out", "--to", "hf"}).code == 0);
+    const auto own =
+        io::Vocabulary::load(place.path("runs/tiny/checkpoints/latest/vocabulary.json"));
+    const data::Tokenizer tokenizer = data::Tokenizer::load(place.path("out"));
+    const std::vector<int32_t> ids = own.encode(text);
+    CHECK(own.kind() == kind);
+    CHECK(tokenizer.size() == own.size());
+    CHECK(tokenizer.encode(text) == ids);
+    CHECK(tokenizer.decode(ids) == text);
+    const Outcome generated = place.weft({"generate", "out", "--prompt", "Caf", "--max-new-tokens", "4"});
+    CHECK_MESSAGE(generated.code == 0, generated.err);
   }
 }
 
