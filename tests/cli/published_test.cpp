@@ -1,4 +1,5 @@
-// The verbs on a folder of a published model, and on a run that trained it further.
+// The verbs on a folder of a published model, and on a run that trained it further. This is one
+// file because all cases share the small folders that its helpers write.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

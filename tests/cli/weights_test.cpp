@@ -264,7 +264,8 @@ TEST_CASE("a run converts with its vocabulary as a tokenizer of the same ids") {
     CHECK(tokenizer.size() == own.size());
     CHECK(tokenizer.encode(text) == ids);
     CHECK(tokenizer.decode(ids) == text);
-    const Outcome generated = place.weft({"generate", "out", "--prompt", "Caf", "--max-new-tokens", "4"});
+    const Outcome generated =
+        place.weft({"generate", "out", "--prompt", "Caf", "--max-new-tokens", "4"});
     CHECK_MESSAGE(generated.code == 0, generated.err);
   }
 }

@@ -179,7 +179,7 @@ TEST_CASE("products of unsupported types and shapes are refused by name") {
        [&] { dequantize(i, zeros({4, 2})); }},
       {"[dequantize] the scale must be f64, f32, bf16 or f16. Got i8.",
        [&] { dequantize(q, zeros({4, 2}, DType::i8)); }},
-      {"[quantize] numbers are of i8, i4x2, f8_e4m3 or f8_e5m2. Got u8.",
+      {"[quantize] numbers are of i8, i4x2, f8_e4m3, f8_e5m2. Got u8.",
        [&] { quantize(f, DType::u8); }},
       {"[quantize] a block must divide the last axis. Got blocks of 3 for [2, 4].",
        [&] { quantize(f, DType::i8, 3); }},

@@ -8,6 +8,8 @@ number of a type: a sum of n terms may be off by u (4 + sqrt(n)) times the sum o
 in the type of the sum (float32 for narrower types). That is the size of n roundings in random
 order, with room for algorithms with more additions (Winograd). Composites have bounds of their own.
 A case also fails if zeros would meet the bounds of most results.
+
+This is one file because it is a table: what PyTorch computes for each operation.
 """
 import collections
 import json

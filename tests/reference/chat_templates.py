@@ -1,4 +1,7 @@
-"""Templates in the style of each family of models, and conversations; written for these tests."""
+"""Templates in the style of each family of models, and conversations; written for these tests.
+
+This is one file because it is data alone: a template for each family.
+"""
 
 TEMPLATES = {}
 

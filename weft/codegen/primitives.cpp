@@ -1,3 +1,5 @@
+// This is one file because each primitive is a method of one class, in whose terms of positions,
+// guards and loads all are stated.
 #include "weft/codegen/primitives.h"
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // Numbers of few bits: integers of four, two in a byte, and scales for blocks of neighbours.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 
@@ -140,8 +142,12 @@ Tensor dequantize(Arg x, Arg scale, const Tensor& zero) {
 Quantized quantize(Arg x, DType dtype, int64_t block) {
   CallSite here(x.where);
   const Tensor value = to_value(x, {});
-  const bool known = dtype == DType::i8 || info(dtype).stored_only;
-  WEFT_CHECK(known, "[quantize] numbers are of i8, i4x2, f8_e4m3 or f8_e5m2. Got {}.", name(dtype));
+  auto takes = [](DType type) { return type == DType::i8 || info(type).stored_only; };
+  std::vector<std::string_view> known;
+  for (int i = 0; i < dtype_count; ++i)
+    if (const auto type = static_cast<DType>(i); takes(type)) known.push_back(name(type));
+  WEFT_CHECK(takes(dtype), "[quantize] numbers are of {}. Got {}.", fmt::join(known, ", "),
+             name(dtype));
   WEFT_CHECK(is_float(value.dtype()) && !info(value.dtype()).stored_only && value.rank() > 0,
              "[quantize] x must be f64, f32, bf16 or f16, with an axis. Got {}.",
              to_string(value.type()));

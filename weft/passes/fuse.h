@@ -1,5 +1,5 @@
 // Operator fusion: decides which nodes become one kernel. It is the first half of bufferize, and
-// uses no property of an op beyond its kind.
+// uses the kind of an op, its arity, the axes that it reduces, and whether it is a view: no names.
 //
 // It walks from users to producers and lets a producer join its users' kernel, so that its value
 // never reaches memory, or only once (fuse_into_users.cpp). Then kernels that read a large value in
