@@ -65,7 +65,7 @@ TEST_CASE("activation compression preserves a step's meaning up to rounding") {
 TEST_CASE("a seeded wrong sign in compressed activations is detected") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2)})
-    CHECK(change_of_meaning(step, random_inputs(step, random), "keep-negates") != "");
+    CHECK(change_of_meaning(step, random_inputs(step, random), "compression-negates") != "");
 }
 
 TEST_CASE("a step without a backward pass compresses no activations") {

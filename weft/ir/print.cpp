@@ -51,7 +51,7 @@ std::string to_string(const Attrs& attrs) {
 std::string to_string(const Annotations& annotations) {
   std::string text;
   if (annotations.tf32) text += ", tf32=1";
-  if (annotations.compressed) text += ", keep=1";
+  if (annotations.compressed) text += ", compressed=1";
   if (annotations.by_kernel != nullptr) text += ", by_kernel=" + *annotations.by_kernel;
   if (annotations.composite.defined())
     text += fmt::format(", composite={}", annotations.composite->op->name);

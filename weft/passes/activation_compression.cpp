@@ -23,7 +23,7 @@ bool reduces_rows(const Node& node) {
 class ActivationCompressor {
  public:
   explicit ActivationCompressor(const PassOptions& options)
-      : type_(options.step.activations), wrong_(options.fault == "keep-negates") {}
+      : type_(options.step.activations), wrong_(options.fault == "compression-negates") {}
 
   Graph run(const Graph& graph) {
     for (const Value& value : graph.nodes()) {
@@ -98,7 +98,7 @@ class ActivationCompressor {
 };
 }  // namespace
 
-// Fault "keep-negates": compressed activations have the wrong sign.
+// Fault "compression-negates": compressed activations have the wrong sign.
 Graph compress_activations(const Graph& graph, const PassOptions& options) {
   return options.step.activations == DType::f32 ? graph : ActivationCompressor(options).run(graph);
 }
