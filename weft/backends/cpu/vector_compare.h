@@ -24,7 +24,8 @@ inline constexpr bool compares_to_bits = sizeof(Vector) == 64;
 #endif
 
 template <Relation relation, class Vector>
-[[gnu::always_inline]] inline auto bits_where(const Vector& a, const Vector& b) {
+[[gnu::always_inline]] inline auto bits_where([[maybe_unused]] const Vector& a,
+                                              [[maybe_unused]] const Vector& b) {
 #if !defined(__clang__)
   using Lane = std::remove_cvref_t<decltype(a[0])>;
   constexpr int predicate = static_cast<int>(relation), rounding = 4;
