@@ -225,7 +225,8 @@ struct GradientBand {
                 else
                   store<Sum, bytes, Lane>(at, given);
               }
-              if ((sums += row) >= ring_end) sums -= band.ring * row;
+              sums += row;
+              if (sums >= ring_end) sums -= band.ring * row;
             }
           });
     }

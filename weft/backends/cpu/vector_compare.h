@@ -24,8 +24,8 @@ inline constexpr bool compares_to_bits = sizeof(Vector) == 64;
 #endif
 
 template <Relation relation, class Vector>
-[[gnu::always_inline]] inline auto bits_where([[maybe_unused]] const Vector& a,
-                                              [[maybe_unused]] const Vector& b) {
+[[gnu::always_inline]] inline auto bits_where([[maybe_unused]] Vector a,
+                                              [[maybe_unused]] Vector b) {
 #if !defined(__clang__)
   using Lane = std::remove_cvref_t<decltype(a[0])>;
   constexpr int predicate = static_cast<int>(relation), rounding = 4;
@@ -44,21 +44,21 @@ template <Relation relation, class Vector>
 }
 
 template <class Vector>
-[[gnu::always_inline]] inline auto less(const Vector& a, const Vector& b) {
+[[gnu::always_inline]] inline auto less(Vector a, Vector b) {
   if constexpr (compares_to_bits<Vector>)
     return bits_where<Relation::less>(a, b);
   else
     return a < b;
 }
 template <class Vector>
-[[gnu::always_inline]] inline auto equal(const Vector& a, const Vector& b) {
+[[gnu::always_inline]] inline auto equal(Vector a, Vector b) {
   if constexpr (compares_to_bits<Vector>)
     return bits_where<Relation::equal>(a, b);
   else
     return a == b;
 }
 template <class Vector>
-[[gnu::always_inline]] inline auto is_nan(const Vector& x) {
+[[gnu::always_inline]] inline auto is_nan(Vector x) {
   if constexpr (compares_to_bits<Vector>)
     return bits_where<Relation::unordered>(x, x);
   else
@@ -67,7 +67,7 @@ template <class Vector>
 
 // Returns the lanes of `yes` where `mask` holds, else those of `no`.
 template <class Mask, class Vector>
-[[gnu::always_inline]] inline Vector choose(const Mask& mask, const Vector& yes, const Vector& no) {
+[[gnu::always_inline]] inline Vector choose(Mask mask, Vector yes, Vector no) {
 #if !defined(__clang__)
   using Lane = std::remove_cvref_t<decltype(yes[0])>;
   if constexpr (!compares_to_bits<Vector>)
