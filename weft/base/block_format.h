@@ -37,9 +37,9 @@ enum class BlockLayout {
 struct BlockFormat {
   std::string_view name;  // "Q8_0", as llama.cpp prints it
   uint32_t gguf_type;     // its number in GGUF files (ggml_type)
-  int numbers, bytes;     // of a block
+  int numbers, bytes;     // numbers and bytes of one block
   BlockLayout layout;
-  int bits;        // of a quant
+  int bits;        // bits of one quant
   bool has_least;  // quants count from a least number, which is m or -m t; else from zero
   // Decodes one block to float32. The products are exact, so that there is one rounding at most.
   void (*decode)(const uint8_t* block, float* numbers);

@@ -46,7 +46,7 @@ struct FloatFormat {
 struct DTypeInfo {
   std::string_view name;         // "f32", as printed and as written in recipes
   std::string_view safetensors;  // "F32"; empty: the format has no such type
-  int bits;                      // of one element
+  int bits;                      // bits of one element
   NumberKind kind;
   DType computed;     // the type of arithmetic; stores round back to this type
   DType accumulator;  // the least type of sums and products

@@ -31,7 +31,7 @@ struct Option {
   Target target = {};
   bool required = false;
   bool written = false;                                 // an output file of the verb (outputs.h)
-  std::optional<std::pair<double, double>> range = {};  // of numbers, inclusive
+  std::optional<std::pair<double, double>> range = {};  // bounds of numbers, inclusive
   std::vector<std::string> choices = {};                // empty: any
   bool may_be_empty = false;                            // a text may be empty
   std::string excludes = {};                            // the flag that contradicts this one

@@ -25,7 +25,7 @@ namespace weft::cli {
 namespace {
 using nlohmann::json;
 
-constexpr int most_rows = 12;  // of a table of single values
+constexpr int most_rows = 12;  // rows of a table of single values
 
 PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
   PlanFigures figures{.kernels = static_cast<double>(plan.launches.size()),

@@ -33,7 +33,7 @@ struct StorageReason {
 // of identical layers are counted together.
 struct Unfused {
   std::string value;          // "add f32[4, 64, 768]"
-  std::string module;         // of the first
+  std::string module;         // module of the first of them
   std::string maker, reader;  // kernels
   std::string reason;
   int times = 0;

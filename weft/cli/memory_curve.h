@@ -13,8 +13,8 @@ namespace weft::cli {
 // counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;
-  size_t kernels = 0, rematerialized = 0;  // of all kernels
-  double seconds = 0;                      // of a step, median
+  size_t kernels = 0, rematerialized = 0;  // kernels in total, and those that recompute
+  double seconds = 0;                      // median seconds of a step
   bool same_losses = false;                // bitwise equal to those without a budget, at every step
 };
 

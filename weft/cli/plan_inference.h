@@ -11,8 +11,8 @@
 namespace weft::cli {
 
 struct InferencePlanOptions {
-  std::string folder;               // of the model; files of weights need not be there
-  std::optional<DType> dtype = {};  // of weights and activations; absent: as config.json says
+  std::string folder;               // folder of the model; files of weights need not be there
+  std::optional<DType> dtype = {};  // type of weights and activations; absent: as config.json says
   int64_t batch = 1;                // sequences
   int64_t context = 0;              // most tokens of each; 0: as many as the model takes
   std::string device = "auto";      // as train.device; a GPU of the catalogue need not be here

@@ -20,7 +20,7 @@ enum class Family : uint8_t {
   attention,
   pooling,
   gather,       // includes scatter
-  update,       // of parameters and optimizer state
+  update,       // updates of parameters and optimizer state
   reduce,       // with fused work: softmax, norms, losses
   elementwise,  // includes casts and random numbers
   movement,     // copies
@@ -39,7 +39,7 @@ struct Profile {
   struct Part {
     std::string name;  // "train", "accumulate"
     const Plan* plan = nullptr;
-    std::vector<Family> families = {};  // of each launch
+    std::vector<Family> families = {};  // one for each launch
   };
   struct Update {
     double begin = 0, seconds = 0;
@@ -52,7 +52,7 @@ struct Profile {
     return plans[event.plan].plan->launches[event.launch];
   }
   Family family(const KernelEvent& event) const { return plans[event.plan].families[event.launch]; }
-  double median_seconds() const;  // of an update
+  double median_seconds() const;  // median over the updates
   double mean_seconds() const;
 };
 

@@ -18,12 +18,12 @@ struct RunLog {
   std::string name, folder, model;
   int64_t step = 0, steps = 0;  // done; planned (0: unknown)
   double parameters = 0;
-  std::vector<double> losses;  // of every logged step
+  std::vector<double> losses;  // one per logged step
   std::optional<double> rate;  // on the last line, in `unit`
   std::string unit;            // "img/s"
   std::vector<LoggedEvaluation> evaluations;
   bool closed = false;  // ran to its end
-  double seconds = 0;   // of the closed run
+  double seconds = 0;   // duration of the closed run
   double step_seconds = 0, planned_step_seconds = 0;
   double process_peak = 0, planned_bytes = 0;
 

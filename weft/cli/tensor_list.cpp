@@ -30,7 +30,7 @@ using train::count_text;
 struct Listed {
   std::string name;
   std::string_view type;
-  Shape shape;  // of the numbers
+  Shape shape;  // shape of the numbers
   size_t bytes = 0;
 };
 
@@ -198,7 +198,7 @@ struct File {
 
 struct Listing {
   std::vector<File> files;
-  std::vector<const Listed*> entries;  // of all files
+  std::vector<const Listed*> entries;  // tensors of all files
   Sums all;
   std::map<std::string, Sums> by_dtype;
   std::map<std::string, std::string> metadata;  // printable

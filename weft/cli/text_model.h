@@ -30,7 +30,7 @@ struct TextModel {
   // One of them holds the model.
   std::optional<train::Experiment> experiment = {};
   std::optional<models::Pretrained> pretrained = {};
-  std::string folder = {};  // of the published model
+  std::string folder = {};  // folder of the published model
   data::TextCodec codec;
   std::string device;
   int64_t vocabulary = 0, context = 0;
@@ -43,7 +43,7 @@ struct TextModel {
 };
 struct TextModelOptions {
   RecipeFlags flags = {};
-  std::optional<DType> dtype = {};  // of a published model; absent: that of its files
+  std::optional<DType> dtype = {};  // type of a published model; absent: that of its files
   std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
 };
 // Throws Error(usage) unless `name` is that of a language model.

@@ -52,8 +52,8 @@ struct Measurement {
   double median = 0, best = 0;  // seconds of a step
   double first_step_done = 0;   // seconds since process start
   double peak_rss = 0;          // bytes
-  double device_bytes = 0;      // of the device, used by the workload; 0: unknown
-  std::vector<double> losses;   // of all steps, from the first
+  double device_bytes = 0;      // memory of the device that the workload uses; 0: unknown
+  std::vector<double> losses;   // one per step, from the first
   double products = 0;          // seconds of products and convolutions alone; 0: not measured
   double in_caches = 0;         // seconds of the same rows in the caches; 0: not measured
 };

@@ -43,7 +43,7 @@ class Subject {
  public:
   virtual ~Subject() = default;
   virtual void update() = 0;
-  virtual NamedExecutables executables() = 0;  // of an update
+  virtual NamedExecutables executables() = 0;  // what an update runs
   virtual std::string text() const = 0;
   virtual std::string rate_text(double seconds) const = 0;
 };

@@ -151,7 +151,7 @@ class Rows : public Workload {
   Rows(const WorkloadOptions& options, int passes, const Operation& operation, unsigned weights = 0,
        bool is_loss = false) {
     Shape shape{options.batch, options.length};
-    Type type{DType::f32, shape};  // of the rows, the upstream gradients and the results
+    Type type{DType::f32, shape};  // type of the rows, the upstream gradients and the results
     check_workload_fits("the elements of its rows", {type, type, type, type});
     if (!is_loss) upstream_ = filled("upstream", shape, 1);
     inputs_of_gradient_ = {filled("x", shape, 2)};

@@ -38,7 +38,7 @@ class Workload {
 
  private:
   std::unique_ptr<CompiledStep> compiled_;
-  DeviceMemory* memory_ = nullptr;  // of the device
+  DeviceMemory* memory_ = nullptr;
 };
 
 struct WorkloadKind {

@@ -11,7 +11,7 @@
 namespace weft::loop {
 namespace {
 constexpr int64_t turns_of_group = 4;  // positions per thread that amortise the table lookup
-constexpr size_t head_words = 2;       // of a row, before its addresses
+constexpr size_t head_words = 2;       // words of a row before its addresses
 
 // Removes the offsets of operands and results from a kernel and returns them, in elements. Several
 // loads of one operand keep their relative offsets.

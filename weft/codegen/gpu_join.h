@@ -13,7 +13,7 @@ namespace weft::loop {
 
 struct GpuForm {
   std::string text;           // equal for kernels of one form
-  std::vector<int> operands;  // of the kernel, in the order in which its code first loads them
+  std::vector<int> operands;  // operands of the kernel, in the order of their first loads
 };
 // Returns the form of `kernel`, or nullopt if its threads share data (GpuSchedule::Form), so that
 // it needs a launch of its own.
@@ -28,7 +28,7 @@ struct JoinedPart {
 // JoinedKernels is one launch that does the work of several kernels, each in thread groups of its
 // own.
 struct JoinedKernels {
-  Kernel kernel;  // of the largest extent; the rows say where each part begins
+  Kernel kernel;  // the kernel for the largest extent; the rows say where each part begins
   GpuSchedule schedule;
   int64_t groups = 0;
   std::vector<JoinedPart> parts;

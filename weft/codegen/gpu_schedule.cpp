@@ -16,12 +16,12 @@
 
 namespace weft::loop {
 namespace {
-constexpr int vector_bytes = 16;        // of one access
-constexpr int most_copies = 400;        // of instructions for neighbours; more would spill
+constexpr int vector_bytes = 16;        // bytes of one vector access
+constexpr int most_copies = 400;        // instructions, copied for each neighbour; more would spill
 constexpr int warp = 32;                // threads of an NVIDIA warp
 constexpr int64_t wanted_groups = 256;  // for the occupancy of a large GPU
 constexpr int64_t worth_a_chunk = 8;    // turns per thread
-constexpr int64_t most_chunks = 1024;   // of all groups
+constexpr int64_t most_chunks = 1024;   // chunks of all groups together
 constexpr int64_t least_rows = 4;       // per group that keeps partial results across rows
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
@@ -37,7 +37,7 @@ constexpr int64_t most_across = 48 * 4;  // bytes per thread of sums across rows
 // The following constants are of contractions.
 constexpr int most_threads = 256;
 constexpr int least_threads = 64;
-constexpr int least_side = 8, small_side = 32, fair_side = 64, most_side = 128;  // of a tile
+constexpr int least_side = 8, small_side = 32, fair_side = 64, most_side = 128;  // extents of tiles
 constexpr int64_t least_reduced = 4;
 constexpr int64_t worth_a_split = 8;  // slices per chunk
 constexpr int most_held = 72 * 4;  // bytes of sums and of a slice that a thread holds in registers

@@ -61,13 +61,13 @@ struct GpuSchedule {
   struct Side {
     int value = -1;                   // the factor, an instruction
     std::vector<int> axes;            // kept axes that it alone varies over, outermost first
-    int64_t positions = 1;            // of these axes
+    int64_t positions = 1;            // positions along these axes
     int tile = 1;                     // positions per group
     int registers = 1;                // positions per thread, in packs `lanes` packs apart
     int pack = 1;                     // neighbours per access of shared memory
     int lanes = 1;                    // threads along this side
     bool along_reduced = false;       // neighbouring threads load neighbouring reduced positions
-    int vector_axis = 0, vector = 1;  // of loads
+    int vector_axis = 0, vector = 1;  // axis of vector loads, and neighbours per load
   };
   Side left, right;        // `vector_axis` is the innermost of right
   std::vector<int> batch;  // the other kept axes

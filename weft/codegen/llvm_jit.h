@@ -11,7 +11,7 @@ namespace weft::loop {
 
 struct HostTarget {
   std::string cpu, features;
-  int vector_bytes = 16;    // of the widest registers worth using
+  int vector_bytes = 16;    // bytes of the widest registers worth using
   size_t stream_bytes = 0;  // see CpuTarget
 };
 const HostTarget& host_target();

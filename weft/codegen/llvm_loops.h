@@ -53,7 +53,7 @@ class LoopNest {
     uint32_t axes = 0;
     llvm::Instruction* hoist = nullptr;  // the jump into the loop opened in this scope
     std::map<Key, llvm::Value*> known;
-    llvm::BasicBlock *header = nullptr, *exit = nullptr;  // of the loop whose body this is
+    llvm::BasicBlock *header = nullptr, *exit = nullptr;  // blocks of the loop whose body this is
     llvm::PHINode* counter = nullptr;
     int64_t step = 1;
   };

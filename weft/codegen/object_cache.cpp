@@ -25,7 +25,7 @@ namespace {
 struct Header {
   char magic[8];
   uint64_t text_hash;  // with another seed than the hash in the file's name
-  uint64_t bytes;      // of the object that follows
+  uint64_t bytes;      // size of the object that follows
   uint64_t checksum;
 };
 constexpr char magic[8] = {'w', 'e', 'f', 't', 'o', 'b', 'j', '1'};

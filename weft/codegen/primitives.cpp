@@ -191,7 +191,7 @@ class Primitive {
   const Placement& result_;
   Kernel kernel_;
   Code code_;
-  DType coordinate_type_ = DType::i64;  // of what is computed from positions of windows
+  DType coordinate_type_ = DType::i64;  // type of arithmetic on window positions
 };
 
 void Primitive::matmul() {

@@ -14,13 +14,13 @@ namespace weft::loop {
 namespace {
 constexpr int64_t flat_block = 8192;                   // columns of an item without reductions
 constexpr int64_t reduced_block = 1024;                // with them: a few accumulators fit in L1
-constexpr int64_t tile_rows = 128, tile_columns = 32;  // of a transposition: few pages at a time
+constexpr int64_t tile_rows = 128, tile_columns = 32;  // transposition tile: few pages at a time
 constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
 constexpr double worth_keeping = 10;      // vector operations that a kept value saves
 constexpr double split_grain = 32768;     // elements per item that amortise a thread
 constexpr int64_t most_items = 256;
 constexpr int64_t ahead_limit = 128 << 10;               // bytes of a row that may wait in L2
-constexpr double line_cost = 20, stored_line_cost = 10;  // of memory, in vector operations
+constexpr double line_cost = 20, stored_line_cost = 10;  // vector operations per line of memory
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
 
 double cost(const Instruction& in) {

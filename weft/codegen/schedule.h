@@ -19,7 +19,7 @@ namespace weft::loop {
 
 struct CpuSchedule {
   int lanes = 1;
-  int vector_bytes = 16;  // of the machine
+  int vector_bytes = 16;  // bytes of the machine's vector registers
   int vector_axis = 0;
   bool columns = true;
   std::vector<int> outer;  // kept axes but the vector axis, outermost first: items run over them

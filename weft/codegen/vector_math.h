@@ -13,7 +13,7 @@ namespace weft::loop {
 bool is_single(Expr x);
 
 // x and y are f32 or f64.
-Expr function(std::string_view name, Expr x);  // of libm, or an OpDef's `function`
+Expr function(std::string_view name, Expr x);  // a function of libm, or an OpDef's `function`
 Expr pow(Expr x, Expr y);
 Expr atan2(Expr y, Expr x);
 

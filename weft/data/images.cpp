@@ -106,7 +106,7 @@ ImageDataset read_files(std::string_view format, const Files& files, int64_t cla
                          : images_from_cifar(files.paths);
 }
 
-constexpr int64_t known_classes = 10;  // of each known data set
+constexpr int64_t known_classes = 10;  // classes of each known data set
 
 const KnownImages& find_known(std::string_view name) {
   std::vector<std::string_view> names;

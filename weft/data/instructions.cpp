@@ -263,7 +263,7 @@ std::vector<Instruction> parse_instructions(std::string_view file, const std::st
       samples.push_back(reader.sample(io::parse_json(text)));
     } catch (const io::JsonError& error) {
       throw Error(ErrorKind::data, "{}:{}: {}.", name, line, error.what());
-    } catch (const Error& error) {  // of the chat template
+    } catch (const Error& error) {  // an error of the chat template
       throw Error(error.kind(), "{}:{}: {}", name, line, error.what());
     }
   }

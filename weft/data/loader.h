@@ -34,8 +34,8 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;       // samples in an epoch
-  virtual Type input_type() const = 0;    // of one sample: f32 [C, H, W], or i64 [T]
-  virtual Shape label_shape() const = 0;  // of one sample, i64: [] or [T]
+  virtual Type input_type() const = 0;    // type of one sample: f32 [C, H, W], or i64 [T]
+  virtual Shape label_shape() const = 0;  // shape of one sample's labels, i64: [] or [T]
   // Writes one sample: input_type().bytes() and as many labels as label_shape() has.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
   // Returns the bytes of its samples in this process; 0 if they are generated on demand.
@@ -84,7 +84,7 @@ class Loader {
   int64_t size() const;  // samples in an epoch
   int64_t batches_per_epoch() const;
   int64_t batch_size() const;
-  Type input_type() const;  // of a batch
+  Type input_type() const;  // type of a batch
   Type label_type() const;
   LoaderState state() const;  // where next() continues
   void restore(const LoaderState& state);

@@ -30,7 +30,7 @@ class MaskedSource : public Source {
   void write(const SampleKey& key, std::byte* input, int64_t* labels) const override {
     source_->write(key, input, labels);
     auto* tokens = reinterpret_cast<int64_t*>(input);
-    std::vector<int64_t> places;  // of real tokens, not of padding
+    std::vector<int64_t> places;  // positions of real tokens, not of padding
     for (int64_t i = 0; i < input_type().elements(); ++i)
       if (labels[i] != ignored_label) places.push_back(i);
     std::fill(labels, labels + input_type().elements(), ignored_label);

@@ -13,7 +13,7 @@ namespace weft::data {
 
 struct SyntheticOptions {
   int64_t classes = 1000;  // labels of images; the vocabulary of tokens
-  int64_t labels = 0;      // of tokens: 0: the next tokens, else one for each sample
+  int64_t labels = 0;      // label classes of token samples; 0: labels are the next tokens
   int64_t size = 10'000;   // samples in an epoch
   int64_t seed = 0;
 };

@@ -40,7 +40,7 @@ struct KernelChoice {
   int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; those that
                                     // are not aligned are copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
-  bool padded_rows = false;         // of the result, by padded_row
+  bool padded_rows = false;         // rows of the result are padded by padded_row
   // The padding of operands, then results, with which the kernel is faster if all have it
   // (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};

@@ -19,7 +19,7 @@ struct MatrixStrides {
 // accumulate in float32 (float64 for float64); integer sums wrap around.
 struct Contraction {
   DType a_dtype = DType::f32, b_dtype = DType::f32;
-  DType dtype = DType::f32;  // of the result
+  DType dtype = DType::f32;  // type of the result
   Dims batch;
   int64_t m = 0, n = 0, k = 0;
   MatrixStrides a, b, result;

@@ -16,13 +16,13 @@ struct Sustained {
   double shallow = 0;    // depth at which 16-bit products reach half of it; slower types need less
   double unaligned = 1;  // factor for tensor cores on rows that are no multiple of 16 bytes
   double attention = 1;  // at a head width of 64; grows with the width up to `products`
-  double rows = 1;       // of the bandwidth, for kernels that reduce or gather
-  double streams = 1;    // of the bandwidth, for other kernels
+  double rows = 1;       // share of the bandwidth, for kernels that reduce or gather
+  double streams = 1;    // share of the bandwidth, for other kernels
   double launch = 0;     // seconds between two kernels
 };
 
 struct MachineSpec {
-  double flops_per_s = 0;  // of float32; a multiply-add counts as two. 0: unknown
+  double flops_per_s = 0;  // peak of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
   // Peaks of other types; 0: as float32.
   double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0, tf32_flops_per_s = 0;

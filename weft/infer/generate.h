@@ -32,7 +32,7 @@ std::string_view name(Finish finish);
 struct Generated {
   std::string text;  // behind the prompt
   std::vector<int32_t> tokens;
-  std::vector<double> log_probabilities;  // of each token, by the model
+  std::vector<double> log_probabilities;  // one per token, by the model
   Finish finish = Finish::length;
   double seconds = 0;  // from the first token to the last
 };

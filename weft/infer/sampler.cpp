@@ -107,7 +107,7 @@ class Candidates {
   std::vector<int32_t> order_;
   std::vector<double> weights_;  // by token
   double greatest_ = 0;
-  size_t sorted_ = 0;  // of order_
+  size_t sorted_ = 0;  // tokens at the front of order_ that are sorted
 };
 
 void require(bool holds, std::string_view option, std::string_view range, double got) {

@@ -29,7 +29,7 @@ void check(const SamplingOptions& options);
 
 struct Sampled {
   int32_t token = 0;
-  double log_probability = 0;  // of the model, before penalties and temperature
+  double log_probability = 0;  // as the model gives it, before penalties and temperature
 };
 // `history` is the whole sequence, of which the first `prompt` tokens were given. `stream` and
 // `step` count the sequences and the draws of the seed.

@@ -37,7 +37,7 @@ struct TokenModelOptions {
 struct TokenModelPlan {
   int64_t weight_bytes = 0, cache_bytes = 0;
   DType activations = DType::f32;  // in products with weights in blocks, where there are any
-  PlanSummary prefill, decode;     // of prefill_tokens for each sequence, and of one
+  PlanSummary prefill, decode;     // steps with prefill_tokens for each sequence, and with one
   int64_t prefill_tokens = 0;
   // The steps share their arena.
   size_t arena_bytes() const { return std::max(prefill.arena_bytes, decode.arena_bytes); }

@@ -47,10 +47,10 @@ struct GgufEntry {
   std::string name;
   // The elements as weft holds them: u8 [.., blocks, bytes] where they are blocks.
   Type type;
-  const BlockFormat* format = nullptr;  // of blocks; null for plain numbers
-  size_t offset = 0;                    // of its bytes in the file
+  const BlockFormat* format = nullptr;  // format of blocks; null for plain numbers
+  size_t offset = 0;                    // where its bytes begin in the file
 
-  Shape shape() const;                 // of the numbers, the contiguous axis last
+  Shape shape() const;                 // shape of the numbers, the contiguous axis last
   std::string_view type_name() const;  // "Q4_K", or that of the dtype
 };
 
@@ -67,7 +67,7 @@ class Gguf {
   const GgufMetadata& metadata() const { return metadata_; }
   const Entry* find(std::string_view name) const;  // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
-  const std::shared_ptr<Buffer>& buffer() const { return file_; }  // of the whole file
+  const std::shared_ptr<Buffer>& buffer() const { return file_; }  // the whole file
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;  // keeps the whole file's memory alive
   const std::string& name() const { return name_; }          // path
   // Returns view_or_copy() of an entry (tensor_file.h): blocks are bytes, so of them always a view.

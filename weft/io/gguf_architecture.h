@@ -16,7 +16,7 @@ using NamePair = std::pair<std::string_view, std::string_view>;  // in GGUF file
 
 struct GgufArchitecture {
   std::string_view name;        // general.architecture
-  std::string_view model_type;  // of config.json
+  std::string_view model_type;  // model_type of config.json
   std::string_view causal;      // its "architectures"
   // Whole numbers and real ones of the metadata, without the name and its dot, and the keys of
   // config.json with the same value.

@@ -54,7 +54,7 @@ constexpr std::array splits{
 #undef WEFT_CL100K
 
 constexpr std::string_view space = "\u2581";  // as which SentencePiece writes a space
-constexpr size_t most_token_bytes = 1024;     // of tokens whose merges are searched for
+constexpr size_t most_token_bytes = 1024;     // bytes of a token whose merges are searched for
 
 // TokenList is the tokens of a file, by id.
 struct TokenList {

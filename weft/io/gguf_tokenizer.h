@@ -21,7 +21,7 @@ inline constexpr std::string_view no_tokenizer = "no_vocab";
 struct GgufTokenizer {
   std::string file;        // for messages
   std::string tokenizer;   // the text of tokenizer.json
-  int64_t vocabulary = 0;  // of the model; more ids than tokens are padded
+  int64_t vocabulary = 0;  // ids of the model; more ids than tokens are padded
   std::optional<std::string> bos = {}, eos = {}, unknown = {}, pad = {};
   std::string chat_template = {};  // "": none
 };

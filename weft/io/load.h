@@ -50,8 +50,8 @@ struct Loaded {
   std::vector<std::string> loaded;      // variables that were overwritten
   std::vector<std::string> missing;     // variables that no file has
   std::vector<std::string> unexpected;  // tensors, as the files name them, that no variable takes
-  size_t copied_bytes = 0;              // of variables that hold their elements in memory
-  size_t mapped_bytes = 0;              // of variables that are views of the files
+  size_t copied_bytes = 0;              // bytes of variables that hold their elements in memory
+  size_t mapped_bytes = 0;              // bytes of variables that are views of the files
 };
 
 // Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything

@@ -194,7 +194,7 @@ std::vector<NamedBytes> written_once(std::span<const NamedBytes> tensors) {
 
 std::vector<Shard> shards_of(std::vector<NamedBytes> tensors, size_t most_bytes) {
   std::vector<Shard> shards(1);
-  size_t bytes = 0;  // of the last shard
+  size_t bytes = 0;  // bytes of the last shard
   for (NamedBytes& tensor : tensors) {
     const size_t more = tensor.type.bytes();
     if (!shards.back().empty() && (bytes > most_bytes || more > most_bytes - bytes)) {

@@ -23,7 +23,7 @@ class TensorFile {
   struct Entry {
     std::string name;
     Type type;
-    size_t offset = 0;  // of its bytes in the file
+    size_t offset = 0;  // where its bytes begin in the file
   };
 
   // `name` is the path, or what stands for it in messages. Entries are within the file.
@@ -32,7 +32,7 @@ class TensorFile {
   const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
   const Entry* find(std::string_view name) const;                 // null if absent
   std::span<const std::byte> bytes(const Entry& entry) const;
-  std::span<const std::byte> bytes() const;  // of the whole file
+  std::span<const std::byte> bytes() const;  // the whole file
   // Returns the file's memory, and the part of it that holds one tensor and keeps all of it alive.
   const std::shared_ptr<Buffer>& buffer() const { return file_; }
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;

@@ -85,8 +85,8 @@ Placement place_in_whole(const Node& node);
 // A Part is the part of a result in a range of a factor.
 struct Part {
   Shape shape;
-  int axis = 0;      // of the result, where the part begins at index `from`
-  int64_t from = 0;  // also of the factor
+  int axis = 0;      // axis of the result, where the part begins at index `from`
+  int64_t from = 0;  // also the index in the factor
   int64_t count = 0;
   int factor = -1;  // index into AxisMap::factors; -1: several, of which none has `count`
 };

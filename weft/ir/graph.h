@@ -45,7 +45,7 @@ class Uses {
 
  private:
   struct Range {
-    size_t first = 0, count = 0;  // of `users_`
+    size_t first = 0, count = 0;  // a range of `users_`
     int roots = 0;
   };
   std::vector<Value> nodes_;

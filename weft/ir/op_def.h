@@ -189,7 +189,7 @@ const Node* before_reshapes(const Value& value);
 
 // Returns the nodes that decompose() makes of a composite, without its inputs.
 std::vector<Value> decomposition(const Node& composite);
-double flops(const Node& node);  // of a composite: the sum over its decomposition
+double flops(const Node& node);  // for a composite: the sum over its decomposition
 
 // Makes a node: checks the arity, infers the type and records the origin. Every node but a leaf is
 // made here or by rebuild().

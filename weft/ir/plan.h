@@ -131,7 +131,7 @@ struct Plan {
   std::vector<Access> outputs;  // in the graph's order
   std::vector<Assign> assigns;
   size_t arena_bytes = 0;
-  size_t file_bytes = 0;       // of slots in files other than variables
+  size_t file_bytes = 0;       // bytes of slots in files other than variables
   size_t live_peak_bytes = 0;  // most bytes live at once in the arena: no allocator can use fewer
 
   double flops() const;

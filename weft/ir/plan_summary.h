@@ -14,13 +14,13 @@ struct PlanSummary {
   size_t constant_bytes = 0;   // tensors from outside the step
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device
-  size_t live_peak_bytes = 0;  // of the arena: no order of allocations needs fewer
+  size_t live_peak_bytes = 0;  // least bytes of the arena: no order of allocations needs fewer
   size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
   // Work and time of one run.
   double flops = 0;
   double bytes = 0;            // least traffic of the kernels to and from memory
-  int64_t launches = 0;        // of kernels
-  int64_t rematerialized = 0;  // of these launches
+  int64_t launches = 0;        // kernel launches
+  int64_t rematerialized = 0;  // launches among these that recompute values
   double seconds = 0;          // at best, by the peaks of the device; 0: they are not known (of a
                                // CPU until `weft devices --measure`)
   double likely_seconds = 0;   // as such kernels usually run; 0: not known better

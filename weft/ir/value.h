@@ -114,14 +114,14 @@ class TensorMethods {
   Tensor variance(const Axes& axes = {}, bool keepdim = false,
                   Where where = Where::current()) const;
   Tensor stddev(const Axes& axes = {}, bool keepdim = false, Where where = Where::current()) const;
-  Tensor norm(Where where = Where::current()) const;  // of all elements
+  Tensor norm(Where where = Where::current()) const;  // the norm over all elements
   Tensor sort(int axis = -1, bool descending = false, Where where = Where::current()) const;
   Tensor cumsum(int axis, Where where = Where::current()) const;
 
  private:
   friend Self;
   TensorMethods() = default;
-  Arg self(const Where& where) const;  // of the call
+  Arg self(const Where& where) const;  // `where`: the place of the call
 };
 
 class Tensor : public TensorMethods<Tensor> {

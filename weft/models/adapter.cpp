@@ -14,7 +14,7 @@
 namespace weft::models {
 namespace {
 constexpr size_t config_limit = size_t{1} << 20;  // bytes
-const std::string prefix = "base_model.model.";   // of PEFT's model, before names of the base
+const std::string prefix = "base_model.model.";   // PEFT's prefix to the names of the base model
 
 // Keys whose values, other than these, change what an adapter computes in ways that weft lacks.
 struct Unset {

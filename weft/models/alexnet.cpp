@@ -5,8 +5,8 @@
 namespace weft::models {
 namespace {
 constexpr int64_t least_side = 63;  // leaves one pixel for the last pool
-constexpr int64_t side = 6;         // of the last pool's result, for images of 224
-constexpr int64_t channels = 256;   // of that result
+constexpr int64_t side = 6;         // side of the last pool's result, for images of 224
+constexpr int64_t channels = 256;   // channels of that result
 }  // namespace
 
 AlexNetConfig AlexNetConfig::read(const nn::Options& config, const TaskShape& task) {

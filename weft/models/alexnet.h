@@ -10,7 +10,7 @@ namespace weft::models {
 struct AlexNetConfig {
   int64_t num_channels = 3;
   int64_t num_labels = 1000;
-  int64_t hidden_size = 4096;  // of the two linear layers before the last
+  int64_t hidden_size = 4096;  // width of the two linear layers before the last
   double dropout = 0.5;        // before each of them
 
   static AlexNetConfig read(const nn::Options& config, const TaskShape& task);

@@ -21,6 +21,6 @@ nn::Options parse_options(std::string_view text, const std::string& name);
 
 // Returns the JSON of options; what options_of() reads back to the same options.
 nlohmann::json json_of(const nn::Options& options);
-std::string json_text(const nn::Options& options);  // of a config.json, with a newline at its end
+std::string json_text(const nn::Options& options);  // text of a config.json, with a final newline
 
 }  // namespace weft::models

@@ -19,10 +19,10 @@ using Config = DecoderConfig;
 // Positions says where the tokens of a step are in their sequences.
 struct Positions {
   const DecoderCache* cache = nullptr;  // null: whole sequences
-  Tensor start = {};                    // of each row, where there is a cache
-  Tensor places = {};                   // of each token [B, T]; empty: 0, 1, 2 and so on
+  Tensor start = {};                    // position where each row starts, where there is a cache
+  Tensor places = {};                   // position of each token [B, T]; empty: 0, 1, 2 and so on
   Tensor mask = {};                     // keys that each query attends to; empty: all before it
-  std::vector<nn::Rotary> ropes;        // of these positions
+  std::vector<nn::Rotary> ropes;        // rotations of these positions
 };
 
 nn::Init matrix_init(const Config& config) { return nn::Init::normal(0, config.initializer_range); }

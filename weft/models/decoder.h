@@ -56,7 +56,7 @@ struct DecoderConfig {
 
   enum class Norm : uint8_t { layer, rms, rms_plus_one } norm = Norm::rms;
   double norm_eps = 1e-6;
-  bool norm_bias = true;  // of layer norms
+  bool norm_bias = true;  // layer norms have biases
   // q_norm and k_norm normalize each head, or all heads together.
   enum class QkNorm : uint8_t { heads, all } qk_norm = QkNorm::heads;
 
@@ -75,13 +75,13 @@ struct DecoderConfig {
 
   std::string hidden_act = "silu";
   double embedding_scale = 1;
-  double attention_scale = 0;                       // of scores; 0: 1 / sqrt(head_dim)
+  double attention_scale = 0;                       // factor of the scores; 0: 1 / sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
   std::vector<nn::RopeOptions> ropes = {};
   int64_t rope_dimension = 0;  // rotated elements of each head; 0: all
 
-  double dropout = 0;            // of the embeddings and of what joins the residual stream
-  double attention_dropout = 0;  // of the attention weights; above 0 no kernel fuses their training
+  double dropout = 0;            // rate for embeddings and for what joins the residual stream
+  double attention_dropout = 0;  // rate for the weights; above 0 no kernel fuses their training
   double initializer_range = 0.02;
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 
@@ -116,7 +116,7 @@ class Decoder : public Model {
   ~Decoder() override;
 
   const DecoderConfig& decoder_config() const { return config_; }
-  const nn::Embedding& embeddings() const;  // of tokens; a tied head reads its weight
+  const nn::Embedding& embeddings() const;  // embeddings of tokens; a tied head reads its weight
   // Makes an empty cache, which takes no memory until it is used: plans need its types alone.
   DecoderCache make_cache(int64_t batch, int64_t capacity) const;
   // Writes the rotary positions of a cache, before a step first reads it. `length`, the longest

@@ -61,7 +61,7 @@ class Embeddings : public nn::Module {
   nn::Embedding position_embeddings_;
   std::unique_ptr<nn::Embedding> token_type_embeddings_;  // null without types
   std::unique_ptr<nn::LayerNorm> norm_;
-  std::optional<int64_t> pad_;  // of RoBERTa's positions
+  std::optional<int64_t> pad_;  // the padding token, for RoBERTa's positions
   double dropout_;
 };
 

@@ -39,7 +39,7 @@ struct EncoderConfig {
   EncoderNames names = {};
   EncoderHead head = EncoderHead::masked_tokens;
   int64_t vocab_size = 30522;
-  int64_t num_labels = 2;  // of a token or a sample
+  int64_t num_labels = 2;  // label classes of a token or a sample
   int64_t max_position_embeddings = 512;
   int64_t type_vocab_size = 2;               // kinds of segments; 0: the net has none
   std::optional<int64_t> pad_token_id = {};  // its embedding gets no gradient as an input
@@ -49,10 +49,10 @@ struct EncoderConfig {
   int64_t num_attention_heads = 12;  // divides hidden_size
   int64_t intermediate_size = 3072;
   std::string hidden_act = "gelu";
-  std::string head_act = "gelu";        // of the head's hidden layer
-  double hidden_dropout = 0.1;          // of embeddings and feed-forward results
-  double attention_dropout = 0.1;       // of the attention weights
-  double projection_dropout = 0.1;      // of the attention's results; 0 in DistilBERT
+  std::string head_act = "gelu";        // activation of the head's hidden layer
+  double hidden_dropout = 0.1;          // rate for embeddings and feed-forward results
+  double attention_dropout = 0.1;       // rate for the attention weights
+  double projection_dropout = 0.1;      // rate for the attention's results; 0 in DistilBERT
   double classifier_dropout = 0.1;      // before the classifier
   bool dropout_of_first_token = false;  // RoBERTa: also before the hidden layer of a sample's head
   double layer_norm_eps = 1e-12;

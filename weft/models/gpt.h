@@ -14,9 +14,9 @@ struct GptConfig {
   int64_t num_hidden_layers = 12;
   int64_t num_attention_heads = 12;
   int64_t intermediate_size = 0;  // 0: 4 * hidden_size
-  bool bias = true;               // of linear layers and norms
+  bool bias = true;               // linear layers and norms have biases
   std::string hidden_act = "gelu_new";
-  double dropout = 0;  // of the embeddings and of what joins the residual stream
+  double dropout = 0;  // rate for the embeddings and what joins the residual stream
   double layer_norm_eps = 1e-5;
   double initializer_range = 0.02;  // residual projections: divided by sqrt(2 layers)
 

@@ -22,7 +22,7 @@ std::string_view name(InputKind kind);
 // TaskShape is what the data says of a task.
 struct TaskShape {
   InputKind kind = InputKind::features;
-  Shape input;          // of one sample: [features], [channels, height, width] or [length]
+  Shape input;          // one sample: [features], [channels, height, width] or [length]
   int64_t classes = 0;  // logits per sample, or per token (the vocabulary's size)
   // Vocabulary of tokens whose sample has one label; 0: each token has one, among `classes`.
   int64_t vocabulary = 0;
@@ -32,7 +32,7 @@ struct TaskShape {
 
   bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
 
-  Type batch(int64_t size) const;  // of the model's input: parameters' float type, or i64 tokens
+  Type batch(int64_t size) const;  // the model's input: parameters' float type, or i64 tokens
 };
 
 // A Model maps inputs to logits [batch, classes], or [batch, length, classes] if each token has a

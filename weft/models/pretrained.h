@@ -17,7 +17,7 @@
 namespace weft::models {
 
 struct PretrainedOptions {
-  std::optional<DType> dtype = {};  // of weights and activations; absent: that of the files
+  std::optional<DType> dtype = {};  // type of weights and activations; absent: the files'
   // Weights whose type and layout are the model's are views of the files, not copies.
   bool map = true;
   // Without them the weights stay zero and take no memory, and no file of weights is read.

@@ -19,7 +19,7 @@ namespace weft::models {
 struct QuantizedDecoder {
   std::vector<io::NamedBytes> tensors;             // by the names of variables
   std::deque<std::vector<std::byte>> blocks = {};  // the memory of those in blocks
-  size_t bytes_before = 0, bytes = 0;              // of all tensors
+  size_t bytes_before = 0, bytes = 0;              // bytes of all tensors
   // By the path of the layer, or of experts ("layers.0.mlp.experts.w1"): their names without
   // ".weight".
   std::map<std::string, const BlockFormat*> formats = {};

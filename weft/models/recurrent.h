@@ -13,7 +13,7 @@ struct RecurrentConfig {
   int64_t hidden_size = 512;
   int64_t embedding_size = 0;  // 0: hidden_size
   int64_t num_hidden_layers = 2;
-  double dropout = 0;              // of the embedding, between layers, before the head
+  double dropout = 0;  // dropout rate behind the embedding, between layers, before the head
   double initializer_range = 0.1;  // embedding and head: uniform
 
   static RecurrentConfig read(const nn::Options& config, const TaskShape& task);

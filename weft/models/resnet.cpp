@@ -46,7 +46,7 @@ std::optional<Stages> stages_of(const ResNetConfig& config) {
 
 struct BlockShape {
   int64_t in, width, stride;
-  std::string shortcut;  // of ResNetConfig
+  std::string shortcut;  // as in ResNetConfig
 };
 
 // Shortcut is what a block adds to its result: its input if the shape stays, else a convolution of

@@ -21,7 +21,7 @@ struct ResNetConfig {
   int64_t depth = 20;
   int64_t num_channels = 3;
   int64_t num_labels = 10;
-  int64_t hidden_size = 16;  // of the first stage; each later stage doubles it. imagenet: 64
+  int64_t hidden_size = 16;  // the first stage's channels; later stages double them. imagenet: 64
 
   static ResNetConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;

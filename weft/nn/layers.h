@@ -24,7 +24,7 @@ class Lora;  // weft/nn/lora.h
 
 struct LinearOptions {
   bool bias = true;
-  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+  std::optional<Init> init = {};  // initial values of the weight, bias 0; empty: PyTorch's for both
   bool transposed = false;        // the weight is [in, out], as GPT-2's published ones are
 };
 class Linear : public Layer {  // [..., in] -> [..., out]
@@ -35,7 +35,7 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   Variable weight;  // [out, in], or [in, out] if transposed; in blocks u8 [out, blocks, bytes]
   Variable bias;    // [out], or empty
   bool transposed() const { return transposed_; }
-  const BlockFormat* blocks() const { return blocks_; }  // of the weight; null: it has numbers
+  const BlockFormat* blocks() const { return blocks_; }  // format of the weight; null: numbers
   int64_t in_features() const { return in_features_; }
   Tensor matrix() const;  // the numbers of the weight, [out, in]
   // Adds what an adapter of this layer computes of x to its result; null: nothing.
@@ -63,8 +63,8 @@ class Embedding : public Layer {  // integers [...] -> [..., dimension]; zeros o
             const EmbeddingOptions& options = {});
   Variable weight;  // [count, dimension]; in blocks u8 [count, blocks, bytes]
 
-  const BlockFormat* blocks() const { return blocks_; }  // of the weight; null: it has numbers
-  DType dtype() const { return dtype_; }                 // of what it returns
+  const BlockFormat* blocks() const { return blocks_; }  // format of the weight; null: numbers
+  DType dtype() const { return dtype_; }                 // type of the result
   // Returns x [.., dimension] times the transpose of the weight, for heads that are tied to it.
   Tensor transposed_product(const Tensor& x) const;
 
@@ -94,7 +94,7 @@ struct ConvLayerOptions {
   PerAxis stride = 1, padding = 0, dilation = 1;
   int64_t groups = 1;  // divides in and out
   bool bias = true;
-  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+  std::optional<Init> init = {};  // initial values of the weight, bias 0; empty: PyTorch's for both
 };
 // ConvLayer holds the parameters of a convolution, or of a transposed one.
 class ConvLayer : public Layer {
@@ -138,7 +138,7 @@ struct ConvTransposeLayerOptions {
   PerAxis stride = 1, padding = 0, output_padding = 0, dilation = 1;
   int64_t groups = 1;  // divides in and out
   bool bias = true;
-  std::optional<Init> init = {};  // of the weight, the bias being 0; empty: PyTorch's of both
+  std::optional<Init> init = {};  // initial values of the weight, bias 0; empty: PyTorch's for both
 };
 class ConvTranspose : public ConvLayer {
  protected:
@@ -274,7 +274,7 @@ class GroupNorm : public Layer {  // [B, C, ...], over groups of channels; group
 };
 struct BatchNormOptions {
   double eps = 1e-5;
-  double momentum = 0.1;  // of the new value: running += momentum * (batch - running)
+  double momentum = 0.1;  // weight of the new value: running += momentum * (batch - running)
 };
 // Normalizes [B, C, ...], in train mode by statistics of the batch, which update the running ones
 // (variance over n - 1), in eval mode by the running ones.
@@ -374,7 +374,7 @@ class Recurrent : public Layer {
   int gates_;  // 4: LSTM, 3: GRU
   int64_t hidden_size_;
   int directions_;
-  std::vector<Weights> weights_;  // of each layer and direction
+  std::vector<Weights> weights_;  // one per layer and direction
   Dropout dropout_;
 };
 class LSTM : public Recurrent {
@@ -397,8 +397,8 @@ class GRU : public Recurrent {
 struct SelfAttentionOptions {
   bool causal = false;
   bool bias = true;
-  double dropout = 0;  // of the result, before it joins the residual stream
-  std::optional<Init> init = {}, out_init = {};  // of the qkv and out weights, as in LinearOptions
+  double dropout = 0;  // dropout rate of the result, before it joins the residual stream
+  std::optional<Init> init = {}, out_init = {};  // for the qkv and out weights, as in LinearOptions
   std::string qkv_name = "qkv", out_name = "out";
 };
 // SelfAttention maps [B, T, width] to the same shape. The qkv weight [3 width, width] has rows for

@@ -21,7 +21,7 @@ namespace weft::nn {
 struct LoraOptions {
   int64_t r = 8;            // rank
   double lora_alpha = 8;    // the product is scaled by lora_alpha / r
-  double lora_dropout = 0;  // of what the adapter reads, in training
+  double lora_dropout = 0;  // dropout rate of what the adapter reads, in training
   // Scales by lora_alpha / sqrt(r) instead (Kalajdzievski 2023, "A rank stabilization scaling
   // factor for fine-tuning with LoRA").
   bool use_rslora = false;

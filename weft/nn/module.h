@@ -30,7 +30,7 @@ class Module;
 
 // BuildOptions says how modules make their variables; BuildScope applies it on its thread.
 struct BuildOptions {
-  DType dtype = DType::f32;  // of parameters and floating point buffers
+  DType dtype = DType::f32;  // type of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
   // The format in which a layer holds a weight (weft/base/block_format.h), frozen. `path` is the
   // layer's, or with the weight's name where it has several; "" or no function: as numbers of
@@ -48,7 +48,7 @@ class BuildScope {
   BuildOptions saved_;
 };
 
-DType parameter_dtype();        // of modules that are constructed now
+DType parameter_dtype();        // type for modules that are constructed now
 bool initializes_parameters();  // whether they draw their values
 // Returns the block format of the layer's weight, or of the one of that name; null: it is numbers,
 // as it is where rows of this many numbers are no whole blocks.
@@ -111,8 +111,8 @@ class Module {
   Module* root_ = this;
   std::vector<Module*> children_;
   std::vector<NamedVariable> variables_;
-  std::unordered_set<std::string> names_;  // of children and variables
-  RandomStreams streams_;                  // of initial values in the whole tree, at the root
+  std::unordered_set<std::string> names_;  // names of children and variables
+  RandomStreams streams_;  // streams of initial values in the whole tree, at the root
 };
 
 }  // namespace weft::nn

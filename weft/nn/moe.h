@@ -28,7 +28,7 @@ struct SparseMoeOptions {
   int64_t num_experts_per_tok = 2;       // k, from 1 to E
   bool norm_topk_prob = true;            // divides the weights of a token's experts by their sum
   std::string_view activation = "silu";  // or another of activation_names()
-  std::optional<Init> init = {};         // of all weights; empty: Linear's
+  std::optional<Init> init = {};         // initial values of all weights; empty: Linear's
 };
 
 // SparseMoe maps [.., H] to [.., H]. With p = softmax(gate(x)), in float32 for narrower types, a

@@ -33,7 +33,7 @@ struct RopeOptions {
 
 struct RopeFrequencies {
   std::vector<double> inverse;  // [dimension / 2]: radians per position
-  double scale = 1;             // of cosines and sines
+  double scale = 1;             // factor of cosines and sines
 };
 // Returns the frequencies for sequences of up to `length` tokens, on which dynamic and longrope
 // depend. Throws Error(usage) for an unknown type, an odd dimension or lists of another length.

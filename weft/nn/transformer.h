@@ -30,11 +30,11 @@ struct AttentionMasks {
 // ---- multihead_attention.cpp
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;  // of the attention weights
+  double dropout = 0;  // dropout rate of the attention weights
   bool bias = true;
   int64_t kdim = 0, vdim = 0;         // widths of keys and values; 0: embed_dim
   int64_t num_kv_heads = 0;           // heads of keys and values, which queries share; 0: num_heads
-  std::optional<Init> out_init = {};  // of out_proj's weight; empty: PyTorch's
+  std::optional<Init> out_init = {};  // initial values of out_proj's weight; empty: PyTorch's
 };
 // The parameters are in_proj_weight [E + 2 num_kv_heads * head width, E] (of queries, keys and
 // values), or q_proj_weight, k_proj_weight and v_proj_weight if kdim or vdim differs from E;
@@ -71,7 +71,7 @@ struct TransformerOptions {
   std::string_view activation = "relu";  // or another of activation_names()
   double layer_norm_eps = 1e-5;
   bool norm_first = false;  // norms before attention and feed-forward, not after
-  bool bias = true;         // of linear layers and norms
+  bool bias = true;         // linear layers and norms have biases
   bool norm = false;        // TransformerEncoder and TransformerDecoder: a norm of their result
   bool xavier = false;      // matrices by Init::xavier, linear biases 0; Transformer sets it
 };

@@ -321,7 +321,7 @@ const OpDef& round_stochastic_def = define({
       if (!std::isfinite(x)) return x;
       int exponent = 0;
       std::frexp(x, &exponent);
-      const double spacing = std::ldexp(1.0, std::max(exponent, -125) - 8);  // of bfloat16
+      const double spacing = std::ldexp(1.0, std::max(exponent, -125) - 8);  // bfloat16's spacing
       const double steps = std::fabs(x) / spacing, below = std::floor(steps);
       const bool up = steps - below + std::floor(noise * 0x1p16) * 0x1p-16 >= 1;
       return std::copysign((below + (up ? 1 : 0)) * spacing, x);

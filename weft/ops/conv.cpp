@@ -262,8 +262,8 @@ struct Volumes {
 
   const Tensor weight;
   const int64_t depths = weight.dim(2);
-  const Tensor kernel;  // of the images
-  const Attrs attrs;    // of their convolution
+  const Tensor kernel;  // the weight of the convolution over images
+  const Attrs attrs;    // attributes of that convolution
   const int64_t stride, padding, dilation;
 };
 

@@ -17,7 +17,7 @@ namespace {
 using Labels = std::string;
 struct Term {
   Tensor value;
-  Labels labels;  // of its axes
+  Labels labels;  // one letter for each axis of `value`
 };
 
 bool has(const Labels& labels, char label) { return labels.find(label) != Labels::npos; }

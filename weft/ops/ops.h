@@ -341,7 +341,7 @@ Tensor conv1d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& opt
 Tensor conv2d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
 Tensor conv3d(Arg x, Arg weight, const Tensor& bias = {}, const ConvOptions& options = {});
 struct ConvTransposeOptions {
-  Dims stride = {}, padding = {}, dilation = {};  // of the convolution that it transposes
+  Dims stride = {}, padding = {}, dilation = {};  // attributes of the convolution it transposes
   Dims output_padding = {};  // further elements at the end of each axis, below its stride; empty: 0
   int64_t groups = 1;
 };
@@ -398,7 +398,7 @@ Tensor adaptive_avg_pool(Arg x, const Dims& size);
 // ---- resizing (interpolate.cpp)
 enum class Interpolation { nearest, linear };
 struct InterpolateOptions {
-  Dims size;  // of the result, one extent per spatial axis
+  Dims size;  // extents of the result, one per spatial axis
   Interpolation mode = Interpolation::nearest;
   bool align_corners = false;  // linear: corners map to corners, as in PyTorch
 };
@@ -487,7 +487,7 @@ struct AttentionOptions {
   // cache that holds position 0 first. Keys beyond a query's position may hold anything finite.
   // Empty: 0.
   Tensor start = {};
-  double dropout = 0;  // of the attention weights, drawn by `key`
+  double dropout = 0;  // dropout rate of the attention weights, drawn by `key`
   RandomKey key = {};
 };
 // Maps q[B, H, T, D], k[B, G, S, D] and v[B, G, S, E] to [B, H, T, E]; G divides H (grouped heads).

@@ -118,7 +118,7 @@ void Optimizer::step(std::span<const Tensor> gradients, const Tensor& only_if,
   };
 
   std::vector<Tensor> next;  // computed before any is assigned, so that all read the old values
-  RandomKey noise;           // of the last parameter that drew some
+  RandomKey noise;           // the key of the last parameter that drew noise
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Tensor value = widened(i);
     value =

@@ -47,7 +47,7 @@ class Optimizer {
   const std::vector<Variable>& state() const { return state_; }
   const Variable& step_count() const { return state_.front(); }  // steps done
   const Schedule& schedule() const { return lr_; }
-  double learning_rate() const;  // of the step to come
+  double learning_rate() const;  // the rate of the step to come
 
  protected:
   Optimizer(std::string_view name, std::vector<Variable> parameters, Schedule lr,
@@ -82,7 +82,7 @@ class Optimizer {
   std::vector<size_t> group_of_;  // per parameter
   Rounding rounding_;
   std::vector<Variable> lost_;  // per parameter the rounding error, if kept
-  Tensor only_if_;              // of the step in progress
+  Tensor only_if_;              // the condition of the step in progress
 };
 
 }  // namespace weft::optim

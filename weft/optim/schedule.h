@@ -79,7 +79,7 @@ class Schedule {
   template <class Number>
   Number evaluate(const Number& step) const;
 
-  const ScheduleEntry* entry_;  // of the registry
+  const ScheduleEntry* entry_;  // the schedule's entry in the registry
   double lr_;
   ScheduleOptions options_;
 };

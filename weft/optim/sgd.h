@@ -8,7 +8,7 @@ namespace weft::optim {
 struct SGDOptions {
   Schedule lr = 1e-3;
   double momentum = 0;
-  double dampening = 0;     // of the gradient that enters the momentum, from the second step on
+  double dampening = 0;  // share of each gradient kept out of the momentum, from the second step on
   double weight_decay = 0;  // added to the gradient
   bool nesterov = false;
   std::vector<Group> groups = {};

@@ -184,7 +184,7 @@ class Packer {
   List near_;                // scratch
   std::vector<size_t> offset_, best_;
   std::vector<Order> starts_;
-  Order order_;  // of the best placement
+  Order order_;  // the order of the best placement
   size_t best_height_ = std::numeric_limits<size_t>::max();
 };
 

@@ -30,7 +30,7 @@ size_t bytes_with_room(Type type) {
 Graph keep_copies(const Graph& graph, const PassOptions& options) {
   const DType narrow = product_type(options.step.precision);
   if (size_of(narrow) != 2 || options.step.memory > 0 || options.may_drop()) return graph;
-  std::unordered_map<const VariableState*, Value> leaves;  // of copies
+  std::unordered_map<const VariableState*, Value> leaves;  // leaves of copies
   auto leaf = [&](const std::shared_ptr<VariableState>& copy) {
     Value& known = leaves[copy.get()];
     if (!known.defined()) known = variable_leaf(copy);

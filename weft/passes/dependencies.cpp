@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 // Touches lists the launches that last touched one slot.
 struct Touches {
-  std::vector<int> writers, readers;  // of the slot's present contents
+  std::vector<int> writers, readers;  // launches that touch the slot's present contents
 };
 }  // namespace
 

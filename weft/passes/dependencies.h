@@ -12,7 +12,7 @@ namespace weft {
 // Dependencies are the predecessors and successors of each launch, by index. The plan's order must
 // be a valid one.
 struct Dependencies {
-  std::vector<std::vector<int>> before, after;  // of each launch, without duplicates
+  std::vector<std::vector<int>> before, after;  // indices for each launch, without duplicates
   explicit Dependencies(const Plan& plan);
   void add(int earlier, int later);
 };

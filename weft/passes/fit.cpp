@@ -18,7 +18,7 @@
 
 namespace weft {
 namespace {
-constexpr double share_without_hope = 0.2;  // of WEFT_PATIENCE
+constexpr double share_without_hope = 0.2;  // fraction of WEFT_PATIENCE
 
 // Returns the bytes of state, constants and what others hold of the limit.
 size_t bytes_outside_arena(const Plan& plan, const PassOptions& options) {

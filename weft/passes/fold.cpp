@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-constexpr int64_t most_elements = 1024;              // of a folded array
+constexpr int64_t most_elements = 1024;              // elements of a folded array
 constexpr double exact_integers = 9007199254740992;  // 2^53: doubles hold every integer up to here
 
 double round_to(DType dtype, double number) {

@@ -34,7 +34,7 @@ class FusionGroups {
   uint64_t first_id(int group) const { return ids_[static_cast<size_t>(group)].first; }
   FusionGroup::Kind kind(const Node* node) const {
     return places_.at(node).kind;
-  }  // of its own group
+  }  // the kind in its own group
   bool fusable(const Node* node) const { return kind(node) == FusionGroup::Kind::fused; }
   // Returns the groups that hold the node; none for a node that is not placed yet.
   const std::vector<int>& holders(const Node* node) const { return places_.at(node).holders; }
@@ -94,9 +94,9 @@ class FusionGroups {
   const PassOptions& options_;
   bool exact_;
   std::vector<FusionGroup> groups_;
-  std::vector<Ids> ids_;  // of each group
+  std::vector<Ids> ids_;  // one per group
   NodeMap<Place> places_;
-  NodeMap<std::vector<std::pair<int, FusionRefusal>>> refusals_;  // of values, by group
+  NodeMap<std::vector<std::pair<int, FusionRefusal>>> refusals_;  // refusals of values, by group
   std::vector<int> merged_into_;                                  // by group; itself: not merged
 };
 

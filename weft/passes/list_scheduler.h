@@ -45,7 +45,7 @@ class ListScheduler {
   Rule rule_ = Rule::eager;
   std::vector<size_t> waiting_;  // predecessors that have not run, per launch
   std::vector<int> place_;       // in the base order, per launch
-  std::vector<int> version_;  // of the newest candidate of each launch; older candidates are stale
+  std::vector<int> version_;     // version of each launch's newest candidate; older ones are stale
   std::vector<size_t> users_left_;
   std::vector<bool> alive_, done_;
   std::priority_queue<Candidate> ready_;

@@ -26,7 +26,7 @@ struct LaunchUse {
 
 // An ArenaUse is what a plan does to the arena whatever the order of its launches.
 struct ArenaUse {
-  std::vector<size_t> bytes;     // of each slot, rounded; 0 outside the arena
+  std::vector<size_t> bytes;     // bytes of each slot, rounded; 0 outside the arena
   std::vector<bool> from_start;  // inputs
   std::vector<bool> to_end;      // outputs, and values that are copied to variables at the end
   std::vector<LaunchUse> launches;

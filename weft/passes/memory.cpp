@@ -152,7 +152,7 @@ class MemoryPlanner {
         live.push_back(&slot);
     std::ranges::sort(live, {}, &Slot::offset);
     Gap largest;
-    size_t end = 0;  // of the slots so far
+    size_t end = 0;  // end of the slots so far
     auto note = [&](size_t next) {
       if (next > end && next - end > largest.bytes) largest = {end, next - end};
     };

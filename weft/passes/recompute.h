@@ -25,7 +25,7 @@ class Recomputation {
 
   struct Stage {
     size_t peak;             // most live bytes of the arena
-    double cost;             // of all launches, in bytes that the machine could move in the time
+    double cost;             // time of all launches, in bytes that the machine could move in it
     std::vector<int> order;  // the launches that run, as indices into all that were made
     size_t slots;            // number of slots made so far
   };

@@ -212,7 +212,7 @@ class Rematerialization {
   const PassOptions& options_;
   ArenaUse use_;
   std::vector<std::vector<int>> writers_, readers_;  // launches, ascending, of each slot
-  std::vector<bool> is_backward_;                    // of each launch
+  std::vector<bool> is_backward_;                    // one flag per launch
   std::unordered_map<const std::string*, std::string> modules_;  // the marked prefix of each path
   std::vector<std::pair<int, Launch>> made_;  // each with the launch before which it is inserted
 };

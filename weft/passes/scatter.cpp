@@ -25,7 +25,7 @@ Value simplify_scatter(const Value& y, bool wrong) {
   const int64_t rows = y.dim(0), count = indices.elements();
   if (count == 0 || y.elements() == 0 || few * count > rows) return {};
   Value first = first_position(indices, rows), row = cast(indices, DType::i64);
-  Value place = gather(first, indices);  // of the sum that each row is added to
+  Value place = gather(first, indices);  // the index of the sum that each row is added to
   if (!wrong) place = select(logical_and(row >= 0, row < rows), place, -1);
   Shape shape = y.shape();
   shape[0] = count;

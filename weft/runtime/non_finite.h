@@ -22,7 +22,7 @@ class Executable;
 
 // A ValueRange summarizes the elements of a value.
 struct ValueRange {
-  double low = std::numeric_limits<double>::infinity();  // of the finite elements; low > high: none
+  double low = std::numeric_limits<double>::infinity();  // least finite element; low > high: none
   double high = -std::numeric_limits<double>::infinity();
   int64_t nans = 0, infinities = 0;
   bool finite() const { return nans == 0 && infinities == 0; }

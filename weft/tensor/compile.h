@@ -86,7 +86,7 @@ concept StepResult = std::is_void_v<T> || std::same_as<T, Tensor> ||
                      std::same_as<T, std::vector<Tensor>> || TensorTuple<T>;
 
 namespace detail {
-inline constexpr int most_inputs = 16;  // of functions that do not declare their number
+inline constexpr int most_inputs = 16;  // limit for functions that do not declare their number
 
 [[noreturn]] void wrong_number_of_inputs(int expected, size_t got);
 

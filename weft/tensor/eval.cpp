@@ -155,7 +155,7 @@ struct CompiledStep::State {
   StepOptions options;
   struct Cached {
     std::vector<Type> types;
-    std::optional<int64_t> seed;  // of a step that draws random numbers: its kernels hold it
+    std::optional<int64_t> seed;  // seed of a step that draws random numbers: its kernels hold it
     std::unique_ptr<Executable> executable;
 
     template <class Inputs, class Projection = std::identity>

@@ -154,7 +154,7 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> values,
 
 namespace {
 int64_t seed = 0;
-int64_t draws_outside = 0;  // of random numbers outside of steps, so far
+int64_t draws_outside = 0;  // draws of random numbers outside of steps, so far
 thread_local Mode outside_mode = Mode::train;
 }  // namespace
 

@@ -21,7 +21,7 @@ struct Trace {
   std::vector<Touched> touched;                            // in order of first use
   std::unordered_map<const VariableState*, size_t> place;  // index in `touched`
   Mode mode = Mode::train;
-  RandomStreams streams;  // of the modules that draw in the step, by their paths
+  RandomStreams streams;  // random streams of the modules that draw in the step, by their paths
 
   Touched& touch(const std::shared_ptr<VariableState>& state);
 };

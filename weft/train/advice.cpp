@@ -34,7 +34,7 @@ const Settings less_state[] = {{{"train.precision", "bf16"}, state_in_files.fron
 
 struct Change {
   std::string flags;
-  double seconds;  // of an update; 0: unknown
+  double seconds;  // seconds of an update; 0: unknown
 };
 
 // Returns "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag of the command line is

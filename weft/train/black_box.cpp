@@ -172,7 +172,7 @@ class Replay {
 };
 
 struct Finding {
-  Json entry;  // of the file
+  Json entry;  // an entry of the file
   std::optional<NonFiniteOrigin> origin;
 };
 

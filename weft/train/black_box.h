@@ -20,7 +20,7 @@ struct NonFiniteRun {
   int64_t step = 0;         // the update, from 1; for an evaluation, the update before it
   bool evaluation = false;  // the loss of an evaluation is not finite
   std::string run_folder;
-  std::vector<StepNorms> norms;  // of the last updates up to this one
+  std::vector<StepNorms> norms;  // norms of the last updates up to this one
 };
 
 // Writes the file and returns the line shown to the user. A signal cuts the search short; any other

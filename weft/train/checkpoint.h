@@ -34,7 +34,7 @@ struct Progress {
 };
 
 struct CheckpointInfo {
-  std::string path;  // of the folder
+  std::string path;  // the checkpoint's folder
   int64_t step = 0;
   uint64_t bytes = 0;
   bool latest = false, best = false;  // what the links name

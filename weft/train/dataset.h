@@ -28,13 +28,13 @@ struct DataOptions {
   std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run
   std::string tokenizer = {};  // the folder of `vocabulary`, with what it says beside; "": none
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
-  std::optional<data::Frame> frame = {};  // of each sample of a text; absent: it has none
+  std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
 };
 
 struct TaskData {
   Task task = Task::classification;
-  TaskShape shape;                                        // of one sample
-  std::optional<data::TextCodec> vocabulary = {};         // of tokens that spell text
+  TaskShape shape;                                        // shape of one sample
+  std::optional<data::TextCodec> vocabulary = {};         // vocabulary of tokens that spell text
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
 };
 

@@ -39,8 +39,8 @@ struct Experiment {
   // The metrics that evaluations report: the first as accuracy, the others by their names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
-  TaskShape shape;                            // of one sample
-  std::optional<data::TextCodec> vocabulary;  // of tokens that spell text
+  TaskShape shape;                            // shape of one sample
+  std::optional<data::TextCodec> vocabulary;  // vocabulary of tokens that spell text
   // Both are null without data; `validation` is null where a text holds nothing out, and `train`
   // where it is only evaluated.
   std::shared_ptr<const data::Source> train, validation;
@@ -66,7 +66,7 @@ struct Experiment {
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
-  uint64_t published_bytes() const;  // of these files
+  uint64_t published_bytes() const;  // bytes of the files that checkpoints keep
   // Bytes of parameters and buffers, and of the state of an update.
   int64_t model_bytes() const, optimizer_bytes() const;
   // Returns which state the recipe moves to files; the two below give the bytes that stay in

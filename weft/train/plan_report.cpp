@@ -26,7 +26,7 @@ bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.byte
 
 // Returns the first launch at which the most bytes of the arena are live.
 int peak_of(const Plan& plan) {
-  std::map<int, int64_t> changes;  // of the live bytes, by the launch where they occur
+  std::map<int, int64_t> changes;  // changes of the live bytes, by the launch where they occur
   for (const Slot& slot : plan.slots) {
     if (!in_arena(slot)) continue;
     changes[slot.first] += static_cast<int64_t>(slot.bytes);

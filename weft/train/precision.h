@@ -14,7 +14,7 @@ struct PrecisionKind {
   std::string_view name;  // "bf16-mixed"
   DType parameters;
   Precision products;
-  DType product_type() const;  // of the operands of products
+  DType product_type() const;  // type of the operands of products
 };
 std::span<const PrecisionKind> precisions();
 const PrecisionKind* find_precision(std::string_view name);  // null: unknown name

@@ -51,21 +51,21 @@ struct RunReport {
   double units = 0;            // tokens or images of an update
   std::string_view unit = {};  // "tok" or "img"
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
-  size_t offloaded_bytes = 0;         // of the first three, in files instead of memory
-  size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
-  double file_traffic = 0;            // bytes to and from files per update
-  size_t arena_bytes = 0;             // of the largest step: the steps share it
-  size_t constant_bytes = 0;          // of all steps
-  size_t staging_bytes = 0;           // batches on their way to a device
-  size_t data_bytes = 0;              // samples, and the batches of loaders
-  size_t runtime_bytes = 0;           // see runtime_bytes()
-  double flops = 0, bytes = 0;        // of an update
-  double seconds = 0;                 // of an update, planned; 0: unknown
-  double likely_seconds = 0;          // of an update; 0: unknown
+  size_t copy_bytes = 0;        // copies of weights in the narrower type of products
+  size_t offloaded_bytes = 0;   // bytes of the first three that are in files instead of memory
+  size_t file_bytes = 0;        // in files: offloaded state, and values of the steps
+  double file_traffic = 0;      // bytes to and from files per update
+  size_t arena_bytes = 0;       // bytes of the largest step's arena: the steps share it
+  size_t constant_bytes = 0;    // constants of all steps
+  size_t staging_bytes = 0;     // batches on their way to a device
+  size_t data_bytes = 0;        // samples, and the batches of loaders
+  size_t runtime_bytes = 0;     // see runtime_bytes()
+  double flops = 0, bytes = 0;  // operations and memory traffic of an update
+  double seconds = 0;           // planned seconds of an update; 0: unknown
+  double likely_seconds = 0;    // likely seconds of an update; 0: unknown
   double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
   double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
-  std::optional<double> usd_per_hour = {};  // of the machine
+  std::optional<double> usd_per_hour = {};  // price of the machine
   // total_bytes() and expected_seconds() of the plan without rematerialization and memory limit; 0:
   // this plan is that one, or it was not planned.
   size_t unlimited_bytes = 0;
@@ -137,7 +137,7 @@ double cost(double seconds, double usd_per_hour);
 // A Window says how the seconds since the last step line were spent.
 struct Window {
   double loader = 0, checkpoint = 0, step = 0;  // waited for data; saved; the rest
-  double compute_share = 0, memory_share = 0;   // of `step`, as planned; zeros: unknown
+  double compute_share = 0, memory_share = 0;   // shares of `step`, as planned; zeros: unknown
 };
 // Returns what took most of it: "compute" or "memory" (the bound of the kernels), "loader",
 // "checkpoint"; "" where unknown.
@@ -153,7 +153,7 @@ struct StepLine {
   size_t used_bytes = 0, planned_bytes = 0;
   double data_share = 0;  // share of the time spent waiting for data
   double eta_seconds = 0;
-  std::string_view verdict = {};  // of `Window`; "": unknown
+  std::string_view verdict = {};  // the window's verdict; "": unknown
   DeviceMeters device = {};       // current readings
 };
 struct Evaluation {
@@ -175,9 +175,9 @@ struct ClosingReport {
   size_t planned_process = 0, process_peak = 0;
   double planned_step_seconds = 0, measured_step_seconds = 0;  // 0: unknown
   double seconds = 0;
-  int64_t steps = 0;                        // of this process
-  int64_t last_step = 0;                    // of the run
-  double train_loss = 0;                    // of the last update's batch
+  int64_t steps = 0;                        // steps of this process
+  int64_t last_step = 0;                    // the last step of the run
+  double train_loss = 0;                    // loss of the last update's batch
   Evaluation evaluation = {};               // the last one; count 0: there was none
   std::optional<double> joules = {};        // nullopt: no meter here
   std::optional<double> usd_per_hour = {};  // nullopt: no row of costs

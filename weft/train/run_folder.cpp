@@ -264,7 +264,7 @@ void RunFolder::make() {
   check_may_save(path_);
   const std::string checkpoints = (fs::path(path_) / "checkpoints").string();
   io::create_folders(checkpoints);
-  lock();  // of the folder that exists now
+  lock();  // locks the folder that exists now
   // A disk without symbolic links must fail here and not after an hour.
   const std::string trial = partial_name((fs::path(checkpoints) / "link").string());
   std::error_code error;

@@ -87,8 +87,8 @@ class Steps {
   const Experiment& experiment_;
   std::vector<Variable> parameters_;
   std::unique_ptr<optim::Accumulator> accumulator_;  // null where one pass is the update
-  DType loss_type_;            // of sums of losses: float64 where parameters are
-  Variable loss_sum_, count_;  // of the passes so far
+  DType loss_type_;            // type of sums of losses: float64 where parameters are
+  Variable loss_sum_, count_;  // sums over the passes so far
   Variable first_non_finite_;
   // Rings of the last updates: their numbers, [kept_norms] (0: none yet), and [kept_norms, 2], the
   // loss and the norm of each.

@@ -31,7 +31,7 @@ struct TrainOptions {
 struct TrainResult {
   int exit_code = 0;  // 0, or exit_saved
   int64_t step = 0;
-  std::optional<double> train_loss;    // of the last update's batch
+  std::optional<double> train_loss;    // loss of the last update's batch
   Evaluation evaluation;               // the last one of this call
   std::string run_folder, checkpoint;  // the last one saved
 };
@@ -46,7 +46,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 struct PlannedRun {
   Experiment experiment;
   Steps steps;
-  RunReport report;  // of the plans in `steps`
+  RunReport report;  // the report on the plans in `steps`
 
   // `until`: as in StepOptions.
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, std::optional<double> until = {});

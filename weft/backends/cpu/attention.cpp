@@ -235,7 +235,7 @@ class Attention : public Kernel {
     all.v = {inputs_[2].in(operands), inputs_[2].strides};
     if (gradient_) {
       all.dy = {inputs_[3].in(operands), inputs_[3].strides};
-      const Dims& strides = result_.strides;  // of [3, B, H, T, D]
+      const Dims& strides = result_.strides;  // strides of [3, B, H, T, D]
       const Dims each{strides[1], strides[2], strides[3], strides[4]};
       all.dq = {result_.out(results), each};
       all.dk = {result_.out(results), each, strides[0]};

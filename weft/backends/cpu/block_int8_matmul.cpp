@@ -43,7 +43,7 @@ struct Call {
   Rows rows;
   const uint8_t* w;
   std::byte* result;  // [m, n]
-  DType dtype;        // of the result
+  DType dtype;        // type of the result
 };
 
 template <int vector_bytes, Dot dot>

@@ -172,7 +172,7 @@ struct Call {
   const float* x;
   const uint8_t* w;
   std::byte* result;  // [m, n]
-  DType dtype;        // of the result
+  DType dtype;        // type of the result
 };
 
 // Part is how the columns are divided: groups that are decoded at a time, in ranges of k.

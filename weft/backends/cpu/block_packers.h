@@ -20,7 +20,7 @@ struct Tile {
   static constexpr int lanes = vector_bytes / 4;
 
   Words quants[range / 4];                  // four neighbours of k in each lane
-  Vector scales[range / 16];                // of groups of quants
+  Vector scales[range / 16];                // scales of groups of quants
   Vector leasts[range / 32];                // -1/128 of what is added to each number of a group
   uint32_t heads[range / 32][lanes];        // the first scales of blocks, as they are stored
   uint8_t copied[lanes * range / 32 * 34];  // blocks of the last columns, and of no columns

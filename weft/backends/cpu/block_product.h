@@ -89,7 +89,7 @@ class BlockProduct : public Kernel {
   // Multiplies m rows, at most extents_.m, by one matrix.
   virtual void multiply(const std::byte* x, int64_t m, const std::byte* w, std::byte* to,
                         void* workspace) const = 0;
-  DType dtype() const { return result_.type.dtype; }  // of rows and results
+  DType dtype() const { return result_.type.dtype; }  // type of rows and results
 
   Extents extents_;
   const BlockFormat* format_;

@@ -34,7 +34,7 @@ struct Blocks {
   int64_t rows, columns, depth;
   int64_t row_items, column_items, items;
 };
-constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // of any instruction set below
+constexpr int64_t most_tile_rows = 8, most_tile_bytes = 128;  // maxima over all instruction sets
 constexpr int64_t most_item_rows = 32 * most_tile_rows;
 // Returns the columns of the widest tile, in elements of the sums.
 int64_t most_lanes(const Contraction& task) {
@@ -181,7 +181,7 @@ struct Machine {
     const std::byte *a, *b;
     void* result;
     int64_t rows, columns, depth;
-    bool first, last;  // of the item's ranges of K
+    bool first, last;  // whether this is the item's first or last range of K
   };
   struct Job {
     const Contraction& task;

@@ -21,10 +21,10 @@ using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides
                          int64_t rows, int64_t columns, void* to);
 
 struct Packing {
-  Packer rows;   // of a, in panels of a tile's height: [count / height][depth][height]
-  Packer panel;  // of b: one panel of a tile's width, filled up with zeros
+  Packer rows;   // packs a in panels of a tile's height: [count / height][depth][height]
+  Packer panel;  // packs one panel of b, of a tile's width, filled up with zeros
   Rounder round;
-  int64_t a_bytes, b_bytes;  // of an element
+  int64_t a_bytes, b_bytes;  // bytes of an element
 };
 
 // Returns the type of packed factors and of sums: that of the result, but float32 for narrower

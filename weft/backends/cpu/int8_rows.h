@@ -10,7 +10,7 @@
 
 namespace weft::cpu::int8 {
 
-inline constexpr int64_t neighbours = 32;  // of a row that have one scale
+inline constexpr int64_t neighbours = 32;  // numbers of a row that have one scale
 inline constexpr int64_t cache_line = 64;
 
 // A Bundle is rows that are multiplied at a time.

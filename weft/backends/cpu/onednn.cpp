@@ -62,7 +62,7 @@ struct Call {
   std::shared_ptr<dnnl_primitive> primitive;
   std::vector<dnnl_exec_arg_t> arguments;
   std::vector<std::shared_ptr<dnnl_memory>> memories;
-  std::vector<Place> places;  // of the memories
+  std::vector<Place> places;  // one per memory
 
   dnnl_status_t run(const Addresses& addresses) const {
     for (size_t i = 0; i < memories.size(); ++i) {
@@ -96,7 +96,7 @@ void run_stage(const Stage& stage, const Addresses& addresses) {
 // result.
 struct Partials {
   DType result = DType::f32;
-  int64_t elements = 0;  // of the result
+  int64_t elements = 0;  // elements of the result
   std::vector<size_t> offsets;
 
   template <class Element>

@@ -29,8 +29,8 @@ enum class Operation {
 struct Problem {
   Operation operation = Operation::matmul;
   Tensor a, b, result;
-  Dims stride, padding, padding_after, dilation;  // of convolutions, per spatial axis
-  bool accumulate = false;                        // of matmul: adds to the result
+  Dims stride, padding, padding_after, dilation;  // attributes of convolutions, per spatial axis
+  bool accumulate = false;                        // matmul: adds to the result
 };
 
 // Primitive holds one oneDNN primitive per thread of the team (onednn_cut.h), with the conversions

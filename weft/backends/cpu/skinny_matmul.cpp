@@ -162,7 +162,7 @@ struct Dots {
   static constexpr int64_t padded_rows(int64_t m) { return round_up(m, tile_rows(m)); }
 
   struct Range {
-    int64_t from, until;  // of k; `from` is a multiple of `lanes`
+    int64_t from, until;  // a range of k; `from` is a multiple of `lanes`
     int64_t lines;        // to prefetch for each line of a column, in the order of memory
     int64_t ahead;  // if not 0, elements from a column to the one to prefetch instead, side by side
   };
@@ -301,9 +301,9 @@ template <class Element, int bytes, bool pairs>
 struct Multiples {
   using Vector = VectorOf<float, bytes>;
   using Bits = VectorOf<uint32_t, bytes>;
-  using Left = std::conditional_t<pairs, uint32_t, float>;  // of one row: one k, or two
+  using Left = std::conditional_t<pairs, uint32_t, float>;  // numbers of one row: for one k, or two
   static constexpr int lanes = bytes / 4;
-  static constexpr int step = pairs ? 2 : 1;  // of k
+  static constexpr int step = pairs ? 2 : 1;  // positions of k per iteration
 
   // Returns the rows of the next tile where `left` rows are left.
   static constexpr int64_t tile_rows(int64_t left) {
@@ -319,7 +319,7 @@ struct Multiples {
 
   struct Tile {
     int64_t row, depth;
-    bool first;        // of the ranges of k
+    bool first;        // whether this is the first range of k
     int64_t fetching;  // steps that prefetch, as the tiles of other rows do as well
     const Element* b;  // [depth, columns of the tile]
     int64_t b_row;
@@ -482,7 +482,7 @@ struct Packing {
 };
 template <class Element, class Packed, int bytes>
 struct Pack {
-  using Word = std::conditional_t<sizeof(Packed) == 2, uint32_t, float>;  // of one step
+  using Word = std::conditional_t<sizeof(Packed) == 2, uint32_t, float>;  // one step of a row
   static constexpr int64_t lanes = bytes / 4, step = sizeof(Word) / sizeof(Packed);
 
   // Transposes what it can in vectors: the first rows it returns, and words of k.

@@ -23,8 +23,8 @@
 
 namespace weft::cpu {
 namespace {
-constexpr int side = 6, points = side * side;  // of a tile of x, and products per tile
-constexpr int out_side = 4;                    // of a tile of y
+constexpr int side = 6, points = side * side;  // side of a tile of x, and products per tile
+constexpr int out_side = 4;                    // side of a tile of y
 constexpr int taps = 3;
 constexpr int64_t channel_block = 16;                  // channels come in multiples of it
 constexpr int64_t wide_panel = 32, narrow_panel = 16;  // columns of a product in registers
@@ -101,12 +101,12 @@ template <class T>
 struct Task {
   int64_t read, made;  // channels: summed over, and of the result
   Dims in, out, padding;
-  Dims tiles;  // of one image
+  Dims tiles;  // tiles of one image, down and across
   int64_t all_tiles, block;
   int64_t panel;                     // width of a panel of the products' columns
   int64_t weight_made, weight_read;  // strides of the weight
   bool flipped;                      // the weight's taps are reversed
-  int64_t read_stride, made_stride;  // of rows of channels in scratch: not a power of two
+  int64_t read_stride, made_stride;  // strides between rows of channels in scratch: no power of two
   int64_t parts = 1, groups = 1;     // weight gradient: ranges of tiles, and of outputs
 
   int64_t group_outputs() const { return round_up(ceil_div(made, groups), channel_block); }

@@ -85,7 +85,7 @@ std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Han
 namespace {
 using namespace cublaslt;
 
-constexpr int64_t aux_alignment = 8;  // of rows of the auxiliary matrix, in elements
+constexpr int64_t aux_alignment = 8;  // alignment of rows of the auxiliary matrix, in elements
 
 // Returns the cuBLASLt handle of the current context.
 Handle handle() {
@@ -379,7 +379,7 @@ class Product : public Kernel {
   GemmLaunch launch_;
   bool wide_;
   Owned matmul_;
-  std::array<Owned, 3> layouts_;  // of b, a, result
+  std::array<Owned, 3> layouts_;  // layouts of b, a and result
   Found found_{};
   std::unique_ptr<Kernel> convert_;  // converts or copies the bias
   size_t converted_at_ = 0;          // offset in the workspace

@@ -92,7 +92,7 @@ class ExecutionPlan {
   std::vector<Descriptor> made_of_;
   std::vector<size_t> bytes_;
   std::string engine_;
-  std::vector<int64_t> ids_;                             // of tensors in memory, then constants
+  std::vector<int64_t> ids_;  // ids of tensors in memory, then of constants
   std::shared_ptr<const std::vector<float>> constants_;  // host memory
   size_t workspace_ = 0, rank_ = 0;
   mutable Descriptor bound_;             // the variant pack

@@ -39,7 +39,7 @@ struct Heads : AttentionHeads {
 
   // Returns the rows of one thread, as many as fit in registers.
   int64_t own_rows() const { return std::max(depth, width) > 64 ? 2 : 4; }
-  int64_t rows() const { return own_rows() * down; }  // of the tile that a group keeps
+  int64_t rows() const { return own_rows() * down; }  // rows of the tile that a group keeps
   int64_t tiles(int64_t count) const { return ceil_div(count, rows()); }
   int64_t groups(int64_t count) const { return tiles(count) * heads * batch; }
   size_t gradient_scratch() const {

@@ -44,7 +44,7 @@ class Joined : public Kernel {
  private:
   Device& device_;
   std::vector<loop::JoinedPart> parts_;
-  size_t operands_, results_;  // of one part
+  size_t operands_, results_;  // operands and results of one part
   loop::GpuLaunch launch_;
   Function function_;
 };

@@ -17,7 +17,7 @@
 
 namespace weft::gpu {
 namespace {
-constexpr int digits = 16, digit_bits = 4;       // of a pass of the sort
+constexpr int digits = 16, digit_bits = 4;  // values and bits of one digit, by which a pass sorts
 constexpr int sort_threads = 128, own_keys = 8;  // per group, and per thread
 constexpr int64_t sorted_at_once = sort_threads * own_keys;
 constexpr int scan_threads = 256;

@@ -86,7 +86,7 @@ class Operands {
   }
 
  private:
-  std::span<const Layout> layouts_;  // of the distinct operands of the launch
+  std::span<const Layout> layouts_;  // layouts of the launch's distinct operands
   std::span<const int> slots_;       // per input: which of them it is
   void* const* pointers_;
 };

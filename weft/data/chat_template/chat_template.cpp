@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr size_t most_template_bytes = size_t{1} << 20;
-constexpr size_t work_per_byte = 64;  // of a conversation
+constexpr size_t work_per_byte = 64;  // work allowed for each byte of a conversation
 constexpr std::string_view argument_names[] = {"messages", "tools", "documents",
                                                "add_generation_prompt"};
 

@@ -9,7 +9,7 @@
 namespace weft::data::chat_template {
 
 namespace {
-constexpr size_t expression_work = 8;  // of evaluating an expression, in bytes of text
+constexpr size_t expression_work = 8;  // cost of evaluating an expression, in bytes of text
 }  // namespace
 
 const Value* Interpreter::Scope::find(std::string_view name) const {

@@ -19,13 +19,13 @@ enum class TokenKind {
   name,
   literal,  // text or a number
   op,
-  end  // of the template
+  end  // the end of the template
 };
 
 struct Token {
   TokenKind kind = TokenKind::end;
   std::string text;  // what it is of the template; contents of TokenKind::text
-  Value value;       // of a literal
+  Value value;       // the literal's value
   int line = 1;
 };
 

@@ -41,7 +41,7 @@ enum class ExpressionKind {
 struct Expression {
   ExpressionKind kind = ExpressionKind::literal;
   int line = 1;
-  int height = 1;  // of the tree below
+  int height = 1;  // height of the tree below
   std::string text = {};
   Value value = {};
   const Builtin* builtin = nullptr;

@@ -108,7 +108,7 @@ struct Sequence {
   Form form = Form::list;
   std::vector<Value> items;
   int depth = 1;             // one more than the deepest item's
-  mutable size_t taken = 0;  // of an iterator: the items that a loop has had
+  mutable size_t taken = 0;  // iterators: the items that a loop has had
 };
 
 struct Mapping {

@@ -26,7 +26,7 @@ constexpr std::string_view word_begin = "\xe2\x96\x81";  // U+2581, SentencePiec
 
 struct Merge {
   uint32_t rank = no_rank;
-  int32_t id = -1;  // of the merged token
+  int32_t id = -1;  // id of the merged token
 };
 
 // MergeTable maps pairs of ids to merges.
@@ -101,7 +101,7 @@ class MergeBatch {
   static constexpr size_t most = 256;
   struct Entry {
     std::string_view left, right;
-    size_t begin;  // of the merged token in merged_
+    size_t begin;  // start of the merged token in merged_
   };
   std::vector<Entry> merges_;
   std::string merged_;  // merged tokens, one after the other
@@ -223,7 +223,7 @@ class Bpe : public Model {
   // many symbols are left at the front.
   static constexpr size_t most_scanned = 96;
   size_t merge_short(std::span<int32_t> symbols) const {
-    std::array<Merge, most_scanned> merges;  // of each symbol and the next
+    std::array<Merge, most_scanned> merges;  // the merge of each symbol with the next
     size_t count = symbols.size();
     for (size_t i = 0; i + 1 < count; ++i) merges[i] = merges_.find(symbols[i], symbols[i + 1]);
     while (count > 1) {
@@ -247,7 +247,7 @@ class Bpe : public Model {
   size_t merge_long(std::span<int32_t> symbols) const {
     const size_t count = symbols.size();
     constexpr auto none = static_cast<uint32_t>(-1);
-    std::vector<Merge> merges(count);  // of the symbol and the next; no rank for dead symbols
+    std::vector<Merge> merges(count);  // merges of symbols with the next; dead symbols: no rank
     std::vector<uint32_t> previous(count), next(count);
     std::vector<uint64_t> heap;  // rank << 32 | position
     const auto look = [&](uint32_t i) {
@@ -361,7 +361,7 @@ class Bpe : public Model {
   bool bytes_complete_ = false;                   // every byte has such a token
   bool may_split_ = false;                        // no merge reaches over the begin of a word
   bool takes_bytes_ = false, all_bytes_ = true;
-  std::array<int32_t, 256> byte_ids_ = {};  // of the characters that stand for bytes
+  std::array<int32_t, 256> byte_ids_ = {};  // ids of the characters that stand for bytes
   TokenTable words_as_bytes_;               // for ignore_merges with take_bytes()
 };
 

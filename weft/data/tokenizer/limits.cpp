@@ -6,7 +6,7 @@
 namespace weft::data::tokenizer {
 namespace {
 
-constexpr int64_t most_ids = 1 << 24;  // of one text: bounds what padding allocates
+constexpr int64_t most_ids = 1 << 24;  // ids of one text: bounds what padding allocates
 
 bool is_left(const Part& part) {
   const std::string direction = part.text_or("direction", "Right");

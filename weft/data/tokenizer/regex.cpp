@@ -13,7 +13,7 @@
 namespace weft::data::tokenizer {
 
 namespace {
-constexpr uint32_t most_steps = 1'000'000;  // of one match
+constexpr uint32_t most_steps = 1'000'000;  // steps of one match
 }
 
 struct Regex::Code {

@@ -312,7 +312,7 @@ class Translator {
     const bool negated = peek() == '^';
     if (negated) ++at_;
     std::vector<std::string> operands;      // between &&
-    std::vector<std::string> alternatives;  // of this operand, beside its members
+    std::vector<std::string> alternatives;  // alternatives of this operand, beside its members
     std::string members;
     const auto finish_operand = [&] {
       if (!members.empty()) alternatives.push_back(fmt::format("[{}]", members));

@@ -34,13 +34,13 @@ class TokenTable {
 
  private:
   struct Token {
-    size_t begin;  // of its text in texts_
+    size_t begin;  // start of its text in texts_
     uint32_t bytes;
     int32_t id;
   };
   struct Slot {
     uint32_t hash = 0;
-    int32_t index = -1;  // of a token
+    int32_t index = -1;  // index into tokens_; -1: the slot is empty
   };
   std::string_view text_of(const Token& token) const {
     return std::string_view(texts_).substr(token.begin, token.bytes);
@@ -49,7 +49,7 @@ class TokenTable {
   const Slot& first_slot(uint64_t hash) const { return slots_[hash & (slots_.size() - 1)]; }
   void grow(size_t slots);
 
-  std::string texts_;  // of all tokens, one after the other
+  std::string texts_;  // texts of all tokens, one after the other
   std::vector<Token> tokens_;
   std::vector<Slot> slots_;     // open addressing, a power of two, at most half full
   std::vector<int32_t> by_id_;  // index of a token, or -1

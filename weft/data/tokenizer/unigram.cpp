@@ -48,7 +48,7 @@ class Unigram : public Model {
  private:
   struct Node {  // the best path that ends at a byte
     double score = 0;
-    int64_t begin = -1;  // of its last token; -1: no path ends here
+    int64_t begin = -1;  // start of the path's last token; -1: no path ends here
     int32_t id = 0;
   };
 

@@ -16,7 +16,7 @@
 namespace weft::train {
 
 struct AdditionOptions {
-  int digits = 3;          // of the longest numbers; 1 to 4
+  int digits = 3;          // digits of the longest numbers; 1 to 4
   bool reversed = false;   // the answer begins with its last digit: far easier to learn
   double held_out = 0.01;  // the share of all sums that is for testing
   int64_t size = 100'000;  // samples of a training epoch; at most this many sums for testing
