@@ -8,7 +8,7 @@
 
 namespace weft {
 namespace {
-constexpr int64_t nibble_values = 16;
+constexpr int64_t nibble_values = 16, least_nibble = -8, largest_nibble = 7;
 
 Type unpacked_type(std::span<const Tensor> inputs, const Attrs&) {
   const Type& packed = inputs[0].type();
@@ -52,8 +52,7 @@ const OpDef& pack_def = define({
       return {DType::i4x2, type.shape};
     },
     .decompose = [](const Node& node) -> Tensor {
-      const Tensor x =
-          cast(clamp(node.inputs[0], -nibble_values / 2, nibble_values / 2 - 1), DType::i32);
+      const Tensor x = cast(clamp(node.inputs[0], least_nibble, largest_nibble), DType::i32);
       const auto every_other = [&](int64_t from) {
         return remainder(slice(x, -1, std::min(from, x.dim(-1)), x.dim(-1), 2), nibble_values);
       };
@@ -117,7 +116,7 @@ const OpDef& dequantize_def = define({
 
 // Returns the greatest magnitude that a type has on both sides of 0.
 double greatest(DType dtype) {
-  if (info(dtype).numbers > 1) return nibble_values / 2 - 1;
+  if (info(dtype).numbers > 1) return largest_nibble;
   if (!is_float(dtype)) return 127;
   return std::abs(from_bits(to_bits(-1e30, info(dtype).format), info(dtype).format));
 }
