@@ -92,9 +92,14 @@ TEST_CASE("tokenizers written to GGUF files and read again have the package's id
                            .vocabulary = 1000};
     if (name == "llama3") from.bos = "<|begin_of_text|>";
     if (name == "llama2") from.bos = "<s>", from.unknown = "<unk>";
+    if (name == "llama3") from.chat_template = "{{ messages }}";
+    const io::GgufMetadata metadata = io::tokenizer_metadata(from);
+    CHECK(std::ranges::any_of(metadata, [](const auto& pair) {
+            return pair.first == "tokenizer.chat_template";
+          }) == (name == "llama3"));
     const TemporaryFolder scratch;
     const std::string path = scratch.file("tokenizer.gguf");
-    io::write_gguf(path, {}, io::tokenizer_metadata(from));
+    io::write_gguf(path, {}, metadata);
     const Tokenizer tokenizer = Tokenizer::load(path);
     for (size_t i = 0; i < expected["lines"].size(); ++i) {
       CAPTURE(i);

@@ -152,6 +152,25 @@ TEST_CASE("a device or FIFO is written directly and stays") {
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a FIFO is read up to its limit, and refused beyond") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("fifo");
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  const auto read = [&](size_t limit) {
+    std::thread writer([&] { std::ofstream(path) << "four"; });
+    std::string contents;
+    try {
+      contents = io::read_stream(path, limit);
+    } catch (const Error& error) {
+      contents = error.what();
+    }
+    writer.join();
+    return contents;
+  };
+  CHECK(read(4) == "four");
+  CHECK(read(3) == "cannot read " + path + ": over the limit of 3 bytes.");
+}
+
 TEST_CASE("a read-only file is not replaced") {
   TemporaryFolder folder;
   const std::string path = folder.file("f", "old");

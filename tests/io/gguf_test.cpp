@@ -6,10 +6,13 @@
 #include <filesystem>
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
 #include "tests/support/gguf_reference.h"
 #include "tests/support/values.h"
+#include "weft/io/gguf_folder.h"
+#include "weft/io/gguf_tokenizer.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -251,6 +254,26 @@ TEST_CASE("types, sizes and places of tensors that weft does not read are refuse
   CHECK(problem_of(two("b", 64)) == "none");
   CHECK(problem_of(two("b", 32)) == "tensors 'a' and 'b' overlap at byte 128.");
   CHECK(problem_of(two("a", 64)) == "tensor 'a' is there twice.");
+}
+
+TEST_CASE(
+    "a text ends at the token that the file names, and at those that are known by their text") {
+  GgufMetadata metadata{
+      {"general.architecture", std::string("llama")},
+      {"tokenizer.ggml.tokens", GgufArray(std::vector<std::string>{"<|im_end|>", "a"})},
+      {"tokenizer.ggml.eos_token_id", uint32_t{1}}};
+  const auto ends = [&] {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("m.gguf");
+    io::write_gguf(path, {}, metadata);
+    const auto text = io::text_of_folder(Gguf::open(path), "generation_config.json");
+    return nlohmann::json::parse(text.value())["eos_token_id"];
+  };
+  CHECK(ends() == 1);  // a file without the kinds of its tokens
+  metadata.emplace_back(
+      "tokenizer.ggml.token_type",
+      GgufArray(std::vector<int32_t>{io::GgufTokenKind::control, io::GgufTokenKind::normal}));
+  CHECK(ends() == nlohmann::json{1, 0});
 }
 
 TEST_CASE("what a file cannot hold is not written") {
