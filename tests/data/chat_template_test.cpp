@@ -175,9 +175,6 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
 }
 
 TEST_CASE("no template runs or grows without end") {
-  const std::string work =
-      "data: [chat_template] t:1: the template does more work than a chat can "
-      "need.";
   const size_t most = 1 << 22;
   for (const std::string text : {
            "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",

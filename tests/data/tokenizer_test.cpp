@@ -34,7 +34,8 @@ std::string from_base64(std::string_view text) {
   for (char c : text) {
     if (c == '=') break;
     bits = bits << 6 | static_cast<unsigned>(digits.find(c));
-    if ((count += 6) < 8) continue;
+    count += 6;
+    if (count < 8) continue;
     count -= 8;
     bytes += static_cast<char>(bits >> count & 0xff);
   }
@@ -216,6 +217,7 @@ TEST_CASE("threads share a tokenizer") {
   const Ids ids = tokenizer.encode(text);
   std::vector<int> wrong(4);
   std::vector<std::thread> threads;
+  threads.reserve(wrong.size());
   for (int& count : wrong)
     threads.emplace_back([&] {
       for (int i = 0; i < 200; ++i)
@@ -335,7 +337,8 @@ TEST_CASE("replacements that double a text again and again are refused") {
   CHECK(error_of([&] { tokenizer.encode("a"); }) ==
         "data: [tokenizer] the file's replacements make 2097152 bytes of 1.");
   std::string nested = R"({"type": "NFC"})";
-  for (int i = 0; i < 100; ++i) nested = R"({"type": "Sequence", "normalizers": [)" + nested + "]}";
+  for (int i = 0; i < 100; ++i)
+    nested.insert(0, R"({"type": "Sequence", "normalizers": [)").append("]}");
   CHECK(refusal_of("\"normalizer\": " + nested).ends_with("is nested deeper than 32 levels."));
 }
 

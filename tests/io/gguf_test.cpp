@@ -44,7 +44,7 @@ struct Bytes {
     bytes += "GGUF";
     return u32(version).u64(tensors).u64(pairs);
   }
-  Bytes& tensor(std::string_view name, std::vector<uint64_t> extents, uint32_t type,
+  Bytes& tensor(std::string_view name, const std::vector<uint64_t>& extents, uint32_t type,
                 uint64_t offset) {
     text(name).u32(static_cast<uint32_t>(extents.size()));
     for (uint64_t extent : extents) u64(extent);

@@ -150,7 +150,7 @@ std::string text_of(const std::vector<T>& elements) {
   constexpr size_t most_shown = 6;
   std::string text;
   for (size_t i = 0; i < std::min(most_shown, elements.size()); ++i) {
-    const T element = elements[i];
+    const T& element = elements[i];
     text += (i > 0 ? ", " : "") + text_of(element);
   }
   if (elements.size() <= most_shown) return "[" + text + "]";

@@ -214,6 +214,7 @@ std::string to_text(const Profile& profile, const MachineSpec& machine, const Su
 
 std::vector<NamedPlan> plans_of(const Profile& profile) {
   std::vector<NamedPlan> plans;
+  plans.reserve(profile.plans.size());
   for (const Profile::Part& part : profile.plans) plans.push_back({part.name, part.plan});
   return plans;
 }

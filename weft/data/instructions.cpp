@@ -205,7 +205,7 @@ class InstructionSource : public Source {
   }
   Shape label_shape() const override { return {seq_len_}; }
   size_t bytes() const override {
-    size_t bytes = rows_.size() * sizeof(rows_[0]) + samples_.size() * sizeof(rows_[0][0]);
+    size_t bytes = rows_.size() * sizeof(Rows::value_type) + samples_.size() * sizeof(uint32_t);
     for (const Instruction& sample : samples_)
       bytes += sample.tokens.size() * sizeof(int32_t) + sample.learned.size() / 8;
     return bytes;

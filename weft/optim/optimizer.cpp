@@ -20,7 +20,7 @@ Optimizer::Optimizer(std::string_view name, std::vector<Variable> parameters, Sc
                      double weight_decay, std::vector<Group> groups, Rounding rounding)
     : name_(name),
       parameters_(std::move(parameters)),
-      lr_(lr),
+      lr_(std::move(lr)),
       groups_(std::move(groups)),
       rounding_(rounding) {
   WEFT_CHECK(!parameters_.empty(), "[{}] there are no parameters.", name_);

@@ -483,7 +483,7 @@ struct Packing {
 template <class Element, class Packed, int bytes>
 struct Pack {
   using Word = std::conditional_t<sizeof(Packed) == 2, uint32_t, float>;  // one step of a row
-  static constexpr int64_t lanes = bytes / 4, step = sizeof(Word) / sizeof(Packed);
+  static constexpr int64_t lanes = bytes / 4, step = sizeof(Packed) == 2 ? 2 : 1;
 
   // Transposes what it can in vectors: the first rows it returns, and words of k.
   [[gnu::always_inline]] static inline std::pair<int64_t, int64_t> transpose(
