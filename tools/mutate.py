@@ -23,6 +23,7 @@ import re
 import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -237,7 +238,9 @@ class Compiler:
 
 # ---- running tests -------------------------------------------------------------------------------
 
-def limit_resources():
+def prepare_process():
+    # A background job ignores interrupts, by which a test stops a run.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Limits data, not address space: with less of that, fewer threads would compute.
     resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -263,7 +266,7 @@ def run_tests(name, libraries, cache, timeout, files=None):
                          *([f"--source-file={files}"] if files else [])]
     process = subprocess.Popen(command, cwd=TREE, env=environment, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
-                               start_new_session=True, preexec_fn=limit_resources)
+                               start_new_session=True, preexec_fn=prepare_process)
     try:
         output = process.communicate(timeout=timeout)[0]
     except subprocess.TimeoutExpired:
