@@ -36,6 +36,15 @@ TEST_CASE("an existing run is neither changed nor mixed with another") {
   CHECK(train::list_checkpoints(second.run_folder)[0].step == 1);
 }
 
+TEST_CASE("a name that a program sets is checked before the run has a folder") {
+  const TemporaryFolder folder;
+  auto recipe = two_steps();
+  recipe.set("name", "../up", "test");
+  CHECK(error_of([&] { train_in(folder, recipe); }).find("name must be a folder name") !=
+        std::string::npos);
+  CHECK(folder.entries() == 0);
+}
+
 TEST_CASE("a replaced run is removed only after its replacement has trained and saved") {
   TemporaryFolder folder;
   const std::string runs = folder.file("runs");

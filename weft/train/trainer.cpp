@@ -453,7 +453,6 @@ class Trainer {
 }  // namespace
 
 TrainResult train(const Recipe& recipe, const TrainOptions& options) {
-  recipe.check();         // checks the name of its folder, too
   const Signals signals;  // the search for a plan that fits takes long
   const double began = processor_seconds();
   auto run = [&](const Recipe& with_limit) {
