@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/backends/opencl_library.h"
 #include "tests/support/cubin.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
@@ -30,19 +31,6 @@ Graph graph_of(const Value& value) {
   Graph graph;
   graph.outputs = {value};
   return graph;
-}
-
-// Returns null, and reports a skipped test, where there is no device.
-const KernelLibrary* opencl() {
-  static const auto library =
-      gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
-  try {
-    library->memory();
-    return library.get();
-  } catch (const Error& none) {
-    skipped(none.what());
-    return nullptr;
-  }
 }
 
 std::vector<Launch> written_steps(const Value& value) {
@@ -83,7 +71,7 @@ void check(const std::vector<Value>& values, const std::vector<int>& capabilitie
       const std::string prefix = "k" + std::to_string(program.size());
       program += gpu::print_handwritten(launch, loop::GpuLanguage::cuda, prefix).source;
     }
-    if (const KernelLibrary* library = opencl()) {
+    if (const KernelLibrary* library = opencl_library()) {
       const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
                                again = run_planned(graph_of(value), {}, *library);
       const std::string wrong =
@@ -151,7 +139,7 @@ TEST_SUITE("gpu kernels") {
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
   TEST_CASE("a conversion kernel rounds float32 to bfloat16") {
-    if (opencl() == nullptr) return;
+    if (opencl_library() == nullptr) return;
     const std::unique_ptr<gpu::Device> device = opencl::open_device();
     constexpr int64_t count = 300;
     std::vector<float> given(count);
@@ -187,7 +175,7 @@ TEST_SUITE("gpu kernels") {
       CHECK(kernels ==
             std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
     }
-    if (const KernelLibrary* library = opencl())
+    if (const KernelLibrary* library = opencl_library())
       CHECK(disagreement(run_planned(graph, {}, *library), interpret_with_errors(graph),
                          *library) == "");
   }
@@ -204,7 +192,7 @@ TEST_SUITE("gpu kernels") {
       return launch.rematerialized && launch.kernel == "weft:attention.and_logsumexp" &&
              launch.results.size() == 2;
     }));
-    if (const KernelLibrary* library = opencl()) {
+    if (const KernelLibrary* library = opencl_library()) {
       const Value kept = run_planned(graph, {}, *library)[0],
                   again =
                       run_planned(graph, {}, *library, {.step = {.recompute = Recompute::full}})[0];

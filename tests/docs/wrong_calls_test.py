@@ -35,10 +35,9 @@ def flags_of_tests():
     words = next(shlex.split(command["command"]) for command in commands
                  if command["file"].endswith("tests/runtime/truth_test.cpp"))
     compiler = next(word for word in words if "ccache" not in word)
-    flags = [word for word in words if re.match(r"-(I|isystem|D|std=)", word)]
-    folders = [words[i + 1] for i, word in enumerate(words) if word == "-isystem"]
-    return [compiler, *(flag for flag in flags if flag != "-isystem"),
-            *(f"-isystem{folder}" for folder in folders)]
+    flags = [word for i, word in enumerate(words)
+             if re.match(r"-(I|isystem|D|std=)", word) or words[i - 1] == "-isystem"]
+    return [compiler, *flags]
 
 
 def main():

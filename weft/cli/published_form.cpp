@@ -2,14 +2,20 @@
 
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "weft/base/error.h"
+#include "weft/data/text_codec.h"
+#include "weft/data/tokenizer/vocabulary_json.h"
 #include "weft/io/files.h"
+#include "weft/io/json.h"
 #include "weft/io/load.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
 #include "weft/models/gpt.h"
 #include "weft/models/pretrained.h"
+#include "weft/train/checkpoint.h"
 
 namespace weft::cli {
 namespace {
@@ -42,6 +48,30 @@ PublishedForm gpt_form(const nn::Options& config, const ModelSource& source) {
   form.config = config_text(form.model->config(), dtype);
   return form;
 }
+
+// Returns the vocabulary of a checkpoint as files that transformers reads; none where it has a
+// tokenizer, or no text.
+std::vector<io::FolderFile> vocabulary_files(const std::string& checkpoint) {
+  const std::optional<data::TextCodec> codec = train::checkpoint_vocabulary(checkpoint);
+  if (!codec || codec->vocabulary() == nullptr) return {};
+  const nlohmann::json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                              {"clean_up_tokenization_spaces", false}};
+  return {{"tokenizer.json", data::tokenizer_json(*codec->vocabulary())},
+          {"tokenizer_config.json", io::json_text(config)}};
+}
+
+std::optional<PublishedForm> form_without_tokenizer(const nn::Options& config,
+                                                    const ModelSource& source) {
+  const nn::Option* type = config.find("model_type");
+  if (type == nullptr) return std::nullopt;
+  if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
+  // weft's own Llama checkpoints have no `architectures` key; nothing else is missing.
+  if (*type != nn::Option(std::string("llama")) || config.find("architectures") != nullptr)
+    return std::nullopt;
+  const models::Family& family = models::family_of(config);
+  return PublishedForm{.config = config_text(family.write(family.read(config)),
+                                             models::dtype_of_weights(source.files))};
+}
 }  // namespace
 
 std::string torch_name(DType dtype) {
@@ -62,17 +92,10 @@ std::optional<PublishedForm> published_form(const ModelSource& source) {
   const std::string path = file("config.json");
   const bool is_checkpoint = !source.folder.empty() && io::exists(file("MANIFEST.json"));
   if (!is_checkpoint || !io::exists(path)) return std::nullopt;
-  const nn::Options config = models::read_config(source.folder);
-  const nn::Option* type = config.find("model_type");
-  if (type == nullptr) return std::nullopt;
-  if (*type == nn::Option(std::string("gpt"))) return gpt_form(config, source);
-  // weft's own Llama checkpoints have no `architectures` key; nothing else is missing.
-  if (*type != nn::Option(std::string("llama")) || config.find("architectures") != nullptr)
-    return std::nullopt;
-  const models::Family& family = models::family_of(config);
-  return PublishedForm{.config = config_text(family.write(family.read(config)),
-                                             models::dtype_of_weights(source.files)),
-                       .model = nullptr};
+  std::optional<PublishedForm> form =
+      form_without_tokenizer(models::read_config(source.folder), source);
+  if (form) form->tokenizer = vocabulary_files(source.folder);
+  return form;
 }
 
 }  // namespace weft::cli

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/cli/model_source.h"
+#include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 
 namespace weft::cli {
@@ -18,6 +20,7 @@ struct PublishedForm {
   std::string config;  // the contents of config.json
   // Holds the weights under their published names; null: those of the files have them already.
   std::unique_ptr<models::Decoder> model;
+  std::vector<io::FolderFile> tokenizer;  // files that give the ids of the run's vocabulary
 };
 
 // Returns the form of a checkpoint of weft's own GPT (as GPT-2, with zeros for biases that it

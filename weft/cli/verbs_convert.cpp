@@ -1,8 +1,10 @@
 // The verb that writes a model's weights anew.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -17,8 +19,6 @@
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/cli/weight_output.h"
-#include "weft/data/text_codec.h"
-#include "weft/data/tokenizer/vocabulary_json.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
 #include "weft/io/json.h"
@@ -163,17 +163,6 @@ void convert_from_gguf(const ConvertArguments& arguments, size_t shard_bytes,
   write(arguments, shard_bytes, models::published_tensors(*folder), others, {});
 }
 
-// Returns the vocabulary of a checkpoint as files that transformers reads; none where it has a
-// tokenizer, or no text.
-std::vector<io::FolderFile> vocabulary_files(const std::string& checkpoint) {
-  const std::optional<data::TextCodec> codec = train::checkpoint_vocabulary(checkpoint);
-  if (!codec || codec->vocabulary() == nullptr) return {};
-  const nlohmann::json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                              {"clean_up_tokenization_spaces", false}};
-  return {{"tokenizer.json", data::tokenizer_json(*codec->vocabulary())},
-          {"tokenizer_config.json", io::json_text(config)}};
-}
-
 void convert_tensors(const ConvertArguments& arguments, size_t shard_bytes,
                      std::optional<DType> dtype) {
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
@@ -197,9 +186,7 @@ void convert_tensors(const ConvertArguments& arguments, size_t shard_bytes,
     if (others.empty() || others.front().name != "config.json")
       remark("warning", fmt::format("{} has no config.json, which other programs need.",
                                     source.folder.empty() ? arguments.model : source.folder));
-    if (form)
-      for (io::FolderFile& file : vocabulary_files(source.folder))
-        others.push_back(std::move(file));
+    if (form) std::ranges::move(form->tokenizer, std::back_inserter(others));
   }
   write(arguments, shard_bytes, tensors, others, files.front().metadata());
 }

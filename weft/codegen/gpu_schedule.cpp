@@ -48,7 +48,10 @@ class Scheduler {
       : kernel_(kernel), language_(language), reduced_(kernel.reduced_axes()) {
     for (int axis = 0; axis < static_cast<int>(kernel.axes.size()); ++axis)
       (kernel.axes[static_cast<size_t>(axis)].reduced ? s_.reduced : s_.kept).push_back(axis);
-    s_.wide = is_wide(positions(s_.kept) * std::max<int64_t>(positions(s_.reduced), 1));
+    // Kept and reduced positions have counters of their own; partial results across rows have one.
+    const int64_t kept = positions(s_.kept), reduced = std::max<int64_t>(positions(s_.reduced), 1);
+    const bool across = std::ranges::any_of(kernel.stores, &Store::across);
+    s_.wide = is_wide(across ? kept * reduced : std::max(kept, reduced));
     if (choose_contraction())
       contract();
     else if (reduced_ != 0)
@@ -243,7 +246,6 @@ class Scheduler {
   void contract() {
     s_.form = GpuSchedule::Form::contract;
     s_.kept_positions = positions(s_.kept);
-    s_.wide = is_wide(std::max(s_.kept_positions, positions(s_.reduced)));
     s_.turns = slices();
     s_.groups = tiles_of_contraction();
     for (GpuSchedule::Side* side : {&s_.left, &s_.right}) {
@@ -290,8 +292,6 @@ class Scheduler {
     s_.form = GpuSchedule::Form::reduce;
     const bool across = std::ranges::any_of(kernel_.stores, &Store::across);
     s_.kept_positions = positions(s_.kept);
-    // Kept and reduced positions have counters of their own.
-    if (!across) s_.wide = is_wide(std::max(s_.kept_positions, positions(s_.reduced)));
     auto score = [&](int axis) {
       return contiguous(axis, std::vector<bool>(kernel_.code.size(), true), kernel_.stores);
     };

@@ -94,6 +94,16 @@ class Primitive {
   Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Further further = {}) {
     return load(i, std::span(index.begin(), index.size()), guard, further);
   }
+  // Covering is a window over an element, along one axis: whether there is one, and its index.
+  struct Covering {
+    Expr there, window;
+  };
+  // Loads the element of input i that belongs to a window of rows and one of columns, or 0.
+  Expr load_window(int i, const Position& n, const Position& c, const Covering& row,
+                   const Covering& column) {
+    return load(i, {n, c, zero(), zero()}, row.there & column.there,
+                further(i, row.window, column.window));
+  }
   // Returns the offset of row h and column w of input i. Its scale is as large as can be, so that
   // accesses of neighbouring channels are known to be aligned.
   Further further(int i, Expr h, Expr w) {
@@ -170,11 +180,6 @@ class Primitive {
     return {node_.attrs.dims("stride")[axis], node_.attrs.dims("padding")[axis],
             node_.attrs.has("dilation") ? node_.attrs.dims("dilation")[axis] : 1};
   }
-  // Covering is a window over an element, along one axis: whether there is one, its index, and the
-  // tap that reads the element.
-  struct Covering {
-    Expr there, window, tap;
-  };
   Covering at_tap(int axis, const Position& element, const Position& tap, int64_t windows);
   std::vector<Position> add_coverings();
   Covering covering(int axis, const Position& element, const Position& before, int64_t windows);
@@ -240,8 +245,7 @@ Primitive::Covering Primitive::at_tap(int axis, const Position& element, const P
   const Windows along = windows(axis);
   const Expr start = coordinate(sum({{element, 1}, {tap, -along.dilation}}, along.padding));
   const Expr step = integer(along.stride), window = start / step;
-  return {(window * step == start) & (start >= 0.0) & (window < integer(count)), window,
-          coordinate(tap)};
+  return {(window * step == start) & (start >= 0.0) & (window < integer(count)), window};
 }
 
 // Adds an axis over the windows that may cover an element, for each axis of windows without
@@ -256,10 +260,10 @@ Primitive::Covering Primitive::covering(int axis, const Position& element, const
                                         int64_t count) {
   const Windows along = windows(axis);
   const Expr at = coordinate(sum({{element, 1}}, along.padding)), step = integer(along.stride);
-  const Expr window = at / step - coordinate(before), tap = at - window * step;
-  return {(tap < integer(node_.attrs.dims("kernel")[axis])) & (window >= 0.0) &
+  const Expr window = at / step - coordinate(before);
+  return {(at - window * step < integer(node_.attrs.dims("kernel")[axis])) & (window >= 0.0) &
               (window < integer(count)),
-          window, tap};
+          window};
 }
 
 void Primitive::conv_input_gradient() {  // dy, weight
@@ -271,8 +275,7 @@ void Primitive::conv_input_gradient() {  // dy, weight
                  v = add_axis(taps[3], true);
   const Position out = sum({{g, taps[0] / groups}, {o, 1}}, 0);
   const Covering row = at_tap(0, h, u, shape(0)[2]), column = at_tap(1, w, v, shape(0)[3]);
-  const Expr dy = load(0, {n, out, zero(), zero()}, row.there & column.there,
-                       further(0, row.window, column.window));
+  const Expr dy = load_window(0, n, out, row, column);
   store(total(widened(dy) * widened(load(1, {out, c, u, v}))),
         {n, sum({{g, x[1] / groups}, {c, 1}}, 0), h, w});
 }
@@ -313,11 +316,9 @@ void Primitive::max_pool_gradient() {  // x, dy
       best = select(better, next, best);
       winner = select(better, integer(u * kernel[1] + v), winner);
     }
-  const Expr wins = row.there & column.there & (winner == tap(row.tap, column.tap));
-  const Expr dy = load(1, {at[0], at[1], zero(), zero()}, row.there & column.there,
-                       further(1, row.window, column.window));
-  const Expr sent = widened(dy);
-  store(total(select(wins, sent, constant_like(sent, 0))), at);
+  const Expr wins = winner == tap(coordinate(at[2]) - h, coordinate(at[3]) - w);
+  const Expr dy = widened(load_window(1, at[0], at[1], row, column));
+  store(total(select(wins, dy, constant_like(dy, 0))), at);
 }
 
 Expr Primitive::divisor(Expr h, Expr w, const Shape& x) {
@@ -346,12 +347,12 @@ void Primitive::avg_pool_gradient() {  // dy
   const std::vector<Position> at = add_axes(node_.type.shape), before = add_coverings();
   const Covering row = covering(0, at[2], before[0], shape(0)[2]),
                  column = covering(1, at[3], before[1], shape(0)[3]);
-  const Expr there = row.there & column.there;
   const Expr elements =
       divisor(start_of(0, row.window), start_of(1, column.window), node_.type.shape);
-  const Expr dy = widened(
-      load(0, {at[0], at[1], zero(), zero()}, there, further(0, row.window, column.window)));
-  store(total(select(there, dy / convert(elements, dy.type()), constant_like(dy, 0))), at);
+  const Expr dy = widened(load_window(0, at[0], at[1], row, column));
+  store(total(select(row.there & column.there, dy / convert(elements, dy.type()),
+                     constant_like(dy, 0))),
+        at);
 }
 
 // Each row scans all updates for its own, so that they are summed in a fixed order.

@@ -13,7 +13,7 @@
 
 namespace weft::cpu {
 
-enum class Relation : uint8_t { equal = 0, less = 1, unordered = 3 };  // as instructions have them
+enum class Predicate : uint8_t { equal = 0, less = 1, unordered = 3 };  // as instructions have them
 
 #if defined(__clang__)
 template <class Vector>
@@ -23,44 +23,44 @@ template <class Vector>
 inline constexpr bool compares_to_bits = sizeof(Vector) == 64;
 #endif
 
-template <Relation relation, class Vector>
+template <Predicate predicate, class Vector>
 [[gnu::always_inline]] inline auto bits_where([[maybe_unused]] Vector a,
                                               [[maybe_unused]] Vector b) {
 #if !defined(__clang__)
   using Lane = std::remove_cvref_t<decltype(a[0])>;
-  constexpr int predicate = static_cast<int>(relation), rounding = 4;
+  constexpr int number = static_cast<int>(predicate), rounding = 4;
   constexpr auto all = static_cast<uint16_t>(-1);
   if constexpr (std::is_same_v<Lane, float>)
-    return __builtin_ia32_cmpps512_mask(a, b, predicate, all, rounding);
+    return __builtin_ia32_cmpps512_mask(a, b, number, all, rounding);
   else if constexpr (std::is_same_v<Lane, double>)
-    return __builtin_ia32_cmppd512_mask(a, b, predicate, static_cast<uint8_t>(all), rounding);
+    return __builtin_ia32_cmppd512_mask(a, b, number, static_cast<uint8_t>(all), rounding);
   else if constexpr (sizeof(Lane) == 8)
     return __builtin_ia32_cmpq512_mask(reinterpret_cast<VectorOf<long long, 64>>(a),
-                                       reinterpret_cast<VectorOf<long long, 64>>(b), predicate,
+                                       reinterpret_cast<VectorOf<long long, 64>>(b), number,
                                        static_cast<uint8_t>(all));
   else
-    return __builtin_ia32_cmpd512_mask(a, b, predicate, all);
+    return __builtin_ia32_cmpd512_mask(a, b, number, all);
 #endif
 }
 
 template <class Vector>
 [[gnu::always_inline]] inline auto less(Vector a, Vector b) {
   if constexpr (compares_to_bits<Vector>)
-    return bits_where<Relation::less>(a, b);
+    return bits_where<Predicate::less>(a, b);
   else
     return a < b;
 }
 template <class Vector>
 [[gnu::always_inline]] inline auto equal(Vector a, Vector b) {
   if constexpr (compares_to_bits<Vector>)
-    return bits_where<Relation::equal>(a, b);
+    return bits_where<Predicate::equal>(a, b);
   else
     return a == b;
 }
 template <class Vector>
 [[gnu::always_inline]] inline auto is_nan(Vector x) {
   if constexpr (compares_to_bits<Vector>)
-    return bits_where<Relation::unordered>(x, x);
+    return bits_where<Predicate::unordered>(x, x);
   else
     return x != x;  // NOLINT(misc-redundant-expression)
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -20,26 +21,14 @@ std::string tokenizer_json(const io::Vocabulary& vocabulary) {
   }
   const json byte_level{{"type", "ByteLevel"},
                         {"add_prefix_space", false},
-                        {"trim_offsets", false},
+                        {"trim_offsets", true},
                         {"use_regex", false}};
+  const json model{{"type", "BPE"}, {"vocab", std::move(ids)}, {"merges", json::array()}};
   return io::json_text(json{{"version", "1.0"},
-                            {"truncation", nullptr},
-                            {"padding", nullptr},
                             {"added_tokens", json::array()},
-                            {"normalizer", nullptr},
                             {"pre_tokenizer", of_bytes ? byte_level : json()},
-                            {"post_processor", nullptr},
                             {"decoder", of_bytes ? byte_level : json{{"type", "Fuse"}}},
-                            {"model",
-                             {{"type", "BPE"},
-                              {"dropout", nullptr},
-                              {"unk_token", nullptr},
-                              {"continuing_subword_prefix", nullptr},
-                              {"end_of_word_suffix", nullptr},
-                              {"fuse_unk", false},
-                              {"byte_fallback", false},
-                              {"vocab", std::move(ids)},
-                              {"merges", json::array()}}}});
+                            {"model", model}});
 }
 
 }  // namespace weft::data
