@@ -9,7 +9,7 @@
 
 #include "weft/codegen/codegen.h"
 #include "weft/codegen/gpu_prelude.h"
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 #include "weft/ir/plan.h"
 
 namespace weft::test {

@@ -21,30 +21,18 @@ Value numbers(std::vector<double> list, const Shape& shape, DType dtype = DType:
   return constant(list, shape, dtype);
 }
 
-// Memory that holds a value with its axes in random order, some reversed, at an offset, and with
-// gaps between its elements.
+// Memory that holds a scattered value.
 struct Scattered {
   std::shared_ptr<Buffer> memory;
   Access access;
 
   Scattered(const Value& value, Random& random) {
-    int rank = value.rank();
-    std::vector<int> order(static_cast<size_t>(rank));
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random.bits);
-    Placement at{.slot = 0, .offset = random.below(4), .strides = value.shape()};
-    int64_t stride = random.between(1, 2);
-    for (int axis : order) {
-      int64_t extent = value.shape()[axis];
-      at.strides[axis] = stride;
-      if (random.chance(0.3) && extent > 0) {
-        at.offset += (extent - 1) * stride;
-        at.strides[axis] = -stride;
-      }
-      stride *= std::max<int64_t>(1, extent) + random.below(2);
-    }
-    memory =
-        Buffer::allocate(static_cast<size_t>(stride + 2 * at.offset + 4) * size_of(value.dtype()));
+    const Placement at = scattered(value.shape(), random);
+    // The last element is at most where all strides add up.
+    int64_t last = at.offset;
+    for (int axis = 0; axis < value.rank(); ++axis)
+      last += std::abs(at.strides[axis]) * std::max<int64_t>(0, value.shape()[axis] - 1);
+    memory = Buffer::allocate(static_cast<size_t>(last + 1) * size_of(value.dtype()));
     access = {value, at};
   }
   // Copies between a contiguous value and this memory, element by element.

@@ -14,6 +14,7 @@
 #include "weft/device/registry.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/autodiff.h"
+#include "weft/ops/scalar.h"
 #include "weft/weft.h"
 
 using namespace weft;
@@ -56,6 +57,21 @@ const OpDef& sawtooth_def = define({
     .function = sawtooth_of,
 });
 Value sawtooth(Arg x) { return apply_unary(sawtooth_def, x); }
+
+const OpDef& hypot_def = define({
+    .name = "hypot",
+    .kind = OpKind::elementwise,
+    .arity = 2,
+    .doc = "the length of the hypotenuse, as scalar code",
+    .gradient = [](const Value& y, const Value& dy) -> Gradients {
+      return {dy * y->inputs[0] / y, dy * y->inputs[1] / y};
+    },
+    .expression = [](Exprs x) -> Expr { return sqrt(x[0] * x[0] + x[1] * x[1]); },
+    .commutes = true,
+    .oracle = [](double a, double b, double) { return std::hypot(a, b); },
+    .test = {.low = 0.5, .high = 4},
+});
+Value hypot(Arg a, Arg b) { return apply_binary(hypot_def, a, b); }
 
 // Returns the CPU library, and OpenCL's where there is a device.
 std::vector<const KernelLibrary*> generators() {
@@ -149,6 +165,17 @@ TEST_SUITE("own op") {
               "usage: [sawtooth] GPU kernels call a function by its name in C, and this operation "
               "has none. Hint: define sawtooth by `decompose`, as an expression of other "
               "operations.");
+    }
+  }
+  TEST_CASE("a user's expression is code of the CPU and of GPUs") {
+    for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      const Value a = numbers(dtype), b = flip(numbers(dtype), {0});
+      const Graph graph{.outputs = gradients(sum(hypot(a, b) * b), std::vector{a, b})};
+      const std::vector<Interpreted> want = interpret_with_errors(graph);
+      for (const KernelLibrary* library : generators()) {
+        INFO(library->name() << " " << name(dtype));
+        CHECK(disagreement(run_planned(graph, {}, *library), want, *library) == "");
+      }
     }
   }
   TEST_CASE("an elementwise op without a function is refused") {

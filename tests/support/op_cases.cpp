@@ -245,4 +245,22 @@ Value draw_empty_case(const OpDef& def, DType dtype, CaseSource& source) {
   }
   return {};
 }
+
+Placement scattered(const Shape& shape, Random& random) {
+  std::vector<int> order(static_cast<size_t>(shape.size()));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random.bits);
+  Placement at{.slot = 0, .offset = random.below(4), .strides = shape};
+  int64_t stride = random.between(1, 2);
+  for (int axis : order) {
+    const int64_t extent = shape[axis];
+    at.strides[axis] = stride;
+    if (random.chance(0.3) && extent > 0) {
+      at.offset += (extent - 1) * stride;
+      at.strides[axis] = -stride;
+    }
+    stride *= std::max<int64_t>(1, extent) + random.below(2);
+  }
+  return at;
+}
 }  // namespace weft::testing

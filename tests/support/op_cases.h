@@ -6,6 +6,7 @@
 
 #include "tests/support/values.h"
 #include "weft/ir/op_def.h"
+#include "weft/ir/plan.h"
 
 namespace weft::testing {
 
@@ -31,5 +32,8 @@ Value draw_case(const OpDef& def, DType dtype, CaseSource& source);
 // Returns a valid case with an operand or a result without elements; undefined where there is none
 // (an op without operands, say).
 Value draw_empty_case(const OpDef& def, DType dtype, CaseSource& source);
+// Draws a placement with the axes in random order, some reversed, at an offset, and with gaps
+// between elements.
+Placement scattered(const Shape& shape, Random& random);
 
 }  // namespace weft::testing

@@ -21,28 +21,12 @@ double least_number(DType dtype) {
 
 // Returns by how many roundings two evaluations of a scalar operation may differ.
 double roundings(const OpDef& def) {
-  if (def.name == "floor" || def.name == "ceil" || def.name == "trunc") return 0;
-  if (def.name == "sqrt") return 2;
-  switch (def.scalar) {
-    case ScalarOp::identity:
-    case ScalarOp::neg:
-    case ScalarOp::abs:
-    case ScalarOp::sign:
-    case ScalarOp::round:
-    case ScalarOp::maximum:
-    case ScalarOp::minimum:
-    case ScalarOp::select:
-      return 0;
-    case ScalarOp::cast:
-    case ScalarOp::add:
-    case ScalarOp::sub:
-    case ScalarOp::mul:
-    case ScalarOp::div:
-    case ScalarOp::reciprocal:
-      return 2;  // one unit in the last place
-    default:
-      return 8;
-  }
+  constexpr std::string_view whole[] = {"floor", "ceil", "trunc", "round"};
+  if (std::ranges::find(whole, def.name) != std::end(whole)) return 0;
+  if (def.representable) return 0;
+  // One unit in the last place.
+  constexpr std::string_view exact[] = {"sqrt", "reciprocal", "cast", "add", "sub", "mul", "div"};
+  return std::ranges::find(exact, def.name) != std::end(exact) ? 2 : 8;
 }
 
 Errors magnitudes(const Value& data) {

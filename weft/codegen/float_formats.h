@@ -2,7 +2,7 @@
 // in integers, by formulas of the loop IR that every emitter supports.
 #pragma once
 
-#include "weft/codegen/scalar_code.h"
+#include "weft/ir/scalar_code.h"
 
 namespace weft::loop {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 

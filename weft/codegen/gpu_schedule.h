@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "weft/codegen/gpu_prelude.h"
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 #include "weft/ir/plan.h"
 
 namespace weft::loop {

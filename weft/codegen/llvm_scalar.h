@@ -6,7 +6,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 

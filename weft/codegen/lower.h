@@ -2,7 +2,7 @@
 #pragma once
 
 #include "weft/codegen/gpu_prelude.h"
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 #include "weft/ir/plan.h"
 
 namespace weft::loop {

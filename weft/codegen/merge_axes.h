@@ -1,7 +1,7 @@
 // Makes the iteration space of a kernel as small as its accesses allow.
 #pragma once
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 

@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 #include "weft/ir/plan.h"
 
 namespace weft::loop {

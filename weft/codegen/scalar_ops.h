@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "weft/codegen/scalar_code.h"
 #include "weft/ir/op_def.h"
+#include "weft/ir/scalar_code.h"
 
 namespace weft::loop {
 

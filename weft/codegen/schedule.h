@@ -13,7 +13,7 @@
 
 #include <vector>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 

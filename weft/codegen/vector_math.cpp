@@ -249,6 +249,32 @@ constexpr Formula formulas[] = {
     {"exp2", exp2_f32, true}, {"log2", log2_f32, true}, {"log10", log10_f32, true},
     {"sin", sin_f32, true},   {"cos", cos_f32, true},
 };
+
+// Computes floor_divide without f64: the sign of the remainder shows whether the quotient was
+// rounded across an integer. Every f32 quotient from 2^23 on is an integer.
+Expr single_floor_divide(Expr a, Expr b) {
+  const Expr quotient = floor(a / b), left = fma(-quotient, b, a);
+  const Expr less = ((left < 0.0) & (b > 0.0)) | ((left > 0.0) & (b < 0.0));
+  const Expr more = abs(left) >= abs(b);
+  const Expr exact = select(less, quotient - 1, select(more, quotient + 1, quotient));
+  return select(abs(quotient) < 0x1p23, exact, quotient);
+}
+Expr single_remainder(Expr a, Expr b) { return floored_rest(b, call("fmod", a, b)); }
+Expr single_atan2(Expr y, Expr x) { return call("atan2", y, x); }
+
+// FormulaOfTwo is a formula of an operation of two f32, for kernels that must not use f64 or for
+// those that may.
+struct FormulaOfTwo {
+  std::string_view name;
+  Expr (*of)(Expr a, Expr b);
+  bool is_single = true;
+};
+constexpr FormulaOfTwo formulas_of_two[] = {
+    {"pow", pow_f32, false},
+    {"floor_divide", single_floor_divide},
+    {"remainder", single_remainder},
+    {"atan2", single_atan2},
+};
 }  // namespace
 
 Expr function(std::string_view name, Expr x) {
@@ -261,13 +287,12 @@ Expr function(std::string_view name, Expr x) {
   if (maths == (in_f64 ? Maths::single : Maths::called)) return call(name, x);
   return has_formula ? formula->of(x) : convert(call(name, convert(x, DType::f64)), DType::f32);
 }
-bool is_single(Expr x) { return x.type() == DType::f32 && x.code->kernel().maths == Maths::single; }
-Expr pow(Expr x, Expr y) {
-  return x.type() == DType::f32 && !is_single(x) ? pow_f32(x, y) : call("pow", x, y);
-}
-Expr atan2(Expr y, Expr x) {
-  if (is_single(x)) return call("atan2", y, x);
-  return convert(call("atan2", convert(y, DType::f64), convert(x, DType::f64)), y.type());
+std::optional<Expr> formula(std::string_view op, std::span<const Expr> x) {
+  if (x[0].type() != DType::f32) return {};
+  const bool is_single = x[0].code->kernel().maths == Maths::single;
+  const auto* found = std::ranges::find(formulas_of_two, op, &FormulaOfTwo::name);
+  if (found == std::end(formulas_of_two) || found->is_single != is_single) return {};
+  return found->of(x[0], x[1]);
 }
 
 }  // namespace weft::loop

@@ -3,18 +3,18 @@
 // inputs (tests/codegen/vector_math_test.cpp); the others call libm in f64, lane by lane.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string_view>
 
-#include "weft/codegen/scalar_code.h"
+#include "weft/ir/scalar_code.h"
 
 namespace weft::loop {
 
-// Returns whether x is f32 and its functions must not use f64 (Maths::single).
-bool is_single(Expr x);
-
-// x and y are f32 or f64.
-Expr function(std::string_view name, Expr x);  // a function of libm, or an OpDef's `function`
-Expr pow(Expr x, Expr y);
-Expr atan2(Expr y, Expr x);
+// Returns the value of a function of libm, or of an OpDef's `function`, for an f32 or f64.
+Expr function(std::string_view name, Expr x);
+// Returns a better value of this operation than its OpDef's `expression` for such operands, if
+// there is one: faster, or without f64 where a kernel must not use it (Maths::single).
+std::optional<Expr> formula(std::string_view op, std::span<const Expr> x);
 
 }  // namespace weft::loop

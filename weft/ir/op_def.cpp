@@ -64,9 +64,10 @@ const OpDef& define(OpDef def) {
   Registry& all = registry();
   WEFT_ASSERT(!all.by_name.contains(def.name), "op {} is defined twice", def.name);
   const bool of_one = def.function != nullptr && def.arity == 1;
-  const bool is_known = def.scalar != ScalarOp::none && def.oracle != nullptr;
+  const bool is_known = def.expression != nullptr && def.oracle != nullptr;
   WEFT_ASSERT(def.kind != OpKind::elementwise || of_one || is_known,
-              "elementwise op {} needs a function of one number, or scalar and oracle", def.name);
+              "elementwise op {} needs a function of one number, or expression and oracle",
+              def.name);
   const OpDef& stored = all.defs.emplace_back(def);
   all.by_name[stored.name] = &stored;
   return stored;

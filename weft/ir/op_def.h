@@ -47,23 +47,15 @@ enum class Role : uint8_t {
   weight_gradient,  // gradient of the second operand
 };
 
-// ScalarOp names the scalar operations that passes know, or that are expressions of instructions
-// (codegen/scalar_ops.cpp). Other functions of one number are known by OpDef::function alone.
+// ScalarOp names the scalar operations whose algebra passes know. All others are known by their
+// OpDef alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,
-  neg,
-  abs,
-  sign,
-  exp,
-  rsqrt,
-  tanh,
-  round,
-  reciprocal,
-  logical_not,
-  is_nan,
-  is_finite,
   cast,
+  neg,
+  exp,
+  logical_not,
   add,
   sub,
   mul,
@@ -71,19 +63,8 @@ enum class ScalarOp : uint8_t {
   pow,
   maximum,
   minimum,
-  remainder,
-  floor_divide,
-  atan2,
-  round_stochastic,
-  equal,
-  not_equal,
-  less,
-  less_equal,
-  greater,
-  greater_equal,
   logical_and,
   logical_or,
-  logical_xor,
   select,
 };
 
@@ -93,6 +74,9 @@ enum class Exact : uint8_t { never, on_integers, always };
 
 struct AxisMap;
 struct Placement;
+namespace loop {
+struct Expr;
+}
 
 using Gradients = std::vector<Value>;  // one per input; empty where there is none
 
@@ -130,6 +114,11 @@ struct OpDef {
   // the oracle. Kernels call it (GPUs by the op's name in their C library) unless
   // codegen/vector_math.cpp has a faster formula.
   double (*function)(double x) = nullptr;
+  // The scalar code of an elementwise op without `function`, in the operands' type
+  // (ir/scalar_code.h). Kernels round its value to the type of the result.
+  loop::Expr (*expression)(std::span<const loop::Expr> x) = nullptr;
+  bool representable = false;  // the value of `expression` needs no rounding
+  bool commutes = false;       // f(a, b) = f(b, a)
   Exact exact = Exact::never;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
@@ -141,8 +130,11 @@ struct OpDef {
   // several operands.
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
   bool keeps_order = false;  // a view of the same elements in the same order, with another shape
-  // The oracle, in double, of an elementwise op without `function`; never derived from `scalar`.
+  // The oracle, in double, of an elementwise op without `function`; never derived from
+  // `expression`. Where a double would lose bits of integers, `integer_oracle` computes them; it
+  // wraps.
   double (*oracle)(double a, double b, double c) = nullptr;
+  int64_t (*integer_oracle)(int64_t a, int64_t b, int64_t c) = nullptr;
 
   // Null means the sum over the decomposition, or else one per output element (movement: 0).
   double (*flops)(const Node& node) = nullptr;

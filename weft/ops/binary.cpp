@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/ops/apply.h"
+#include "weft/ops/scalar.h"
 #include "weft/ops/wide.h"
 
 namespace weft {
@@ -17,8 +18,11 @@ const OpDef& add_def = define({
     .arity = 2,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, dy}; },
     .scalar = ScalarOp::add,
+    .expression = [](Exprs x) -> Expr { return x[0] + x[1]; },
+    .commutes = true,
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a + b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return plus(a, b); },
     .test = {.integers = true},
 });
 
@@ -28,8 +32,10 @@ const OpDef& sub_def = define({
     .arity = 2,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy, -dy}; },
     .scalar = ScalarOp::sub,
+    .expression = [](Exprs x) -> Expr { return x[0] - x[1]; },
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a - b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return minus(a, b); },
     .test = {.integers = true},
 });
 
@@ -43,8 +49,11 @@ const OpDef& mul_def = define({
       return {dy * b, dy * a};
     },
     .scalar = ScalarOp::mul,
+    .expression = [](Exprs x) -> Expr { return x[0] * x[1]; },
+    .commutes = true,
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a * b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return times(a, b); },
     .test = {.integers = true},
 });
 
@@ -57,11 +66,20 @@ const OpDef& div_def = define({
       return {dy / b, -(dy * y / b)};
     },
     .scalar = ScalarOp::div,
+    .expression = [](Exprs x) -> Expr { return x[0] / x[1]; },
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a / b; },
     .test = {.second_low = 0.5, .second_high = 3},
 });
 
+Expr pow_code(Exprs x) {
+  const DType type = x[0].type();
+  const Expr power = call("pow", to_float(x[0]), to_float(x[1]));
+  if (is_float(type)) return power;
+  // rint removes the error of a device's pow; a negative exponent gives a fraction, which
+  // truncates.
+  return convert(select(x[1] < 0.0, power, rint(power)), type);
+}
 const OpDef& pow_def = define({
     .name = "pow",
     .kind = OpKind::elementwise,
@@ -72,6 +90,7 @@ const OpDef& pow_def = define({
       return {dy * b * pow(a, b - 1), dy * y * log(a)};
     },
     .scalar = ScalarOp::pow,
+    .expression = pow_code,
     .oracle = [](double a, double b, double) { return std::pow(a, b); },
     .test = {.low = 0.2, .high = 3},
 });
@@ -87,8 +106,11 @@ const OpDef& maximum_def = define({
       return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
     },
     .scalar = ScalarOp::maximum,
+    .expression = [](Exprs x) -> Expr { return maximum(x[0], x[1]); },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a != a || a > b ? a : b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return a > b ? a : b; },
     .test = {.integers = true},
 });
 
@@ -103,10 +125,38 @@ const OpDef& minimum_def = define({
       return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
     },
     .scalar = ScalarOp::minimum,
+    .expression = [](Exprs x) -> Expr { return minimum(x[0], x[1]); },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double a, double b, double) { return a != a || a < b ? a : b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return a < b ? a : b; },
     .test = {.integers = true},
 });
+
+// floor_quotient and floor_remainder divide rounding to minus infinity; division by zero gives 0.
+int64_t floor_quotient(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return times(a, -1);  // the least integer has no negative: wraps, no trap
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+int64_t floor_remainder(int64_t a, int64_t b) {
+  return b == 0 ? 0 : minus(a, times(floor_quotient(a, b), b));
+}
+// Floats are divided in f64, where the quotient of two f32 cannot round up to a whole number.
+Expr remainder_code(Exprs x) {
+  const DType type = x[0].type();
+  if (!is_float(type)) return floored_rest(x[1], x[0] % x[1]);
+  const Expr a = convert(x[0], DType::f64), b = convert(x[1], DType::f64), quotient = floor(a / b);
+  const Expr rest = select(quotient == 0.0, a, a - quotient * b);  // b may be infinite
+  return convert(floored_rest(b, rest), type);
+}
+Expr floor_divide_code(Exprs x) {
+  const Expr a = x[0], b = x[1];
+  if (is_float(a.type()))
+    return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
+  const Expr quotient = a / b, inexact = quotient * b != a, opposite = (a < 0.0) != (b < 0.0);
+  return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
+}
 
 const OpDef& remainder_def = define({
     .name = "remainder",
@@ -117,7 +167,7 @@ const OpDef& remainder_def = define({
       const Tensor& b = y->inputs[1];
       return {dy, -(dy * floor(a / b))};
     },
-    .scalar = ScalarOp::remainder,
+    .expression = remainder_code,
     .exact = Exact::on_integers,
     .oracle =
         [](double a, double b, double) {
@@ -125,6 +175,7 @@ const OpDef& remainder_def = define({
           double rest = quotient == 0 ? a : a - quotient * b;  // b may be infinite
           return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
         },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return floor_remainder(a, b); },
     .test = {.low = -5, .high = 5, .second_low = 1, .second_high = 4, .integers = true},
 });
 
@@ -132,9 +183,10 @@ const OpDef& floor_divide_def = define({
     .name = "floor_divide",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::floor_divide,
+    .expression = floor_divide_code,
     .exact = Exact::on_integers,
     .oracle = [](double a, double b, double) { return std::floor(a / b); },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) { return floor_quotient(a, b); },
     .test = {.low = -9,
              .high = 9,
              .second_low = 1,
@@ -143,6 +195,10 @@ const OpDef& floor_divide_def = define({
              .no_gradient = flat},
 });
 
+Expr atan2_code(Exprs x) {
+  const Expr angle = call("atan2", convert(x[0], DType::f64), convert(x[1], DType::f64));
+  return convert(angle, x[0].type());
+}
 const OpDef& atan2_def = define({
     .name = "atan2",
     .kind = OpKind::elementwise,
@@ -152,7 +208,7 @@ const OpDef& atan2_def = define({
       const Tensor& b = y->inputs[1];
       return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
     },
-    .scalar = ScalarOp::atan2,
+    .expression = atan2_code,
     .oracle = [](double a, double b, double) { return std::atan2(a, b); },
     .test = {.second_low = 0.5, .second_high = 3},
 });
@@ -161,10 +217,12 @@ const OpDef& equal_def = define({
     .name = "equal",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::equal,
+    .expression = [](Exprs x) -> Expr { return x[0] == x[1]; },
+    .commutes = true,
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a == b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a == b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -172,10 +230,12 @@ const OpDef& not_equal_def = define({
     .name = "not_equal",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::not_equal,
+    .expression = [](Exprs x) -> Expr { return x[0] != x[1]; },
+    .commutes = true,
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a != b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -183,10 +243,11 @@ const OpDef& less_def = define({
     .name = "less",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::less,
+    .expression = [](Exprs x) -> Expr { return x[0] < x[1]; },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a < b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a < b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -194,10 +255,11 @@ const OpDef& less_equal_def = define({
     .name = "less_equal",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::less_equal,
+    .expression = [](Exprs x) -> Expr { return x[0] <= x[1]; },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a <= b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a <= b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -205,10 +267,11 @@ const OpDef& greater_def = define({
     .name = "greater",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::greater,
+    .expression = [](Exprs x) -> Expr { return x[0] > x[1]; },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a > b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a > b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -216,10 +279,11 @@ const OpDef& greater_equal_def = define({
     .name = "greater_equal",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::greater_equal,
+    .expression = [](Exprs x) -> Expr { return x[0] >= x[1]; },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a >= b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t) -> int64_t { return a >= b; },
     .test = {.integers = true, .booleans = true, .no_gradient = yields_bool},
 });
 
@@ -228,6 +292,8 @@ const OpDef& logical_and_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::logical_and,
+    .expression = [](Exprs x) -> Expr { return truth(x[0]) & truth(x[1]); },
+    .commutes = true,
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 && b != 0; },
@@ -239,6 +305,8 @@ const OpDef& logical_or_def = define({
     .kind = OpKind::elementwise,
     .arity = 2,
     .scalar = ScalarOp::logical_or,
+    .expression = [](Exprs x) -> Expr { return truth(x[0]) | truth(x[1]); },
+    .commutes = true,
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return a != 0 || b != 0; },
@@ -249,7 +317,8 @@ const OpDef& logical_xor_def = define({
     .name = "logical_xor",
     .kind = OpKind::elementwise,
     .arity = 2,
-    .scalar = ScalarOp::logical_xor,
+    .expression = [](Exprs x) -> Expr { return truth(x[0]) ^ truth(x[1]); },
+    .commutes = true,
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double a, double b, double) -> double { return (a != 0) != (b != 0); },
@@ -275,8 +344,11 @@ const OpDef& select_def = define({
       return {Tensor(), select(y->inputs[0], dy, zero), select(y->inputs[0], zero, dy)};
     },
     .scalar = ScalarOp::select,
+    .expression = [](Exprs x) -> Expr { return select(x[0], x[1], x[2]); },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double condition, double a, double b) { return condition != 0 ? a : b; },
+    .integer_oracle = [](int64_t a, int64_t b, int64_t c) { return a != 0 ? b : c; },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -303,6 +375,12 @@ const OpDef& logaddexp_def = define({
     .test = {.low = -20, .high = 20},
 });
 
+// Adds 16 random bits below the precision of bf16 and truncates.
+Expr round_stochastic_code(Exprs x) {
+  const Expr noise = convert(x[1] * 0x1p16, DType::i32);
+  const Expr rounded = bitcast((bitcast(x[0], DType::i32) + noise) & ~int64_t{0xffff}, DType::f32);
+  return select(is_finite(x[0]), rounded, x[0].code->op(loop::Op::round_bf16, DType::f32, x[0]));
+}
 // Stochastic rounding (Gupta et al. 2015) uses 16 bits of the noise, as many as bfloat16 drops.
 const OpDef& round_stochastic_def = define({
     .name = "round_stochastic",
@@ -316,7 +394,8 @@ const OpDef& round_stochastic_def = define({
                  to_string(x), to_string(inputs[1].type()));
       return {DType::bf16, x.shape};
     },
-    .scalar = ScalarOp::round_stochastic,
+    .expression = round_stochastic_code,
+    .representable = true,
     .oracle = [](double x, double noise, double) -> double {
       if (!std::isfinite(x)) return x;
       int exponent = 0;

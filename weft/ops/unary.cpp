@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "weft/ops/apply.h"
+#include "weft/ops/scalar.h"
 
 namespace weft {
 namespace {
@@ -17,8 +18,11 @@ const OpDef& neg_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {-dy}; },
     .scalar = ScalarOp::neg,
+    .expression = [](Exprs x) -> Expr { return -x[0]; },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return -x; },
+    .integer_oracle = [](int64_t a, int64_t, int64_t) { return times(a, -1); },
     .test = {.integers = true},
 });
 
@@ -29,16 +33,25 @@ const OpDef& abs_def = define({
       const Tensor& x = y->inputs[0];
       return {dy * sign(x)};
     },
-    .scalar = ScalarOp::abs,
+    .expression = [](Exprs x) -> Expr { return abs(x[0]); },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return std::fabs(x); },
+    .integer_oracle = [](int64_t a, int64_t, int64_t) { return a < 0 ? times(a, -1) : a; },
     .test = {.integers = true},
 });
 
+Expr sign_code(Exprs x) {
+  const Expr zero = constant_like(x[0], 0), minus_one = constant_like(x[0], -1);
+  const bool has_sign = x[0].type() != DType::u8;
+  const Expr negative = has_sign ? select(x[0] < 0.0, minus_one, zero) : zero;
+  return select(x[0] > 0.0, constant_like(x[0], 1), negative);
+}
 const OpDef& sign_def = define({
     .name = "sign",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::sign,
+    .expression = sign_code,
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return static_cast<double>((x > 0) - (x < 0)); },
     .test = {.integers = true, .no_gradient = flat},
@@ -126,7 +139,7 @@ const OpDef& rsqrt_def = define({
       const Tensor& x = y->inputs[0];
       return {dy * -0.5 * y / x};
     },
-    .scalar = ScalarOp::rsqrt,
+    .expression = [](Exprs x) -> Expr { return convert(1 / sqrt(to_float(x[0])), x[0].type()); },
     .oracle = [](double x, double, double) { return 1 / std::sqrt(x); },
     .test = {.low = 0.1, .high = 4},
 });
@@ -224,7 +237,6 @@ const OpDef& tanh_def = define({
     .name = "tanh",
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {dy * (1 - y * y)}; },
-    .scalar = ScalarOp::tanh,
     .function = std::tanh,
 });
 
@@ -299,7 +311,7 @@ const OpDef& ceil_def = define({
 const OpDef& round_def = define({
     .name = "round",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::round,
+    .expression = [](Exprs x) -> Expr { return is_float(x[0].type()) ? rint(x[0]) : x[0]; },
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return std::nearbyint(x); },
     .test = {.no_gradient = flat},
@@ -317,7 +329,7 @@ const OpDef& reciprocal_def = define({
     .name = "reciprocal",
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients { return {-(dy * y * y)}; },
-    .scalar = ScalarOp::reciprocal,
+    .expression = [](Exprs x) -> Expr { return 1 / x[0]; },
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return 1 / x; },
     .test = {.low = 0.3, .high = 3},
@@ -327,6 +339,7 @@ const OpDef& logical_not_def = define({
     .name = "logical_not",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::logical_not,
+    .expression = [](Exprs x) -> Expr { return !truth(x[0]); },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return x == 0; },
@@ -337,7 +350,7 @@ const OpDef& logical_not_def = define({
 const OpDef& is_nan_def = define({
     .name = "is_nan",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::is_nan,
+    .expression = [](Exprs x) -> Expr { return is_nan(x[0]); },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isnan(x); },
@@ -347,7 +360,7 @@ const OpDef& is_nan_def = define({
 const OpDef& is_finite_def = define({
     .name = "is_finite",
     .kind = OpKind::elementwise,
-    .scalar = ScalarOp::is_finite,
+    .expression = [](Exprs x) -> Expr { return is_finite(x[0]); },
     .exact = Exact::always,
     .predicate = true,
     .oracle = [](double x, double, double) -> double { return std::isfinite(x); },
@@ -373,8 +386,10 @@ const OpDef& cast_def = define({
       return {is_float(x.dtype()) && is_float(dy.dtype()) ? cast(dy, x.dtype()) : Tensor()};
     },
     .scalar = ScalarOp::cast,
+    .expression = [](Exprs x) -> Expr { return x[0]; },
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
+    .integer_oracle = [](int64_t a, int64_t, int64_t) { return a; },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -384,8 +399,11 @@ const OpDef& identity_def = define({
     .kind = OpKind::elementwise,
     .gradient = [](const Tensor&, const Tensor& dy) -> Gradients { return {dy}; },
     .scalar = ScalarOp::identity,
+    .expression = [](Exprs x) -> Expr { return x[0]; },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
+    .integer_oracle = [](int64_t a, int64_t, int64_t) { return a; },
     .test = {.integers = true, .booleans = true},
 });
 
@@ -393,8 +411,11 @@ const OpDef& stop_gradient_def = define({
     .name = "stop_gradient",
     .kind = OpKind::elementwise,
     .scalar = ScalarOp::identity,
+    .expression = [](Exprs x) -> Expr { return x[0]; },
+    .representable = true,
     .exact = Exact::always,
     .oracle = [](double x, double, double) { return x; },
+    .integer_oracle = [](int64_t a, int64_t, int64_t) { return a; },
     .test = {.integers = true, .booleans = true, .no_gradient = "its purpose"},
 });
 }  // namespace

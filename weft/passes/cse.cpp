@@ -9,21 +9,6 @@
 
 namespace weft {
 namespace {
-bool commutes(ScalarOp scalar) {
-  switch (scalar) {
-    case ScalarOp::add:
-    case ScalarOp::mul:
-    case ScalarOp::equal:
-    case ScalarOp::not_equal:
-    case ScalarOp::logical_and:
-    case ScalarOp::logical_or:
-    case ScalarOp::logical_xor:
-      return true;
-    default:
-      return false;
-  }
-}
-
 uint64_t hash_of(const Dims& dims) {
   return hash_bytes(dims.begin(), static_cast<size_t>(dims.size()) * sizeof(int64_t));
 }
@@ -55,8 +40,8 @@ uint64_t UniqueNodes::hash(const Node& node) const {
   hash = hash_combine(hash, hash_combine(hash_of(bytes_of(node)), hash_of(node.variable.get())));
   uint64_t inputs = 0;
   for (const Value& input : node.inputs)  // the hash ignores the order of commutative operands
-    inputs = commutes(node.op->scalar) ? inputs + hash_combine(1, hash_of(input.node()))
-                                       : hash_combine(inputs, hash_of(input.node()));
+    inputs = node.op->commutes ? inputs + hash_combine(1, hash_of(input.node()))
+                               : hash_combine(inputs, hash_of(input.node()));
   hash = hash_combine(hash, inputs);
   if (compare_attributes_)
     for (const auto& [key, value] : node.attrs.entries())
@@ -72,7 +57,7 @@ bool UniqueNodes::equal(const Node& a, const Node& b) const {
   auto same = [](const Value& x, const Value& y) { return x.node() == y.node(); };
   if (std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(), same))
     return true;
-  return commutes(a.op->scalar) && same(a.inputs[0], b.inputs[1]) && same(a.inputs[1], b.inputs[0]);
+  return a.op->commutes && same(a.inputs[0], b.inputs[1]) && same(a.inputs[1], b.inputs[0]);
 }
 
 Value UniqueNodes::operator()(const Value& value) {

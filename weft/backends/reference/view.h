@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "weft/base/wrapping.h"
 #include "weft/ir/plan.h"
 
 namespace weft::reference {
@@ -16,12 +17,8 @@ namespace weft::reference {
 // for integers and bool. Integers wrap.
 inline double plus(double a, double b) { return a + b; }
 inline double times(double a, double b) { return a * b; }
-inline int64_t plus(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-}
-inline int64_t times(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-}
+using weft::plus;
+using weft::times;
 
 // Layout is how one operand or result of a kernel launch is laid out in its slot.
 struct Layout {

@@ -1,8 +1,9 @@
-#include "weft/codegen/scalar_code.h"
+#include "weft/ir/scalar_code.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 
 #include "weft/base/error.h"
 
@@ -83,6 +84,7 @@ Expr operator-(Expr a, double b) { return a - constant_like(a, b); }
 Expr operator-(double a, Expr b) { return constant_like(b, a) - b; }
 Expr operator*(Expr a, double b) { return a * constant_like(a, b); }
 Expr operator/(double a, Expr b) { return constant_like(b, a) / b; }
+Expr operator%(Expr a, Expr b) { return binary(Op::remainder, a, b); }
 Expr operator&(Expr a, Expr b) { return binary(Op::logic_and, a, b); }
 Expr operator|(Expr a, Expr b) { return binary(Op::logic_or, a, b); }
 Expr operator^(Expr a, Expr b) { return binary(Op::logic_xor, a, b); }
@@ -131,6 +133,15 @@ Expr floor(Expr x) { return intrinsic("floor", x); }
 Expr rint(Expr x) { return intrinsic("rint", x); }
 Expr abs(Expr x) { return unary(Op::abs, x); }
 Expr is_nan(Expr x) { return x != x; }
+Expr is_finite(Expr x) {
+  if (!is_float(x.type())) return x.code->integer(DType::boolean, 1);
+  return abs(x) < std::numeric_limits<double>::infinity();
+}
+Expr truth(Expr x) { return convert(x, DType::boolean); }
+Expr to_float(Expr x) { return is_float(x.type()) ? x : convert(x, DType::f64); }
+Expr floored_rest(Expr b, Expr rest) {
+  return select((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), rest + b, rest);
+}
 
 Expr convert(Expr x, DType type) { return x.type() == type ? x : x.code->op(Op::convert, type, x); }
 Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }

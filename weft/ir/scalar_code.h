@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 namespace weft::loop {
 
@@ -47,6 +47,7 @@ Expr operator-(Expr a, double b);
 Expr operator-(double a, Expr b);
 Expr operator*(Expr a, double b);
 Expr operator/(double a, Expr b);
+Expr operator%(Expr a, Expr b);  // of integers, truncating
 Expr operator&(Expr a, Expr b);  // booleans too
 Expr operator|(Expr a, Expr b);
 Expr operator^(Expr a, Expr b);
@@ -84,6 +85,12 @@ Expr floor(Expr x);
 Expr rint(Expr x);  // half to even
 Expr abs(Expr x);
 Expr is_nan(Expr x);
+Expr is_finite(Expr x);
+Expr truth(Expr x);     // whether x is not 0
+Expr to_float(Expr x);  // integers become f64
+// Returns the remainder of a division by b that rounds to minus infinity, where `rest` is that of
+// one that truncates.
+Expr floored_rest(Expr b, Expr rest);
 Expr convert(Expr x, DType type);
 Expr bitcast(Expr x, DType type);
 Expr call(std::string_view function, Expr a, Expr b = {});

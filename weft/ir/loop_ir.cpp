@@ -1,4 +1,4 @@
-#include "weft/codegen/loop_ir.h"
+#include "weft/ir/loop_ir.h"
 
 #include <algorithm>
 

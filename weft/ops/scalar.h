@@ -1,0 +1,13 @@
+// What rows of elementwise operations are written with: the scalar code that kernels run
+// (OpDef::expression) and integers that wrap (OpDef::integer_oracle).
+#pragma once
+
+#include "weft/base/wrapping.h"
+#include "weft/ir/scalar_code.h"
+
+namespace weft {
+
+using loop::Expr;
+using Exprs = std::span<const loop::Expr>;
+
+}  // namespace weft
