@@ -78,7 +78,7 @@ void check(const std::vector<Value>& values, const std::vector<int>& capabilitie
           disagreement(once, interpret_with_errors(graph_of(value)), *library);
       CHECK_MESSAGE(wrong.empty(), to_text(graph_of(value)) << wrong);
       const size_t bytes = value.type().bytes();
-      CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, bytes) == 0);
+      CHECK(std::memcmp(once[0]->data(), again[0]->data(), bytes) == 0);
     }
   }
   compile_cuda(program, capabilities);
@@ -196,7 +196,7 @@ TEST_SUITE("gpu kernels") {
       const Value kept = run_planned(graph, {}, *library)[0],
                   again =
                       run_planned(graph, {}, *library, {.step = {.recompute = Recompute::full}})[0];
-      CHECK(std::memcmp(kept->data->data, again->data->data, x.type().bytes()) == 0);
+      CHECK(std::memcmp(kept->data(), again->data(), x.type().bytes()) == 0);
     }
   }
   TEST_CASE("attention without a hand-written kernel is decomposed") {

@@ -91,7 +91,7 @@ std::shared_ptr<Buffer> filled(const Type& type, const Placement& at, bool whole
 }
 
 bool same_bytes(const Value& a, const Value& b) {
-  return a.type() == b.type() && std::memcmp(a->data->data, b->data->data, a.type().bytes()) == 0;
+  return a.type() == b.type() && std::memcmp(a->data(), b->data(), a.type().bytes()) == 0;
 }
 
 // Returns the memory layout of each operand of the node: that of `lies`, by default row-major.

@@ -127,7 +127,7 @@ void check_product(const Value& value) {
                            again = run_planned(graph_of(value), {}, *library);
   const std::string wrong = disagreement(once, interpret_with_errors(graph_of(value)), *library);
   CHECK_MESSAGE(wrong.empty(), to_text(graph_of(value)) << wrong);
-  CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, value.type().bytes()) == 0);
+  CHECK(std::memcmp(once[0]->data(), again[0]->data(), value.type().bytes()) == 0);
 }
 
 std::string complaint(ErrorKind kind, const std::function<void()>& run) {

@@ -194,8 +194,8 @@ Memories evaluate_all(const FusedLaunch& fused, const Fill& fill) {
     if (in_memory(value)) {
       auto& bytes = memory[value.node()];
       bytes.resize(value.type().bytes());
-      if (value->data)
-        std::memcpy(bytes.data(), value->data->data, bytes.size());
+      if (value->has_data())
+        std::memcpy(bytes.data(), value->data(), bytes.size());
       else
         for (int64_t i = 0; i < value.elements(); ++i)
           store(bytes.data(), value.dtype(), i, fill(value, i));

@@ -12,6 +12,7 @@
 
 #include "tests/io/helpers.h"
 #include "tests/support/near.h"
+#include "weft/base/storage.h"
 #include "weft/data/random.h"
 
 using namespace weft;
@@ -206,7 +207,7 @@ TEST_CASE("buffers are reused only after their tensors are destroyed") {
     Batch batch;
     for (int i = 0; i < 30; ++i) {
       loader.next(batch);
-      seen.insert(batch.inputs->data->data);
+      seen.insert(batch.inputs->data());
     }
     CHECK(seen.size() <= static_cast<size_t>(prefetch) + 1);
     std::vector<Batch> kept(8);
@@ -221,7 +222,7 @@ TEST_CASE("buffers shared with another value are not overwritten") {
   Loader loader(numbers(1000), {.batch_size = 10, .prefetch = 1});
   Batch batch;
   loader.next(batch);
-  std::shared_ptr<Buffer> shared = batch.labels->data;
+  std::shared_ptr<Buffer> shared = batch.labels->storage->buffer();
   for (int i = 0; i < 20; ++i) loader.next(batch);
   CHECK(reinterpret_cast<int64_t*>(shared->data)[9] == 9);
 }

@@ -1,5 +1,6 @@
 // Fuzzes GGUF files.
 #include "tests/fuzz/fuzz.h"
+#include "weft/base/storage.h"
 #include "weft/io/gguf.h"
 
 using namespace weft;
@@ -73,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (file.find(entry.name) != &entry) std::abort();
       row_major_strides(entry.type.shape);
       const Tensor tensor = file.tensor(entry.name);
-      fuzz::touch({tensor->data->data, tensor->data->bytes});
+      fuzz::touch({tensor->data(), tensor->storage->bytes()});
       if (entry.format == nullptr) continue;
       std::vector<float> numbers(static_cast<size_t>(element_count(entry.shape())));
       decode_blocks(*entry.format, file.bytes(entry), numbers);

@@ -1,5 +1,6 @@
 // Fuzzes safetensors files.
 #include "tests/fuzz/fuzz.h"
+#include "weft/base/storage.h"
 #include "weft/io/safetensors.h"
 
 using namespace weft;
@@ -37,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (file.find(entry.name) != &entry) std::abort();
       row_major_strides(entry.type.shape);
       Tensor tensor = file.tensor(entry.name);
-      fuzz::touch({tensor->data->data, tensor->data->bytes});
+      fuzz::touch({tensor->data(), tensor->storage->bytes()});
     }
     if (total > size) std::abort();
   });

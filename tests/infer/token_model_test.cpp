@@ -304,8 +304,8 @@ TEST_CASE("a workspace that is too small or not aligned is refused with what is 
   step.use_workspace(workspace);
   const Tensor result = step.run(std::array{full({3}, 2.0)})[0];
   CHECK(result.to_doubles() == std::vector<double>{4, 4, 4});
-  CHECK(result->data->data >= workspace.data());
-  CHECK(result->data->data < workspace.data() + workspace.size());
+  CHECK(result->data() >= workspace.data());
+  CHECK(result->data() < workspace.data() + workspace.size());
   CHECK_THROWS_WITH_AS(step.use_workspace(workspace),
                        doctest::Contains("[workspace] the step has an arena already."), Error);
 }

@@ -122,7 +122,7 @@ TEST_CASE("a file of the gguf package is read with all of its types and values")
   CHECK(error_of([&] { file.tensor("x\n"); }) ==
         fmt::format("data: [gguf] {}: no tensor 'x\\x0a' among its 12.", reference_gguf));
   // Blocks are the bytes of the file.
-  CHECK(file.tensor("blocks.Q4_K")->data->data == file.bytes(*blocks).data());
+  CHECK(file.tensor("blocks.Q4_K")->data() == file.bytes(*blocks).data());
 }
 
 TEST_CASE("what weft writes is what the package wrote") {

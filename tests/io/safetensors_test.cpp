@@ -66,7 +66,7 @@ TEST_CASE("a hand-written file is read without a copy") {
   CHECK(opened.find("c") == nullptr);
   CHECK(error_of([&] { opened.tensor("c"); }) == "checkpoint: f: no tensor 'c' among its 3.");
   Tensor a = opened.tensor("a");
-  CHECK(a->data->data == file->data + file->bytes - 4);
+  CHECK(a->data() == file->data + file->bytes - 4);
 }
 
 TEST_CASE("misaligned tensors are copied into place") {

@@ -42,7 +42,7 @@ class Odd {
       const Type type{DType::f32, shape};
       parameters_.emplace_back("w" + std::to_string(parameters_.size()), type);
       const Value drawn = random_values(type, -1, 1, random);
-      std::memcpy(parameters_.back().bytes().data(), drawn->data->data, type.bytes());
+      std::memcpy(parameters_.back().bytes().data(), drawn->data(), type.bytes());
     };
     for (const Shape& shape : weights) add(shape);
     for (int64_t size : sizes) add({size});

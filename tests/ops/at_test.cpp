@@ -7,6 +7,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
+#include "weft/base/storage.h"
 #include "weft/ops/autodiff.h"
 
 using namespace weft;
@@ -39,8 +40,9 @@ TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indice
   };
   for (const int64_t start : {-3, -1, 0, 2, 3, 4, 5, 9}) {
     INFO("start " << start);
-    const Value place = from_buffer(interpret(scalar(static_cast<double>(start), DType::i32))->data,
-                                    {DType::i32, {}});
+    const Value place =
+        from_buffer(interpret(scalar(static_cast<double>(start), DType::i32))->storage->buffer(),
+                    {DType::i32, {}});
     const Doubles in = elements(interpret(x)), given = elements(interpret(updates));
     Doubles read(12), put = in, read_slope(30), put_slope(30), updates_slope(12);
     for (int64_t i = 0; i < 2; ++i)

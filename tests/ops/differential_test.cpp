@@ -40,7 +40,7 @@ void strew_special_values(const Value& view, bool summed, Random& random) {
                                  -0.5, normal / 4, -normal / 4, 88,        -88, -1000.0, 1000};
   if (!summed) special.insert(special.end(), {largest, -largest});
   for (int64_t i = 0; i < data->elements(); ++i)
-    if (random.chance(1.0 / 3)) store((*data)->data->data, dtype, i, random.pick(special));
+    if (random.chance(1.0 / 3)) store((*data)->data(), dtype, i, random.pick(special));
 }
 
 struct Cases {
@@ -78,7 +78,7 @@ struct Cases {
     kept.push_back(data);
     tensors.push_back({.name = name,
                        .type = data.type(),
-                       .bytes = std::span<const std::byte>(data->data->data, data.type().bytes())});
+                       .bytes = std::span<const std::byte>(data->data(), data.type().bytes())});
   }
 };
 

@@ -21,13 +21,13 @@ Value integers(const std::vector<int64_t>& list, DType dtype = DType::i64) {
   Random random(0);
   Value x = random_values({dtype, {static_cast<int64_t>(list.size())}}, 0, 0, random);
   for (size_t i = 0; i < list.size(); ++i)
-    store_int(x->data->data, dtype, static_cast<int64_t>(i), list[i]);
+    store_int(x->data(), dtype, static_cast<int64_t>(i), list[i]);
   return x;
 }
 std::vector<int64_t> integers_of(const Value& x) {
   std::vector<int64_t> list(static_cast<size_t>(x.elements()));
   for (size_t i = 0; i < list.size(); ++i)
-    list[i] = load_int(x->data->data, x.dtype(), static_cast<int64_t>(i));
+    list[i] = load_int(x->data(), x.dtype(), static_cast<int64_t>(i));
   return list;
 }
 std::vector<Value> run(std::vector<Value> outputs, const KernelLibrary& library) {

@@ -44,7 +44,7 @@ void check(const Value& value, const std::vector<Interpreted>& expected, bool is
   const std::vector<Value> once = run_planned(graph, {}, tested()),
                            again = run_planned(graph, {}, tested());
   CHECK(disagreement(once, expected, tested()) == "");
-  CHECK(std::memcmp(once[0]->data->data, again[0]->data->data, value.type().bytes()) == 0);
+  CHECK(std::memcmp(once[0]->data(), again[0]->data(), value.type().bytes()) == 0);
 }
 
 struct Image {

@@ -41,7 +41,7 @@ Value weighted_sum(const Value& value, Random& random) {
 
 // Returns d(loss) / d(element) by central differences of fourth order.
 double slope(const Value& loss, const Value& variable, int64_t element) {
-  auto* data = reinterpret_cast<double*>(variable->data->data);
+  auto* data = reinterpret_cast<double*>(variable->data());
   double saved = data[element];
   auto at = [&](double offset) {
     data[element] = saved + offset;

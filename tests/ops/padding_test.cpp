@@ -126,7 +126,7 @@ struct Head {
       const double most = labels ? static_cast<double>(classes - 1) : 1;
       values.push_back(random_values(leaf.type(), labels ? 0 : -most, most, random));
     }
-    auto* labels = reinterpret_cast<int64_t*>(values[1]->data->data);
+    auto* labels = reinterpret_cast<int64_t*>(values[1]->data());
     labels[0] = labels[7] = 3;  // ignored label
     labels[1] = 0, labels[9] = classes - 1;
     return values;
@@ -203,7 +203,7 @@ TEST_CASE("the 16-bit copy of an odd table is padded for tensor cores") {
   const Value start = random_values(table.type(), -1, 1, random);
   const KernelLibrary& last = *backends().back();
   const auto two_updates = [&](std::vector<std::string> skip) {
-    std::memcpy(state->storage->on_host().data, start->data->data, table.type().bytes());
+    std::memcpy(state->storage->on_host().data, start->data(), table.type().bytes());
     state->storage->note_write();
     const auto run =
         compile_graph(graph, last, std::make_shared<Workspace>(),

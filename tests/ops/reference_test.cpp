@@ -45,7 +45,7 @@ struct Scattered {
         rest /= dense.shape()[axis];
       }
       std::byte* here = memory->data + static_cast<size_t>(at) * bytes;
-      std::byte* there = dense->data->data + static_cast<size_t>(i) * bytes;
+      std::byte* there = dense->data() + static_cast<size_t>(i) * bytes;
       std::copy_n(to_memory ? there : here, bytes, to_memory ? here : there);
     }
   }

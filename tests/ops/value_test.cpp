@@ -328,10 +328,10 @@ TEST_CASE("64-bit integers keep all their bits") {
     Random random(0);
     Value x = random_values({DType::i64, {static_cast<int64_t>(list.size())}}, 0, 0, random);
     for (size_t i = 0; i < list.size(); ++i)
-      store_int(x->data->data, DType::i64, static_cast<int64_t>(i), list[i]);
+      store_int(x->data(), DType::i64, static_cast<int64_t>(i), list[i]);
     return x;
   };
-  auto first = [](const Value& x) { return load_int(x->data->data, x.dtype(), 0); };
+  auto first = [](const Value& x) { return load_int(x->data(), x.dtype(), 0); };
   Value a = values({big, -7}), b = values({3, 2});
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());

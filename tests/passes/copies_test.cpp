@@ -59,7 +59,7 @@ Figures copies_in(const Plan& plan) {
 
 std::vector<float> bits(const Value& value) {
   (void)value.eval();
-  const auto* at = reinterpret_cast<const float*>(value->data->data);
+  const auto* at = reinterpret_cast<const float*>(value->data());
   return {at, at + value.elements()};
 }
 

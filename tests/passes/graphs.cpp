@@ -17,7 +17,8 @@ Value zero_variable(const std::string& name, const Type& type) {
 }
 Value random_variable(const std::string& name, const Type& type, Random& random) {
   Value leaf = zero_variable(name, type);
-  leaf->variable->storage = std::make_shared<Storage>(random_values(type, -1, 1, random)->data);
+  leaf->variable->storage =
+      std::make_shared<Storage>(random_values(type, -1, 1, random)->storage->buffer());
   return leaf;
 }
 

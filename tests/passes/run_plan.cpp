@@ -25,7 +25,8 @@ class PlanRunner {
       const bool file = slot.space == Space::file && slot.value->variable != nullptr;
       if (slot.space == Space::state || file)
         source = slot.value->variable->storage->buffer().get();
-      if (slot.space == Space::constant) source = slot.value->data.get();
+      if (slot.space == Space::constant && slot.value->storage != nullptr)
+        source = slot.value->storage->buffer().get();
       if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
     }
   }
@@ -86,7 +87,7 @@ class PlanRunner {
     std::byte* to = address(access);
     for_each_element(access, [&](int64_t at, int64_t i) {
       std::memcpy(to + at * static_cast<int64_t>(size),
-                  data->data->data + i * static_cast<int64_t>(size), size);
+                  data->data() + i * static_cast<int64_t>(size), size);
     });
   }
 

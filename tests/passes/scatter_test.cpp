@@ -21,7 +21,7 @@ Value simplified(const Value& value, const std::string& fault = "") {
 }
 
 std::vector<std::byte> bytes_of(const Value& value) {
-  return {value->data->data, value->data->data + value.type().bytes()};
+  return {value->data(), value->data() + value.type().bytes()};
 }
 
 // Returns random numbers, among them zeros of both signs.
@@ -29,7 +29,7 @@ Value numbers(const Type& type, Random& random) {
   Value draw = random_values(type, -2, 2, random);
   if (!is_float(type.dtype)) return draw;
   for (int64_t i = 0; i < type.elements(); i += 3)
-    store(draw->data->data, type.dtype, i, i % 2 == 0 ? -0.0 : 0.0);
+    store(draw->data(), type.dtype, i, i % 2 == 0 ? -0.0 : 0.0);
   return draw;
 }
 

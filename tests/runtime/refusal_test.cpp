@@ -20,6 +20,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
+#include "weft/runtime/compile_kernels.h"
 #include "weft/runtime/executable.h"
 
 using namespace weft;

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -32,7 +33,7 @@ TEST_CASE("a step's result takes as many bytes as its type") {
   CompiledStep doubled([](std::span<const Tensor> in) { return std::vector{in[0] * 2.0}; }, {});
   const Tensor result = doubled.run(std::array{tensor({1.0f, 2.0f, 3.0f}, {3})})[0];
   CHECK(result.to_doubles() == std::vector<double>{2, 4, 6});
-  CHECK(result->data->bytes == 3 * sizeof(float));
+  CHECK(result->storage->bytes() == 3 * sizeof(float));
 }
 
 TEST_CASE("doubles make a float64 tensor with all their digits or the requested dtype") {

@@ -31,14 +31,14 @@ class Interpreter {
 
  private:
   std::shared_ptr<Buffer> compute(const Value& value) {
-    if (value->is("data")) return value->data;
+    if (value->is("data")) return value->storage->buffer();
     if (value->is("variable")) return value->variable->storage->buffer();
     if (value->is("input"))
-      return inputs_[static_cast<size_t>(value->attrs.integer("index"))]->data;
+      return inputs_[static_cast<size_t>(value->attrs.integer("index"))]->storage->buffer();
     if (value->op->decompose == nullptr) return run_kernel(value);
     Value expression = value->op->decompose(*value.node()), result = evaluate(expression);
     if (bounds_) errors_[value.node()] = errors_.at(expression.node());
-    return result->data;
+    return result->storage->buffer();
   }
 
   Errors errors_of(const Value& value) const {
@@ -62,7 +62,7 @@ class Interpreter {
     std::vector<void*> operands;
     for (const Value& input : value->inputs) {
       launch.operands.push_back(dense(input, static_cast<int>(operands.size())));
-      operands.push_back(known_.at(input.node())->data->data);
+      operands.push_back(known_.at(input.node())->data());
     }
     void* results[] = {result->data};
     library->compiler().compile(Plan{}, launch)->run(operands.data(), results, nullptr);

@@ -98,11 +98,11 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
 
   std::vector<Value> results;
   for (const Value& result : executable->run(inputs))
-    results.push_back(copy_of(result.eval()->data->data, result.type()));
+    results.push_back(copy_of(result.eval()->data(), result.type()));
   for (size_t i = 0; i < before.size(); ++i) {
     std::byte* state = graph.assignments[i].variable->variable->storage->on_host().data;
     results.push_back(copy_of(state, before[i].type()));
-    std::memcpy(state, before[i]->data->data, before[i].type().bytes());
+    std::memcpy(state, before[i]->data(), before[i].type().bytes());
   }
   return results;
 }

@@ -193,9 +193,9 @@ class Grower {
         return keep(value, true).value;
       }
       case 1: {
-        auto state = std::make_shared<VariableState>(fmt::format("variable{}", variables_.size()),
-                                                     type, Category::parameter,
-                                                     std::make_shared<Storage>(data->data));
+        auto state = std::make_shared<VariableState>(
+            fmt::format("variable{}", variables_.size()), type, Category::parameter,
+            std::make_shared<Storage>(data->storage->buffer()));
         variables_.push_back(variable_leaf(state));
         return keep(variables_.back(), true).value;
       }

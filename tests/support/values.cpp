@@ -62,7 +62,7 @@ Value random_view(const Type& type, double low, double high, Random& random) {
 std::vector<double> elements(const Value& data) {
   std::vector<double> result(static_cast<size_t>(data.elements()));
   for (int64_t i = 0; i < data.elements(); ++i)
-    result[static_cast<size_t>(i)] = load(data->data->data, data.dtype(), i);
+    result[static_cast<size_t>(i)] = load(data->data(), data.dtype(), i);
   return result;
 }
 
@@ -112,7 +112,7 @@ std::string difference(const Value& got, const Value& want, std::span<const doub
 std::string bit_difference(const Value& got, const Value& want) {
   if (got.type() != want.type())
     return fmt::format("type {} instead of {}", to_string(got.type()), to_string(want.type()));
-  const std::byte *a = got->data->data, *b = want->data->data;
+  const std::byte *a = got->data(), *b = want->data();
   const size_t size = size_of(want.dtype());
   for (int64_t i = 0; i < want.elements(); ++i) {
     const size_t at = static_cast<size_t>(i) * size;

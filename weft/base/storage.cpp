@@ -7,10 +7,17 @@
 
 namespace weft {
 
-Storage::Storage(DeviceMemory& memory, std::byte* at, size_t bytes)
-    : bytes_(bytes), device_buffer_(std::make_shared<Buffer>()), device_(&memory) {
-  device_buffer_->data = at;
-  device_buffer_->bytes = bytes;
+Storage::Storage(DeviceMemory& memory, std::shared_ptr<Buffer> view) : bytes_(view->bytes) {
+  if (memory.is_host()) {
+    buffer_ = std::move(view);
+  } else {
+    device_buffer_ = std::move(view);
+    device_ = &memory;
+  }
+}
+
+bool Storage::is_on(const DeviceMemory& memory) const {
+  return memory.is_host() ? !is_on_device() : is_on_device() && device_ == &memory;
 }
 
 void Storage::lend_to(DeviceMemory* device) {
@@ -67,6 +74,13 @@ void Storage::copy_from(const std::byte* from, size_t bytes) {
     device_->write(device_buffer_->data, from, bytes);
   else
     std::memcpy(on_host().data, from, bytes);
+}
+
+void Storage::move_to_own_memory() {
+  if (is_on_device())
+    on_host();
+  else
+    move_to(Buffer::allocate(bytes_));
 }
 
 void Storage::move_to(const FileRange& range) {

@@ -17,8 +17,8 @@ class Storage {
   explicit Storage(size_t bytes) : bytes_(bytes) {}
   explicit Storage(std::shared_ptr<Buffer> buffer)
       : bytes_(buffer->bytes), buffer_(std::move(buffer)) {}
-  // Makes a view of a device's memory, which the caller keeps alive.
-  Storage(DeviceMemory& memory, std::byte* at, size_t bytes);
+  // Makes a view of a part of the host's or of a device's memory.
+  Storage(DeviceMemory& memory, std::shared_ptr<Buffer> view);
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -34,12 +34,14 @@ class Storage {
   void copy_to(std::byte* to);                          // does not move the elements
   void copy_from(const std::byte* from, size_t bytes);  // overwrites the first `bytes` in place
   bool is_on_device() const { return device_buffer_ != nullptr; }
+  bool is_on(const DeviceMemory& memory) const;
   // Returns whether the elements are on that device or their previous place there still exists.
   bool has_place_on(const DeviceMemory& memory) const;
   // Lets launches of a device copy from and to buffer(); null returns it to the host, as on_host()
   // does. Waits for pending work of the previous borrower.
   void lend_to(DeviceMemory* device);
   // Move the elements to the given place.
+  void move_to_own_memory();  // on the host, from a view
   void move_to(const FileRange& range);
   void move_to(std::shared_ptr<Buffer> memory);  // host memory
   void move_to(DeviceMemory& device, std::shared_ptr<Buffer> memory);

@@ -13,6 +13,7 @@
 #include "weft/base/buffer.h"
 #include "weft/base/rounding.h"
 #include "weft/base/stopwatch.h"
+#include "weft/base/storage.h"
 #include "weft/data/random.h"
 
 namespace weft::data {
@@ -33,14 +34,15 @@ struct Slot {
   Tensor inputs, labels;
   int64_t valid = 0;
 
-  std::byte* input_data() const { return inputs->data->data; }
-  int64_t* label_data() const { return reinterpret_cast<int64_t*>(labels->data->data); }
+  std::byte* input_data() const { return inputs->data(); }
+  int64_t* label_data() const { return reinterpret_cast<int64_t*>(labels->data()); }
   // Returns whether nothing else holds its tensors, or a value that shares their bytes.
   bool unshared() const { return unshared(inputs) && unshared(labels); }
 
  private:
   static bool unshared(const Tensor& tensor) {
-    return tensor.shared().use_count() == 1 && tensor->data.use_count() == 1;
+    return tensor.shared().use_count() == 1 && tensor->storage.use_count() == 1 &&
+           tensor->storage->buffer().use_count() == 1;
   }
 };
 
@@ -213,7 +215,7 @@ class Loader::Impl {
       labels += sample_labels_;
     }
     std::memset(input, 0,
-                slot.inputs->data->bytes - static_cast<size_t>(input - slot.input_data()));
+                slot.inputs->storage->bytes() - static_cast<size_t>(input - slot.input_data()));
     std::fill(labels, slot.label_data() + label_type_.elements(), ignored_label);
     ++cursor_.position;
   }
@@ -276,7 +278,7 @@ Batches::Pair Batches::current() const {
     if (batch_.valid == tensor.dim(0)) return tensor;
     Type type = tensor.type();
     type.shape[0] = batch_.valid;
-    return tensor_over(tensor.shared(), tensor->data->data, type);
+    return tensor_over(tensor.shared(), tensor->data(), type);
   };
   return {valid_rows(batch_.inputs), valid_rows(batch_.labels)};
 }

@@ -37,7 +37,7 @@ CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions&
 
 // Copies logits, which steps return as float32.
 void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
-  const std::byte* row = all->data->data + static_cast<size_t>(from) * to.size_bytes();
+  const std::byte* row = all->data() + static_cast<size_t>(from) * to.size_bytes();
   std::memcpy(to.data(), row, to.size_bytes());
 }
 

@@ -295,7 +295,7 @@ void copy_as_it_is(const Source& source, const Part& part) {
 void convert(const Source& source, const Part& part) {
   std::span<std::byte> to = part.bytes();
   const Tensor held = source.file->tensor(source.entry->name);  // aligned
-  const std::byte* from = held->data->data;
+  const std::byte* from = held->data();
   const DType dtype = part.type.dtype, its_dtype = held.dtype();
   const size_t bytes = size_of(dtype);
   const Shape& shape = part.type.shape;

@@ -103,8 +103,8 @@ uint64_t content_hash(const Plan& plan) {
 uint64_t structural_hash(const Graph& graph) {
   uint64_t hash = hash_text(to_text(graph));
   for (const Value& value : graph.nodes())
-    if (value->data != nullptr)
-      hash = hash_combine(hash, reinterpret_cast<uintptr_t>(value->data.get()));
+    if (value->has_data())
+      hash = hash_combine(hash, reinterpret_cast<uintptr_t>(value->storage.get()));
   return hash;
 }
 }  // namespace weft

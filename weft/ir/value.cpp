@@ -4,7 +4,7 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {
@@ -79,14 +79,14 @@ void detail::set_evaluate(Evaluate how) { how_to_evaluate = how; }
 
 const Value& Value::eval() const {
   (void)type();  // throws for an empty handle
-  if (node_->data == nullptr) how_to_evaluate(std::span(this, 1));
+  if (!node_->has_data()) how_to_evaluate(std::span(this, 1));
   return *this;
 }
 
 double Value::item(std::source_location where) const {
   CallSite here(where, "item");
   WEFT_CHECK(elements() == 1, "[item] needs a tensor with one element. Got {}.", to_string(type()));
-  return load(eval()->data->data, dtype(), 0);
+  return load(eval()->data(), dtype(), 0);
 }
 
 std::vector<double> Value::to_doubles(std::source_location where) const {
@@ -94,7 +94,7 @@ std::vector<double> Value::to_doubles(std::source_location where) const {
   eval();
   std::vector<double> all(static_cast<size_t>(elements()));
   for (size_t i = 0; i < all.size(); ++i)
-    all[i] = load(node_->data->data, dtype(), static_cast<int64_t>(i));
+    all[i] = load(node_->data(), dtype(), static_cast<int64_t>(i));
   return all;
 }
 
@@ -107,9 +107,9 @@ std::vector<T> Value::to_vector(std::source_location where) const {
   std::vector<T> all(static_cast<size_t>(elements()));
   if constexpr (std::is_same_v<T, bool>) {
     for (size_t i = 0; i < all.size(); ++i)
-      all[i] = load(node_->data->data, DType::boolean, static_cast<int64_t>(i)) != 0;
+      all[i] = load(node_->data(), DType::boolean, static_cast<int64_t>(i)) != 0;
   } else {
-    std::memcpy(all.data(), node_->data->data, type().bytes());
+    std::memcpy(all.data(), node_->data(), type().bytes());
   }
   return all;
 }
@@ -144,6 +144,10 @@ Node::~Node() {
   draining = nullptr;
 }
 
+bool Node::has_data() const {
+  return storage != nullptr && !storage->is_on_device() && storage->buffer() != nullptr;
+}
+std::byte* Node::data() const { return storage->buffer()->data; }
 bool Node::is(std::string_view op_name) const { return op->name == op_name; }
 
 const std::string& Node::module() const {

@@ -232,12 +232,12 @@ struct Node {
   Annotations annotations;
   Type type;
   Origin origin;
-  std::shared_ptr<Buffer> data;  // leaf "data": its elements, row-major
+  // leaf "data": its elements, row-major, wherever they are; null before they are computed.
+  std::shared_ptr<Storage> storage;
   // A "data" leaf that eval computed keeps it: `expression` is the node that computed it, which
   // gradients go through; `cut` says that it was dropped, so that gradients end with an Error.
   Value expression;
   bool cut = false;
-  std::shared_ptr<Storage> storage;  // leaf "data": holder of the elements while `data` is null
   std::shared_ptr<VariableState> variable;            // leaf "variable"
   std::shared_ptr<const GradientRule> gradient_rule;  // custom_gradient: the user's rule
 
@@ -246,6 +246,8 @@ struct Node {
   Node& operator=(const Node&) = delete;
   ~Node();  // releases long chains without recursion
 
+  bool has_data() const;    // whether the elements are computed and on the host
+  std::byte* data() const;  // the host's elements, which has_data()
   bool is(std::string_view op_name) const;
   const std::string& module() const;  // "" outside modules
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "weft/base/buffer.h"
+#include "weft/base/storage.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ir/graph.h"
 #include "weft/ops/apply.h"
@@ -23,12 +24,16 @@ AxisMap stored(const Node& node) {
 }
 const OpDef& scalar_def = leaf(LeafKind::scalar, "scalar", "every element is attr value", nullptr);
 const OpDef& iota_def =
-    leaf(LeafKind::iota, "iota", "the index along attr axis", [](const Node& node) {
-      return axis_by_axis(node, [](const Node& each, int axis) {
-        return Factor{.size = each.type.shape[axis],
-                      .positional = axis == each.attrs.integer("axis")};
-      });
-    });
+    leaf(LeafKind::iota, "iota",
+         "the index along attr axis; attrs offset and strides make it a part of a larger one",
+         [](const Node& node) {
+           AxisMap map = axis_by_axis(node, [](const Node& each, int axis) {
+             return Factor{.size = each.type.shape[axis],
+                           .positional = axis == each.attrs.integer("axis")};
+           });
+           map.has_place = true;
+           return map;
+         });
 const OpDef& data_def = leaf(LeafKind::data, "data", "elements held in memory", stored);
 const OpDef& input_def =
     leaf(LeafKind::input, "input", "bound when the graph runs (attr index)", stored);
@@ -73,7 +78,7 @@ Tensor from_buffer(std::shared_ptr<Buffer> buffer, Type type) {
   WEFT_CHECK(buffer->bytes >= type.bytes(), "[from_buffer] {} needs {} bytes. Got {}.",
              to_string(type), type.bytes(), buffer->bytes);
   Tensor value = make_leaf(data_def, type);
-  value->data = std::move(buffer);
+  value->storage = std::make_shared<Storage>(std::move(buffer));
   return value;
 }
 Tensor constant(std::span<const float> elements, const Shape& shape, std::source_location where) {

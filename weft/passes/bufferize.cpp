@@ -80,7 +80,7 @@ class Scheduler {
       slot.space = Space::state;
       slot.category = value->variable->category;
       slot.bytes = value->variable->storage->bytes();
-    } else if (value->data != nullptr) {
+    } else if (value->storage != nullptr) {
       slot.space = Space::constant;
       slot.category = Category::constant;
     } else if (value->op->leaf == LeafKind::input) {

@@ -31,7 +31,7 @@ bool same_attributes(const Attrs& a, const Attrs& b) {
                     });
 }
 
-const void* bytes_of(const Node& node) { return node.data != nullptr ? node.data->data : nullptr; }
+const void* bytes_of(const Node& node) { return node.has_data() ? node.data() : nullptr; }
 }  // namespace
 
 uint64_t UniqueNodes::hash(const Node& node) const {

@@ -46,8 +46,8 @@ std::optional<double> representable(DType dtype, double number) {
 // Returns element `i`, row-major, of a uniform value or of a "data" leaf.
 std::optional<double> element(const Value& value, int64_t i) {
   if (auto number = uniform_value(value)) return number;
-  if (value->data == nullptr) return std::nullopt;
-  double number = load(value->data->data, value.dtype(), i);
+  if (!value->has_data()) return std::nullopt;
+  double number = load(value->data(), value.dtype(), i);
   bool exact = is_float(value.dtype()) || std::fabs(number) <= exact_integers;
   return exact ? std::optional(number) : std::nullopt;
 }
@@ -126,8 +126,8 @@ std::optional<double> uniform_value(const Value& value) {
     bool exact = is_float(node->type.dtype) || std::fabs(number) <= exact_integers;
     return exact ? std::optional(round_to(node->type.dtype, number)) : std::nullopt;
   }
-  if (node->data != nullptr && node->type.elements() == 1) {
-    double number = load(node->data->data, node->type.dtype, 0);
+  if (node->has_data() && node->type.elements() == 1) {
+    double number = load(node->data(), node->type.dtype, 0);
     bool exact = is_float(node->type.dtype) || std::fabs(number) <= exact_integers;
     return exact ? std::optional(number) : std::nullopt;
   }

@@ -1,19 +1,22 @@
 #include "weft/runtime/executable.h"
 
-#include <algorithm>
-#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/logging.h"
 #include "weft/base/parallel.h"
 #include "weft/base/stopwatch.h"
 #include "weft/base/storage.h"
-#include "weft/ir/op_def.h"
 #include "weft/passes/passes.h"
+#include "weft/runtime/binding.h"
 #include "weft/runtime/compile_kernels.h"
+#include "weft/runtime/copies.h"
+#include "weft/runtime/inputs.h"
 #include "weft/runtime/poison.h"
 #include "weft/runtime/residency.h"
+#include "weft/runtime/results.h"
 
 namespace weft {
 namespace {
@@ -24,160 +27,132 @@ constexpr bool debug_build = false;
 #endif
 }  // namespace
 
-size_t staged_bytes(const Plan& plan) {
-  size_t bytes = 0;
-  for (const Access& input : plan.inputs) bytes += aligned(input.value.type().bytes());
-  return bytes;
-}
-
-Executable::Executable(Plan plan, const KernelLibrary& library,
-                       std::shared_ptr<Workspace> workspace, const std::string& folder,
-                       size_t beside)
-    : plan_(std::move(plan)),
-      compiler_(library.compiler()),
-      stages_inputs_(library.stages_inputs()),
-      workspace_(std::move(workspace)),
-      copies_(plan_) {
-  if (workspace_ == nullptr) return;
-  memory_ = &library.memory();
-  residency_ = make_residency(plan_, *memory_, *workspace_, folder);
-  set_poisoning(debug_build && memory_->is_host());
-  start_team();
-  residency_->check_fits(stages_inputs_ ? staged_bytes(plan_) : 0, beside);
-  kernels_ = compile_kernels(plan_, compiler_, library.kernels(), *memory_);
-  residency_->place_offloaded();
-  make_staging();
-  if (workspace_->last != nullptr) workspace_->last->detach_results();
-  workspace_->reserve(plan_.arena_bytes, *memory_);
-  residency_->place_constants();
-  try_kernels(plan_, kernels_, library.kernels(), *memory_, *residency_);
-}
-
-// Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
-void Executable::finish_kernels() const {
-  if (memory_ == nullptr) return;  // nothing ever ran
-  try {
-    memory_->finish();
-  } catch (const Error& lost) {  // reported to whoever waits for a result
-    logging::debug(1, "{}", lost.what());
+// Running is the part of an executable that a plan which cannot run lacks.
+class Executable::Running {
+ public:
+  Running(const Plan& plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
+          const std::string& folder, size_t beside)
+      : plan_(plan),
+        compiler_(library.compiler()),
+        workspace_(std::move(workspace)),
+        memory_(library.memory()),
+        residency_(make_residency(plan, memory_, *workspace_, folder)),
+        copies_(plan),
+        results_(plan, *residency_, memory_, workspace_) {
+    set_poisoning(debug_build && memory_.is_host());
+    start_team();
+    const bool stages = library.stages_inputs();
+    residency_->check_fits(stages ? staged_bytes(plan) : 0, beside);
+    kernels_ = compile_kernels(plan, compiler_, library.kernels(), memory_);
+    residency_->place_offloaded();
+    inputs_.emplace(plan, *residency_, memory_, stages);
+    workspace_->detach_results();
+    workspace_->reserve(plan.arena_bytes, memory_);
+    residency_->place_constants();
+    try_kernels(plan, kernels_, library.kernels(), memory_, *residency_);
   }
-}
 
-Executable::~Executable() {
-  finish_kernels();
-  if (workspace_ == nullptr || workspace_->last != this) return;
-  workspace_->last = nullptr;
-  try {
-    detach_results();
-  } catch (const Error& lost) {  // reported to whoever reads a result
-    logging::debug(1, "{}", lost.what());
-  }
-}
-
-std::byte* Executable::address(int slot) const { return residency_->address(slot); }
-
-size_t Executable::used_arena_bytes() const {
-  return workspace_ != nullptr ? workspace_->touched_bytes() : 0;
-}
-
-void Executable::bind() {
-  residency_->place();
-  for (auto& [launch, kernel] : residency_->copies()) kernels_[launch] = std::move(kernel);
-  bound_.resize(plan_.launches.size());
-  for (size_t i = 0; i < bound_.size(); ++i) {
-    const Launch& launch = plan_.launches[i];
-    BoundLaunch& bound = bound_[i];
-    bound.operands.clear();
-    bound.results.clear();
-    for (const Access& access : launch.operands) bound.operands.push_back(address(access.at.slot));
-    for (const Access& access : launch.results) bound.results.push_back(address(access.at.slot));
-    for (void* result : bound.results)
-      WEFT_ASSERT(reinterpret_cast<uintptr_t>(result) % buffer_alignment == 0,
-                  "a result of {} is not aligned", launch.kernel);
-    bound.workspace = launch.workspace_slot >= 0 ? address(launch.workspace_slot) : nullptr;
-    kernels_[i]->bind(bound.operands.data(), bound.results.data(), bound.workspace);
-  }
-  recorded_ = nullptr;
-  warm_ = false;
-}
-
-void Executable::release() {
-  results_.clear();
-  bound_.clear();
-  if (workspace_->last == this) workspace_->last = nullptr;
-  workspace_->buffer = nullptr;
-}
-
-void Executable::set_poisoning(bool on) {
-  poison_ = on ? std::make_unique<Poison>(plan_) : nullptr;
-}
-
-// Gives results whose handles are still held their own bytes; unreferenced results are reused.
-void Executable::detach_results() {
-  for (Value& result : results_) {
-    if (result.shared().use_count() < 2) continue;
-    if (result->storage != nullptr) {
-      fetch(*result.node());
-    } else if (memory_->is_host()) {
-      auto copy = Buffer::allocate(result.type().bytes());
-      std::memcpy(copy->data, result->data->data, result.type().bytes());
-      result->data = std::move(copy);
+  // Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
+  ~Running() {
+    try {
+      memory_.finish();
+    } catch (const Error& lost) {  // reported to whoever waits for a result
+      logging::debug(1, "{}", lost.what());
     }
-    result = Value();
   }
-}
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
 
-void Executable::run_launches() {
+  std::span<const Value> run(std::span<const Value> inputs);
+  void settle_variables();
+  void release() {
+    results_.release();
+    binding_.invalidate();
+  }
+  std::byte* address(int slot) const { return residency_->address(slot); }
+  size_t used_arena_bytes() const { return workspace_->touched_bytes(); }
+  void set_observer(LaunchObserver observer) { observer_ = std::move(observer); }
+  void set_timer(LaunchTimer timer) { timer_ = std::move(timer); }
+  void set_poisoning(bool on) {
+    poison_.reset();
+    if (on) poison_.emplace(plan_);
+  }
+
+ private:
+  void check(std::span<const Value> inputs) const;
+  void run_recorded();
+  void run_launches();
+  void run_launch(size_t i, bool waits) const;
+  void copy_assigned();
+  void tell_times(Timeline& timeline, double begin) const;
+
+  const Plan& plan_;
+  const KernelCompiler& compiler_;
+  std::shared_ptr<Workspace> workspace_;
+  DeviceMemory& memory_;  // the memory that kernels see
+  std::unique_ptr<Residency> residency_;
+  Copies copies_;
+  PlanKernels kernels_;
+  Binding binding_{plan_, kernels_, *residency_};
+  std::optional<Inputs> inputs_;      // from the end of compilation on
+  std::unique_ptr<Kernel> recorded_;  // all launches as they are bound; null: not recorded yet
+  bool warm_ = false;                 // whether the launches ran once since they were bound
+  Results results_;
+  LaunchObserver observer_;
+  LaunchTimer timer_;
+  std::optional<Poison> poison_;
+};
+
+void Executable::Running::run_launches() {
   struct Settled {  // also settles when a launch throws
     Residency& residency;
     ~Settled() { residency.settle(); }
   } settled{*residency_};
-  const bool waits = observer_ || memory_->is_synchronous();
+  const bool waits = observer_ || memory_.is_synchronous();
   std::unique_ptr<Timeline> timeline;
-  if (timer_) timeline = memory_->make_timeline();
+  if (timer_) timeline = memory_.make_timeline();
   const double begin = now();
   if (timeline != nullptr) timeline->mark();
-  for (size_t i = 0; i < bound_.size(); ++i) {
+  for (size_t i = 0; i < binding_.size(); ++i) {
     logging::debug(6, "launch {} {}", i, plan_.launches[i].kernel);
-    if (poison_ != nullptr) poison_->begin_launch(i);
+    if (poison_) poison_->begin_launch(i);
     run_launch(i, waits);
     if (timeline != nullptr) timeline->mark();
     if (observer_) observer_(i);
-    if (poison_ != nullptr) poison_->end_launch(i);
+    if (poison_) poison_->end_launch(i);
   }
   copy_assigned();
   if (timeline != nullptr) tell_times(*timeline, begin);
 }
 
-void Executable::tell_times(Timeline& timeline, double begin) const {
+void Executable::Running::tell_times(Timeline& timeline, double begin) const {
   const std::vector<double> marks = timeline.seconds();
-  for (size_t i = 0; i < bound_.size(); ++i) timer_(i, begin + marks[i], marks[i + 1] - marks[i]);
+  for (size_t i = 0; i < binding_.size(); ++i) timer_(i, begin + marks[i], marks[i + 1] - marks[i]);
 }
 
-void Executable::run_launch(size_t i, bool waits) const {
-  const BoundLaunch& launch = bound_[i];
+void Executable::Running::run_launch(size_t i, bool waits) const {
   try {
-    kernels_[i]->run(launch.operands.data(), launch.results.data(), launch.workspace);
-    if (waits) memory_->finish();
+    binding_.run(i);
+    if (waits) memory_.finish();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::device) throw;
     throw error_of_launch(plan_, i, error, waits);
   }
 }
 
-void Executable::copy_assigned() {
+void Executable::Running::copy_assigned() {
   for (const Assign& assign : plan_.assigns) {
     if (!assign.copy) continue;
     const Type& type = assign.value.value.type();
     const std::byte* from = address(assign.value.at.slot) +
                             static_cast<size_t>(assign.value.at.offset) * size_of(type.dtype);
-    memory_->copy(address(assign.state_slot), from, type.bytes());
+    memory_.copy(address(assign.state_slot), from, type.bytes());
   }
 }
 
 // The first run executes the launches directly, as libraries load code in it; the second is
 // recorded.
-void Executable::run_recorded() {
+void Executable::Running::run_recorded() {
   if (recorded_ == nullptr && warm_) recorded_ = compiler_.record([this] { run_launches(); });
   if (recorded_ != nullptr)
     recorded_->run(nullptr, nullptr, nullptr);
@@ -186,103 +161,72 @@ void Executable::run_recorded() {
   warm_ = true;
 }
 
-// Updates the result handles. Host results are reused if nobody holds them; device results are
-// fetched when they are read.
-void Executable::show_results() {
-  results_.resize(plan_.outputs.size());
-  for (size_t i = 0; i < results_.size(); ++i) {
-    const Access& output = plan_.outputs[i];
-    const Type& type = output.value.type();
-    std::byte* at =
-        address(output.at.slot) + static_cast<size_t>(output.at.offset) * size_of(type.dtype);
-    if (!results_[i].defined()) results_[i] = make_leaf(op("data"), type);
-    Node& result = *results_[i].node();
-    if (!memory_->is_host()) {
-      result.data = nullptr;
-      if (result.storage == nullptr)
-        result.storage = std::make_shared<Storage>(*memory_, at, type.bytes());
-    } else if (result.data == nullptr) {
-      const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
-      result.data = std::make_shared<Buffer>();
-      result.data->data = at;
-      result.data->bytes = type.bytes();
-      result.data->owner = slot.space == Space::constant ? slot.value->data : workspace_->buffer;
-    }
-  }
-}
-
-void Executable::make_staging() {
-  const size_t bytes = stages_inputs_ ? staged_bytes(plan_) : 0;
-  if (bytes == 0) return;
-  inputs_here_ = memory_->allocate_host(bytes);
-  inputs_there_ = memory_->allocate(bytes);
-  input_copy_ = memory_->make_copy_stream(CopyDirection::to_device);
-  input_copy_->wait_for_kernels();
-}
-
-// Copies inputs to their slots. Staged inputs are transferred while the previous step still runs.
-void Executable::take_inputs(std::span<const Value> inputs) {
-  size_t offset = 0;
-  if (input_copy_ != nullptr) {
-    input_copy_->finish();
-    for (const Value& input : inputs) {
-      std::memcpy(inputs_here_->data + offset, input->data->data, input.type().bytes());
-      offset += aligned(input.type().bytes());
-    }
-    input_copy_->begin(inputs_there_->data, inputs_here_->data, offset);
-    input_copy_->kernels_wait();
-    offset = 0;
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::byte* to = address(plan_.inputs[i].at.slot);
-    const std::byte* from = inputs[i]->data->data;
-    const size_t bytes = inputs[i].type().bytes();
-    if (input_copy_ == nullptr)
-      memory_->write(to, from, bytes);
-    else
-      memory_->copy(to, inputs_there_->data + offset, bytes);
-    offset += aligned(bytes);
-  }
-  if (input_copy_ != nullptr) input_copy_->wait_for_kernels();
-}
-
-void Executable::settle_variables() {
-  if (bound_.empty() || residency_->has_moved()) {
-    for (Value& result : results_) result = Value();
-    bind();
+void Executable::Running::settle_variables() {
+  if (!binding_.is_valid()) {
+    results_.forget();
+    binding_.bind();
+    recorded_ = nullptr;
+    warm_ = false;
   }
   copies_.refresh();
 }
 
-std::span<const Value> Executable::run(std::span<const Value> inputs) {
-  WEFT_CHECK(workspace_ != nullptr,
-             "[run] this step was only planned (device null): it cannot run.");
+void Executable::Running::check(std::span<const Value> inputs) const {
   WEFT_CHECK(inputs.size() == plan_.inputs.size(), "[run] the step takes {} tensors. Got {}.",
              plan_.inputs.size(), inputs.size());
-  // An input may be a result of the last run, which is copied out before it is overwritten.
-  if (workspace_->last != nullptr) workspace_->last->detach_results();
-  workspace_->last = this;
-  workspace_->reserve(plan_.arena_bytes, *memory_);  // where it was released
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Type& type = plan_.inputs[i].value.type();
     WEFT_CHECK(inputs[i].type() == type, "[run] input {} must be {}. Got {}.", i, to_string(type),
                to_string(inputs[i].type()));
-    inputs[i].eval();  // may bring variables back to the host
   }
+}
+
+std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
+  check(inputs);
+  results_.claim_arena();                           // an input may be a result of the last run
+  workspace_->reserve(plan_.arena_bytes, memory_);  // where it was released
+  for (const Value& input : inputs) input.eval();   // may bring variables back to the host
   settle_variables();
   residency_->lend();
   copies_.note_writes();
-  if (poison_ != nullptr) poison_->begin_run(workspace_->buffer->data);
-  take_inputs(inputs);
+  if (poison_) poison_->begin_run(workspace_->buffer->data);
+  inputs_->take(inputs);
   if (!observer_ && !timer_)
     run_recorded();
   else
     run_launches();
-  if (poison_ != nullptr) poison_->end_run();
+  if (poison_) poison_->end_run();
   copies_.note_copies();
-  show_results();
-  return results_;
+  return results_.show();
 }
+
+Executable::Executable(Plan plan, const KernelLibrary& library,
+                       std::shared_ptr<Workspace> workspace, const std::string& folder,
+                       size_t beside)
+    : plan_(std::move(plan)) {
+  if (workspace != nullptr)
+    running_ = std::make_unique<Running>(plan_, library, std::move(workspace), folder, beside);
+}
+Executable::~Executable() = default;
+
+Executable::Running& Executable::running() const {
+  WEFT_CHECK(running_ != nullptr, "[run] this step was only planned (device null): it cannot run.");
+  return *running_;
+}
+std::span<const Value> Executable::run(std::span<const Value> inputs) {
+  return running().run(inputs);
+}
+void Executable::settle_variables() { running().settle_variables(); }
+std::byte* Executable::address(int slot) const { return running().address(slot); }
+size_t Executable::used_arena_bytes() const {
+  return running_ != nullptr ? running_->used_arena_bytes() : 0;
+}
+void Executable::release() { running().release(); }
+void Executable::set_observer(LaunchObserver observer) {
+  running().set_observer(std::move(observer));
+}
+void Executable::set_timer(LaunchTimer timer) { running().set_timer(std::move(timer)); }
+void Executable::set_poisoning(bool on) { running().set_poisoning(on); }
 
 // Each iteration avoids at least one kernel, so the loop ends; one warning covers all of them.
 std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
@@ -315,7 +259,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   options.library = &library;
   options.threads = thread_count();
   for (const Value& value : graph.nodes())  // results of steps that nobody has read yet
-    if (value->storage != nullptr) fetch(*value.node());
+    if (value->storage != nullptr) value->storage->on_host();
   if (library.only_plans()) workspace = nullptr;
   return make_executable([&] { return make_plan(graph, options); }, library, workspace,
                          options.step.offload.folder, options.step.beside);

@@ -12,8 +12,6 @@
 #include "weft/device/device.h"
 #include "weft/ir/plan.h"
 #include "weft/passes/passes.h"
-#include "weft/runtime/compile_kernels.h"
-#include "weft/runtime/copies.h"
 #include "weft/runtime/residency.h"
 
 namespace weft {
@@ -55,52 +53,18 @@ class Executable {
   // workspace that no other executable has.
   void release();
   // An empty one is told nothing more.
-  void set_observer(LaunchObserver observer) { observer_ = std::move(observer); }
-  void set_timer(LaunchTimer timer) { timer_ = std::move(timer); }
+  void set_observer(LaunchObserver observer);
+  void set_timer(LaunchTimer timer);
   // Turns filling dead bytes with NaN during runs on or off; debug builds have it on for the host.
   void set_poisoning(bool on);
 
  private:
-  struct BoundLaunch {
-    std::vector<void*> operands, results;
-    void* workspace = nullptr;
-  };
-  void make_staging();
-  void take_inputs(std::span<const Value> inputs);
-  void bind();
-  void detach_results();
-  void show_results();
-  void run_launches();
-  void run_launch(size_t i, bool waits) const;
-  void tell_times(Timeline& timeline, double begin) const;
-  void run_recorded();
-  void copy_assigned();
-  void finish_kernels() const;
+  class Running;
+  Running& running() const;  // throws Error(usage) where the plan cannot run
 
   Plan plan_;
-  const KernelCompiler& compiler_;
-  bool stages_inputs_;
-  std::shared_ptr<Workspace> workspace_;  // null: the plan cannot run
-  DeviceMemory* memory_ = nullptr;        // the memory that kernels see
-  std::unique_ptr<Residency> residency_;
-  Copies copies_;
-  PlanKernels kernels_;
-  // These are set for a device that stages inputs: buffers on host and device, and the copy between
-  // them.
-  std::shared_ptr<Buffer> inputs_here_, inputs_there_;
-  std::unique_ptr<CopyStream> input_copy_;
-  std::vector<BoundLaunch> bound_;    // empty before the first run
-  std::unique_ptr<Kernel> recorded_;  // all launches as they are bound; null: not recorded yet
-  bool warm_ = false;                 // whether the launches ran once since they were bound
-  std::vector<Value> results_;
-  LaunchObserver observer_;
-  LaunchTimer timer_;
-  std::unique_ptr<Poison> poison_;  // null: off
+  std::unique_ptr<Running> running_;  // null: the plan cannot run
 };
-
-// Returns the bytes of the inputs, each aligned, on a device that stages them
-// (KernelLibrary::stages_inputs).
-size_t staged_bytes(const Plan& plan);
 
 // Makes an executable of `plan()`. While libraries refuse kernels, plans again without them, and
 // logs one warning.

@@ -54,8 +54,7 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
   known_.clear();
   state_.clear();
   inputs_.clear();
-  for (const Value& input : inputs)
-    inputs_.push_back(range_of(input.eval()->data->data, input.type()));
+  for (const Value& input : inputs) inputs_.push_back(range_of(input.eval()->data(), input.type()));
   for (const Slot& slot : executable.plan().slots)
     if (slot.space != Space::arena && slot.value->variable != nullptr) {
       VariableState& state = *slot.value->variable;
@@ -99,7 +98,7 @@ NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
   Known known{.id = value->id};
   const LeafKind kind = value->op->leaf;
   if (kind == LeafKind::scalar) known.range.include(value->attrs.number("value"));
-  if (kind == LeafKind::data) known.range = range_of(value->data->data, value.type());
+  if (kind == LeafKind::data) known.range = range_of(value->data(), value.type());
   if (kind == LeafKind::input)
     known.range = inputs_.at(static_cast<size_t>(value->attrs.integer("index")));
   if (kind == LeafKind::variable)

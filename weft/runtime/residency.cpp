@@ -16,6 +16,7 @@
 #include "weft/base/storage.h"
 #include "weft/passes/transfers.h"
 #include "weft/runtime/footprint.h"
+#include "weft/runtime/results.h"
 #include "weft/runtime/transfers.h"
 
 namespace weft {
@@ -57,6 +58,10 @@ void Workspace::shrink(size_t bytes) {
   if (bytes > 0) reserve(bytes, *memory);
 }
 
+void Workspace::detach_results() {
+  if (results != nullptr) results->detach();
+}
+
 size_t Workspace::touched_bytes() const {
   std::array<std::byte, marked_bytes> page;
   for (size_t end = buffer == nullptr ? 0 : buffer->bytes; end > 0;) {
@@ -67,13 +72,6 @@ size_t Workspace::touched_bytes() const {
       if (page[end - begin - 1] != before) return aligned(end);
   }
   return 0;
-}
-
-void fetch(Node& node) {
-  std::shared_ptr<Buffer> here = Buffer::allocate(node.type.bytes());
-  node.storage->copy_to(here->data);
-  node.data = std::move(here);
-  node.storage = nullptr;
 }
 
 void Residency::place() {
@@ -247,7 +245,7 @@ class HostResidency : public Residency {
       if (address % buffer_alignment != 0) storage.move_to(Buffer::allocate(storage.bytes()));
     }
   }
-  std::byte* constant(const Value& value) const override { return value->data->data; }
+  std::byte* constant(const Value& value) const override { return value->data(); }
   std::byte* offloaded_address(const Slot&) const override { return nullptr; }
 
   FileRange range_of(int slot) const {
@@ -343,8 +341,8 @@ class DeviceResidency : public Residency {
       if (slot.space != Space::constant) continue;
       std::shared_ptr<Buffer>& constant = constants_[slot.value.node()];
       constant = memory_.allocate(slot.value.type().bytes());
-      if (slot.value->data != nullptr)
-        memory_.write(constant->data, slot.value->data->data, slot.value.type().bytes());
+      if (slot.value->storage != nullptr)
+        memory_.write(constant->data, slot.value->data(), slot.value.type().bytes());
     }
   }
 

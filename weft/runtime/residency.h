@@ -17,26 +17,25 @@
 
 namespace weft {
 
-class Executable;
+class Results;
 
 // A Workspace is the arena that executables of one program share: only one of them runs at a time.
 // It grows when an executable is made, never during a run.
 struct Workspace {
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
-  Executable* last = nullptr;      // the executable whose results are in the arena
+  Results* results = nullptr;      // those that are in the arena
   // The caller's memory that the arena grows in, aligned to buffer_alignment; empty: it is
   // allocated.
   std::span<std::byte> lent = {};
   // Throws Error(does_not_fit) where the caller's memory has fewer bytes.
   void reserve(size_t bytes, DeviceMemory& memory);
   void shrink(size_t bytes);  // back to the size before a plan that is not used
+  // Moves results in the arena whose handles are held to memory of their own.
+  void detach_results();
   // Measures the end of the highest cache line that was written since the buffer was allocated.
   size_t touched_bytes() const;
 };
-
-// Copies a node's elements from its Node::storage to the host.
-void fetch(Node& node);
 
 class Residency {
  public:

@@ -5,6 +5,7 @@
 
 #include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/inputs.h"
 
 namespace weft {
 namespace {

@@ -16,6 +16,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/inputs.h"
 #include "weft/runtime/residency.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/tensor.h"
@@ -81,7 +82,7 @@ size_t bytes_of(std::span<const Tensor> values) {
 // moved.
 Tensor elements_of(const Tensor& leaf) {
   if (leaf->variable == nullptr) {
-    if (leaf->data == nullptr) fetch(*leaf.node());
+    leaf->storage->on_host();
     return leaf;
   }
   Storage& storage = *leaf->variable->storage;

@@ -7,6 +7,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/logging.h"
+#include "weft/base/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/apply.h"
@@ -21,14 +22,14 @@ namespace weft {
 namespace {
 bool is_ready(const Tensor& value) {
   (void)value.type();  // throws for an empty handle
-  return value->data != nullptr;
+  return value->has_data();
 }
 
 // Turns a computed node into a leaf that holds its elements. Keeps its expression for gradients.
 void settle(const Tensor& value, const Tensor& result) {
   if (is_float(value.dtype()) && !value->inputs.empty())
     value->expression = rebuild(*value.node(), value->inputs);
-  value->data = result->data;
+  value->storage = result->storage;
   value->op = result->op;
   value->attrs = {};
   value->inputs.clear();
@@ -136,7 +137,7 @@ void eval(std::span<const Tensor> values) {
   for (const Tensor& value : values) {
     if (is_ready(value)) continue;
     if (value->storage != nullptr)
-      fetch(*value.node());
+      value->storage->on_host();
     else if (value->variable != nullptr)
       read_variable(value);
     else

@@ -60,7 +60,7 @@ Decimal shortest(double number, DType dtype, bool scientific, int most_decimals)
 class Printer {
  public:
   explicit Printer(const Tensor& values)
-      : data_(values.eval()->data->data),
+      : data_(values.eval()->data()),
         dtype_(values.dtype()),
         shape_(values.shape()),
         strides_(row_major_strides(shape_)),

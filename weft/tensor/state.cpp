@@ -64,7 +64,7 @@ void detail::detach_readers(VariableState& state) {
   if (leaf == nullptr) return;
   auto copy = Buffer::allocate(state.type.bytes());
   state.storage->copy_to(copy->data);
-  leaf->data = std::move(copy);
+  leaf->storage = std::make_shared<Storage>(std::move(copy));
   leaf->op = &op("data");
   state.leaf.reset();
   leaf->variable = nullptr;
@@ -101,7 +101,7 @@ void Variable::assign(const Tensor& value, std::source_location where) const {
     value.eval();
     detail::detach_readers(*state_);
     const Buffer& elements = state_->storage->on_host();
-    std::memcpy(elements.data, value->data->data, type().bytes());
+    std::memcpy(elements.data, value->data(), type().bytes());
     elements.release(0, type().bytes());
     state_->storage->note_write();
   }

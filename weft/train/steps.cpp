@@ -19,7 +19,7 @@ Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
   if (rows == whole.dim(0)) return whole;
   Type type = whole.type();
   type.shape[0] = rows;
-  std::byte* data = whole->data->data + static_cast<size_t>(from / rows) * type.bytes();
+  std::byte* data = whole->data() + static_cast<size_t>(from / rows) * type.bytes();
   return tensor_over(std::make_shared<Tensor>(whole), data, type);
 }
 
