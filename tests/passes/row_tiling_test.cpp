@@ -183,6 +183,19 @@ TEST_CASE("tiles of random numbers hold those of the whole tensor") {
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
 
+TEST_CASE("tiles of indices continue those of the whole tensor") {
+  Random random(1);
+  Value x = random_variable("x", {DType::f32, {1024, 64}}, random);
+  Value weight = random_variable("w", {DType::f32, {64, 2000}}, random);
+  const Value rows = iota({1024, 2000}, 0, DType::f32), columns = iota({1024, 2000}, 1, DType::f32);
+  const Value y = select(columns <= rows, matmul(x, weight) + rows, 0);  // a causal mask
+  Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {1}})}, .assignments = {}};
+  CHECK(widest(tile_rows(simplified(graph), on_cpu(2))) == 512 * 2000);
+  const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
+  CHECK(difference(parts[0], whole[0], 0) == "");
+  CHECK(difference(parts[0], interpret(graph)[0], 1e-3) == "");
+}
+
 TEST_CASE("a memory limit below the untiled plan is met by bit-identical tiling") {
   const Graph graph = gpt_step(2, 64, 8, 256, 2000);
   PassOptions options = on_cpu();

@@ -208,16 +208,15 @@ class Lowering {
     return scalar_op(*node.op, args, node.inputs[0].dtype(), node.type.dtype);
   }
 
-  Expr position(const View& view, const Dims& strides) {
+  Expr position(const View& view, const Dims& strides, int64_t offset) {
     Instruction in{.op = Op::index, .type = DType::i64};
-    in.at = at(view, strides, 0);
+    in.at = at(view, strides, offset);
     return code_.add(in);
   }
 
   Expr iota(const Node& node, const View& view) {
-    Dims strides = Dims::filled(node.type.shape.size(), 0);
-    strides[static_cast<int>(node.attrs.integer("axis"))] = 1;
-    return round_to(position(view, strides), node.type.dtype);
+    const Placement whole = place_in_whole(node);
+    return round_to(position(view, whole.strides, whole.offset), node.type.dtype);
   }
 
   Expr random(const Node& node, const View& view) {
@@ -380,7 +379,7 @@ class Lowering {
       WEFT_ASSERT(axes.size() == 1, "{} over {} axes", node.op->name, axes.size());
       Dims strides = Dims::filled(node.type.shape.size(), 0);
       strides[static_cast<int>(axes[0])] = 1;
-      in.args[1] = position(whole(node.inputs[0].shape()), strides).id;
+      in.args[1] = position(whole(node.inputs[0].shape()), strides, 0).id;
       in.type = DType::i64;
       return code_.add(in);
     }

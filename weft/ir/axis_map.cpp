@@ -248,7 +248,12 @@ AxisMap axis_map(const Node& node) {
 }
 
 Placement place_in_whole(const Node& node) {
-  if (!node.attrs.has("strides")) return {-1, 0, row_major_strides(node.type.shape)};
+  if (!node.attrs.has("strides")) {
+    if (node.op->leaf != LeafKind::iota) return {-1, 0, row_major_strides(node.type.shape)};
+    Placement along{-1, 0, Dims::filled(node.type.shape.size(), 0)};
+    along.strides[static_cast<int>(node.attrs.integer("axis"))] = 1;
+    return along;
+  }
   const Dims& strides = node.attrs.dims("strides");
   WEFT_ASSERT(strides.size() == node.type.shape.size(), "strides {} of a part of shape {}",
               to_string(strides), to_string(node.type.shape));

@@ -78,8 +78,8 @@ AxisMap axis_map(const Node& node);
 AxisMap axis_by_axis(const Node& node, Factor (*factor_of)(const Node& node, int axis));
 
 // Returns the place of a result (AxisMap::has_place) in the whole that it is a part of: attributes
-// "offset" and "strides" give the index of an element among all of the whole in row-major order. A
-// node without them is the whole.
+// "offset" and "strides" give the index of an element among all of the whole in row-major order,
+// for iota along its axis. A node without them is the whole.
 Placement place_in_whole(const Node& node);
 
 // A Part is the part of a result in a range of a factor.

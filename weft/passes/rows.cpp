@@ -138,12 +138,13 @@ Value for_rows(const Node& node, std::vector<Value> inputs, int64_t before, int6
             .axis = axes.last,
             .from = from,
             .count = count};
-  if (node.op->kind == OpKind::leaf)
-    return make_leaf(*node.op, {node.type.dtype, part.shape}, node.attrs);
   const AxisMap map = axis_map(node);
   const std::vector<int> factors = factors_of(map.result, axes.first, axes.last);
   if (factors.size() == 1) part.factor = factors.front();
-  return make_node(*node.op, std::move(inputs), attrs_for(node, map, part), node.annotations);
+  const Attrs attrs = attrs_for(node, map, part);
+  return node.op->kind == OpKind::leaf
+             ? make_leaf(*node.op, {node.type.dtype, part.shape}, attrs)
+             : make_node(*node.op, std::move(inputs), attrs, node.annotations);
 }
 
 Value joined_rows(const std::vector<Value>& parts, const Shape& shape, int64_t before,

@@ -1,5 +1,6 @@
 // Computes movement and the leaves that have no memory, by finding the source of each element.
 #include "weft/backends/reference/kernels.h"
+#include "weft/ir/axis_map.h"
 
 namespace weft::reference {
 namespace {
@@ -121,7 +122,11 @@ void constant(const Node& node, const Operands&, const View& out) {
 }
 
 void iota(const Node& node, const Operands&, const View& out) {
-  const int axis = axis_of(node);
-  for_each_index(out.shape(), [&](const Dims& i) { out.set(i, i[axis]); });
+  const Placement whole = place_in_whole(node);
+  for_each_index(out.shape(), [&](const Dims& i) {
+    int64_t index = whole.offset;
+    for (int axis = 0; axis < i.size(); ++axis) index += i[axis] * whole.strides[axis];
+    out.set(i, index);
+  });
 }
 }  // namespace weft::reference
