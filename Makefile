@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-zoo test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-zoo test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -76,6 +76,9 @@ bad-input: build ## what weft answers to bad input, as docs/bad-input.md
 
 bench: build ## every workload against the roofline; planning by depth
 	@tools/bench.sh
+
+bench-compare: build ## this build beside another (BEFORE=../old/build/release)
+	@tools/compare_builds.py "$(BEFORE)" build/release
 
 bench-shared: build ## two runs on the same two cores beside one alone
 	@tools/side_by_side.py build/release
