@@ -79,8 +79,8 @@ double loss_of(const char* name, double delta = 1) {
   return registry::losses().get(name).train(predictions, targets, recipe).item();
 }
 
-// Trains on the rows, and returns the evaluation of its last checkpoint.
-train::Evaluation evaluated(train::Recipe recipe, const std::string& checkpoint) {
+// Evaluates a checkpoint, on the recipe's data as they are now.
+train::Evaluation evaluated(const train::Recipe& recipe, const std::string& checkpoint) {
   train::Experiment experiment = train::make_experiment(recipe, {.checkpoint = checkpoint});
   train::load_model(checkpoint, experiment);
   return train::evaluate(experiment);
@@ -161,12 +161,11 @@ TEST_CASE("several targets are fitted at once and scored by their mean") {
                                    "model: {layers: [{linear: {out_features: 2}}]}\n"
                                    "optimizer: {name: sgd, lr: 0.2, weight_decay: 0}\n"
                                    "train: {steps: 400, global_batch_size: 64}\n");
-  // y and a give b exactly; only half of r2 can be won where a is constant noise to itself.
   recipe.set("data.target", "[y, b]", "test");
   recipe.set("data.features", "a", "test");
   recipe.set("data.val_path", folder.file("train.csv"), "test");
   const train::TrainResult result = train_in(folder, recipe);
-  // The means over two simple regressions on one input are the squares of its correlations.
+  // The r2 of a least-squares line is the square of the correlation of its input and its target.
   const Rows rows = rows_of(64, 4, [](double a, double b) { return a + 5000 * b; });
   const auto correlation = [&](size_t i, size_t j) {
     Row mean = {};

@@ -45,6 +45,8 @@ TEST_CASE("step lines have the documented format") {
   CHECK(
       train::to_text({.loss = 2, .score = 0.5, .count = 1, .others = {{"perplexity", 7.389056}}}) ==
       "loss 2.0000  accuracy 0.5000  perplexity 7.389");
+  CHECK(train::to_text({.loss = 0.5, .score = 0.75, .score_name = "r2", .others = {{"mae", 42}}}) ==
+        "loss 0.5000  r2 0.7500  mae 42");
 }
 
 TEST_CASE("a narrow terminal drops the least important fields first") {

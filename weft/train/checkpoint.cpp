@@ -177,7 +177,6 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "data.seq_len",
                                        "data.digits",
                                        "data.reversed",
-                                       "data.separator",
                                        "data.mean",
                                        "data.std",
                                        "train.global_batch_size",

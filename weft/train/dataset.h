@@ -38,7 +38,7 @@ struct TaskData {
   TaskShape shape;                                        // shape of one sample
   std::optional<data::TextCodec> vocabulary = {};         // vocabulary of tokens that spell text
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
-  std::vector<double> units = {};                         // as EvalSums has them; empty: 1
+  std::vector<double> target_units = {};                  // as EvalSums has them; empty: 1
   std::vector<io::FolderFile> files = {};                 // of the data, which checkpoints keep
 };
 

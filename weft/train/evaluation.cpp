@@ -13,7 +13,7 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
   sums.own.resize(experiment.metrics.size());
-  sums.units = experiment.units;
+  sums.target_units = experiment.target_units;
   auto value = [&](size_t i) {
     return experiment.metrics[i]->value(sums, sums.own[i], experiment.recipe);
   };

@@ -369,7 +369,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
                         .global_batch = recipe.integer("train.global_batch_size"),
-                        .units = parts.units,
+                        .target_units = parts.target_units,
                         .published_files = std::move(kept)};
   experiment.micro_batch = recipe.has("train.micro_batch_size")
                                ? recipe.integer("train.micro_batch_size")

@@ -52,7 +52,7 @@ struct Experiment {
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
-  std::vector<double> units = {};                             // as in TaskData
+  std::vector<double> target_units = {};                      // as in TaskData
   // Files of the data, the tokenizer and a published model, which checkpoints keep (published.h).
   std::vector<io::FolderFile> published_files = {};
   // Returns the type of the labels of `rows` samples.

@@ -26,7 +26,7 @@ train::LossEntry cross_entropy_entry() {
 // as both are made where a target does not count.
 template <class Loss>
 train::LossEntry of_numbers(const char* name, const char* doc, Loss loss,
-                            std::vector<RecipeKey> keys = {}) {
+                            const std::vector<RecipeKey>& keys = {}) {
   return {
       .name = name,
       .doc = doc,
@@ -38,7 +38,7 @@ train::LossEntry of_numbers(const char* name, const char* doc, Loss loss,
                                      select(counts, cast(targets, type), 0), recipe);
             return sum(each) / sum(cast(counts, type));
           },
-      .keys = std::move(keys),
+      .keys = keys,
       .labels = DType::f32};
 }
 }  // namespace

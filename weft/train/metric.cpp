@@ -50,7 +50,7 @@ double mean_over_targets(const EvalSums& all, Own own, size_t terms, Of of) {
   for (size_t i = 0; i < targets; ++i) {
     std::vector<double> sums;
     for (size_t term = 0; term <= terms; ++term) sums.push_back(own[term * targets + i]);
-    total += of(sums, all.units.empty() ? 1 : all.units[i]);
+    total += of(sums, all.target_units.empty() ? 1 : all.target_units[i]);
   }
   return total / static_cast<double>(targets);
 }

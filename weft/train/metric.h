@@ -20,7 +20,7 @@ struct EvalSums {
   std::vector<std::vector<double>> own = {};  // for each reported metric, the result of its `sums`
   // Of a regression, the standard deviation that each target was divided by: differences times this
   // have the target's own unit.
-  std::vector<double> units = {};
+  std::vector<double> target_units = {};
   EvalSums& operator+=(const EvalSums& other);
 };
 

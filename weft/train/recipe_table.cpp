@@ -326,6 +326,7 @@ std::string recipe_schema() {
     entry["type"] = types.size() == 1 ? types[0] : types;
     if (key.type == texts && !key.choices.empty()) {
       entry["items"] = {{"enum", allowed_values(key)}};
+      entry["pattern"] = pattern_of(allowed_values(key));  // of a single word
     } else if (!key.choices.empty()) {
       if (key.choices.find(any_device) != std::string_view::npos)
         entry["pattern"] = pattern_of(allowed_values(key));

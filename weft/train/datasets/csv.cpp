@@ -16,7 +16,7 @@
 namespace weft::train {
 namespace {
 constexpr const char* columns_file = "columns.json";
-constexpr size_t columns_limit = size_t{16} << 20;  // bytes
+constexpr size_t columns_limit = size_t{1} << 30;  // bytes
 
 data::TableOptions options_of(const Recipe& recipe) {
   const std::string& separator = recipe.text("data.separator");
@@ -47,6 +47,7 @@ data::TableOptions options_of(const Recipe& recipe) {
 
 std::vector<std::string> names_of(const std::vector<data::Column>& columns) {
   std::vector<std::string> names;
+  names.reserve(columns.size());
   for (const data::Column& column : columns) names.push_back(column.name);
   return names;
 }
@@ -111,7 +112,7 @@ TaskData task_of(const data::TableColumns& columns) {
                            {std::ssize(columns.features)},
                            classes ? std::ssize(columns.classes) : std::ssize(columns.targets)}};
   if (!classes)
-    for (const data::Column& target : columns.targets) parts.units.push_back(target.std);
+    for (const data::Column& target : columns.targets) parts.target_units.push_back(target.std);
   parts.files.push_back({columns_file, columns.to_json() + "\n"});
   return parts;
 }
