@@ -4,6 +4,7 @@
 #include "weft/base/print.h"
 #include "weft/base/quantity.h"
 #include "weft/data/images.h"
+#include "weft/data/table.h"
 #include "weft/data/tokens.h"
 #include "weft/io/load.h"
 #include "weft/io/model_folder.h"

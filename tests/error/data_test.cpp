@@ -82,6 +82,50 @@ TEST_CASE("a label outside a known data set's classes is refused wherever it occ
   }
 }
 
+TEST_CASE("bad CSV files are refused with the line and the column") {
+  struct Mistake {
+    std::string contents, message;
+  };
+  const std::vector<Mistake> mistakes = {
+      {"", "houses.csv is empty. Its first line must name the columns."},
+      {"area,price\n", "houses.csv has no rows below its header."},
+      {"area,prize\n1,2\n", "houses.csv has no column 'price'. Did you mean 'prize'?"},
+      {"price\n2\n", "houses.csv has no column besides the target."},
+      {"a,a,price\n1,2,3\n", "houses.csv: columns 1 and 2 are both named 'a'."},
+      {",a,price\n0,2,3\n", "houses.csv: column 1 has no name. Hint: data.features lists"},
+      {"\xFF,price\n1,2\n", "houses.csv: line 1: '\\xff' is not UTF-8."},
+      {"a,price\n1,2\n\n3\n", "houses.csv: line 4 has 1 fields. The header has 2."},
+      {"a,price\n1,\n", "houses.csv: line 2: column 'price' is empty."},
+      {"a,price\nbig,2\n", "houses.csv: line 2: column 'a' must be a number. Got 'big'."},
+      {"a,price\n1,dear\n", "houses.csv: line 2: column 'price' must be a number. Got 'dear'."},
+      {"a,price\n1,inf\n",
+       "houses.csv: line 2: column 'price' must be a finite number of float32's range."},
+      {"a,price\n1,\"2\n", "houses.csv: line 2 opens a quote that is never closed."},
+      {"a,price\n\"1\" 1,2\n", "houses.csv: line 2 has text after a closing quote."},
+  };
+  Workplace place;
+  place.write("r.yaml",
+              "data: {format: csv, path: houses.csv, target: price}\ntrain: {steps: 2}\nmodel: "
+              "{name: mlp}\n");
+  for (const Mistake& mistake : mistakes) {
+    place.write("houses.csv", mistake.contents);
+    CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code, mistake.message) == "");
+  }
+  place.write("houses.csv", "a,price\n1,cheap\n2,dear\n");
+  place.write("later.csv", "a,price\n1,free\n");
+  CHECK(fails_with(place.weft({"plan", "r.yaml", "--task", "classification", "--batch", "2",
+                               "--data.val_path", "later.csv"}),
+                   data_code,
+                   "later.csv: line 2: column 'price' has the class 'free', which no training row "
+                   "has.") == "");
+  place.write("houses.csv", "a,price\n0,1\n1e-30,2\n");
+  place.write("later.csv", "a,price\n1e30,1\n");
+  CHECK(fails_with(place.weft({"plan", "r.yaml", "--batch", "2", "--data.val_path", "later.csv"}),
+                   data_code, "later.csv: line 2: column 'a' exceeds float32 once it is") == "");
+  CHECK(fails_with(place.weft({"plan", "r.yaml", "--data.path", "."}), data_code, "train.csv") ==
+        "");
+}
+
 TEST_CASE("broken CIFAR files are refused by name") {
   Workplace place;
   place.write("r.yaml",

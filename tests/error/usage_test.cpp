@@ -58,7 +58,7 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
       {{"profile", "softmax", "--precision", "bf16-mixed"},
        "has no model: --precision and memory limits do not apply to it."},
       {{"profile", "--length", "9", "--data.digits", "1"}, "--length is for workloads."},
-      {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, addition."},
+      {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, table, addition."},
       {{"list", "modles"}, "weft list knows models, layers"},
       {{"runs", "show", "nothing"}, "no run runs/nothing."},
       {{"ckpt", "ls", "nothing"}, "no run nothing."},

@@ -15,6 +15,7 @@
 #include "tests/support/near.h"
 #include "weft/base/philox.h"
 #include "weft/io/files.h"
+#include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/trainer.h"
 #include "weft/weft.h"
@@ -44,6 +45,30 @@ class Points : public data::Source {
  private:
   std::vector<Point> points_;
 };
+
+// Numbers as targets: how far a point is from the origin.
+class Distances : public data::Source {
+ public:
+  explicit Distances(std::vector<Point> points) : points_(std::move(points)) {}
+  int64_t size() const override { return std::ssize(points_); }
+  Type input_type() const override { return {DType::f32, {2}}; }
+  Shape label_shape() const override { return {1}; }
+  DType label_dtype() const override { return DType::f32; }
+  void write_targets(const data::SampleKey& key, std::byte* input, float* target) const override {
+    const auto& at = points_[static_cast<size_t>(key.index)].at;
+    std::memcpy(input, at.data(), sizeof at);
+    *target = std::hypot(at[0], at[1]);
+  }
+
+ private:
+  std::vector<Point> points_;
+};
+
+Tensor quartic(const Tensor& predictions, const Tensor& targets, const train::Recipe&) {
+  const Tensor counts = targets != data::ignored_target;
+  const Tensor difference = select(counts, predictions - targets, 0);
+  return sum(square(square(difference))) / sum(cast(counts, DType::f32));
+}
 
 // Returns the label of a point: the index of its quadrant.
 int64_t quadrant(float x, float y) { return (x > 0 ? 1 : 0) + (y > 0 ? 2 : 0); }
@@ -131,6 +156,19 @@ const bool registered = [] {
                                       .high = 1 << 20,
                                       .help = "quadrants: points to train on"}},
                             .unit = "points"});
+  registry::datasets().add({.name = "distances",
+                            .doc = "points and their distances from the origin",
+                            .read = [](const train::Recipe&, const train::DataOptions&) {
+                              return train::TaskData{
+                                  .task = train::Task::regression,
+                                  .shape = {InputKind::features, {2}, 1},
+                                  .train = std::make_shared<Distances>(quadrants(64, 1)),
+                                  .validation = std::make_shared<Distances>(quadrants(40, 2))};
+                            }});
+  registry::losses().add({.name = "quartic",
+                          .doc = "mean of the fourth powers of the differences",
+                          .train = quartic,
+                          .labels = DType::f32});
   registry::formats().add({.name = "points",
                            .doc = "lines of x, y and a label",
                            .read = [](const train::Recipe& recipe, const train::DataOptions&) {
@@ -269,7 +307,7 @@ TEST_CASE("a user's metric reads its keys in the graph and on the host") {
     recipe.set("eval.scale", scale, "--eval.scale");
     return train::evaluate(train::make_experiment(recipe));
   };
-  CHECK(evaluated("1", "1").others[0].second == near(evaluated("1", "1").accuracy));
+  CHECK(evaluated("1", "1").others[0].second == near(evaluated("1", "1").score));
   CHECK(evaluated("4", "1").others[0].second == 1);
   CHECK(evaluated("4", "50").others[0].second == near(50));
 }
@@ -366,7 +404,7 @@ TEST_CASE("a user's metric accumulates over batches beside accuracy") {
   const train::Evaluation evaluation =
       train::evaluate(experiment);  // batches of 16, the last one partial
   CHECK(evaluation.count == 40);
-  CHECK(evaluation.accuracy == near(right / 40));
+  CHECK(evaluation.score == near(right / 40));
   REQUIRE(evaluation.others.size() == 1);
   CHECK(evaluation.others[0].first == "top2");
   CHECK(evaluation.others[0].second == near(among_two / 40));
@@ -408,14 +446,52 @@ TEST_CASE("a user's data set and format read their own keys and files") {
   CHECK(first_batch(read).labels.to_doubles() == std::vector<double>{3, 2, 1});
 }
 
+TEST_CASE("a user's data set of numbers is a regression, with a loss of the user's") {
+  TemporaryFolder folder;
+  train::Recipe recipe = recipe_of("loss: {name: quartic}\n");
+  recipe.set("data.dataset", "distances", "test");
+  recipe.set("eval.metrics", "mae", "test");
+  const train::TrainResult result =
+      train::train(recipe, {.runs = folder.file("runs"), .quiet = true});
+  train::Experiment experiment = train::make_experiment(recipe);
+  train::load_model(result.checkpoint, experiment);
+  double powers = 0, absolute = 0, squares = 0, sum = 0, squares_of_targets = 0;
+  data::Loader loader(experiment.validation, {.batch_size = 40});
+  data::Batch batch;
+  REQUIRE(loader.next(batch));
+  const std::vector<double> targets = batch.labels.to_doubles(),
+                            predictions = (*experiment.model)(batch.inputs).to_doubles();
+  for (size_t i = 0; i < 40; ++i) {
+    const double error = predictions[i] - targets[i];
+    powers += std::pow(error, 4);
+    absolute += std::fabs(error);
+    squares += error * error;
+    sum += targets[i];
+    squares_of_targets += targets[i] * targets[i];
+  }
+  const train::Evaluation& found = result.evaluation;  // of batches of 16, the last one short
+  CHECK(found.count == 40);
+  CHECK(found.loss == near(powers / 40, 1e-5));
+  CHECK(found.score == near(1 - squares / (squares_of_targets - sum * sum / 40), 1e-5));
+  CHECK(found.others[0].second == near(absolute / 40, 1e-5));
+  CHECK(found.others[1].second == near(std::sqrt(squares / 40), 1e-5));
+  recipe.set("loss.name", "multiple", "--loss.name");
+  CHECK(error_of([&] { train::make_experiment(recipe); }) ==
+        "usage: --loss.name: loss.name multiple takes labels. The task of these data is "
+        "regression. Hint: --loss.name auto.");
+}
+
 TEST_CASE("refusals list the entries of weft and of the user's program") {
   auto message = [](const std::string& yaml) {
     return error_of([&] { train::Recipe::parse(yaml, "r"); });
   };
   CHECK(message("loss: {name: hinge}") ==
-        "usage: r:1: loss.name must be one of cross_entropy, multiple. Got 'hinge'.");
+        "usage: r:1: loss.name must be one of auto, cross_entropy, mse, l1, huber, quartic, "
+        "multiple. Got "
+        "'hinge'.");
   CHECK(message("eval: {metrics: [recall]}") ==
-        "usage: r:1: eval.metrics must be one of accuracy, exact_match, perplexity, top2. Got "
+        "usage: r:1: eval.metrics must be one of accuracy, exact_match, perplexity, mae, rmse, r2, "
+        "top2. Got "
         "'recall'.");
   CHECK(message("optimizer: {name: lion}") ==
         "usage: r:1: optimizer.name must be one of adamw, adam, sgd, sign. Got 'lion'.");
@@ -423,10 +499,10 @@ TEST_CASE("refusals list the entries of weft and of the user's program") {
         "usage: r:1: scheduler.name must be one of constant, linear, cosine, step, wsd, inverse. "
         "Got 'sine'.");
   CHECK(message("data: {format: png}") ==
-        "usage: r:1: data.format must be one of idx, cifar, text, jsonl, points. Got 'png'.");
+        "usage: r:1: data.format must be one of idx, cifar, text, jsonl, csv, points. Got 'png'.");
   CHECK(message("data: {dataset: imagenet}") ==
         "usage: r:1: data.dataset must be one of mnist, fashion-mnist, cifar10, addition, "
-        "random-images, random-tokens, quadrants. Got 'imagenet'.");
+        "random-images, random-tokens, quadrants, distances. Got 'imagenet'.");
   CHECK(message("data: {points: 0}") ==
         "usage: r:1: data.points must be in 1 .. 1048576. Got '0'.");
   CHECK(message("data: {pionts: 4}") ==

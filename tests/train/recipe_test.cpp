@@ -227,13 +227,16 @@ TEST_CASE("schema and reference list every key of the table once") {
     found.erase("default");
     return found;
   };
-  CHECK(entry("train", "offload") == json::parse(R"({"type": "array",
-        "items": {"enum": ["parameters", "optimizer", "gradients", "activations"]}})"));
+  CHECK(entry("train", "offload") == json::parse(R"({"type": ["array", "string"],
+        "items": {"enum": ["parameters", "optimizer", "gradients", "activations"]},
+        "pattern": "^(parameters|optimizer|gradients|activations)$"})"));
+  CHECK(entry("data", "target") == json::parse(R"({"type": ["array", "string"]})"));
   CHECK(entry("optimizer", "name") ==
         json::parse(R"({"type": "string", "enum": ["adamw", "adam", "sgd"]})"));
-  CHECK(entry("data", "format") ==
-        json::parse(
-            R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", "jsonl", null]})"));
+  CHECK(
+      entry("data", "format") ==
+      json::parse(
+          R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", "jsonl", "csv", null]})"));
   CHECK(entry("optimizer", "lr") ==
         json::parse(R"({"type": "number", "minimum": 0.0, "maximum": 100.0})"));
   CHECK(entry("data", "digits") == json::parse(R"({"type": ["integer", "string"],

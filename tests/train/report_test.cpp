@@ -40,11 +40,13 @@ TEST_CASE("step lines have the documented format") {
         "  eta 02:11");
   line.mfu = 0;
   CHECK(train::to_line(line).find("mfu") == std::string::npos);
-  CHECK(train::to_text(train::Evaluation{.loss = 1.71214, .accuracy = 0.92312}) ==
+  CHECK(train::to_text(train::Evaluation{.loss = 1.71214, .score = 0.92312}) ==
         "loss 1.7121  accuracy 0.9231");
-  CHECK(train::to_text(
-            {.loss = 2, .accuracy = 0.5, .count = 1, .others = {{"perplexity", 7.389056}}}) ==
-        "loss 2.0000  accuracy 0.5000  perplexity 7.389");
+  CHECK(
+      train::to_text({.loss = 2, .score = 0.5, .count = 1, .others = {{"perplexity", 7.389056}}}) ==
+      "loss 2.0000  accuracy 0.5000  perplexity 7.389");
+  CHECK(train::to_text({.loss = 0.5, .score = 0.75, .score_name = "r2", .others = {{"mae", 42}}}) ==
+        "loss 0.5000  r2 0.7500  mae 42");
 }
 
 TEST_CASE("a narrow terminal drops the least important fields first") {
@@ -167,7 +169,7 @@ TEST_CASE("the closing table has energy and cost where a price is known") {
 TEST_CASE("the closing table distinguishes training and evaluation loss") {
   train::ClosingReport report{.train_loss = 0.25};
   CHECK(to_table(report).ends_with("\ntraining    loss 0.2500\n"));
-  report.evaluation = {.loss = 0.5, .accuracy = 0.75, .count = 4};
+  report.evaluation = {.loss = 0.5, .score = 0.75, .count = 4};
   CHECK(to_table(report).ends_with(
       "\ntraining    loss 0.2500\nevaluation  loss 0.5000  accuracy 0.7500\n"));
 }

@@ -158,7 +158,7 @@ TEST_CASE("evaluation counts every sample once at any batch size without padding
     CHECK(sums.loss == near(expected.loss, 1e-5));
 
     train::Evaluation evaluation = train::evaluate(experiment);
-    CHECK(evaluation.accuracy == near(expected.whole / expected.rows));
+    CHECK(evaluation.score == near(expected.whole / expected.rows));
     CHECK(evaluation.loss == near(expected.loss / expected.count, 1e-5));
     CHECK(evaluation.count == static_cast<int64_t>(expected.rows));
   }

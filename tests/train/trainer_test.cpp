@@ -36,7 +36,7 @@ TEST_CASE("a run learns and its folder holds recipe, plan, log and checkpoints")
   train::TrainResult result = train_in(folder, recipe);
   CHECK(result.exit_code == 0);
   CHECK(result.step == 96);
-  CHECK(result.evaluation.accuracy > 0.9);
+  CHECK(result.evaluation.score > 0.9);
   CHECK(result.evaluation.count == 40);
   CHECK(result.run_folder == folder.file("runs") + "/quarters");
   CHECK(contents_of(result.run_folder + "/recipe.yaml") == recipe.to_yaml());
@@ -193,7 +193,7 @@ TEST_CASE("a run stops early at its target or when it no longer improves") {
         images_recipe(folder, "train: {epochs: 100, global_batch_size: 12}\neval: {target: 0.8}\n");
     train::TrainResult result = train_in(folder, recipe);
     CHECK(result.step < 100 * 8);
-    CHECK(result.evaluation.accuracy >= 0.8);
+    CHECK(result.evaluation.score >= 0.8);
     CHECK(train_in(folder, recipe, true).step == result.step);  // a resumed run stops at once
   }
   SUBCASE("patience") {

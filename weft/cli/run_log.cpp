@@ -29,12 +29,13 @@ double number_of(const json& entry, const char* key) {
 
 void read_line(const json& entry, RunLog& run) {
   if (entry.contains("eval_step")) {
+    if (entry.contains("r2")) run.score_name = "r2";
     run.evaluations.push_back({io::integer_at(entry, "eval_step"), number_of(entry, "loss"),
-                               number_of(entry, "accuracy")});
+                               number_of(entry, run.score_name.c_str())});
   } else if (entry.contains("step")) {
     run.step = std::max(run.step, io::integer_at(entry, "step"));
     run.losses.push_back(number_of(entry, "loss"));
-    for (const char* unit : {"img/s", "tok/s"})
+    for (const char* unit : {"img/s", "tok/s", "row/s"})
       if (entry.contains(unit)) {
         run.rate = number_of(entry, unit);
         run.unit = unit;
@@ -73,7 +74,7 @@ const LoggedEvaluation* RunLog::last() const {
 }
 const LoggedEvaluation* RunLog::best() const {
   auto better = [](const LoggedEvaluation& a, const LoggedEvaluation& b) {
-    return a.accuracy != b.accuracy ? a.accuracy < b.accuracy : a.loss > b.loss;
+    return a.score != b.score ? a.score < b.score : a.loss > b.loss;
   };
   auto found = std::max_element(evaluations.begin(), evaluations.end(), better);
   return found == evaluations.end() ? nullptr : &*found;

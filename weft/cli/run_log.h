@@ -11,16 +11,17 @@ namespace weft::cli {
 
 struct LoggedEvaluation {
   int64_t step = 0;
-  double loss = 0, accuracy = 0;
+  double loss = 0, score = 0;
 };
 
 struct RunLog {
   std::string name, folder, model;
   int64_t step = 0, steps = 0;  // done; planned (0: unknown)
   double parameters = 0;
-  std::vector<double> losses;  // one per logged step
-  std::optional<double> rate;  // on the last line, in `unit`
-  std::string unit;            // "img/s"
+  std::vector<double> losses;           // one per logged step
+  std::optional<double> rate;           // on the last line, in `unit`
+  std::string unit;                     // "img/s"
+  std::string score_name = "accuracy";  // what evaluations report: "r2" for a regression
   std::vector<LoggedEvaluation> evaluations;
   bool closed = false;  // ran to its end
   double seconds = 0;   // duration of the closed run
@@ -28,7 +29,7 @@ struct RunLog {
   double process_peak = 0, planned_bytes = 0;
 
   const LoggedEvaluation* last() const;
-  const LoggedEvaluation* best() const;  // by accuracy, then loss
+  const LoggedEvaluation* best() const;  // by score, then loss
 };
 
 // Throws Error(data) if the folder holds no run, or a field has the wrong type. Lines that are not

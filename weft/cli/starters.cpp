@@ -135,9 +135,55 @@ log:
   every: 50
 )";
 
+constexpr std::string_view table =
+    R"(# Predicts numbers from the other columns of a CSV file. Plan it first:  weft plan table.yaml
+# Then train:   weft train table.yaml
+# Every key:    weft config reference
+name: table                # the run's folder: runs/table
+# task: classification     # where the target is a class: a word or a number
+
+model:
+  name: mlp                # a linear model: layers: [{linear: {out_features: 1}}]
+  config:
+    hidden_sizes: [64, 64]
+
+data:
+  format: csv
+  path: table.csv          # its first line names the columns
+  target: price            # the column to predict; several: [price, rent]
+  # features: [area, rooms]  # the inputs; else all other columns
+  # separator: ';'
+  val_split: 0.2           # rows held out for evaluation, drawn at random
+
+loss:
+  name: auto               # mse; l1 and huber count outliers less
+
+optimizer:
+  name: adamw
+  lr: 1.0e-3
+  weight_decay: 0.01
+
+scheduler:
+  name: cosine
+  warmup_ratio: 0.05       # of all steps; or warmup_steps: 100
+
+train:
+  epochs: 100
+  global_batch_size: 32
+
+eval:
+  every: epoch             # r2, mae and rmse, in the target's own unit
+checkpoint:
+  every: 1000
+  best: r2                 # checkpoints/best
+log:
+  every: 50
+)";
+
 constexpr Starter all[] = {
     {"image", "classify images: mnist, cifar10, or files of your own", image},
     {"text", "a language model of a text file", text},
+    {"table", "predict a column of a CSV file: numbers, or classes", table},
     {"addition", "a small language model that learns to add; needs no data", addition},
 };
 }  // namespace

@@ -62,7 +62,7 @@ void add_eval(Program& program) {
   Verb& verb = program.root.add(
       {.name = "eval",
        .group = "Runs",
-       .doc = "Evaluates a model: loss, and accuracy or perplexity, on its validation data.",
+       .doc = "Evaluates a model on its validation data: loss, and accuracy, perplexity or r2.",
        .examples =
            "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500\n"
            "weft eval models/gpt2 --data.path wiki.test.raw --data.seq_len 1024",

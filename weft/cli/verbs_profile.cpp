@@ -89,8 +89,7 @@ class RecipeSubject : public Subject {
   }
   std::string rate_text(double seconds) const override {
     auto units = static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
-    return train::count_text(units / seconds) +
-           (experiment_.task == train::Task::causal_lm ? " tok/s" : " img/s");
+    return fmt::format("{} {}/s", train::count_text(units / seconds), experiment_.unit());
   }
 
  private:

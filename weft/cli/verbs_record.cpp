@@ -66,8 +66,16 @@ std::string progress(const RunLog& run) {
   return run.steps > 0 ? fmt::format("{}/{}", run.step, run.steps) : std::to_string(run.step);
 }
 
-// Returns the facts that tables and JSON show of a run, in this order.
-std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
+// Returns the title of the runs' scores: "accuracy", "r2", or for some of each "score".
+std::string score_title(const std::vector<RunLog>& runs) {
+  const bool is_one = std::ranges::all_of(
+      runs, [&](const RunLog& run) { return run.score_name == runs.front().score_name; });
+  return is_one ? runs.front().score_name : "score";
+}
+
+// Returns the facts that tables show of a run, in this order.
+std::vector<std::pair<std::string, std::string>> facts(const RunLog& run,
+                                                       const std::string& score) {
   const LoggedEvaluation *last = run.last(), *best = run.best();
   return {{"model", run.model.empty() ? "-" : run.model},
           {"parameters", unless_zero(run.parameters, count_text(run.parameters))},
@@ -75,8 +83,8 @@ std::vector<std::pair<std::string, std::string>> facts(const RunLog& run) {
           {"ended", run.closed ? "yes" : "no"},
           {"loss", run.losses.empty() ? "-" : number(run.losses.back())},
           {"eval loss", last == nullptr ? "-" : number(last->loss)},
-          {"accuracy", last == nullptr ? "-" : number(last->accuracy)},
-          {"best", best == nullptr ? "-" : fmt::format("{:.4f} at {}", best->accuracy, best->step)},
+          {score, last == nullptr ? "-" : number(last->score)},
+          {"best", best == nullptr ? "-" : fmt::format("{:.4f} at {}", best->score, best->step)},
           {"rate", run.rate ? count_text(*run.rate) + " " + run.unit : "-"},
           {"step time", unless_zero(run.step_seconds, time_text(run.step_seconds))},
           {"planned", unless_zero(run.planned_step_seconds, time_text(run.planned_step_seconds))},
@@ -98,7 +106,7 @@ json to_json(const RunLog& run) {
   if (!run.losses.empty()) result["loss"] = run.losses.back();
   json& evaluations = result["evaluations"] = json::array();
   for (const LoggedEvaluation& e : run.evaluations)
-    evaluations.push_back({{"step", e.step}, {"loss", e.loss}, {"accuracy", e.accuracy}});
+    evaluations.push_back({{"step", e.step}, {"loss", e.loss}, {run.score_name, e.score}});
   return result;
 }
 
@@ -134,13 +142,14 @@ int runs_ls(const RunsArguments& arguments) {
     line(fmt::format("no runs in {}", arguments.runs));
     return 0;
   }
-  Table table({"run", "model", ">steps", ">loss", ">eval loss", ">accuracy", ">time", ""});
+  Table table(
+      {"run", "model", ">steps", ">loss", ">eval loss", ">" + score_title(all), ">time", ""});
   for (const RunLog& run : all) {
     const LoggedEvaluation* last = run.last();
     table.row(
         {escaped(run.name), escaped(run.model), progress(run),
          run.losses.empty() ? "-" : number(run.losses.back()),
-         last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->accuracy),
+         last == nullptr ? "-" : number(last->loss), last == nullptr ? "-" : number(last->score),
          unless_zero(run.seconds, duration_text(run.seconds)), run.closed ? "" : "not finished"});
   }
   show(table.text());
@@ -155,15 +164,15 @@ int runs_show(const RunsArguments& arguments) {
   }
   Table table;
   table.row({"run", escaped(run.folder)});
-  for (const auto& [what, value] : facts(run)) table.row({what, escaped(value)});
+  for (const auto& [what, value] : facts(run, run.score_name)) table.row({what, escaped(value)});
   if (run.losses.size() > 1)
     table.row({"loss curve", fmt::format("{:.3f} {} {:.3f}", run.losses.front(),
                                          sparkline(run.losses), run.losses.back())});
   show(table.text());
   if (!run.evaluations.empty()) {
-    Table evaluations({">step", ">eval loss", ">accuracy"});
+    Table evaluations({">step", ">eval loss", ">" + run.score_name});
     for (const LoggedEvaluation& e : run.evaluations)
-      evaluations.row({std::to_string(e.step), number(e.loss), number(e.accuracy)});
+      evaluations.row({std::to_string(e.step), number(e.loss), number(e.score)});
     show("\n" + evaluations.text());
   }
   return 0;
@@ -200,7 +209,7 @@ int runs_compare(const RunsArguments& arguments) {
   for (const RunLog& run : all) {
     titles.push_back(">" + escaped(run.name));
     curves.push_back(sparkline(run.losses, 16));
-    columns.push_back(facts(run));
+    columns.push_back(facts(run, score_title(all)));
   }
   Table table(titles);
   for (size_t i = 0; i < columns.front().size(); ++i) {

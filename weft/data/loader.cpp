@@ -27,6 +27,13 @@ void shuffle(std::span<int64_t> order, int64_t seed, int64_t epoch) {
   }
 }
 
+void Source::write(const SampleKey&, std::byte*, int64_t*) const {
+  WEFT_ASSERT(false, "a source of labels lacks write()");
+}
+void Source::write_targets(const SampleKey&, std::byte*, float*) const {
+  WEFT_ASSERT(false, "a source of numbers lacks write_targets()");
+}
+
 namespace {
 
 // Slot is one buffer of the ring, with the tensors over it that the caller sees.
@@ -35,7 +42,10 @@ struct Slot {
   int64_t valid = 0;
 
   std::byte* input_data() const { return inputs->data(); }
-  int64_t* label_data() const { return reinterpret_cast<int64_t*>(labels->data()); }
+  template <class Label>
+  Label* label_data() const {
+    return reinterpret_cast<Label*>(labels->data());
+  }
   // Returns whether nothing else holds its tensors, or a value that shares their bytes.
   bool unshared() const { return unshared(inputs) && unshared(labels); }
 
@@ -76,7 +86,7 @@ class Loader::Impl {
     sample_input_ = source_->input_type();
     sample_labels_ = element_count(source_->label_shape());
     input_type_ = batched(rows, sample_input_);
-    label_type_ = batched(rows, {DType::i64, source_->label_shape()});
+    label_type_ = batched(rows, {source_->label_dtype(), source_->label_shape()});
     if (options.shuffle) order_.resize(static_cast<size_t>(size));
   }
   ~Impl() { stop(); }
@@ -194,6 +204,15 @@ class Loader::Impl {
 
   // Writes the batch at the cursor, and advances the cursor.
   void fill(Slot& slot) {
+    if (is_float(label_type_.dtype))
+      fill<float>(slot, &Source::write_targets, ignored_target);
+    else
+      fill<int64_t>(slot, &Source::write, ignored_label);
+    ++cursor_.position;
+  }
+  template <class Label>
+  void fill(Slot& slot, void (Source::*write)(const SampleKey&, std::byte*, Label*) const,
+            Label ignored) {
     if (cursor_.position == batches_) cursor_ = {cursor_.epoch + 1, 0};
     if (options_.shuffle && ordered_epoch_ != cursor_.epoch) {
       shuffle(order_, options_.seed, cursor_.epoch);
@@ -202,7 +221,7 @@ class Loader::Impl {
     int64_t first = cursor_.position * options_.batch_size;
     slot.valid = std::min(options_.batch_size, source_->size() - first);
     std::byte* input = slot.input_data();
-    int64_t* labels = slot.label_data();
+    Label* labels = slot.label_data<Label>();
     auto index_of = [&](int64_t row) {
       return options_.shuffle ? order_[static_cast<size_t>(first + row)] : first + row;
     };
@@ -210,14 +229,13 @@ class Loader::Impl {
     for (int64_t row = 0; row < slot.valid; ++row) {
       if (row + ahead < slot.valid) source_->expect(index_of(row + ahead));
       int64_t index = index_of(row);
-      source_->write({options_.seed, cursor_.epoch, index}, input, labels);
+      ((*source_).*write)({options_.seed, cursor_.epoch, index}, input, labels);
       input += sample_input_.bytes();
       labels += sample_labels_;
     }
     std::memset(input, 0,
                 slot.inputs->storage->bytes() - static_cast<size_t>(input - slot.input_data()));
-    std::fill(labels, slot.label_data() + label_type_.elements(), ignored_label);
-    ++cursor_.position;
+    std::fill(labels, slot.label_data<Label>() + label_type_.elements(), ignored);
   }
 
   const std::shared_ptr<const Source> source_;
@@ -243,8 +261,8 @@ class Loader::Impl {
 };
 
 size_t loader_bytes(const Source& source, const LoaderOptions& options) {
-  auto sample = source.input_type().bytes() +
-                static_cast<size_t>(element_count(source.label_shape())) * sizeof(int64_t);
+  auto sample =
+      source.input_type().bytes() + Type{source.label_dtype(), source.label_shape()}.bytes();
   size_t ring = static_cast<size_t>(options.prefetch) + 1;
   size_t order = options.shuffle ? static_cast<size_t>(source.size()) * sizeof(int64_t) : 0;
   return ring * static_cast<size_t>(options.batch_size) * sample + order;

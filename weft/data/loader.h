@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -21,6 +22,9 @@
 namespace weft::data {
 
 inline constexpr int64_t ignored_label = -100;  // rows and positions that no loss counts
+// The target that no loss counts, where labels are numbers. It is finite, so that searches for the
+// origin of an infinity or NaN pass it.
+inline constexpr float ignored_target = std::numeric_limits<float>::lowest();
 
 // SampleKey says which sample, of which pass over the data, under which seed.
 struct SampleKey {
@@ -33,11 +37,15 @@ struct SampleKey {
 class Source {
  public:
   virtual ~Source() = default;
-  virtual int64_t size() const = 0;       // samples in an epoch
-  virtual Type input_type() const = 0;    // type of one sample: f32 [C, H, W], or i64 [T]
-  virtual Shape label_shape() const = 0;  // shape of one sample's labels, i64: [] or [T]
-  // Writes one sample: input_type().bytes() and as many labels as label_shape() has.
-  virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const = 0;
+  virtual int64_t size() const = 0;     // samples in an epoch
+  virtual Type input_type() const = 0;  // type of one sample: f32 [C, H, W], or i64 [T]
+  // Shape of one sample's labels: [] or [T]; of targets: their number.
+  virtual Shape label_shape() const = 0;
+  virtual DType label_dtype() const { return DType::i64; }  // f32: targets, which are numbers
+  // Write one sample: input_type().bytes(), and as many labels or targets as label_shape() has. A
+  // source has the one that its label_dtype() says.
+  virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const;
+  virtual void write_targets(const SampleKey& key, std::byte* input, float* targets) const;
   // Returns the bytes of its samples in this process; 0 if they are generated on demand.
   virtual size_t bytes() const { return 0; }
   // Returns a hash of the files that it read; 0 if its samples are generated.
@@ -49,7 +57,8 @@ class Source {
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  bool drop_last = false;  // else a short batch is padded with zeros, labelled ignored_label
+  // Else a short batch is padded with zeros, labelled ignored_label or ignored_target.
+  bool drop_last = false;
   int64_t seed = 0;
   int prefetch = 2;  // batches ahead; 0: none, and no thread
 };

@@ -13,7 +13,7 @@ namespace weft {
 namespace train {
 
 std::string_view name(Task task) {
-  constexpr std::string_view names[] = {"classification", "causal_lm", "masked_lm"};
+  constexpr std::string_view names[] = {"classification", "causal_lm", "masked_lm", "regression"};
   return names[static_cast<size_t>(task)];
 }
 
@@ -64,6 +64,7 @@ Registry<train::DataEntry>& registry::formats() {
     std::vector<train::DataEntry> all = train::image_formats();
     all.push_back(train::text_format());
     all.push_back(train::jsonl_format());
+    all.push_back(train::csv_format());
     return all;
   }());
   return formats;

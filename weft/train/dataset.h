@@ -13,6 +13,7 @@
 #include "weft/data/framed.h"
 #include "weft/data/loader.h"
 #include "weft/data/text_codec.h"
+#include "weft/io/model_folder.h"
 #include "weft/models/model.h"
 #include "weft/train/recipe.h"
 
@@ -20,7 +21,7 @@ namespace weft::train {
 
 struct Experiment;
 
-enum class Task { classification, causal_lm, masked_lm };
+enum class Task { classification, causal_lm, masked_lm, regression };
 std::string_view name(Task task);
 
 struct DataOptions {
@@ -29,6 +30,7 @@ struct DataOptions {
   std::string tokenizer = {};  // the folder of `vocabulary`, with what it says beside; "": none
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
+  std::string checkpoint = {};            // the folder of the run's checkpoint; "": it has none yet
 };
 
 struct TaskData {
@@ -36,6 +38,8 @@ struct TaskData {
   TaskShape shape;                                        // shape of one sample
   std::optional<data::TextCodec> vocabulary = {};         // vocabulary of tokens that spell text
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
+  std::vector<double> target_units = {};                  // as EvalSums has them; empty: 1
+  std::vector<io::FolderFile> files = {};                 // of the data, which checkpoints keep
 };
 
 struct DataEntry {
@@ -47,8 +51,9 @@ struct DataEntry {
   std::vector<std::string_view> reads = {};
   std::vector<RecipeKey> keys = {};         // added to the recipe's table
   std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
-  std::string metric = "accuracy";          // the metric that evaluations report as accuracy
-  std::string unit = {};                    // the name of its samples; "": by their kind
+  // The metric that evaluations report as accuracy; those of a regression report r2 instead.
+  std::string metric = "accuracy";
+  std::string unit = {};  // the name of its samples; "": by their kind
   std::function<std::string(const Experiment&)> examples = {};  // printed when a run ends
   std::function<std::string(const Experiment&)> note = {};      // printed below generated text
 

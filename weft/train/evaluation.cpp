@@ -13,6 +13,7 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
     sums += steps.evaluate(batch.inputs, batch.labels);
   }
   sums.own.resize(experiment.metrics.size());
+  sums.target_units = experiment.target_units;
   auto value = [&](size_t i) {
     return experiment.metrics[i]->value(sums, sums.own[i], experiment.recipe);
   };
@@ -21,7 +22,8 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
   const double counted = whole ? sums.rows : sums.count;
   const bool counts = counted >= 0 && counted < 0x1p62;
   Evaluation evaluation{.loss = sums.loss / sums.count,
-                        .accuracy = value(0),
+                        .score = value(0),
+                        .score_name = std::string(experiment.score_name()),
                         .count = counts ? static_cast<int64_t>(counted) : 0};
   for (size_t i = 1; i < experiment.metrics.size(); ++i)
     evaluation.others.emplace_back(experiment.metrics[i]->name, value(i));

@@ -14,6 +14,7 @@
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
 #include "weft/train/published.h"
+#include "weft/train/scoring.h"
 
 namespace weft::train {
 namespace {
@@ -87,26 +88,12 @@ TaskData read_data(const Recipe& recipe, const DataEntry& entry, const Published
   if (recipe.has("data.mean") && !entry.does_read("data.mean"))
     recipe.refuse("data.mean", "data.mean and data.std apply only to images read from files.");
   if (published != nullptr) fit_to(*published, recipe, parts);
+  if (parts.train != nullptr && parts.train->label_dtype() != labels_of(parts.task))
+    recipe.refuse(
+        recipe.has("data.format") ? "data.format" : "data.dataset",
+        fmt::format("data of task {} have {}. These have {}.", name(parts.task),
+                    label_kind(labels_of(parts.task)), label_kind(parts.train->label_dtype())));
   return parts;
-}
-
-std::vector<const MetricEntry*> metrics_of(const Recipe& recipe, const DataEntry& entry,
-                                           Task task) {
-  std::vector<const MetricEntry*> metrics = {&registry::metrics().get(entry.metric)};
-  auto add = [&](std::string_view name) {
-    const MetricEntry* metric = &registry::metrics().get(name);
-    if (std::ranges::find(metrics, metric) == metrics.end()) metrics.push_back(metric);
-  };
-  if (task == Task::causal_lm && entry.metric == "accuracy") add("perplexity");
-  for (const std::string& name : recipe.texts("eval.metrics")) {
-    constexpr std::string_view taken[] = {"loss", "accuracy", "count", "eval_step"};
-    if (name != entry.metric && std::ranges::find(taken, name) != std::end(taken))
-      recipe.refuse("eval.metrics",
-                    fmt::format("eval.metrics: evaluations report {} as {} with these data.",
-                                name == "accuracy" ? entry.metric : "their own", name));
-    add(name);
-  }
-  return metrics;
 }
 
 optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
@@ -249,6 +236,16 @@ std::string Experiment::data_fingerprint() const {
   const uint64_t evaluated = validation != nullptr ? validation->fingerprint() : 0;
   return trained == 0 ? "" : to_hex(hash_combine(trained, evaluated));
 }
+Type Experiment::label_type(int64_t rows) const {
+  Type labels{labels_of(task), {rows}};
+  if (task == Task::regression) labels.shape.push_back(shape.classes);
+  if (shape.labels_tokens()) labels.shape.push_back(shape.input[0]);
+  return labels;
+}
+std::string_view Experiment::unit() const {
+  constexpr std::string_view units[] = {"row", "img", "tok"};
+  return units[static_cast<size_t>(shape.kind)];
+}
 int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
 int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
@@ -343,7 +340,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   DataOptions data{.with_data = options.with_data,
                    .vocabulary = options.vocabulary,
                    .tokenizer = options.checkpoint,
-                   .evaluate_only = options.evaluate_only};
+                   .evaluate_only = options.evaluate_only,
+                   .checkpoint = options.checkpoint};
   if (const std::string tokenizer = tokenizer_to_read(recipe, entry, options); !tokenizer.empty()) {
     data.vocabulary = data::Tokenizer::load(tokenizer);
     data.tokenizer = tokenizer;
@@ -359,9 +357,10 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   }
   TaskData parts = read_data(recipe, entry, model ? &*model : nullptr, data);
   model.reset();
+  std::ranges::move(parts.files, std::back_inserter(kept));
   Experiment experiment{.recipe = recipe,
                         .dataset = &entry,
-                        .loss = &registry::losses().get(recipe.text("loss.name")),
+                        .loss = &loss_of(recipe, parts.task),
                         .metrics = metrics_of(recipe, entry, parts.task),
                         .task = parts.task,
                         .shape = parts.shape,
@@ -370,6 +369,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
                         .global_batch = recipe.integer("train.global_batch_size"),
+                        .target_units = parts.target_units,
                         .published_files = std::move(kept)};
   experiment.micro_batch = recipe.has("train.micro_batch_size")
                                ? recipe.integer("train.micro_batch_size")

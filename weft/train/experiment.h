@@ -36,7 +36,7 @@ struct Experiment {
   Recipe recipe;
   const DataEntry* dataset = nullptr;  // an entry of its registry
   const LossEntry* loss = nullptr;
-  // The metrics that evaluations report: the first as accuracy, the others by their names.
+  // The metrics that evaluations report: the first as score_name(), the others by their names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                            // shape of one sample
@@ -52,8 +52,15 @@ struct Experiment {
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
-  // Files of the tokenizer and of a published model, which checkpoints keep (published.h).
+  std::vector<double> target_units = {};                      // as in TaskData
+  // Files of the data, the tokenizer and a published model, which checkpoints keep (published.h).
   std::vector<io::FolderFile> published_files = {};
+  // Returns the type of the labels of `rows` samples.
+  Type label_type(int64_t rows) const;
+  // Returns under which name evaluations report the metric of which more is better.
+  std::string_view score_name() const { return task == Task::regression ? "r2" : "accuracy"; }
+  // Returns what rates count: "tok", "img" or "row".
+  std::string_view unit() const;
   // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }

@@ -13,7 +13,8 @@ namespace weft::train {
 
 // Maps scores [batch, C] or [batch, length, C] and i64 labels of the axes before the last to a
 // scalar: the mean over labels that are not data::ignored_label, by whose number the passes of one
-// update are weighted.
+// update are weighted. The loss of a regression maps predictions [batch, C] and f32 targets
+// [batch, C] likewise, where data::ignored_target does not count.
 using Loss = std::function<Tensor(const Tensor& scores, const Tensor& labels, const Recipe&)>;
 
 struct LossEntry {
@@ -21,6 +22,7 @@ struct LossEntry {
   Loss train;
   Loss evaluate = {};                // reported by evaluations; empty: `train`
   std::vector<RecipeKey> keys = {};  // added to the recipe's table: "loss.gamma"
+  DType labels = DType::i64;         // the labels that it takes; f32: the targets of a regression
 };
 
 }  // namespace weft::train

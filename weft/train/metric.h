@@ -13,11 +13,14 @@
 namespace weft::train {
 
 // Sums over the elements that count in a batch: rows or positions whose label is not
-// data::ignored_label.
+// data::ignored_label, or targets that are not data::ignored_target.
 struct EvalSums {
   double loss = 0, correct = 0, count = 0;
   double rows = 0, exact_rows = 0;  // rows where something counts; where all of it is right
   std::vector<std::vector<double>> own = {};  // for each reported metric, the result of its `sums`
+  // Of a regression, the standard deviation that each target was divided by: differences times this
+  // have the target's own unit.
+  std::vector<double> target_units = {};
   EvalSums& operator+=(const EvalSums& other);
 };
 
@@ -26,10 +29,12 @@ struct MetricEntry {
   // Computes the metric from the sums over all batches.
   std::function<double(const EvalSums& all, std::span<const double> own, const Recipe&)> value;
   // Computes further sums of a batch in the graph, of any shape, accumulated over batches in f64.
-  // `scores` are [.., C], `labels` [..]; data::ignored_label must not count. Empty: none.
+  // `scores` are [.., C], `labels` [..]; data::ignored_label must not count. Empty: none. For a
+  // regression they are predictions and targets [batch, C]; data::ignored_target must not count.
   std::function<Tensor(const Tensor& scores, const Tensor& labels, const Recipe&)> sums = {};
   bool of_samples = false;           // counts whole samples, not labels
   std::vector<RecipeKey> keys = {};  // added to the recipe's table: "eval.tau"
+  DType labels = DType::i64;         // the labels that it takes; f32: the targets of a regression
 };
 
 }  // namespace weft::train

@@ -141,7 +141,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       .steps = experiment.total_steps,
       .steps_per_epoch = experiment.steps_per_epoch,
       .units = static_cast<double>(experiment.global_batch * experiment.units_per_sample()),
-      .unit = experiment.shape.kind == InputKind::tokens ? "tok" : "img",
+      .unit = experiment.unit(),
       .model_bytes = static_cast<size_t>(experiment.model_bytes()),
       .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
       .accumulator_bytes = accumulator_bytes,

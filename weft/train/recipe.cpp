@@ -16,6 +16,7 @@
 #include "weft/io/files.h"
 #include "weft/optim/registry.h"
 #include "weft/train/dataset.h"
+#include "weft/train/loss.h"
 #include "weft/train/metric.h"
 #include "weft/train/precision.h"
 #include "weft/train/recipe_reader.h"
@@ -213,7 +214,8 @@ class Rules {
   std::string format_hint() const {
     if (recipe_.has("data.dataset") || !recipe_.has("data.path")) return "";
     const std::string& path = recipe_.text("data.path");
-    for (const auto& [ending, format] : {std::pair(".jsonl", "jsonl"), {".txt", "text"}})
+    for (const auto& [ending, format] :
+         {std::pair(".jsonl", "jsonl"), {".txt", "text"}, {".csv", "csv"}})
       if (path.ends_with(ending)) return fmt::format(" Hint: --data.format {}.", format);
     return "";
   }
@@ -257,6 +259,10 @@ class Rules {
                   {recipe_.text("optimizer.name")});
     refuse_unread(recipe_, registry::schedules(), "scheduler.name",
                   {recipe_.text("scheduler.name")});
+    const std::string& loss = recipe_.text("loss.name");
+    refuse_unread(
+        recipe_, registry::losses(), "loss.name",
+        loss == "auto" ? std::vector<std::string>{"cross_entropy", "mse"} : std::vector{loss});
     std::vector<std::string> metrics = recipe_.texts("eval.metrics");
     metrics.push_back(data_entry(recipe_).metric);
     refuse_unread(recipe_, registry::metrics(), "eval.metrics", metrics);

@@ -152,6 +152,7 @@ class Reader {
     return all;
   }
   std::vector<std::string> texts(const YAML::Node& node) const {
+    if (node.IsScalar()) return {text(node)};  // a single word is a list of one
     if (!node.IsSequence()) wrong(node, "must be a list of words");
     std::vector<std::string> all;
     for (const YAML::Node& entry : node) all.push_back(text(entry));

@@ -25,9 +25,9 @@ constexpr double many = most_exact;
 
 constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "name of the run; its folder is runs/NAME"},
-    {"task", text, "auto", "auto, classification, causal_lm, masked_lm", 0, 0,
-     "what the model learns; auto: set by the data, masked_lm for a published encoder; masked_lm: "
-     "BERT's masked tokens"},
+    {"task", text, "auto", "auto, classification, causal_lm, masked_lm, regression", 0, 0,
+     "what the model learns; auto: set by the data (csv: regression), masked_lm for a published "
+     "encoder; masked_lm: BERT's masked tokens"},
     {"seed", integer, "0", "", 0, many, "random seed of initial weights, sample order and dropout"},
     {"model.name", text, "null", "", 0, 0,
      "name of a built-in model (weft list models); set exactly one of model.name, "
@@ -59,11 +59,12 @@ constexpr RecipeKey table[] = {
     {"data.format", text, "null", "", 0, 0,
      "format of your own files at data.path; set either this or data.dataset"},
     {"data.path", text, "null", "", 0, 0,
-     "folder (idx, cifar) or file (text); looked for as given, then under WEFT_DATA_DIR"},
-    {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
+     "folder (idx, cifar) or file (text, jsonl), or either (csv: a folder has train.csv, and may "
+     "have validation.csv); looked for as given, then under WEFT_DATA_DIR"},
+    {"data.val_path", text, "null", "", 0, 0, "file to evaluate on, instead of val_split"},
     {"data.val_split", number, "0", "", 0, 0.9,
-     "text: share of the file, at its end, held out for evaluation; 0 and no val_path: no "
-     "evaluation"},
+     "text, jsonl: share of the file, at its end, held out for evaluation; csv: share of its rows, "
+     "drawn at random, the same for every seed; 0 and no val_path: no evaluation"},
     {"data.tokenizer", text, "auto", "", 0, 0,
      "how text becomes tokens: characters, bytes, or the path of a tokenizer (tokenizer.json, or "
      "its folder); auto: that of model.pretrained, else characters"},
@@ -83,7 +84,8 @@ constexpr RecipeKey table[] = {
      "task masked_lm: share of the tokens that are masked and predicted"},
     {"data.image_size", integer, "224", "", 1, 1 << 14,
      "random-images: height and width in pixels; three channels"},
-    {"loss.name", text, "cross_entropy", "", 0, 0, "loss function that training minimizes"},
+    {"loss.name", text, "auto", "", 0, 0,
+     "loss function that training minimizes; auto: cross_entropy, or mse for a regression"},
     {"optimizer.name", text, "adamw", "", 0, 0, "optimizer that turns gradients into updates"},
     {"optimizer.lr", number, "1.0e-3", "", 0, 100, "peak learning rate"},
     {"optimizer.betas", numbers, "[0.9, 0.999]", "", 0, 1,
@@ -141,18 +143,19 @@ constexpr RecipeKey table[] = {
     {"eval.every", text, "epoch", "", 0, 0,
      "epoch, or a number of steps between evaluations; the run always ends with one"},
     {"eval.metrics", texts, "[]", "", 0, 0,
-     "further metrics of evaluations, beside loss and accuracy"},
+     "further metrics of evaluations, beside loss and accuracy, or r2, mae and rmse of a "
+     "regression"},
     {"eval.batch_size", integer, "null", "", 1, many,
      "samples per evaluation pass; null: as in training"},
     {"eval.early_stopping", integer, "null", "", 1, many,
      "stop after this many evaluations without a better loss"},
     {"eval.target", number, "null", "", 0, 1,
-     "stop when the accuracy of an evaluation reaches this"},
+     "stop when the accuracy of an evaluation, or r2 of a regression, reaches this"},
     {"checkpoint.every", integer, "1000", "", 1, many,
      "steps between checkpoints; the end of the run is always saved"},
     {"checkpoint.keep_last", integer, "3", "", 1, many,
      "checkpoints to keep; older ones are removed, except checkpoints/best"},
-    {"checkpoint.best", text, "null", "loss, accuracy", 0, 0,
+    {"checkpoint.best", text, "null", "loss, accuracy, r2", 0, 0,
      "metric that selects checkpoints/best"},
     {"log.every", integer, "10", "", 1, many, "steps between log lines"},
     {"plan.usd_per_hour", number, "null", "", 0, many,
@@ -182,9 +185,10 @@ size_t registered_entries() {
 // Returns the table with the choices and keys of the registries.
 std::vector<RecipeKey> assembled() {
   std::vector<RecipeKey> keys(std::begin(table), std::end(table));
-  auto name_choices = [&](std::string_view path, const auto& registry) {
+  auto name_choices = [&](std::string_view path, const auto& registry,
+                          std::string_view first = "") {
     std::ranges::find(keys, path, &RecipeKey::path)->choices =
-        interned(fmt::format("{}", fmt::join(registry.names(), ", ")));
+        interned(fmt::format("{}{}", first, fmt::join(registry.names(), ", ")));
   };
   auto add_keys = [&](const auto& registry) {
     for (const auto& entry : registry)
@@ -192,7 +196,7 @@ std::vector<RecipeKey> assembled() {
   };
   name_choices("data.dataset", registry::datasets());
   name_choices("data.format", registry::formats());
-  name_choices("loss.name", registry::losses());
+  name_choices("loss.name", registry::losses(), "auto, ");
   name_choices("optimizer.name", registry::optimizers());
   name_choices("scheduler.name", registry::schedules());
   name_choices("eval.metrics", registry::metrics());
@@ -317,10 +321,12 @@ std::string recipe_schema() {
       types.push_back("string");
       entry["pattern"] = "^[0-9]+([KMGT]i?)?$";
     }
+    if (key.type == texts) types.push_back("string");
     if (key.initial == "null") types.push_back("null");
     entry["type"] = types.size() == 1 ? types[0] : types;
     if (key.type == texts && !key.choices.empty()) {
       entry["items"] = {{"enum", allowed_values(key)}};
+      entry["pattern"] = pattern_of(allowed_values(key));  // of a single word
     } else if (!key.choices.empty()) {
       if (key.choices.find(any_device) != std::string_view::npos)
         entry["pattern"] = pattern_of(allowed_values(key));

@@ -138,8 +138,8 @@ std::string to_line(const StepLine& line, size_t width) {
 }
 
 std::string to_text(const Evaluation& evaluation) {
-  std::string text =
-      fmt::format("loss {:.4f}  accuracy {:.4f}", evaluation.loss, evaluation.accuracy);
+  std::string text = fmt::format("loss {:.4f}  {} {:.4f}", evaluation.loss, evaluation.score_name,
+                                 evaluation.score);
   for (const auto& [name, value] : evaluation.others)
     text += fmt::format("  {} {:.4g}", name, value);
   return text;
@@ -291,14 +291,10 @@ void Reporter::text(std::string_view text) {
 void Reporter::step(const StepLine& line) {
   last_line_ = to_line(line, columns_of(out_));
   text(last_line_ + "\n");
-  json entry = {{"step", line.step},
-                {"loss", line.loss},
-                {"grad_norm", line.grad_norm},
-                {"lr", line.lr},
-                {std::string(line.unit), line.units_per_s},
-                {"mem", line.used_bytes},
-                {"data", line.data_share},
-                {"eta", line.eta_seconds}};
+  json entry = {{"step", line.step},           {"loss", line.loss},
+                {"grad_norm", line.grad_norm}, {"lr", line.lr},
+                {line.unit, line.units_per_s}, {"mem", line.used_bytes},
+                {"data", line.data_share},     {"eta", line.eta_seconds}};
   if (line.mfu > 0) entry["mfu"] = line.mfu;
   if (!line.verdict.empty()) entry["verdict"] = line.verdict;
   if (line.loss_scale > 0) entry["loss_scale"] = line.loss_scale;
@@ -331,7 +327,7 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   text(fmt::format("eval step {}  {}\n", step, to_text(evaluation)));
   json entry = {{"eval_step", step},
                 {"loss", evaluation.loss},
-                {"accuracy", evaluation.accuracy},
+                {evaluation.score_name, evaluation.score},
                 {"count", evaluation.count}};
   for (const auto& [name, value] : evaluation.others) entry[name] = value;
   log(io::json_text(entry));

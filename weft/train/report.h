@@ -48,8 +48,8 @@ struct RunReport {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
-  double units = 0;            // tokens or images of an update
-  std::string_view unit = {};  // "tok" or "img"
+  double units = 0;            // tokens, images or rows of an update
+  std::string_view unit = {};  // as Experiment::unit() returns it
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
   size_t copy_bytes = 0;        // copies of weights in the narrower type of products
   size_t offloaded_bytes = 0;   // bytes of the first three that are in files instead of memory
@@ -146,8 +146,8 @@ std::string_view verdict(const Window& window);
 struct StepLine {
   int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
-  double units_per_s = 0;  // tokens or images
-  std::string_view unit;   // "tok/s"
+  double units_per_s = 0;  // tokens, images or rows
+  std::string unit = {};   // "tok/s"
   double mfu = 0;          // 0: unknown
   double loss_scale = 0;   // 0: none
   size_t used_bytes = 0, planned_bytes = 0;
@@ -157,9 +157,11 @@ struct StepLine {
   DeviceMeters device = {};       // current readings
 };
 struct Evaluation {
-  double loss = 0, accuracy = 0;
+  double loss = 0;
+  double score = 0;                                         // of which more is better
+  std::string score_name = "accuracy";                      // "r2" for a regression
   int64_t count = 0;                                        // samples or tokens
-  std::vector<std::pair<std::string, double>> others = {};  // metrics besides the accuracy, by name
+  std::vector<std::pair<std::string, double>> others = {};  // metrics besides the score, by name
 };
 // Formats a line in at most `width` columns (0: unlimited): the least important fields are dropped
 // first, step and loss stay.

@@ -11,7 +11,9 @@
 namespace weft::train {
 namespace {
 // Marks the rows or positions that count.
-Tensor counted(const Tensor& labels) { return labels != data::ignored_label; }
+Tensor counted(const Tensor& labels) {
+  return is_float(labels.dtype()) ? labels != data::ignored_target : labels != data::ignored_label;
+}
 Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::i64)); }
 
 // Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
@@ -92,10 +94,9 @@ std::vector<std::pair<std::string, Executable*>> Steps::executables_that_fit() {
 std::vector<std::pair<std::string, Executable*>> Steps::prepare(
     std::optional<StepTooLarge>& largest) {
   auto types = [&](int64_t rows) {
-    Type inputs = experiment_.shape.batch(rows), labels{DType::i64, {rows}};
+    Type inputs = experiment_.shape.batch(rows);
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
-    if (experiment_.shape.labels_tokens()) labels.shape.push_back(experiment_.shape.input[0]);
-    return std::vector<Type>{inputs, labels};
+    return std::vector<Type>{inputs, experiment_.label_type(rows)};
   };
   std::vector<std::pair<std::string, Executable*>> all;
   auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
@@ -197,17 +198,22 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   const Loss& mean =
       experiment_.loss->evaluate ? experiment_.loss->evaluate : experiment_.loss->train;
   Tensor loss = mean(scores, labels, experiment_.recipe);
-  Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
-  Tensor count = number_of(counts);
-  Tensor wrong = logical_and(logical_not(right), counts);
-  // Two flags per sample: whether any label counts, and whether any of those is wrong.
-  Tensor row_counts = counts, row_wrong = wrong;
-  if (labels.rank() > 1) {
-    row_counts = any(counts, {.axes = {1}});
-    row_wrong = any(wrong, {.axes = {1}});
+  std::vector<Tensor> results;
+  if (experiment_.task == Task::regression) {
+    results = {loss, number_of(counts), number_of(any(counts, {.axes = {1}}))};
+  } else {
+    Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
+    Tensor count = number_of(counts);
+    Tensor wrong = logical_and(logical_not(right), counts);
+    // Two flags per sample: whether any label counts, and whether any of those is wrong.
+    Tensor row_counts = counts, row_wrong = wrong;
+    if (labels.rank() > 1) {
+      row_counts = any(counts, {.axes = {1}});
+      row_wrong = any(wrong, {.axes = {1}});
+    }
+    results = {loss, number_of(right), count, number_of(row_counts),
+               number_of(logical_and(row_counts, logical_not(row_wrong)))};
   }
-  std::vector<Tensor> results{loss, number_of(right), count, number_of(row_counts),
-                              number_of(logical_and(row_counts, logical_not(row_wrong)))};
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
   return results;
@@ -266,13 +272,15 @@ std::vector<StepNorms> Steps::norms() const {
 
 EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
   std::span<const Tensor> results = evaluate_.run(std::array{inputs, labels});
-  const double mean_loss = results[0].item(), count = results[2].item();
-  EvalSums all{.loss = mean_loss * count,
-               .correct = results[1].item(),
-               .count = count,
-               .rows = results[3].item(),
-               .exact_rows = results[4].item()};
-  size_t next = 5;
+  const bool regression = experiment_.task == Task::regression;
+  size_t next = 0;
+  const auto take = [&] { return results[next++].item(); };
+  EvalSums all{.loss = take()};
+  if (!regression) all.correct = take();
+  all.count = take();
+  all.rows = take();
+  if (!regression) all.exact_rows = take();
+  all.loss *= all.count;
   if (next == results.size()) return all;
   for (const MetricEntry* metric : experiment_.metrics)
     all.own.push_back(metric->sums ? results[next++].to_doubles() : std::vector<double>());

@@ -139,6 +139,7 @@ class Trainer {
       reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run starts at step 0\n"
                                          : fmt::format("resumed from {}\n", checkpoint));
     result_.run_folder = folder_.path();
+    result_.evaluation.score_name = experiment_.score_name();
     first_step_ = progress_.step;
     line_step_ = progress_.step;
     device_joules_before_ = meters().read().joules;
@@ -238,7 +239,7 @@ class Trainer {
                      .grad_norm = steps_.grad_norm(),
                      .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
                      .units_per_s = units / line_seconds_,
-                     .unit = experiment_.shape.kind == InputKind::tokens ? "tok/s" : "img/s",
+                     .unit = fmt::format("{}/s", experiment_.unit()),
                      .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
                      .loss_scale = loss_scale(),
                      .used_bytes = used_state() + used_arena(),
@@ -299,8 +300,8 @@ class Trainer {
     if (recipe().has("eval.early_stopping") &&
         progress_.evaluations_since_best >= recipe().integer("eval.early_stopping"))
       stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
-    if (recipe().has("eval.target") && found->accuracy >= recipe().number("eval.target"))
-      stop_early(fmt::format("accuracy {:.4f} reaches eval.target", found->accuracy));
+    if (recipe().has("eval.target") && found->score >= recipe().number("eval.target"))
+      stop_early(fmt::format("{} {:.4f} reaches eval.target", found->score_name, found->score));
     const std::optional<double> best_before = progress_.best_score;
     if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;
   }
@@ -308,7 +309,7 @@ class Trainer {
   // Returns whether this evaluation is the best so far, by the metric of checkpoint.best.
   bool improves(const Evaluation& evaluation) {
     if (best_by_.empty()) return false;
-    double score = best_by_ == "accuracy" ? evaluation.accuracy : -evaluation.loss;
+    double score = best_by_ == "loss" ? -evaluation.loss : evaluation.score;
     if (progress_.best_score && score <= *progress_.best_score) return false;
     progress_.best_score = score;
     return true;

@@ -11,9 +11,10 @@ DataEntry addition();
 DataEntry random_images(), random_tokens();
 std::vector<DataEntry> known_image_datasets();  // MNIST and similar
 std::vector<DataEntry> image_formats();
-DataEntry text_format(), jsonl_format();
+DataEntry text_format(), jsonl_format(), csv_format();
 
-// Returns whether a recipe of text holds data out to evaluate on; refuses keys that then need them.
-bool holds_out(const Recipe& recipe);
+// Returns whether a recipe of files holds data out to evaluate on; else refuses keys that need
+// them. `beside`: a file of such data is beside that of the training data.
+bool holds_out(const Recipe& recipe, bool beside = false);
 
 }  // namespace weft::train

@@ -62,8 +62,9 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
 }
 }  // namespace
 
-bool holds_out(const Recipe& recipe) {
-  const bool evaluated = recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
+bool holds_out(const Recipe& recipe, bool beside) {
+  const bool evaluated =
+      beside || recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
   for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
     if (!evaluated && recipe.has(key))
       recipe.refuse(key, fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
