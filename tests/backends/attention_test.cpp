@@ -23,7 +23,8 @@ const std::vector<Geometry> geometries = {
     {2, 3, 3, 64, 64, 32, 32}, {1, 2, 2, 1, 1, 1, 1},    {2, 1, 1, 3, 3, 5, 5},
     {1, 4, 2, 17, 33, 16, 40}, {2, 2, 1, 40, 7, 3, 17},  {1, 1, 1, 100, 100, 64, 64},
     {1, 2, 2, 33, 33, 80, 80}, {1, 1, 1, 5, 1200, 4, 4}, {3, 6, 2, 31, 64, 33, 1},
-    {1, 1, 1, 70, 70, 8, 8},   {2, 2, 2, 0, 0, 4, 4},
+    {1, 1, 1, 70, 70, 8, 8},   {2, 2, 2, 0, 0, 4, 4},    {2, 6, 2, 37, 37, 24, 24},
+    {1, 4, 1, 70, 70, 16, 16},
 };
 
 std::string kernels_of(const Graph& graph) {
@@ -66,13 +67,15 @@ TEST_CASE("the gradient of attention agrees with its decomposition") {
   Random random(2);
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Geometry& g : geometries) {
-      if (g.heads != g.key_heads || g.queries != g.keys || g.depth != g.width) continue;
+      const bool shared = g.heads != g.key_heads;
+      if (g.queries != g.keys || g.depth != g.width) continue;
+      if (shared && !backends().back()->on_host()) continue;  // decomposed there
       for (int64_t causal : {0, 1}) {
         std::vector<Value> inputs;
         inputs.reserve(4);
-        for (int i = 0; i < 4; ++i)
+        for (int64_t heads : {g.heads, g.key_heads, g.key_heads, g.heads})
           inputs.push_back(
-              random_view({dtype, {g.batch, g.heads, g.queries, g.depth}}, -2, 2, random));
+              random_view({dtype, {g.batch, heads, g.queries, g.depth}}, -2, 2, random));
         const double scale = 1 / std::sqrt(static_cast<double>(g.depth));
         check(make_node(op("attention_gradient"), inputs, {{"causal", causal}, {"scale", scale}}),
               gradient_kernel());

@@ -116,8 +116,8 @@ Value gradient_by_result(const Value& node) {
   const Value dots = sum(wide(dy) * y, {.axes = {3}, .keepdim = true});
   const Value dp = matmul(wide(dy), transpose(wide(v)));
   const Value dscores = narrow(scale * p * (dp - dots));
-  return stack(
-      {matmul(dscores, k), matmul(transpose(dscores), q), matmul(transpose(narrow(p)), dy)}, 0);
+  return concat(
+      {matmul(dscores, k), matmul(transpose(dscores), q), matmul(transpose(narrow(p)), dy)}, 1);
 }
 }  // namespace
 

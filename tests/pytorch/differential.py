@@ -22,7 +22,8 @@ import torch.nn.functional as F
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16,
           "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32, "I16": torch.int16,
-          "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+          "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+          "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11,
             torch.bfloat16: 2.0**-8}
 LEAST = {torch.float64: 2.0**-1074, torch.float32: 2.0**-149, torch.float16: 2.0**-24,
@@ -152,16 +153,19 @@ def attention_logsumexp(a, q, k, v):
 
 def attention_gradient(a, q, k, v, dy, *_):
     q, k, v = (x.detach().requires_grad_(True) for x in (q, k, v))
-    return torch.stack(torch.autograd.grad(attention(a, q, k, v), (q, k, v), dy))
+    return torch.cat(torch.autograd.grad(attention(a, q, k, v), (q, k, v), dy), 1)
 
 
 def attention_gradient_sizes(a, q, k, v, dy, *_):
     """Returns the magnitudes that the last products sum; their factors are rounded to q's type."""
+    sharing = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(sharing, 1) for x in (k, v))
     hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1) & bool(a["causal"])
     p = (a["scale"] * q @ k.mT).masked_fill(hidden, -math.inf).softmax(3)
     dp = dy @ v.mT
     ds = a["scale"] * (p * (dp - (dp * p).sum(3, keepdim=True))).abs()
-    return torch.stack([ds @ k.abs(), ds.mT @ q.abs(), p.mT @ dy.abs()])
+    gathered = (x.unflatten(1, (-1, sharing)).sum(2) for x in (ds.mT @ q.abs(), p.mT @ dy.abs()))
+    return torch.cat([ds @ k.abs(), *gathered], 1)
 
 
 def cross_entropy(a, logits, labels):

@@ -280,10 +280,13 @@ Value gru_case(const Draw& draw) {
 }
 
 Value attention_gradient_case(const Draw& draw) {
-  const Shape shape{draw.many(1, 2), draw.random.between(1, 2), draw.many(1, 5), draw.many(1, 4)};
+  const int64_t key_heads = draw.random.between(1, 2), each = draw.random.between(1, 2);
+  const Shape keys{draw.many(1, 2), key_heads, draw.many(1, 5), draw.many(1, 4)};
+  Shape queries = keys;
+  queries[1] *= each;
   std::vector<Value> inputs;
   inputs.reserve(4);
-  for (int i = 0; i < 4; ++i) inputs.push_back(draw.operand(shape));
+  for (const Shape& shape : {queries, keys, keys, queries}) inputs.push_back(draw.operand(shape));
   return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
 }
 Value attention_logsumexp_case(const Draw& draw) {

@@ -103,9 +103,21 @@ Gradients gradients_of(const Parts& parts, const Tensor& dy) {
   return all;
 }
 
-Type stacked_gradients(std::span<const Tensor> inputs, const Attrs&) {
-  Shape shape{3};
-  for (int64_t extent : inputs[0].shape()) shape.push_back(extent);
+// together() and apart() map [3, B, H, T, D] <-> [B, 3 H, T, D]. Gradients of q, k and v along an
+// axis of their own meet their like in the gradient of a product that computed q, k and v at once.
+Tensor together(const Tensor& x) {
+  const Shape& s = x.shape();
+  return reshape(permute(x, {1, 0, 2, 3, 4}), {s[1], s[0] * s[2], s[3], s[4]});
+}
+Tensor apart(const Tensor& x) {
+  const Shape& s = x.shape();
+  return permute(reshape(x, {s[0], 3, s[1] / 3, s[2], s[3]}), {1, 0, 2, 3, 4});
+}
+
+// The gradients of q, k and v in one value [B, H + 2 G, T, D]: heads of q, of k and of v.
+Type joined_gradients(std::span<const Tensor> inputs, const Attrs&) {
+  Shape shape = inputs[0].shape();
+  shape[1] += 2 * inputs[1].dim(1);
   return {inputs[0].dtype(), shape};
 }
 
@@ -136,9 +148,10 @@ const OpDef& attention_backward_def = define({
     .name = "attention_backward",
     .arity = 6,
     .doc = "attention_gradient; of q, k, v, the gradient of y, y and attention_logsumexp",
-    .infer = stacked_gradients,
+    .infer = joined_gradients,
     .decompose = [](const Node& node) -> Tensor {
-      return stack(gradients_of(Parts(node), node.inputs[3]), 0);
+      const Gradients all = gradients_of(Parts(node), node.inputs[3]);
+      return all[0].shape() == all[1].shape() ? together(stack(all, 0)) : concat(all, 1);
     },
     // The axes hold for the decomposition and for kernels that read y and attention_logsumexp.
     .family = OpFamily::attention,
@@ -146,17 +159,30 @@ const OpDef& attention_backward_def = define({
     .axes =
         [](const Node& node) {
           AxisMap map(node);
-          constexpr int batch = 0, heads = 1;
+          constexpr int batch = 0, heads = 1, k = 1, v = 2, matrices = 6;
+          const int64_t key_heads = node.inputs[k].dim(heads);
+          const bool shared = node.inputs[0].dim(heads) != key_heads;
+          // Heads of the result are [3, H] where each head of q has its own k and v.
+          if (!shared)
+            map.relate(node, {.size = 3, .relation = Relation::whole},
+                       {{AxisMap::of_result, heads}});
           for (int axis = 0; axis < node.type.shape.size(); ++axis) {
-            const bool parts = axis == 1 + batch || axis == 1 + heads;
-            std::vector<AxisMap::Place> places{{AxisMap::of_result, axis}};
-            for (int i = 0; axis > 0 && i < static_cast<int>(node.inputs.size()); ++i)
-              places.push_back({i, axis - 1});
+            const bool apart = axis == heads && shared;
+            std::vector<AxisMap::Place> places;
+            for (int i = 0; i < matrices; ++i)
+              if (!apart || (i != k && i != v)) places.push_back({i, axis});
+            if (!apart) places.push_back({AxisMap::of_result, axis});
+            const bool parts = axis == batch || (axis == heads && !shared);
             map.relate(node,
-                       {.size = node.type.shape[axis],
+                       {.size = node.inputs[0].dim(axis),
                         .relation = parts ? Relation::plain : Relation::whole},
                        places);
           }
+          if (!shared) return map;
+          map.relate(node, {.size = key_heads, .relation = Relation::whole},
+                     {{k, heads}, {v, heads}});
+          map.relate(node, {.size = node.type.shape[heads], .relation = Relation::whole},
+                     {{AxisMap::of_result, heads}});
           return map;
         },
 });
@@ -170,12 +196,13 @@ Tensor with_forward(const Node& gradient) {
   return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
 }
 
-// attention_gradient is all gradients in one value, for q, k, v of one shape without a mask.
+// attention_gradient is all gradients in one value, for q, k, v of one shape but for the number of
+// heads, without a mask.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
     .arity = 4,
-    .doc = "gradients of attention by q, k and v, stacked; of q, k, v and the gradient of y",
-    .infer = stacked_gradients,
+    .doc = "gradients of attention by q, k and v, joined along heads; of q, k, v and that of y",
+    .infer = joined_gradients,
     .decompose = with_forward,
     // The cost excludes the forward pass, whose nodes are shared.
     .family = OpFamily::attention,
@@ -186,16 +213,23 @@ const OpDef& attention_gradient_def = define({
 
 Gradients attention_gradient(const Tensor& y, const Tensor& dy) {
   const std::vector<Tensor>& inputs = y->inputs;
-  const Shape& shape = inputs[0].shape();
   const Parts parts(*y.node());
   const bool is_plain = inputs.size() == 3 && parts.window == 0 && parts.softcap == 0;
-  if (!is_plain || inputs[1].shape() != shape || inputs[2].shape() != shape)
+  const int64_t heads = inputs[0].dim(1), key_heads = inputs[1].dim(1);
+  Shape keys = inputs[0].shape();
+  keys[1] = key_heads;
+  if (!is_plain || inputs[1].shape() != keys || inputs[2].shape() != keys)
     return gradients_of(parts, dy);
   Tensor all =
       make_node(attention_gradient_def, {inputs[0], inputs[1], inputs[2], dy},
                 {{"causal", y->attrs.integer("causal")}, {"scale", y->attrs.number("scale")}});
+  if (key_heads != heads)
+    return {slice(all, 1, 0, heads), slice(all, 1, heads, heads + key_heads),
+            slice(all, 1, heads + key_heads, all.dim(1))};
+  const Tensor parts_of_all = apart(all);
   Gradients gradients;
-  for (int64_t i = 0; i < 3; ++i) gradients.push_back(reshape(slice(all, 0, i, i + 1), shape));
+  for (int64_t i = 0; i < 3; ++i)
+    gradients.push_back(reshape(slice(parts_of_all, 0, i, i + 1), keys));
   return gradients;
 }
 

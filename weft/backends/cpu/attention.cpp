@@ -38,6 +38,7 @@ struct Heads : AttentionHeads {
     return std::clamp(fitting, row_unit, std::min(most_rows, round_up(queries, row_unit)));
   }
   int64_t blocks() const { return ceil_div(queries, rows()); }
+  int64_t sharing() const { return heads / key_heads; }  // query heads of one key head
   // Returns the number of keys that the query attends to.
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
@@ -129,7 +130,7 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
           y(all.y.template of<Element>(b, h)),
           dy(all.dy.template of<Element>(b, h)),
           dq(all.dq.template of<Element>(b, h)) {
-      const int64_t shared = h / (heads.heads / heads.key_heads);
+      const int64_t shared = h / heads.sharing();
       k = all.k.template of<Element>(b, shared), v = all.v.template of<Element>(b, shared);
       dk = all.dk.template of<Element>(b, shared), dv = all.dv.template of<Element>(b, shared);
     }
@@ -194,17 +195,17 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
   [[gnu::always_inline]] static void run(const Heads* heads, const Tensors* all, bool gradient,
                                          std::byte* scratch, int64_t begin, int64_t end) {
     const Scratch own(*heads, gradient, scratch);
-    const int64_t blocks = heads->blocks();
+    const int64_t blocks = heads->blocks(), of_keys = blocks * heads->sharing();
     for (int64_t item = begin; item < end; ++item) {
       const int64_t index = item / blocks, block = item % blocks;
       const Head head(*heads, *all, index / heads->heads, index % heads->heads);
-      if (item == begin || block == 0) enter(*heads, head, own, gradient);
+      if (item == begin || item % of_keys == 0) enter(*heads, head, own, gradient);
       if (!gradient) {
         forward(*heads, head, own, block);
         continue;
       }
       backward(*heads, head, own, block);
-      if (block + 1 < blocks) continue;
+      if ((item + 1) % of_keys != 0) continue;
       copy_out(own.dkeys, heads->keys, heads->depth, head.dk);
       copy_out(own.dvalues, heads->keys, heads->width, head.dv);
     }
@@ -235,17 +236,16 @@ class Attention : public Kernel {
     all.v = {inputs_[2].in(operands), inputs_[2].strides};
     if (gradient_) {
       all.dy = {inputs_[3].in(operands), inputs_[3].strides};
-      const Dims& strides = result_.strides;  // strides of [3, B, H, T, D]
-      const Dims each{strides[1], strides[2], strides[3], strides[4]};
+      const Dims& each = result_.strides;  // strides of [B, H + 2 G, T, D]
       all.dq = {result_.out(results), each};
-      all.dk = {result_.out(results), each, strides[0]};
-      all.dv = {result_.out(results), each, 2 * strides[0]};
+      all.dk = {result_.out(results), each, heads_.heads * each[1]};
+      all.dv = {result_.out(results), each, (heads_.heads + heads_.key_heads) * each[1]};
     } else {
       all.y = {result_.out(results), result_.strides};
     }
-    // One thread computes the gradient of a whole head, as its keys and values sum over all
+    // One thread computes the gradients of all heads that share keys, whose sums are over all their
     // queries.
-    const int64_t each = gradient_ ? heads_.blocks() : 1;
+    const int64_t each = gradient_ ? heads_.blocks() * heads_.sharing() : 1;
     const int64_t items = heads_.batch * heads_.heads * heads_.blocks() / each;
     const int64_t parts = std::min<int64_t>(threads_, items);
     const size_t scratch = Scratch(heads_, gradient_).bytes;
@@ -279,7 +279,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   KernelChoice choice;
   choice.kernel = gradient ? "weft:attention_gradient" : "weft:attention";
   // The heads of a token are adjacent, as the projections around attention expect them.
-  choice.result_order = gradient ? Dims{1, 3, 0, 2, 4} : Dims{0, 2, 1, 3};
+  choice.result_order = {0, 2, 1, 3};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)
     if (operands[i].strides[3] != 1) choice.operand_order[i] = Dims{0, 2, 1, 3};

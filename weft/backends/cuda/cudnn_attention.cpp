@@ -182,12 +182,11 @@ class AttentionGradient : public Kernel {
     Heads part(*launch.body.front().node());
     const int64_t parts = part.batch / scratch_.batch;
     part.batch = scratch_.batch;
-    const Dims& all = result_.strides;  // strides of [3, B, H, T, D]
     const AttentionStrides strides{
         strides_of(part.q(), inputs_[0].strides), strides_of(part.k(), inputs_[1].strides),
         strides_of(part.v(), inputs_[2].strides), strides_of(part.y(), inputs_[4].strides)};
     const Dims dy = strides_of(part.y(), inputs_[3].strides);
-    const Dims gradient = strides_of(part.q(), {all[1], all[2], all[3], all[4]});
+    const Dims gradient = strides_of(part.q(), result_.strides);
     plans_.assign(static_cast<size_t>(parts),
                   attention_gradient_graph(part, strides, dy, gradient)
                       .select(device, {scratch_.engine}, describe(part, "attention_backward")));
@@ -199,11 +198,12 @@ class AttentionGradient : public Kernel {
     for (size_t part = 0; part < plans_.size(); ++part) {
       auto in = [&](int input) {
         const Bound& bound = inputs_[input];
-        return const_cast<std::byte*>(bound.in(operands)) + first_of(part, bound, 0);
+        return const_cast<std::byte*>(bound.in(operands)) + first_of(part, bound);
       };
-      auto out = [&](int64_t i) {
-        return result_.out(results) + first_of(part, result_, 1) +
-               i * result_.strides[0] * static_cast<int64_t>(size_of(result_.type.dtype));
+      auto out = [&](int64_t i) {  // the gradient of operand i, which has a third of the heads
+        return result_.out(results) + first_of(part, result_) +
+               i * result_.type.shape[1] / 3 * result_.strides[1] *
+                   static_cast<int64_t>(size_of(result_.type.dtype));
       };
       plans_[part].run(stream_,
                        std::array<void*, 10>{in(0), in(1), in(2), in(4), in(5), in(3), dots, out(0),
@@ -213,9 +213,9 @@ class AttentionGradient : public Kernel {
   }
 
  private:
-  // Returns the byte offset of a part in a tensor whose batch axis is `axis`.
-  int64_t first_of(size_t part, const Bound& bound, int axis) const {
-    return static_cast<int64_t>(part) * scratch_.batch * bound.strides[axis] *
+  // Returns the byte offset of a part of the batch.
+  int64_t first_of(size_t part, const Bound& bound) const {
+    return static_cast<int64_t>(part) * scratch_.batch * bound.strides[0] *
            static_cast<int64_t>(size_of(bound.type.dtype));
   }
 
@@ -288,13 +288,15 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool odd = heads.depth % whole != 0 || heads.width % whole != 0;
   const bool empty = element_count(heads.q()) == 0 || element_count(heads.v()) == 0;
   const bool single = backward && heads.queries == 1;  // no engine supports this gradient
-  if (!narrow || !is_plain_attention(node) || deep || odd || empty || single) return std::nullopt;
+  const bool shared = backward && heads.key_heads != heads.heads;
+  if (!narrow || !is_plain_attention(node) || deep || odd || empty || single || shared)
+    return std::nullopt;
   // The heads of a token are adjacent in memory, as the projections around attention need them.
   const Dims by_token{0, 2, 1, 3};
   KernelChoice choice{
       .kernel = "cudnn:" + std::string(node.op->name),
       .alignment = aligned_bytes,
-      .result_order = backward ? Dims{1, 3, 0, 2, 4} : by_token,
+      .result_order = by_token,
       .workspace = backward ? GradientScratch(heads).bytes() : GradientScratch::engine_bytes};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < std::min(operands.size(), matrices); ++i)

@@ -309,7 +309,7 @@ class Text {
  private:
   // Returns the start of a launch that keeps tiles of `kept`, and the declaration of a matrix.
   string begun(const Matrix& kept, bool last_first);
-  string placed(const Matrix& matrix, const char* kind, size_t index, int64_t part = 0);
+  string placed(const Matrix& matrix, const char* kind, size_t index, int64_t first_head = 0);
   // sums = 0; sums += products of the rows of two tiles; sums += weights times the rows of one.
   string zeros(const string& sums, const char* count) const {
     return text_.filled(zero, {{"sums", sums}, {"count", count}});
@@ -399,20 +399,19 @@ string Text::begun(const Matrix& kept, bool last_first) {
   return text_.filled(begin);
 }
 
-string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_t part) {
+string Text::placed(const Matrix& matrix, const char* kind, size_t index, int64_t first_head) {
   Access access = kind == string("in") ? launch_.operands[index] : launch_.results[index];
   const Dims& strides = access.at.strides;
-  const int batch = strides.size() - 4;
-  if (batch > 0) access.at.offset += part * strides[0];
-  const int64_t shared =
-      access.value.dim(batch + 1) == heads_.heads ? 1 : heads_.heads / heads_.key_heads;
+  access.at.offset += first_head * strides[1];
+  const bool has_key_heads = kind == string("in") && access.value.dim(1) == heads_.key_heads;
+  const int64_t shared = has_key_heads ? heads_.heads / heads_.key_heads : 1;
   return text_.filled(place_matrix, {{"matrix", matrix.name},
                                      {"type", loop::memory_type(access.value.dtype())},
                                      {"pointer", pointer(kind, index, access)},
-                                     {"batch", std::to_string(strides[batch])},
+                                     {"batch", std::to_string(strides[0])},
                                      {"head", "head / " + std::to_string(shared)},
-                                     {"stride", std::to_string(strides[batch + 1])},
-                                     {"row", std::to_string(strides[batch + 2])}});
+                                     {"stride", std::to_string(strides[1])},
+                                     {"row", std::to_string(strides[2])}});
 }
 
 string Text::products(const string& sums, const Matrix& kept, const Matrix& passed) const {
@@ -495,7 +494,7 @@ loop::GpuKernel Text::gradient() {
   }
   text_.launch(
       heads_.groups(heads_.queries), threads,
-      begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0, 0) + dots_of_rows +
+      begun(q_, heads_.causal) + inputs() + placed(dq, "out", 0) + dots_of_rows +
           text_.filled(
               sum_by_queries,
               {{"zero", sums("dq_sums")},
@@ -507,7 +506,8 @@ loop::GpuKernel Text::gradient() {
           stored(dq, "dq_sums"));
   text_.launch(
       heads_.groups(heads_.keys), threads,
-      begun(k_, false) + inputs() + placed(dk, "out", 0, 1) + placed(dv, "out", 0, 2) +
+      begun(k_, false) + inputs() + placed(dk, "out", 0, heads_.heads) +
+          placed(dv, "out", 0, 2 * heads_.heads) +
           text_.filled(
               sum_by_keys,
               {{"zero", sums("dk_sums") + sums("dv_sums")},
@@ -529,13 +529,13 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const Heads heads(node);
   if (!is_plain_attention(node) || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
   if (std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
+  if (backward && heads.key_heads != heads.heads) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
   KernelChoice choice;
   choice.kernel = "weft:" + string(node.op->name);
   // The heads of a token are adjacent in memory, as the projections around attention need them.
-  if (node.op->role == Role::forward) choice.result_order = {0, 2, 1, 3};
-  if (backward) choice.result_order = {1, 3, 0, 2, 4};
+  if (node.op->role == Role::forward || backward) choice.result_order = {0, 2, 1, 3};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)
     if (node.inputs[i].dim(3) > 1 && operands[i].strides[3] != 1)
