@@ -11,6 +11,7 @@
 
 #include "weft/base/registry.h"
 #include "weft/data/framed.h"
+#include "weft/data/labelled.h"
 #include "weft/data/loader.h"
 #include "weft/data/text_codec.h"
 #include "weft/models/model.h"
@@ -29,6 +30,8 @@ struct DataOptions {
   std::string tokenizer = {};  // the folder of `vocabulary`, with what it says beside; "": none
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
+  // An encoder, which learns texts with labels where the format has them (DataEntry::has_labels).
+  std::optional<data::LabelOptions> labels = {};
 };
 
 struct TaskData {
@@ -36,6 +39,7 @@ struct TaskData {
   TaskShape shape;                                        // shape of one sample
   std::optional<data::TextCodec> vocabulary = {};         // vocabulary of tokens that spell text
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
+  std::optional<data::Labels> labels = {};                // of texts with labels
 };
 
 struct DataEntry {
@@ -48,6 +52,7 @@ struct DataEntry {
   std::vector<RecipeKey> keys = {};         // added to the recipe's table
   std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
   std::string metric = "accuracy";          // the metric that evaluations report as accuracy
+  bool has_labels = false;                  // encoders learn the labels of its texts
   std::string unit = {};                    // the name of its samples; "": by their kind
   std::function<std::string(const Experiment&)> examples = {};  // printed when a run ends
   std::function<std::string(const Experiment&)> note = {};      // printed below generated text

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/data/framed.h"
+#include "weft/data/labelled.h"
 #include "weft/data/text_codec.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
@@ -27,16 +28,27 @@ struct PublishedModel {
   const models::Decoder* decoder = nullptr;  // the net, of which one is null
   const models::Encoder* encoder = nullptr;
 
-  // Throws as models::load_pretrained() does.
-  explicit PublishedModel(std::string from);
-  // Throws Error(usage) for an encoder whose head is not for masked tokens.
+  // The labels of an encoder's config.json; nullopt where it has a head for masked tokens, or none.
+  std::optional<models::EncoderLabels> labels = {};
+
+  // `labelled`: an encoder gets a head of labels, whatever its config.json says. Throws as
+  // models::load_pretrained() does.
+  PublishedModel(std::string from, bool labelled);
+  // Throws Error(usage) for an encoder with a head for labels where the data have none.
   void check_head(const Recipe& recipe) const;
+  // Returns which labels a file of texts may have. `as_they_are`: the head does not change. Names
+  // that config.json gives do not change either. Throws Error(usage) where a head that does not
+  // change is not there.
+  data::LabelOptions label_options(const Recipe& recipe, bool as_they_are) const;
   // Returns the frame of an encoder's samples; nullopt for decoders, and for ids that are no text.
   std::optional<data::Frame> frame(const std::optional<data::TextCodec>& codec) const;
   // Returns the id that an encoder reads where a token is hidden. Throws Error(data) if the
   // tokenizer has none.
   int64_t mask_token(const data::Tokenizer& tokenizer) const;
 };
+
+// Returns the head that tells labels apart, where there are any.
+std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& labels);
 
 // The files that a checkpoint may keep from a published folder, besides weights and config.json;
 // those before "tokenizer_config.json" determine the ids of a text.

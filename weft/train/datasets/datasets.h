@@ -15,5 +15,7 @@ DataEntry text_format(), jsonl_format();
 
 // Returns whether a recipe of text holds data out to evaluate on; refuses keys that then need them.
 bool holds_out(const Recipe& recipe);
+// Returns the tokens of a sample that are those of its text: data.seq_len without the frame.
+int64_t tokens_of_text(const Recipe& recipe, const DataOptions& options);
 
 }  // namespace weft::train
