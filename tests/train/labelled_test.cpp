@@ -284,6 +284,27 @@ TEST_CASE("names of config.json are the labels, and a head of as many labels is 
     CHECK(variable.value().to_doubles() == tensors_of(folder.file("model")).at(name));
 }
 
+TEST_CASE("heads for numbers, several labels or masked tokens are no heads of labels") {
+  const Published folder({.head = "ForSequenceClassification"});
+  const auto count = [&] {
+    const auto labels = models::labels_of(folder.file("model"));
+    return labels ? labels->names.size() : 0;
+  };
+  CHECK(count() == 2);  // the default of transformers
+  folder.set("num_labels", 3);
+  CHECK(count() == 3);
+  folder.set("num_labels", 1);
+  CHECK(count() == 0);
+  folder.set("id2label", {{"0", "a"}, {"1", "b"}});
+  CHECK(count() == 2);
+  folder.set("problem_type", "multi_label_classification");
+  CHECK(count() == 0);
+  folder.set("problem_type", "single_label_classification");
+  CHECK(count() == 2);
+  folder.set("architectures", {"BertForMaskedLM"});
+  CHECK(count() == 0);
+}
+
 TEST_CASE("a run on labels is planned without its weights") {
   const Published folder;
   fs::remove(folder.file("model/model.safetensors"));

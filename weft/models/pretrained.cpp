@@ -23,6 +23,7 @@ namespace weft::models {
 namespace {
 namespace fs = std::filesystem;
 constexpr size_t config_limit = size_t{16} << 20;  // bytes
+constexpr std::string_view single_label = "single_label_classification";
 constexpr int64_t most_labels = int64_t{1} << 16;  // that a config.json counts but does not name
 
 // Returns what messages call the config.json of a model.
@@ -98,7 +99,7 @@ void set_labels(nn::Options& config, const EncoderFamily& family, const EncoderL
   config.set("id2label", nn::NestedOptions(std::move(names)));
   config.set("label2id", nn::NestedOptions(std::move(classes)));
   if (labels.head == EncoderHead::sample_label)
-    config.set("problem_type", std::string("single_label_classification"));
+    config.set("problem_type", std::string(single_label));
 }
 
 Net make_encoder(const EncoderFamily& family, nn::Options config,
@@ -201,6 +202,7 @@ void as_data(const std::function<void()>& load) try { load(); } catch (const Err
 
 std::vector<std::string> default_label_names(int64_t count) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
   return names;
 }
@@ -214,6 +216,7 @@ std::optional<EncoderLabels> labels_of(const nn::Options& config) {
     return std::nullopt;
   EncoderLabels labels{.head = head};
   nn::OptionReader reader(config, family->name);
+  if (reader.text("problem_type", single_label) != single_label) return std::nullopt;
   if (const nn::Options* names = reader.nested("id2label"); names != nullptr) {
     for (size_t i = 0; i < names->entries().size(); ++i) {
       const nn::Option* name = names->find(std::to_string(i));

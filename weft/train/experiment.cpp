@@ -355,11 +355,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   std::optional<PublishedModel> model;
   if (!published.empty()) {
     model.emplace(published, entry.has_labels);
-    if (!entry.has_labels)
-      model->check_head(recipe);
-    else if (model->encoder != nullptr)
-      data.labels =
-          model->label_options(recipe, options.evaluate_only || !options.checkpoint.empty());
+    data.labels =
+        model->label_options(recipe, options.evaluate_only || !options.checkpoint.empty());
     data.frame = model->frame(data.vocabulary);
     if (kept.empty() && options.initialize) kept = tokenizer_files(published);
     std::ranges::move(generation_files(published), std::back_inserter(kept));

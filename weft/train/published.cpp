@@ -33,11 +33,11 @@ std::vector<io::FolderFile> read_present(const std::string& folder,
 }
 }  // namespace
 
-PublishedModel::PublishedModel(std::string from, bool labelled)
-    : folder(std::move(from)), labels(models::labels_of(folder)) {
+PublishedModel::PublishedModel(std::string from, bool has_labels)
+    : folder(std::move(from)), has_labels(has_labels), labels(models::labels_of(folder)) {
   models::PretrainedOptions options{.weights = false};
   // Until the data are read, a head of other labels stands for theirs.
-  if (labelled)
+  if (has_labels)
     options.labels =
         labels.value_or(models::EncoderLabels{.names = models::default_label_names(2)});
   net = models::load_pretrained(folder, options);
@@ -45,27 +45,26 @@ PublishedModel::PublishedModel(std::string from, bool labelled)
   encoder = dynamic_cast<const models::Encoder*>(net.model.get());
 }
 
-void PublishedModel::check_head(const Recipe& recipe) const {
-  if (encoder == nullptr || encoder->encoder_config().head == models::EncoderHead::masked_tokens)
-    return;
-  recipe.refuse("model.pretrained",
-                fmt::format("model.pretrained: {} has a head for labels, and these data have none. "
-                            "Hint: data.format: jsonl.",
-                            io::printable(folder)));
-}
-
-data::LabelOptions PublishedModel::label_options(const Recipe& recipe, bool as_they_are) const {
-  if (!labels) {
-    if (!as_they_are) return {};
+std::optional<data::LabelOptions> PublishedModel::label_options(const Recipe& recipe,
+                                                                bool as_they_are) const {
+  if (encoder == nullptr) return std::nullopt;
+  const auto refuse = [&](std::string_view what) {
     recipe.refuse("model.pretrained",
-                  fmt::format("model.pretrained: {} has no head for labels. Hint: weft train "
-                              "gives it one.",
-                              io::printable(folder)));
+                  fmt::format("model.pretrained: {} {}", io::printable(folder), what));
+  };
+  if (!has_labels) {
+    if (encoder->encoder_config().head != models::EncoderHead::masked_tokens)
+      refuse("has a head for labels, and these data have none. Hint: data.format: jsonl.");
+    return std::nullopt;
+  }
+  if (!labels) {
+    if (as_they_are) refuse("has no head for labels. Hint: weft train gives it one.");
+    return data::LabelOptions();
   }
   const data::Labels known{.of_words = labels->head == models::EncoderHead::token_labels,
                            .names = labels->names};
   const bool is_named = known.names != models::default_label_names(std::ssize(known.names));
-  return {.known = known, .only_known = as_they_are || is_named};
+  return data::LabelOptions{.known = known, .only_known = as_they_are || is_named};
 }
 
 std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& labels) {

@@ -24,22 +24,20 @@ namespace weft::train {
 // A PublishedModel is what a run knows of model.pretrained before it reads the data.
 struct PublishedModel {
   std::string folder;
+  bool has_labels = false;                   // whether the data have labels for encoders
   models::Pretrained net;                    // without its weights
   const models::Decoder* decoder = nullptr;  // the net, of which one is null
   const models::Encoder* encoder = nullptr;
-
-  // The labels of an encoder's config.json; nullopt where it has a head for masked tokens, or none.
+  // The labels of config.json; nullopt for a head of masked tokens, no head, and decoders.
   std::optional<models::EncoderLabels> labels = {};
 
-  // `labelled`: an encoder gets a head of labels, whatever its config.json says. Throws as
-  // models::load_pretrained() does.
-  PublishedModel(std::string from, bool labelled);
-  // Throws Error(usage) for an encoder with a head for labels where the data have none.
-  void check_head(const Recipe& recipe) const;
-  // Returns which labels a file of texts may have. `as_they_are`: the head does not change. Names
-  // that config.json gives do not change either. Throws Error(usage) where a head that does not
-  // change is not there.
-  data::LabelOptions label_options(const Recipe& recipe, bool as_they_are) const;
+  // An encoder gets a head of labels where the data have them, whatever its config.json says.
+  // Throws as models::load_pretrained() does.
+  PublishedModel(std::string from, bool has_labels);
+  // Returns which labels the data of an encoder may have; nullopt where they have none.
+  // `as_they_are`: the head does not change; labels that config.json names do not either. Throws
+  // Error(usage) where such a head is not there, and for a head of labels without such data.
+  std::optional<data::LabelOptions> label_options(const Recipe& recipe, bool as_they_are) const;
   // Returns the frame of an encoder's samples; nullopt for decoders, and for ids that are no text.
   std::optional<data::Frame> frame(const std::optional<data::TextCodec>& codec) const;
   // Returns the id that an encoder reads where a token is hidden. Throws Error(data) if the

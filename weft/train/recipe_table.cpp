@@ -26,15 +26,15 @@ constexpr double many = most_exact;
 constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "name of the run; its folder is runs/NAME"},
     {"task", text, "auto", "auto, classification, causal_lm, masked_lm", 0, 0,
-     "what the model learns; auto: set by the data, masked_lm for a published encoder; masked_lm: "
-     "BERT's masked tokens"},
+     "what the model learns; auto: set by the data, masked_lm for a published encoder on text; "
+     "masked_lm: BERT's masked tokens"},
     {"seed", integer, "0", "", 0, many, "random seed of initial weights, sample order and dropout"},
     {"model.name", text, "null", "", 0, 0,
      "name of a built-in model (weft list models); set exactly one of model.name, "
      "model.pretrained and model.layers"},
     {"model.pretrained", text, "null", "", 0, 0,
-     "folder of a published language model, which is trained further: config.json, weights and "
-     "tokenizer as Hugging Face's transformers writes them"},
+     "folder of a published language model or encoder, which is trained further: config.json, "
+     "weights and tokenizer as Hugging Face's transformers writes them"},
     {"model.layers", layers, "null", "", 0, 0,
      "a model as a list of layers: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,
@@ -59,10 +59,11 @@ constexpr RecipeKey table[] = {
     {"data.format", text, "null", "", 0, 0,
      "format of your own files at data.path; set either this or data.dataset"},
     {"data.path", text, "null", "", 0, 0,
-     "folder (idx, cifar) or file (text); looked for as given, then under WEFT_DATA_DIR"},
-    {"data.val_path", text, "null", "", 0, 0, "text file to evaluate on, instead of val_split"},
+     "folder (idx, cifar) or file (text, jsonl); looked for as given, then under WEFT_DATA_DIR"},
+    {"data.val_path", text, "null", "", 0, 0,
+     "text, jsonl: file to evaluate on, instead of val_split"},
     {"data.val_split", number, "0", "", 0, 0.9,
-     "text: share of the file, at its end, held out for evaluation; 0 and no val_path: no "
+     "text, jsonl: share of the file, at its end, held out for evaluation; 0 and no val_path: no "
      "evaluation"},
     {"data.tokenizer", text, "auto", "", 0, 0,
      "how text becomes tokens: characters, bytes, or the path of a tokenizer (tokenizer.json, or "
