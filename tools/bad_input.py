@@ -49,7 +49,7 @@ decimal commas and a kernel cache of another instruction set change nothing and 
 | JSON of a vocabulary, of a run's log, of another file of a checkpoint | 64 MiB, 1 GiB, 16 MiB |
 | the header of safetensors | 100 MB, rank 8; offsets must cover the file, each byte once |
 | the header of GGUF | rank 4, versions 2 and 3; counts, lengths, offsets and sizes within the file, no arrays of arrays |
-| `adapter_config.json`, a file of instructions | 1 MiB, 4 GiB |
+| `adapter_config.json`, a file of JSON lines | 1 MiB, 4 GiB; at most 65,536 labels |
 | the index of a model folder, its `generation_config.json` | 64 MiB, 1 MiB; shards are plain names, and no link leaves the folder |
 | any JSON | 500 levels |
 | the header of IDX | rank 8, extents below 2^31; plain: exactly the bytes that follow |

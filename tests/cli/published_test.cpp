@@ -476,3 +476,51 @@ TEST_CASE("an encoder is trained on a recipe for weft's own, and its run is a mo
   CHECK(generated.code == 2);
   CHECK(generated.err.find("is an encoder, which generates no text.") != std::string::npos);
 }
+
+TEST_CASE("an encoder learns labels: train, resume, plan, eval, and a folder to convert to") {
+  for (const bool of_words : {false, true}) {
+    CAPTURE(of_words);
+    const Published place;
+    write_published_encoder(place.path("encoder"));
+    std::string lines, last;  // the last fifth is held out
+    for (int i = 0; i < 20; ++i) {
+      const std::string word = i % 2 == 0 ? "yes" : "no";
+      const json line = of_words ? json{{"tokens", {"say", word}}, {"labels", {"O", word}}}
+                                 : json{{"text", "say " + word}, {"label", word}};
+      lines += line.dump() + "\n";
+      if (i >= 16) last += line.dump() + "\n";
+    }
+    place.write("labels.jsonl", lines);
+    std::vector<std::string> training = place.training("2");
+    *std::ranges::find(training, "model") = "encoder";
+    *std::ranges::find(training, "text") = "jsonl";
+    *std::ranges::find(training, "text.txt") = "labels.jsonl";
+    training.insert(training.end(), {"--data.val_split", "0.2"});
+    const Outcome trained = place.weft(training);
+    REQUIRE_MESSAGE(trained.code == 0, trained.err);
+    CHECK(json_of(trained)["eval_count"] == (of_words ? 8 : 4));
+    CHECK(trained.err == fmt::format("weft: note: encoder: its files have no head for these {} "
+                                     "labels of {}. A new one is drawn.\n",
+                                     of_words ? 3 : 2, of_words ? "tokens" : "samples"));
+    const Outcome resumed = place.weft({"train", "run", "--resume", "--steps", "3", "--json"});
+    REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+    CHECK(resumed.err.empty());
+    const Outcome planned = place.weft({"plan", "runs/run/recipe.yaml", "--json"});
+    CHECK_MESSAGE(planned.code == 0, planned.err);
+    const Outcome converted = place.weft({"convert", "run", "out", "--to", "hf"});
+    REQUIRE_MESSAGE(converted.code == 0, converted.err);
+    const auto evaluated = [&](const std::string& model) {
+      const Outcome outcome =
+          place.weft({"eval", model, "--data.path", "labels.jsonl", "--data.seq_len", "16",
+                      "--data.val_split", model == "run" ? "0.2" : "0", "--json"});
+      REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+      return json_of(outcome);
+    };
+    // The run's folder is a model that reads all of a file, and the run its end.
+    CHECK(evaluated("run")["count"] == (of_words ? 8 : 4));
+    CHECK(evaluated("out")["count"] == (of_words ? 40 : 20));
+    place.write("labels.jsonl", last);
+    CHECK(evaluated("out")["loss"].get<double>() ==
+          weft::testing::near(json_of(resumed)["eval_loss"].get<double>(), 1e-5));
+  }
+}

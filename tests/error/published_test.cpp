@@ -170,6 +170,50 @@ TEST_CASE("encoders that cannot be trained on masked tokens are refused in one l
   refuses({.mask = false}, data_code,
           "m: the tokenizer has no mask token, which task masked_lm needs.");
   refuses({.head = "ForTokenClassification"}, usage,
-          "of encoders, those with a head for masked tokens are trained. m has one for labels.");
+          "m has a head for labels, and these data have none. Hint: data.format: jsonl.");
   refuses({.head = "Model"}, usage, "[bert] the architecture must be one of BertForMaskedLM,");
+}
+
+TEST_CASE("texts with labels that do not go with a head, or are none, are refused by their line") {
+  const Published place;
+  const auto refuses = [&](const std::string& lines, int code, const std::string& message) {
+    place.write("d.jsonl", lines);
+    CHECK(fails_with(place.weft({"train", "--model.pretrained", "m", "--data.format", "jsonl",
+                                 "--data.path", "d.jsonl", "--data.seq_len", "16", "--batch", "1",
+                                 "--steps", "1"}),
+                     code, message) == "");
+  };
+  const std::string good = "{\"text\": \"a\", \"label\": \"yes\"}\n";
+  write_published_encoder(place.path("m"), {.head = "ForSequenceClassification"});
+  refuses(good + "{\"text\": \"a\", ", data_code, "d.jsonl:2: not JSON");
+  refuses(good + "{\"text\": \"\", \"label\": \"no\"}", data_code,
+          "d.jsonl:2: text is empty: it has no token.");
+  refuses(good + "{\"text\": \"a\"}", data_code,
+          "d.jsonl:2: a sample has text and label, or tokens and labels.");
+  refuses(good + "{\"text\": \"a\", \"text_pair\": \"b\", \"label\": \"no\"}", data_code,
+          "d.jsonl:2: text_pair is not read: samples are single texts.");
+  refuses(good + "{\"text\": \"a\", \"label\": 1}", data_code,
+          "d.jsonl:2: a label must be a name, as those before it. Got 1.");
+  refuses(good + "{\"text\": \"a\", \"label\": null}", data_code,
+          "d.jsonl:2: a label must be a name, or a whole number from 0. Got null.");
+  refuses(good + "{\"tokens\": [\"a\"], \"labels\": [\"no\"]}", data_code,
+          "d.jsonl:2: samples must have text and label, as those before it.");
+  refuses(good, data_code, "d.jsonl: the only label is yes. A head of labels has at least two.");
+  refuses("", data_code, "d.jsonl has no text with a label.");
+  refuses("{\"tokens\": [\"a\", \"b\"], \"labels\": [0]}", data_code,
+          "d.jsonl:1: tokens and labels must be as many. Got 2 and 1.");
+  const auto evaluation = [&](const std::string& message, int code = data_code) {
+    CHECK(fails_with(place.weft({"eval", "m", "--data.path", "d.jsonl"}), code, message) == "");
+  };
+  evaluation("d.jsonl:1: samples must have text and label, as the model's head labels these.");
+  place.write("d.jsonl", "{\"text\": \"a\", \"label\": 2}");
+  evaluation("d.jsonl:1: there is no label 2. The model has 2: LABEL_0, LABEL_1.");
+  place.replace("m/config.json", "\"vocab_size\": 110",
+                "\"vocab_size\": 110, \"id2label\": {\"0\": \"no\", \"1\": \"yes\"}");
+  refuses(good + "{\"text\": \"a\", \"label\": \"maybe\"}", data_code,
+          "d.jsonl:2: there is no label maybe. The model has 2: no, yes.");
+  place.replace("m/config.json", "\"1\": \"yes\"", "\"2\": \"yes\"");
+  refuses(good, usage, "m/config.json: [bert] id2label must name each class from 0. Got no 1.");
+  write_published_encoder(place.path("m"));
+  evaluation("model.pretrained: m has no head for labels. Hint: weft train gives it one.", usage);
 }

@@ -1,8 +1,9 @@
 // Fuzzes config.json of all families: an accepted one, as its family writes it, must read back as
-// the same model.
+// the same model. Labels that one names for an encoder are several.
 #include "tests/fuzz/fuzz.h"
 #include "weft/models/config_json.h"
 #include "weft/models/family.h"
+#include "weft/models/pretrained.h"
 
 using namespace weft;
 
@@ -31,7 +32,11 @@ const std::string valid[] = {
     R"({"model_type":"gpt_neox","vocab_size":96,"hidden_size":64,"intermediate_size":48,
 "num_hidden_layers":2,"num_attention_heads":4,"rotary_pct":0.25,"use_parallel_residual":false})",
     R"({"model_type":"mixtral","vocab_size":96,"hidden_size":32,"intermediate_size":48,
-"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"num_local_experts":4})"};
+"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"num_local_experts":4})",
+    R"({"model_type":"bert","architectures":["BertForTokenClassification"],
+"id2label":{"0":"O","1":"B-PER","2":3}})",
+    R"({"model_type":"roberta","architectures":["RobertaForSequenceClassification"],
+"num_labels":3})"};
 
 // Returns the options of JSON, or none where it is no JSON.
 nn::Options options_of(const std::string& text) {
@@ -49,6 +54,10 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const nn::Options options = options_of(std::string(reinterpret_cast<const char*>(data), size));
+  fuzz::expect_value_or_error(ErrorKind::usage, [&] {
+    const auto labels = models::labels_of(options);
+    if (labels && labels->names.size() < 2) std::abort();
+  });
   fuzz::expect_value_or_error(ErrorKind::usage, [&] {
     const nn::Options text = models::text_part(options);
     const models::Family& family = models::family_of(text);

@@ -2,8 +2,8 @@
 """Loads folders that weft saved by transformers: check_saved.py FOLDER...
 
 Each has, besides the model, tokens.json: a list of rows of token ids, all of one length. Prints one
-line of JSON for each folder: `logits` [rows][length][vocabulary] in float32 with eager attention,
-and what transformers found `missing` or `unexpected` among the tensors, which must be nothing.
+line of JSON for each folder: `logits` of the class that its config.json names, [rows][length]
+[vocabulary or labels] or [rows][labels], in float32 with eager attention, its `names` of labels, and what transformers found `missing` or `unexpected` among the tensors, which must be nothing.
 """
 import json
 import pathlib
@@ -15,13 +15,15 @@ import transformers
 
 def check(folder):
     rows = json.loads((pathlib.Path(folder) / "tokens.json").read_text(encoding="utf-8"))
-    model, found = transformers.AutoModelForCausalLM.from_pretrained(
+    architecture = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+    model, found = getattr(transformers, architecture).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True,
         local_files_only=True)
     with torch.no_grad():
         logits = model.eval()(input_ids=torch.tensor(rows)).logits
     return {"missing": sorted(found["missing_keys"]),
-            "unexpected": sorted(found["unexpected_keys"]), "logits": logits.tolist()}
+            "unexpected": sorted(found["unexpected_keys"]), "logits": logits.tolist(),
+            "names": list(model.config.id2label.values())}
 
 
 def main():

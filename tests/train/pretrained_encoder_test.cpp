@@ -166,11 +166,9 @@ TEST_CASE("recipes that do not go with a published encoder are refused") {
                 "the tokenizer has no mask token, which task masked_lm needs. Hint: mask_token in "
                 "tokenizer_config.json names it."));
   const Published labels({.head = "ForTokenClassification"});
-  CHECK(
-      labels.refusal("data.seq_len", "16")
-          .find(
-              "model.pretrained: of encoders, those with a head for masked tokens are trained. ") !=
-      std::string::npos);
+  CHECK(labels.refusal("data.seq_len", "16")
+            .ends_with("/model has a head for labels, and these data have none. Hint: "
+                       "data.format: jsonl."));
   const Published headless({.head = "Model"});
   CHECK(headless.refusal("data.seq_len", "16").find("Got \"BertModel\".") != std::string::npos);
 }

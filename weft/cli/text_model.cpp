@@ -44,7 +44,10 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
     apply_flags(recipe, {{"weft eval", key, value}});
   };
   set("model.pretrained", model);
-  set("data.format", "text");
+  const auto is_jsonl = [](const RecipeFlag& flag) {
+    return flag.path == "data.path" && flag.value.ends_with(".jsonl");
+  };
+  set("data.format", std::ranges::any_of(flags, is_jsonl) ? "jsonl" : "text");
   set("data.seq_len", std::to_string(std::min(context, usual_length)));
   set("train.steps", "1");  // none is taken
   set("eval.batch_size", "1");

@@ -65,7 +65,8 @@ void add_eval(Program& program) {
        .doc = "Evaluates a model on its validation data: loss, and accuracy, perplexity or r2.",
        .examples =
            "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500\n"
-           "weft eval models/gpt2 --data.path wiki.test.raw --data.seq_len 1024",
+           "weft eval models/gpt2 --data.path wiki.test.raw --data.seq_len 1024\n"
+           "weft eval models/bert-reviews --data.path labelled.jsonl",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {

@@ -15,13 +15,12 @@
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
 #include "weft/data/framed.h"
-#include "weft/io/files.h"
+#include "weft/data/json_lines.h"
 #include "weft/io/json.h"
 
 namespace weft::data {
 namespace {
 using nlohmann::json;
-constexpr size_t file_limit = size_t{4} << 30;  // bytes
 
 bool is_space(char c) { return std::string_view(" \t\r\n").find(c) != std::string_view::npos; }
 
@@ -252,27 +251,14 @@ std::vector<Instruction> parse_instructions(std::string_view file, const std::st
                                             const InstructionOptions& options) {
   const Reader reader(tokenizer, options);
   std::vector<Instruction> samples;
-  size_t line = 0;
-  for (size_t begin = 0; begin < file.size();) {
-    const size_t end = std::min(file.find('\n', begin), file.size());
-    const std::string_view text = file.substr(begin, end - begin);
-    begin = end + 1;
-    ++line;
-    if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    try {
-      samples.push_back(reader.sample(io::parse_json(text)));
-    } catch (const io::JsonError& error) {
-      throw Error(ErrorKind::data, "{}:{}: {}.", name, line, error.what());
-    } catch (const Error& error) {  // an error of the chat template
-      throw Error(error.kind(), "{}:{}: {}", name, line, error.what());
-    }
-  }
+  read_json_lines(file, name,
+                  [&](const json& object) { samples.push_back(reader.sample(object)); });
   return samples;
 }
 
 std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
                                            const InstructionOptions& options) {
-  return parse_instructions(io::read_file(path, file_limit), path, tokenizer, options);
+  return parse_instructions(read_json_lines_file(path), path, tokenizer, options);
 }
 
 std::shared_ptr<const Source> instruction_source(std::vector<Instruction> samples, int64_t seq_len,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/models/model.h"
 #include "weft/nn/layers.h"
@@ -16,6 +17,14 @@
 namespace weft::models {
 
 enum class EncoderHead { masked_tokens, token_labels, sample_label };
+
+// EncoderLabels are the labels that a head of tokens or samples tells apart: id2label of a
+// config.json.
+struct EncoderLabels {
+  EncoderHead head = EncoderHead::sample_label;
+  std::vector<std::string> names = {};  // by class, at least two
+  friend bool operator==(const EncoderLabels&, const EncoderLabels&) = default;
+};
 
 // EncoderNames are the published names of an encoder's modules; the defaults are BERT's. A name may
 // have dots. The names in a layer are relative to it, those in the head to `head`.

@@ -23,6 +23,8 @@ namespace weft::models {
 namespace {
 namespace fs = std::filesystem;
 constexpr size_t config_limit = size_t{16} << 20;  // bytes
+constexpr std::string_view single_label = "single_label_classification";
+constexpr int64_t most_labels = int64_t{1} << 16;  // that a config.json counts but does not name
 
 // Returns what messages call the config.json of a model.
 std::string config_path(const std::string& model) {
@@ -79,23 +81,44 @@ std::optional<EncoderFamily> encoder_family_of(const nn::Options& config) {
   return std::nullopt;
 }
 
-Net make_encoder(const EncoderFamily& family, nn::Options config, bool hide_padding) {
+std::string architecture_of(const nn::Options& config) {
   nn::OptionReader reader(config, "config.json");
   const std::vector<std::string> architectures = reader.texts("architectures");
+  return architectures.empty() ? "" : architectures.front();
+}
+
+// Sets the keys of config.json that say which head an encoder has.
+void set_labels(nn::Options& config, const EncoderFamily& family, const EncoderLabels& labels) {
+  nn::Options names, classes;
+  for (size_t i = 0; i < labels.names.size(); ++i) {
+    names.set(std::to_string(i), labels.names[i]);
+    classes.set(labels.names[i], static_cast<int64_t>(i));
+  }
+  config.set("architectures",
+             std::vector<std::string>{family.architectures[static_cast<size_t>(labels.head)]});
+  config.set("id2label", nn::NestedOptions(std::move(names)));
+  config.set("label2id", nn::NestedOptions(std::move(classes)));
+  if (labels.head == EncoderHead::sample_label)
+    config.set("problem_type", std::string(single_label));
+}
+
+Net make_encoder(const EncoderFamily& family, nn::Options config,
+                 const PretrainedOptions& options) {
+  if (options.labels) set_labels(config, family, *options.labels);
+  nn::OptionReader reader(config, "config.json");
   // Labels are an object of names by number.
   if (const nn::Options* labels = reader.nested("id2label"))
     config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
-  std::unique_ptr<Encoder> model =
-      family.make(config, architectures.empty() ? "" : architectures.front());
-  if (hide_padding) model->hide_padding();
+  std::unique_ptr<Encoder> model = family.make(config, architecture_of(config));
+  if (options.hide_padding) model->hide_padding();
   Net net{.vocabulary = model->encoder_config().vocab_size, .context = model->context()};
   net.model = std::move(model);
   return net;
 }
 
-Net make_net(const nn::Options& config, bool hide_padding) {
+Net make_net(const nn::Options& config, const PretrainedOptions& options) {
   if (const auto encoder = encoder_family_of(config))
-    return make_encoder(*encoder, config, hide_padding);
+    return make_encoder(*encoder, config, options);
   std::unique_ptr<Decoder> model = make_decoder(config);
   const DecoderConfig& decoder = model->decoder_config();
   Net net{.vocabulary = decoder.vocab_size, .context = decoder.max_position_embeddings};
@@ -123,8 +146,8 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
 
 // Reads the net of a folder, whose files of weights may be none.
 Net read_net(nn::Options config, const std::string& path, const std::vector<std::string>& files,
-             const Names& names, bool hide_padding) try {
-  Net net = make_net(config, hide_padding);
+             const Names& names, const PretrainedOptions& options) try {
+  Net net = make_net(config, options);
   const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
   if (decoder == nullptr || !decoder->decoder_config().tie_word_embeddings ||
       !has_own_head(decoder->decoder_config(), files, names))
@@ -135,7 +158,7 @@ Net read_net(nn::Options config, const std::string& path, const std::vector<std:
       "from the embeddings.",
       path);
   config.set("tie_word_embeddings", false);
-  return make_net(config, hide_padding);
+  return make_net(config, options);
 } catch (const Error& error) {
   throw Error(error.kind(), "{}: {}", path, error.what());
 }
@@ -177,23 +200,95 @@ void as_data(const std::function<void()>& load) try { load(); } catch (const Err
   throw Error(ErrorKind::data, "{}", error.what());
 }
 
+std::vector<std::string> default_label_names(int64_t count) {
+  std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) names.push_back(fmt::format("LABEL_{}", i));
+  return names;
+}
+
+std::optional<EncoderLabels> labels_of(const nn::Options& config) {
+  const auto family = encoder_family_of(config);
+  if (!family) return std::nullopt;
+  const auto found = std::ranges::find(family->architectures, architecture_of(config));
+  const auto head = static_cast<EncoderHead>(found - family->architectures.begin());
+  if (found == family->architectures.end() || head == EncoderHead::masked_tokens)
+    return std::nullopt;
+  EncoderLabels labels{.head = head};
+  nn::OptionReader reader(config, family->name);
+  if (reader.text("problem_type", single_label) != single_label) return std::nullopt;
+  if (const nn::Options* names = reader.nested("id2label"); names != nullptr) {
+    for (size_t i = 0; i < names->entries().size(); ++i) {
+      const nn::Option* name = names->find(std::to_string(i));
+      if (name == nullptr)
+        throw Error(ErrorKind::usage, "[{}] id2label must name each class from 0. Got no {}.",
+                    family->name, i);
+      const auto* text = std::get_if<std::string>(name);
+      labels.names.push_back(text != nullptr ? *text : nn::to_string(*name));
+    }
+  } else {
+    labels.names = default_label_names(reader.integer("num_labels", 2, 1, most_labels));
+  }
+  if (labels.names.size() < 2) return std::nullopt;
+  return labels;
+}
+
+std::optional<EncoderLabels> labels_of(const std::string& model) {
+  const nn::Options config = read_config(model);
+  try {
+    return labels_of(config);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "{}: {}", io::printable(config_path(model)), error.what());
+  }
+}
+
+namespace {
+// Returns whether files have a head of other labels than the wanted ones, or none.
+bool is_new(const EncoderLabels& wanted, const nn::Options& config) {
+  const std::optional<EncoderLabels> found = labels_of(config);
+  return !found || found->head != wanted.head || found->names.size() != wanted.names.size();
+}
+
+// Loads all but the head of an encoder, and those layers of the head that the files have and that
+// do not depend on the labels.
+io::Loaded load_below_head(const Encoder& model, const std::string& folder,
+                           const std::vector<std::string>& files, io::LoadOptions layout) {
+  const EncoderNames& names = model.encoder_config().names;
+  const std::string inside = names.head.empty() ? "" : names.head + ".";
+  layout.strict = false;
+  layout.ignore.push_back(inside + names.head_output + ".*");
+  io::Loaded loaded = io::load(model, files, layout);
+  for (const std::string& name : loaded.missing)
+    if (names.head_dense.empty() || !name.starts_with(inside + names.head_dense + "."))
+      throw Error(ErrorKind::data, "{}: the files have no \"{}\".", io::printable(folder), name);
+  logging::note("{}: its files have no head for these {} labels of {}. A new one is drawn.",
+                io::printable(folder), model.encoder_config().num_labels,
+                model.encoder_config().head == EncoderHead::sample_label ? "samples" : "tokens");
+  return loaded;
+}
+}  // namespace
+
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
   const std::string path = config_path(folder);
   const nn::Options config = read_config(folder);
   std::vector<std::string> files;
   if (options.weights) files = io::weight_files(folder);
   const Names names = names_of(files);
+  const bool draws_head = options.weights && options.labels && encoder_family_of(config) &&
+                          is_new(*options.labels, config);
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
-  const nn::BuildScope scope({.dtype = result.dtype, .initialize = false});
-  Net net = read_net(config, path, files, names, options.hide_padding);
+  const nn::BuildScope scope({.dtype = result.dtype, .initialize = draws_head});
+  Net net = read_net(config, path, files, names, options);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);
   if (!options.weights) return result;
   as_data([&] {
-    result.loaded =
-        io::load(*result.model, files, layout_of(*result.model, names.all, options.map));
+    const io::LoadOptions layout = layout_of(*result.model, names.all, options.map);
+    result.loaded = draws_head ? load_below_head(dynamic_cast<const Encoder&>(*result.model),
+                                                 folder, files, layout)
+                               : io::load(*result.model, files, layout);
   });
   return result;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/io/load.h"
+#include "weft/models/encoder.h"
 #include "weft/models/model.h"
 
 namespace weft::models {
@@ -23,6 +24,10 @@ struct PretrainedOptions {
   // Without them the weights stay zero and take no memory, and no file of weights is read.
   bool weights = true;
   bool hide_padding = false;  // an encoder attends to no token that is its pad_token_id
+  // An encoder gets this head of labels, whatever its config.json says; decoders ignore it. The
+  // head is that of the files where config.json has one of its kind for as many labels. Else it is
+  // drawn by the seed, a note says so, and the files may have other heads.
+  std::optional<EncoderLabels> labels = {};
 };
 
 struct Pretrained {
@@ -34,6 +39,14 @@ struct Pretrained {
 
 // Reads the config.json of a model, of at most 16 MiB. Throws Error(data).
 nn::Options read_config(const std::string& model);
+// Returns the labels of an encoder by its config.json, which are called LABEL_0, LABEL_1, ... where
+// it does not name them, as in transformers; nullopt for other heads, for a single label, which
+// stands for a number, for a problem_type of several labels or numbers, and for decoders. Throws Error(usage) for an id2label that does not name
+// each of its classes; the second as read_config() does, too.
+std::optional<EncoderLabels> labels_of(const nn::Options& config);
+std::optional<EncoderLabels> labels_of(const std::string& model);
+// Returns the names that transformers gives to labels: LABEL_0, LABEL_1, ...
+std::vector<std::string> default_label_names(int64_t count);
 // Returns the type of most bytes of floating point tensors in files; f32 if they have none, or if
 // most weights are in blocks.
 DType dtype_of_weights(const std::vector<std::string>& files);

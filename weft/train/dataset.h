@@ -11,6 +11,7 @@
 
 #include "weft/base/registry.h"
 #include "weft/data/framed.h"
+#include "weft/data/labelled.h"
 #include "weft/data/loader.h"
 #include "weft/data/text_codec.h"
 #include "weft/io/model_folder.h"
@@ -31,6 +32,8 @@ struct DataOptions {
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
   std::string checkpoint = {};            // the folder of the run's checkpoint; "": it has none yet
+  // An encoder, which learns texts with labels where the format has them (DataEntry::has_labels).
+  std::optional<data::LabelOptions> labels = {};
 };
 
 struct TaskData {
@@ -40,6 +43,7 @@ struct TaskData {
   std::shared_ptr<const data::Source> train, validation;  // `validation` may be null
   std::vector<double> target_units = {};                  // as EvalSums has them; empty: 1
   std::vector<io::FolderFile> files = {};                 // of the data, which checkpoints keep
+  std::optional<data::Labels> labels = {};                // of texts with labels
 };
 
 struct DataEntry {
@@ -53,7 +57,8 @@ struct DataEntry {
   std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
   // The metric that evaluations report as accuracy; those of a regression report r2 instead.
   std::string metric = "accuracy";
-  std::string unit = {};  // the name of its samples; "": by their kind
+  bool has_labels = false;  // encoders learn the labels of its texts
+  std::string unit = {};    // the name of its samples; "": by their kind
   std::function<std::string(const Experiment&)> examples = {};  // printed when a run ends
   std::function<std::string(const Experiment&)> note = {};      // printed below generated text
 

@@ -42,7 +42,9 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, const PublishedMo
 
 // Checks that a published model can be trained on the data, and sets the number of its ids.
 void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) {
-  const Task task = model.encoder != nullptr ? Task::masked_lm : Task::causal_lm;
+  const Task task = parts.labels               ? Task::classification
+                    : model.encoder != nullptr ? Task::masked_lm
+                                               : Task::causal_lm;
   if (parts.task != task)
     recipe.refuse("model.pretrained",
                   fmt::format("model.pretrained: published {} are trained as {}. The task of these "
@@ -55,11 +57,11 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
                   "Hint: data.format: text.");
   const int64_t ids = model.net.vocabulary;
   if (parts.vocabulary) parts.vocabulary->tokenizer()->check_fits(ids);
-  if (parts.shape.classes > ids)
+  if (!parts.labels && parts.shape.classes > ids)
     recipe.refuse("data.classes", fmt::format("data.classes is at most the {} ids of the model. "
                                               "Got {}.",
                                               ids, parts.shape.classes));
-  parts.shape.classes = ids;
+  if (!parts.labels) parts.shape.classes = ids;
   if (parts.train != nullptr && model.decoder != nullptr)
     for (const std::string& what : model.decoder->decoder_config().unapplied)
       logging::warn("[{}] {}.", recipe.text("model.pretrained"), what);
@@ -71,12 +73,12 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
 }
 
 // Reads the data of the recipe's task. Encoders predict no next token, so their `auto` is
-// masked_lm.
+// masked_lm, but for texts with labels.
 TaskData read_data(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
                    const DataOptions& options) {
   const bool is_encoder = published != nullptr && published->encoder != nullptr;
   std::string wanted = recipe.text("task");
-  if (wanted == "auto" && is_encoder) wanted = name(Task::masked_lm);
+  if (wanted == "auto" && is_encoder && !options.labels) wanted = name(Task::masked_lm);
   TaskData parts = entry.read(recipe, options);
   if (wanted == name(Task::masked_lm)) mask_tokens(recipe, entry, published, options, parts);
   if (!options.with_data) parts.train = parts.validation = nullptr;
@@ -202,7 +204,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                 published, {.dtype = experiment.precision.parameters,
                             .map = experiment.train == nullptr || recipe.has("adapter.type"),
                             .weights = initialize,
-                            .hide_padding = true})
+                            .hide_padding = true,
+                            .labels = head_of(experiment.labels)})
                 .model
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
@@ -349,8 +352,9 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   }
   std::optional<PublishedModel> model;
   if (!published.empty()) {
-    model.emplace(published);
-    model->check_head(recipe);
+    model.emplace(published, entry.has_labels);
+    data.labels =
+        model->label_options(recipe, options.evaluate_only || !options.checkpoint.empty());
     data.frame = model->frame(data.vocabulary);
     if (kept.empty() && options.initialize) kept = tokenizer_files(published);
     std::ranges::move(generation_files(published), std::back_inserter(kept));
@@ -365,6 +369,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .task = parts.task,
                         .shape = parts.shape,
                         .vocabulary = parts.vocabulary,
+                        .labels = parts.labels,
                         .train = parts.train,
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),

@@ -33,20 +33,45 @@ std::vector<io::FolderFile> read_present(const std::string& folder,
 }
 }  // namespace
 
-PublishedModel::PublishedModel(std::string from)
-    : folder(std::move(from)),
-      net(models::load_pretrained(folder, {.weights = false})),
-      decoder(dynamic_cast<const models::Decoder*>(net.model.get())),
-      encoder(dynamic_cast<const models::Encoder*>(net.model.get())) {}
+PublishedModel::PublishedModel(std::string from, bool has_labels)
+    : folder(std::move(from)), has_labels(has_labels), labels(models::labels_of(folder)) {
+  models::PretrainedOptions options{.weights = false};
+  // Until the data are read, a head of other labels stands for theirs.
+  if (has_labels)
+    options.labels =
+        labels.value_or(models::EncoderLabels{.names = models::default_label_names(2)});
+  net = models::load_pretrained(folder, options);
+  decoder = dynamic_cast<const models::Decoder*>(net.model.get());
+  encoder = dynamic_cast<const models::Encoder*>(net.model.get());
+}
 
-void PublishedModel::check_head(const Recipe& recipe) const {
-  if (encoder == nullptr || encoder->encoder_config().head == models::EncoderHead::masked_tokens)
-    return;
-  recipe.refuse(
-      "model.pretrained",
-      fmt::format("model.pretrained: of encoders, those with a head for masked tokens are trained. "
-                  "{} has one for labels. Hint: a folder whose architecture is ...ForMaskedLM.",
-                  io::printable(folder)));
+std::optional<data::LabelOptions> PublishedModel::label_options(const Recipe& recipe,
+                                                                bool as_they_are) const {
+  if (encoder == nullptr) return std::nullopt;
+  const auto refuse = [&](std::string_view what) {
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: {} {}", io::printable(folder), what));
+  };
+  if (!has_labels) {
+    if (encoder->encoder_config().head != models::EncoderHead::masked_tokens)
+      refuse("has a head for labels, and these data have none. Hint: data.format: jsonl.");
+    return std::nullopt;
+  }
+  if (!labels) {
+    if (as_they_are) refuse("has no head for labels. Hint: weft train gives it one.");
+    return data::LabelOptions();
+  }
+  const data::Labels known{.of_words = labels->head == models::EncoderHead::token_labels,
+                           .names = labels->names};
+  const bool is_named = known.names != models::default_label_names(std::ssize(known.names));
+  return data::LabelOptions{.known = known, .only_known = as_they_are || is_named};
+}
+
+std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& labels) {
+  if (!labels) return std::nullopt;
+  return models::EncoderLabels{.head = labels->of_words ? models::EncoderHead::token_labels
+                                                        : models::EncoderHead::sample_label,
+                               .names = labels->names};
 }
 
 std::optional<data::Frame> PublishedModel::frame(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/data/framed.h"
+#include "weft/data/labelled.h"
 #include "weft/data/text_codec.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/adapter.h"
@@ -23,20 +24,29 @@ namespace weft::train {
 // A PublishedModel is what a run knows of model.pretrained before it reads the data.
 struct PublishedModel {
   std::string folder;
+  bool has_labels = false;                   // whether the data have labels for encoders
   models::Pretrained net;                    // without its weights
   const models::Decoder* decoder = nullptr;  // the net, of which one is null
   const models::Encoder* encoder = nullptr;
+  // The labels of config.json; nullopt for a head of masked tokens, no head, and decoders.
+  std::optional<models::EncoderLabels> labels = {};
 
+  // An encoder gets a head of labels where the data have them, whatever its config.json says.
   // Throws as models::load_pretrained() does.
-  explicit PublishedModel(std::string from);
-  // Throws Error(usage) for an encoder whose head is not for masked tokens.
-  void check_head(const Recipe& recipe) const;
+  PublishedModel(std::string from, bool has_labels);
+  // Returns which labels the data of an encoder may have; nullopt where they have none.
+  // `as_they_are`: the head does not change; labels that config.json names do not either. Throws
+  // Error(usage) where such a head is not there, and for a head of labels without such data.
+  std::optional<data::LabelOptions> label_options(const Recipe& recipe, bool as_they_are) const;
   // Returns the frame of an encoder's samples; nullopt for decoders, and for ids that are no text.
   std::optional<data::Frame> frame(const std::optional<data::TextCodec>& codec) const;
   // Returns the id that an encoder reads where a token is hidden. Throws Error(data) if the
   // tokenizer has none.
   int64_t mask_token(const data::Tokenizer& tokenizer) const;
 };
+
+// Returns the head that tells labels apart, where there are any.
+std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& labels);
 
 // The files that a checkpoint may keep from a published folder, besides weights and config.json;
 // those before "tokenizer_config.json" determine the ids of a text.

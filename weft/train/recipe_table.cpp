@@ -27,14 +27,14 @@ constexpr RecipeKey table[] = {
     {"name", text, "run", "", 0, 0, "name of the run; its folder is runs/NAME"},
     {"task", text, "auto", "auto, classification, causal_lm, masked_lm, regression", 0, 0,
      "what the model learns; auto: set by the data (csv: regression), masked_lm for a published "
-     "encoder; masked_lm: BERT's masked tokens"},
+     "encoder on text; masked_lm: BERT's masked tokens"},
     {"seed", integer, "0", "", 0, many, "random seed of initial weights, sample order and dropout"},
     {"model.name", text, "null", "", 0, 0,
      "name of a built-in model (weft list models); set exactly one of model.name, "
      "model.pretrained and model.layers"},
     {"model.pretrained", text, "null", "", 0, 0,
-     "folder of a published language model, which is trained further: config.json, weights and "
-     "tokenizer as Hugging Face's transformers writes them"},
+     "folder of a published language model or encoder, which is trained further: config.json, "
+     "weights and tokenizer as Hugging Face's transformers writes them"},
     {"model.layers", layers, "null", "", 0, 0,
      "a model as a list of layers: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,

@@ -1,4 +1,5 @@
-// Instruction data in a file of JSON lines, for published language models.
+// Files of JSON lines for published models: instruction data for decoders, texts with labels for
+// encoders.
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -21,22 +22,30 @@ data::InstructionOptions options_of(const data::Tokenizer& tokenizer, const std:
   return options;
 }
 
-TaskData read(const Recipe& recipe, const DataOptions& options) {
+// Moves the samples at the end that data.val_split holds out.
+template <class Sample>
+std::vector<Sample> hold_out(const Recipe& recipe, std::vector<Sample>& samples) {
+  const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(samples.size()) *
+                                                (1 - recipe.number("data.val_split")));
+  std::vector<Sample> held_out(std::make_move_iterator(samples.begin() + kept),
+                               std::make_move_iterator(samples.end()));
+  samples.resize(static_cast<size_t>(kept));
+  return held_out;
+}
+std::string end_of(const std::string& path) { return "the end of " + path; }
+
+TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
+                           const data::Tokenizer& tokenizer) {
   const int64_t seq_len = recipe.integer("data.seq_len");
-  const data::Tokenizer* tokenizer = options.vocabulary ? options.vocabulary->tokenizer() : nullptr;
-  if (tokenizer == nullptr)
-    recipe.refuse("data.format",
-                  "data.format jsonl needs a tokenizer: that of model.pretrained, or "
-                  "data.tokenizer.");
   TaskData parts{.task = Task::causal_lm,
-                 .shape = {InputKind::tokens, {seq_len}, tokenizer->size()},
+                 .shape = {InputKind::tokens, {seq_len}, tokenizer.size()},
                  .vocabulary = options.vocabulary};
   const bool packed = parts.shape.packed = recipe.flag("data.packing");
   if (!options.with_data) return parts;
-  const data::InstructionOptions how = options_of(*tokenizer, options.tokenizer);
+  const data::InstructionOptions how = options_of(tokenizer, options.tokenizer);
   const auto samples_of = [&](const char* key) {
     const std::string path = find_data(recipe.text(key));
-    return std::pair(data::read_instructions(path, *tokenizer, how), path);
+    return std::pair(data::read_instructions(path, tokenizer, how), path);
   };
   auto [train, path] = samples_of("data.path");
   if (options.evaluate_only) {
@@ -45,21 +54,68 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   }
   const bool evaluated = holds_out(recipe);
   std::vector<data::Instruction> validation;
-  std::string validation_path = "the end of " + path;
-  if (recipe.has("data.val_path")) {
+  std::string validation_path = end_of(path);
+  if (recipe.has("data.val_path"))
     std::tie(validation, validation_path) = samples_of("data.val_path");
-  } else {
-    const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(train.size()) *
-                                                  (1 - recipe.number("data.val_split")));
-    validation.assign(std::make_move_iterator(train.begin() + kept),
-                      std::make_move_iterator(train.end()));
-    train.resize(static_cast<size_t>(kept));
-  }
+  else
+    validation = hold_out(recipe, train);
   parts.train = data::instruction_source(std::move(train), seq_len, path, packed);
   if (evaluated)
     parts.validation =
         data::instruction_source(std::move(validation), seq_len, validation_path, packed);
   return parts;
+}
+
+TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
+                       const data::Tokenizer& tokenizer) {
+  if (recipe.flag("data.packing"))
+    recipe.refuse("data.packing", "data.packing is for instruction data, which decoders learn.");
+  tokens_of_text(recipe, options);  // refuses a data.seq_len without room for a text
+  const int64_t seq_len = recipe.integer("data.seq_len");
+  TaskData parts{.task = Task::classification, .vocabulary = options.vocabulary};
+  const auto set_labels = [&](const data::Labels& labels) {
+    parts.labels = labels;
+    parts.shape = {InputKind::tokens,
+                   {seq_len},
+                   std::ssize(labels.names),
+                   labels.of_words ? 0 : tokenizer.size()};
+  };
+  if (!options.with_data) {
+    WEFT_ASSERT(options.labels->known, "a head of labels without its data has no labels");
+    set_labels(*options.labels->known);
+    return parts;
+  }
+  const auto source = [&](std::vector<data::LabelledText> samples, const std::string& path) {
+    return data::labelled_source(std::move(samples), parts.labels->of_words, *options.frame,
+                                 seq_len, path);
+  };
+  const std::string path = find_data(recipe.text("data.path"));
+  data::LabelledTexts train = data::read_labelled(path, tokenizer, *options.labels);
+  set_labels(train.labels);
+  if (options.evaluate_only) {
+    parts.validation = source(std::move(train.samples), path);
+    return parts;
+  }
+  const bool evaluated = holds_out(recipe);
+  if (recipe.has("data.val_path")) {
+    const std::string other = find_data(recipe.text("data.val_path"));
+    const data::LabelOptions same{.known = train.labels, .only_known = true};
+    parts.validation = source(data::read_labelled(other, tokenizer, same).samples, other);
+  } else if (evaluated) {
+    parts.validation = source(hold_out(recipe, train.samples), end_of(path));
+  }
+  parts.train = source(std::move(train.samples), path);
+  return parts;
+}
+
+TaskData read(const Recipe& recipe, const DataOptions& options) {
+  const data::Tokenizer* tokenizer = options.vocabulary ? options.vocabulary->tokenizer() : nullptr;
+  if (tokenizer == nullptr)
+    recipe.refuse("data.format",
+                  "data.format jsonl needs a tokenizer: that of model.pretrained, or "
+                  "data.tokenizer.");
+  return options.labels ? read_labelled(recipe, options, *tokenizer)
+                        : read_instructions(recipe, options, *tokenizer);
 }
 }  // namespace
 
@@ -67,12 +123,13 @@ DataEntry jsonl_format() {
   return {
       .name = "jsonl",
       .doc =
-          "instruction data: an object on each line, with text, prompt and completion, or "
-          "messages",
+          "an object on each line: text, prompt and completion, or messages; for encoders text "
+          "and label, or tokens and labels",
       .read = read,
       .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
-                "put several samples into a row of data.seq_len tokens; none attends to another"}}};
+                "put several samples into a row of data.seq_len tokens; none attends to another"}},
+      .has_labels = true};
 }
 
 }  // namespace weft::train

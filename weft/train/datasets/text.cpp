@@ -9,17 +9,6 @@
 
 namespace weft::train {
 namespace {
-// Returns the tokens of a sample that are those of the text.
-int64_t tokens_of_text(const Recipe& recipe, const DataOptions& options) {
-  const int64_t seq_len = recipe.integer("data.seq_len");
-  const int64_t others = options.frame ? options.frame->size() : 0;
-  if (seq_len <= others)
-    recipe.refuse("data.seq_len", fmt::format("data.seq_len must be more than the {} special "
-                                              "tokens of a sample. Got {}.",
-                                              others, seq_len));
-  return seq_len - others;
-}
-
 TaskData read(const Recipe& recipe, const DataOptions& options) {
   const int64_t seq_len = recipe.integer("data.seq_len");
   const int64_t window = tokens_of_text(recipe, options);
@@ -61,6 +50,16 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   return result;
 }
 }  // namespace
+
+int64_t tokens_of_text(const Recipe& recipe, const DataOptions& options) {
+  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t others = options.frame ? options.frame->size() : 0;
+  if (seq_len <= others)
+    recipe.refuse("data.seq_len", fmt::format("data.seq_len must be more than the {} special "
+                                              "tokens of a sample. Got {}.",
+                                              others, seq_len));
+  return seq_len - others;
+}
 
 bool holds_out(const Recipe& recipe, bool beside) {
   const bool evaluated =
