@@ -184,6 +184,8 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "train.rounding",
                                        "train.keep",
                                        "optimizer.name",
+                                       "model.freeze",
+                                       "model.unfreeze",
                                        "adapter.type",
                                        "adapter.r",
                                        "adapter.lora_alpha",

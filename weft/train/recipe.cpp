@@ -136,7 +136,9 @@ void Recipe::give(const std::string& path, Value value, std::string where) {
 
 void Recipe::set(std::string_view path, const std::string& value, const std::string& origin_name) {
   RecipeOrigin origin{origin_name};
-  YAML::Node node = parse_yaml(value, origin_name);
+  // A pattern alone, as in --model.freeze '*', is no alias of YAML's.
+  const YAML::Node node =
+      value.starts_with('*') ? YAML::Node(value) : parse_yaml(value, origin_name);
   const RecipeKey *key = find_key(path), *map = find_key(path.substr(0, path.rfind('.')));
   const bool is_entry = key == nullptr && map != nullptr && map->type == KeyType::map;
   if (key == nullptr && !is_entry) unknown_key(origin, node, std::string(path));
@@ -200,6 +202,13 @@ class Rules {
     if (recipe_.has("model.pretrained") && !recipe_.options("model.config").entries().empty())
       usage({"model.config"},
             "model.config is for model.name: a published model is as its config.json says.");
+    for (const char* key : {"model.freeze", "model.unfreeze"})
+      if (recipe_.has("adapter.type") && !recipe_.texts(key).empty())
+        usage({key}, fmt::format("{} is for models that train without adapter.type, which freezes "
+                                 "all weights.",
+                                 key));
+    if (!recipe_.texts("model.unfreeze").empty() && recipe_.texts("model.freeze").empty())
+      usage({"model.unfreeze"}, "model.unfreeze needs model.freeze.");
     if (recipe_.has("adapter.type") && !recipe_.has("model.pretrained"))
       usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
     // A run's own recipe gives every key, those of no adapter with their defaults.

@@ -260,7 +260,10 @@ void check_text(std::string_view yaml, const std::string& name) {
     const bool comment = before.starts_with('#') || before.find(" #") != std::string_view::npos ||
                          before.find("\t#") != std::string_view::npos;
     if (token && !comment)
-      throw Error(ErrorKind::usage, "{}: recipes have no anchors and aliases (& and *).", name);
+      throw Error(ErrorKind::usage,
+                  "{}: recipes have no anchors and aliases (& and *). Hint: in "
+                  "quotes they are text.",
+                  name);
   }
 }
 

@@ -40,6 +40,12 @@ constexpr RecipeKey table[] = {
     {"model.config", map, "{}", "", 0, 0,
      "options of the model: hidden_size, num_hidden_layers, num_attention_heads, ...; as a flag: "
      "--model.config.dropout 0.1"},
+    {"model.freeze", texts, "[]", "", 0, 0,
+     "parameters that do not train, by patterns of their names: [embeddings.*]; * stands for any "
+     "characters"},
+    {"model.unfreeze", texts, "[]", "", 0, 0,
+     "parameters among those of model.freeze that train all the same: with model.freeze ['*'], "
+     "those that train"},
     {"adapter.type", text, "null", "lora", 0, 0,
      "fine-tuning of model.pretrained with few parameters: its weights stay as they are, and "
      "products of two small matrices beside them train; null: all weights train"},
