@@ -237,7 +237,7 @@ class Lowering {
     return lower(x, inner, guard);
   }
 
-  // Returns whether the position along axis `axis` of the view lies in [0, extent) and `guard` is
+  // Returns whether the position along axis `axis` of the view is in [0, extent) and `guard` is
   // true.
   Expr inside(const View& view, int axis, int64_t extent, int guard) {
     Instruction in{.op = Op::in_range, .type = DType::boolean};

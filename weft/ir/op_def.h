@@ -47,8 +47,8 @@ enum class Role : uint8_t {
   weight_gradient,  // gradient of the second operand
 };
 
-// ScalarOp names the scalar operations whose algebra passes know. All others are known by their
-// OpDef alone.
+// ScalarOp names the scalar operations whose algebra others know: rules of arithmetic, epilogues of
+// products, sums of exponentials. All others are known by their OpDef alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,

@@ -201,7 +201,7 @@ struct Windows {
       : kernel(per_axis(options.kernel, {}, axes, 1, "kernel")),
         stride(per_axis(options.stride, kernel, axes, 1, "stride")),
         padding(per_axis(options.padding, Dims::filled(axes, 0), axes, 0, "padding")) {
-    for (int i = 0; i < axes; ++i)  // else a window could lie in the padding alone
+    for (int i = 0; i < axes; ++i)  // else a window could be in the padding alone
       WEFT_CHECK(2 * padding[i] <= kernel[i],
                  "[pool] padding must be at most half the kernel. Got {} of {}.",
                  to_string(padding), to_string(kernel));

@@ -73,7 +73,7 @@ ScheduleEntry step_entry() {
           .doc = "is multiplied by gamma every step_size steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                // Half a step more, as a rounded quotient may lie below a whole number.
+                // Half a step more, as a rounded quotient may be below a whole number.
                 return lr * power(options.gamma,
                                   floor_of((step + 0.5) / static_cast<double>(options.every)));
               },

@@ -41,7 +41,7 @@ struct Range {
   int64_t last() const { return start + (count - 1) * step; }  // last selected index
 };
 
-// Replaces a slice that lies within one part of a concatenation by a slice of the part.
+// Replaces a slice that is within one part of a concatenation by a slice of the part.
 Value slice_of_concat(const Range& range, const Value& x) {
   int64_t begin = 0;
   for (const Value& part : x->inputs) {

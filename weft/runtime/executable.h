@@ -16,8 +16,6 @@
 
 namespace weft {
 
-class Poison;
-
 // Called for each launch of the plan after its work has completed and before the next one begins.
 using LaunchObserver = std::function<void(size_t launch)>;
 // Called for every launch after a run, with its begin (steady clock) and its duration in seconds.

@@ -5,7 +5,6 @@
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
-#include "weft/base/pattern.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
@@ -16,6 +15,7 @@
 #include "weft/optim/registry.h"
 #include "weft/train/published.h"
 #include "weft/train/scoring.h"
+#include "weft/train/trainable.h"
 
 namespace weft::train {
 namespace {
@@ -171,37 +171,6 @@ void count_steps(Experiment& experiment) {
                                : recipe.integer("train.epochs") * experiment.steps_per_epoch;
 }
 
-void add_adapter(const Recipe& recipe, Model& model) {
-  if (dynamic_cast<const models::Decoder*>(&model) == nullptr)
-    recipe.refuse("adapter.type",
-                  "adapter.type lora is for decoders, and the model is an encoder.");
-  try {
-    nn::add_lora(model, recipe.texts("adapter.target_modules"), adapter_of(recipe).lora);
-  } catch (const Error& error) {
-    recipe.refuse("adapter.target_modules", error.what());
-  }
-}
-
-void freeze(const Recipe& recipe, const nn::Module& model) {
-  for (const char* key : {"model.freeze", "model.unfreeze"})
-    for (const std::string& pattern : recipe.texts(key)) {
-      const std::vector<nn::NamedVariable> named = model.named_parameters();
-      const auto is_meant = [&](const nn::NamedVariable& entry) {
-        return matches(entry.name, pattern);
-      };
-      if (std::ranges::none_of(named, is_meant))
-        recipe.refuse(
-            key, fmt::format("{}: no parameter has a name like '{}'. The first is {}, "
-                             "the last {}.",
-                             key, io::printable(pattern), named.front().name, named.back().name));
-      for (const auto& [name, variable] : named)
-        if (matches(name, pattern)) variable.freeze(key == std::string_view("model.freeze"));
-    }
-  if (model.parameters().empty())
-    recipe.refuse("model.freeze",
-                  "model.freeze leaves no parameter that trains. Hint: model.unfreeze.");
-}
-
 // `model` is null for one of a recipe's layers.
 void check_packing(const Recipe& recipe, const Model* model) {
   if (dynamic_cast<const models::Decoder*>(model) == nullptr)
@@ -233,10 +202,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
-  if (recipe.has("adapter.type"))
-    add_adapter(recipe, *experiment.model);
-  else
-    freeze(recipe, *experiment.model);
+  choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr)
     experiment.optimizer =
         make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);

@@ -18,8 +18,8 @@ struct EvalSums {
   double loss = 0, correct = 0, count = 0;
   double rows = 0, exact_rows = 0;  // rows where something counts; where all of it is right
   std::vector<std::vector<double>> own = {};  // for each reported metric, the result of its `sums`
-  // Of a regression, the standard deviation that each target was divided by: differences times this
-  // have the target's own unit.
+  // The standard deviations by which a regression's targets were divided: differences times these
+  // have the targets' own units.
   std::vector<double> target_units = {};
   EvalSums& operator+=(const EvalSums& other);
 };

@@ -113,7 +113,7 @@ GradientScratch::GradientScratch(const Heads& heads) : batch(heads.batch) {
 }
 
 namespace {
-// Returns whether vectors lie within rows, as engines require but do not check.
+// Returns whether vectors are within rows, as engines require but do not check.
 bool is_aligned(const Shape& shape, const Placement& at, DType dtype) {
   const int64_t elements = aligned_bytes / static_cast<int64_t>(size_of(dtype));
   bool aligned = at.strides[3] == 1 && at.offset % elements == 0;

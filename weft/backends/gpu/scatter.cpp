@@ -1,6 +1,6 @@
 // A stable radix sort, four bits a pass, orders the positions of the indices by row, ascending
 // within a row; out-of-range indices come last. The sorted list is cut into parts of equal length,
-// independent of rows: a thread sums a part's updates of each row, in order, writes rows that lie
+// independent of rows: a thread sums a part's updates of each row, in order, writes rows that are
 // within the part, and leaves the others to a second launch, which adds their partial sums in
 // order. So the time does not depend on how the indices are distributed over rows.
 #include "weft/backends/gpu/scatter.h"

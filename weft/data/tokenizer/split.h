@@ -28,7 +28,7 @@ struct Pieces {
 // SplitBehavior says what becomes of the delimiters that a split finds.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-// A Splitter takes the ranges of one piece, matches and what lies between them, in order, and
+// A Splitter takes the ranges of one piece, matches and what is between them, in order, and
 // appends the pieces that the behavior makes of them.
 class Splitter {
  public:

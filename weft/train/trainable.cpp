@@ -1,0 +1,57 @@
+#include "weft/train/trainable.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "weft/base/pattern.h"
+#include "weft/io/files.h"
+#include "weft/models/decoder.h"
+#include "weft/nn/module.h"
+#include "weft/train/published.h"
+
+namespace weft::train {
+namespace {
+void add_adapter(const Recipe& recipe, Model& model) {
+  if (dynamic_cast<const models::Decoder*>(&model) == nullptr)
+    recipe.refuse("adapter.type",
+                  "adapter.type lora is for decoders, and the model is an encoder.");
+  try {
+    nn::add_lora(model, recipe.texts("adapter.target_modules"), adapter_of(recipe).lora);
+  } catch (const Error& error) {
+    recipe.refuse("adapter.target_modules", error.what());
+  }
+}
+
+void freeze(const Recipe& recipe, const nn::Module& model) {
+  for (const char* key : {"model.freeze", "model.unfreeze"})
+    for (const std::string& pattern : recipe.texts(key)) {
+      const std::vector<nn::NamedVariable> named = model.named_parameters();
+      const auto is_meant = [&](const nn::NamedVariable& entry) {
+        return matches(entry.name, pattern);
+      };
+      if (std::ranges::none_of(named, is_meant))
+        recipe.refuse(
+            key, fmt::format("{}: no parameter has a name like '{}'. The first is {}, "
+                             "the last {}.",
+                             key, io::printable(pattern), named.front().name, named.back().name));
+      for (const auto& [name, variable] : named)
+        if (matches(name, pattern)) variable.freeze(key == std::string_view("model.freeze"));
+    }
+  if (model.parameters().empty())
+    recipe.refuse("model.freeze",
+                  "model.freeze leaves no parameter that trains. Hint: model.unfreeze.");
+}
+}  // namespace
+
+void choose_trainable(const Recipe& recipe, Model& model) {
+  if (recipe.has("adapter.type"))
+    add_adapter(recipe, model);
+  else
+    freeze(recipe, model);
+}
+
+}  // namespace weft::train
