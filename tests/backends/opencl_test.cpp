@@ -241,9 +241,11 @@ TEST_SUITE("opencl errors") {
     if (opencl() == nullptr) return;
     const auto library = library_without_float64();
     const Value x = draw(DType::f32, {300}), y = draw(DType::f32, {300});
-    for (const Value& value : {sin(x), pow(abs(x), y), atan2(x, y), floor_divide(x, y),
-                               remainder(x, y), cast(cast(exp(x), DType::u8), DType::bf16),
-                               cast(cast(exp(9 * x), DType::i64), DType::bf16)})
+    const Value infinity = full({300}, INFINITY);
+    for (const Value& value :
+         {sin(x), pow(abs(x), y), atan2(x, y), floor_divide(x, y), floor_divide(x, infinity),
+          floor_divide(infinity, y), remainder(x, y), cast(cast(exp(x), DType::u8), DType::bf16),
+          cast(cast(exp(9 * x), DType::i64), DType::bf16)})
       CHECK(disagreement(run_planned(graph_of(value), {}, *library),
                          interpret_with_errors(graph_of(value)), *library) == "");
   }

@@ -354,6 +354,21 @@ TEST_CASE("64-bit integers keep all their bits") {
   }
 }
 
+TEST_CASE("the floored quotients of infinities are those of Python") {
+  const std::vector<double> a = {1, -1, 1, -1, 0, INFINITY, -INFINITY, INFINITY, INFINITY, NAN, 7},
+                            b = {-INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, 2,
+                                 2,         INFINITY, 0,        2,         -2},
+                            want = {-1, -1, 0, 0, -0.0, NAN, NAN, NAN, INFINITY, NAN, -4};
+  for (const KernelLibrary* library : backends())
+    for (DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+      INFO(library->name(), " ", name(dtype));
+      Graph graph;
+      graph.outputs = {floor_divide(constant(a, {11}, dtype), constant(b, {11}, dtype))};
+      CHECK(difference(run_planned(graph, {}, *library).front(), constant(want, {11}, dtype), 0) ==
+            "");
+    }
+}
+
 TEST_CASE("casts from floats truncate, saturate and turn NaN into 0") {
   std::vector<double> in = {2.9, -2.9, 1e30, -1e30, NAN, 300, -5};
   Value x = constant(in, {7}, DType::f64);

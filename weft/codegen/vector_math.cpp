@@ -257,7 +257,7 @@ Expr single_floor_divide(Expr a, Expr b) {
   const Expr less = ((left < 0.0) & (b > 0.0)) | ((left > 0.0) & (b < 0.0));
   const Expr more = abs(left) >= abs(b);
   const Expr exact = select(less, quotient - 1, select(more, quotient + 1, quotient));
-  return select(abs(quotient) < 0x1p23, exact, quotient);
+  return floored_quotient(a, b, select(abs(quotient) < 0x1p23, exact, quotient));
 }
 Expr single_remainder(Expr a, Expr b) { return floored_rest(b, call("fmod", a, b)); }
 Expr single_atan2(Expr y, Expr x) { return call("atan2", y, x); }

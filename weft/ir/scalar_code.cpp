@@ -142,6 +142,11 @@ Expr to_float(Expr x) { return is_float(x.type()) ? x : convert(x, DType::f64); 
 Expr floored_rest(Expr b, Expr rest) {
   return select((rest != 0.0) & ((rest < 0.0) != (b < 0.0)), rest + b, rest);
 }
+Expr floored_quotient(Expr a, Expr b, Expr floored) {
+  const Expr tiny = (floored == 0.0) & (a != 0.0) & ((a < 0.0) != (b < 0.0));
+  const Expr quotient = select(tiny, constant_like(floored, -1), floored);
+  return select(is_finite(a) | (b == 0.0), quotient, std::numeric_limits<double>::quiet_NaN());
+}
 
 Expr convert(Expr x, DType type) { return x.type() == type ? x : x.code->op(Op::convert, type, x); }
 Expr bitcast(Expr x, DType type) { return x.code->op(Op::bitcast, type, x); }

@@ -91,6 +91,10 @@ Expr to_float(Expr x);  // integers become f64
 // Returns the remainder of a division by b that rounds to minus infinity, where `rest` is that of
 // one that truncates.
 Expr floored_rest(Expr b, Expr rest);
+// Returns the floored quotient of two floats by Python's rules, where `floored` is the floor of the
+// rounded one: -1 instead of -0 where the exact quotient is below 0, as in 1 / -infinity, and nan
+// for an infinite dividend, unless it is divided by 0.
+Expr floored_quotient(Expr a, Expr b, Expr floored);
 Expr convert(Expr x, DType type);
 Expr bitcast(Expr x, DType type);
 Expr call(std::string_view function, Expr a, Expr b = {});

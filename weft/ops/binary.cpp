@@ -2,6 +2,7 @@
 // This is one file because it is a list: a definition of each function, and a line that applies it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "weft/ops/apply.h"
 #include "weft/ops/scalar.h"
@@ -152,10 +153,17 @@ Expr remainder_code(Exprs x) {
 }
 Expr floor_divide_code(Exprs x) {
   const Expr a = x[0], b = x[1];
-  if (is_float(a.type()))
-    return convert(floor(convert(a, DType::f64) / convert(b, DType::f64)), a.type());
+  if (is_float(a.type())) {
+    const Expr quotient = convert(a, DType::f64) / convert(b, DType::f64);
+    return convert(floored_quotient(a, b, floor(quotient)), a.type());
+  }
   const Expr quotient = a / b, inexact = quotient * b != a, opposite = (a < 0.0) != (b < 0.0);
   return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
+}
+double float_floor_quotient(double a, double b) {
+  if (std::isinf(a) && b != 0) return std::numeric_limits<double>::quiet_NaN();
+  const double quotient = std::floor(a / b);
+  return quotient == 0 && a != 0 && (a < 0) != (b < 0) ? -1 : quotient;
 }
 
 const OpDef& remainder_def = define({
@@ -185,7 +193,7 @@ const OpDef& floor_divide_def = define({
     .arity = 2,
     .expression = floor_divide_code,
     .exact = Exact::on_integers,
-    .oracle = [](double a, double b, double) { return std::floor(a / b); },
+    .oracle = [](double a, double b, double) { return float_floor_quotient(a, b); },
     .integer_oracle = [](int64_t a, int64_t b, int64_t) { return floor_quotient(a, b); },
     .test = {.low = -9,
              .high = 9,
