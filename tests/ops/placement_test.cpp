@@ -14,6 +14,7 @@ using namespace weft::testing;
 namespace {
 std::vector<Placement> placements(const Node& node, Random* random) {
   std::vector<Placement> all;
+  all.reserve(node.inputs.size());
   for (const Value& input : node.inputs)
     all.push_back(random != nullptr ? scattered(input.shape(), *random)
                                     : Placement{.strides = row_major_strides(input.shape())});
