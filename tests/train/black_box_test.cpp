@@ -1,6 +1,8 @@
 // blackbox.json, which a run writes when a number is no longer finite.
 #include <cmath>
+#include <csignal>
 #include <filesystem>
+#include <optional>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -56,6 +58,31 @@ const bool registered = [] {
     register_faulty(fault);
   return true;
 }();
+
+// SearchedModel is faulty, too. One that is made after a step of the run is the search's: it raises
+// SIGTERM when it is captured in that mode, or else when it is made.
+class SearchedModel : public Faulty {
+ public:
+  static inline bool has_trained = false;
+  static inline int captures = 0;  // of the search's model
+
+  SearchedModel(const nn::Options& config, const TaskShape& task, const std::string& fault,
+                std::optional<Mode> captured)
+      : Faulty(config, task, fault), captured_(captured), is_searched_(has_trained) {
+    if (is_searched_ && !captured_) std::raise(SIGTERM);
+  }
+
+ protected:
+  Tensor forward(const Tensor& x) const override {
+    if (is_searched_) ++captures;
+    if (is_searched_ && captured_ == current_mode()) std::raise(SIGTERM);
+    return Faulty::forward(x);
+  }
+
+ private:
+  std::optional<Mode> captured_;
+  bool is_searched_;
+};
 
 train::Recipe faulty_recipe(const TemporaryFolder& folder, const std::string& fault,
                             const std::string& more) {
@@ -224,6 +251,47 @@ TEST_CASE("a non-finite evaluation has its own black box") {
   CHECK(box["first"]["op"] == "log");
   CHECK(box["first"]["shows_in"] == "evaluation");
   CHECK(box["batch"]["index"] == 0);
+}
+
+TEST_CASE("a signal ends the search for the first non-finite number before its next step") {
+  struct Case {
+    std::string fault;
+    std::optional<Mode> captured;
+    int captures;  // of the search's model, until the signal is noticed
+    const char* message;
+  };
+  const Case cases[] = {
+      {"log", Mode::train, 1, "failed: step 1: the loss, or its gradient, is not finite. "},
+      {"none", {}, 0, "failed: step 2: the loss, or its gradient, is not finite. "},
+      {"evaluated", Mode::eval, 3, "failed: evaluation at step 1: the loss is not finite. "}};
+  for (const auto& [fault, captured, captures, beginning] : cases) {
+    CAPTURE(fault);
+    registry::models().add(
+        {.name = "searched-" + fault,
+         .make = [fault, captured](const nn::Options& config, const TaskShape& task) {
+           return std::make_unique<SearchedModel>(config, task, fault, captured);
+         }});
+    TemporaryFolder folder;
+    auto recipe = faulty_recipe(folder, fault, short_run);
+    recipe.set("model.name", "searched-" + fault, "test");
+    recipe.set("optimizer.name", "adam", "test");
+    recipe.set("optimizer.momentum", "0", "test");
+    recipe.set("eval.every", fault == "evaluated" ? "1" : "40", "test");
+    recipe.set("log.every", "2", "test");
+    // Without a fault of the model, the first update divides 0 by 0 where a pixel is always black.
+    if (fault == "none") recipe.set("optimizer.eps", "0", "test");
+    SearchedModel::has_trained = false;
+    SearchedModel::captures = 0;
+    const std::string message = error_of(
+        [&] { train_while(folder, recipe, [](int64_t) { SearchedModel::has_trained = true; }); });
+    CHECK_MESSAGE(message.starts_with(beginning), message);
+    CHECK(message.find("The first ") == std::string::npos);
+    const json box = json::parse(contents_of(folder.file("runs/run/blackbox.json")));
+    INFO(box.dump(2));
+    CHECK(box["note"] == "the search ended: stopped by a signal");
+    CHECK(!box.contains("first"));
+    CHECK(SearchedModel::captures == captures);
+  }
 }
 
 TEST_CASE("a black box that cannot be written does not hide the original error") {

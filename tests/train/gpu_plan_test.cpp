@@ -193,6 +193,28 @@ TEST_CASE("full rematerialization costs about a third more work and reports what
   }
 }
 
+TEST_CASE("rematerialized kernels take the time that an update has beyond one which stores all") {
+  const auto report = [](int64_t batch, int64_t micro_batch, const std::string& recompute) {
+    std::string recipe = gpt2(batch);
+    const std::string key = "precision: bf16-mixed";
+    recipe.insert(recipe.find(key) + key.size(),
+                  fmt::format(", micro_batch_size: {}, recompute: {}", micro_batch, recompute));
+    train::Recipe parsed = train::Recipe::parse(recipe, "test");
+    parsed.set("train.device", "cuda:h200", "test");
+    return train::PlannedRun(parsed, library("cuda:h200").meters().spec()).report;
+  };
+  const train::RunReport stores = report(16, 16, "none"), repeats = report(16, 16, "full");
+  CHECK(stores.rematerialized == 0);
+  CHECK(stores.rematerialized_seconds == 0);
+  CHECK(repeats.rematerialized > 12 * 2);  // at least attention and feed-forward of each layer
+  // Kernels that are fused otherwise make the rest of the difference.
+  CHECK(repeats.rematerialized_seconds == near(repeats.seconds - stores.seconds, 0.15));
+  // Each pass of an update repeats the same kernels.
+  const train::RunReport twice = report(32, 16, "full"), thrice = report(48, 16, "full");
+  CHECK(2 * thrice.rematerialized == 3 * twice.rematerialized);
+  CHECK(thrice.rematerialized_seconds == near(1.5 * twice.rematerialized_seconds, 1e-9));
+}
+
 TEST_CASE("faster changes that also fit are named where a limit makes a plan slow") {
   setenv("WEFT_PATIENCE", "600", 1);
   const std::string key = "precision: bf16-mixed";
