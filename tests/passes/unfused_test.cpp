@@ -59,6 +59,20 @@ TEST_CASE("a fusion that would make a cycle is refused") {
         Reasons{{"exp.add", FusionRefusal::cycle}});
 }
 
+TEST_CASE("a cycle through a kernel with nodes before and after its target is refused") {
+  // `late` stores `early`, which `sum` reads: with `base` inside, `sum` would feed the products on
+  // which `late` waits. The quick search ends at `late`'s product, which is after `sum`.
+  Drawn of;
+  const Value base = of.in({64, 64}) * of.in({64, 64});
+  const Value product = matmul(base, of.in({64, 64}));
+  const Value early = exp(of.in({64, 64}));
+  const Value sum = base + transpose(early);
+  const Value late = early + matmul(product, of.in({64, 64}));
+  const Plan plan = of.plan({sum, late});
+  CHECK(plan.launches.size() == 5);
+  CHECK(reasons(plan) == Reasons{{"add", FusionRefusal::cycle}});
+}
+
 TEST_CASE("a fusion of loops over other axes is refused") {
   Drawn of;
   const Value sum = of.in({64, 32}) + of.in({64, 32});
