@@ -1,7 +1,9 @@
 // Training steps in device memory: which values reside on the host, and when results are copied.
 #include "weft/base/device_memory.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -11,10 +13,13 @@
 #include "tests/models/training.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/skip.h"
+#include "weft/base/alignment.h"
 #include "weft/base/error.h"
 #include "weft/base/memory.h"
 #include "weft/base/storage.h"
+#include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/residency.h"
 #include "weft/tensor/tensor.h"
 #include "weft/weft.h"
 
@@ -216,6 +221,37 @@ TEST_CASE("offloaded variables are complete on the host after asynchronous steps
   if (!has_device()) return;
   CHECK(parameters_of("mlp", {.device = device(), .offload = all_in_files()}) ==
         parameters_of("mlp", {.device = device()}));
+}
+
+// The test moves the wait to the end: the planner lets kernels wait for a store before it fetches
+// the same bytes.
+TEST_CASE("a fetch of a step waits for the store before it even where no kernel does") {
+  if (device_memory() == nullptr) return;
+  auto step = compile([](const Tensor& x) { return x * 2.0 + 1.0; },
+                      {.device = device(), .skip = {"fuse"}});
+  const Tensor x = full({1000}, 3.0);
+  CHECK(step(x).to_vector<float>()[999] == 7);
+  Plan plan = step.prepare(std::vector<Type>{x.type()}).plan();
+  REQUIRE(plan.launches.size() == 2);
+  const Access product = plan.launches[0].results[0];
+  const auto also_in = [&](Space space, size_t offset) {
+    Slot slot = plan.slots[static_cast<size_t>(product.at.slot)];
+    slot.space = space, slot.offset = offset;
+    plan.slots.push_back(slot);
+    Access access = product;
+    access.at.slot = static_cast<int>(plan.slots.size()) - 1;
+    return access;
+  };
+  const Access stored = also_in(Space::file, 0), fetched = also_in(Space::arena, plan.arena_bytes);
+  plan.file_bytes = product.value.type().bytes();
+  plan.arena_bytes += aligned(plan.file_bytes);
+  plan.launches[1].operands[0] = fetched;
+  const Launch store = make_transfer(plan, product, stored);
+  const Launch fetch = make_transfer(plan, stored, fetched);
+  plan.launches.insert(plan.launches.begin() + 1, {store, fetch, make_await(plan, fetch)});
+  plan.launches.push_back(make_await(plan, store));
+  Executable moved(std::move(plan), library(device()), std::make_shared<Workspace>());
+  CHECK(moved.run(std::vector<Tensor>{x})[0].to_doubles() == std::vector<double>(1000, 7));
 }
 
 TEST_SUITE("slow device bits") {
