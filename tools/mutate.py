@@ -39,7 +39,7 @@ BUILD = TREE / "build" / "release"
 TESTS = {
     "passes": ["passes", "ops", "models:*rematerialize_test.cpp"],
     "codegen": ["codegen", "ops", "ops.cuda"],
-    "runtime": ["runtime", "train", "models", "models.cuda"],
+    "runtime": ["runtime", "cli:*memory_test.cpp", "train", "models", "models.cuda"],
     "ops": ["ops"],
     "optim": ["optim"],
     "train": ["train", "error", "cli"],

@@ -294,6 +294,26 @@ TEST_CASE("a signal ends the search for the first non-finite number before its n
   }
 }
 
+TEST_CASE("a black box notes a failure that its replay does not repeat") {
+  registry::models().add(
+      {.name = "faulty-once", .make = [](const nn::Options& config, const TaskShape& task) {
+         const char* fault = SearchedModel::has_trained ? "none" : "log";
+         return std::make_unique<Faulty>(config, task, fault);
+       }});
+  TemporaryFolder folder;
+  auto recipe = faulty_recipe(folder, "once", short_run);
+  recipe.set("log.every", "2", "test");
+  SearchedModel::has_trained = false;
+  const std::string message = error_of(
+      [&] { train_while(folder, recipe, [](int64_t) { SearchedModel::has_trained = true; }); });
+  CHECK_MESSAGE(message.starts_with("failed: step 1: the loss, or its gradient, is not finite. "),
+                message);
+  const json box = json::parse(contents_of(folder.file("runs/run/blackbox.json")));
+  CHECK(box["note"] == "the step was finite when it was replayed");
+  CHECK(box["batch"]["samples"].size() == 12);
+  CHECK(box["replayed_from_step"] == 0);
+}
+
 TEST_CASE("a black box that cannot be written does not hide the original error") {
   TemporaryFolder folder;
   auto recipe = faulty_recipe(folder, "log", short_run);

@@ -38,6 +38,17 @@ std::string damaged(const std::string& checkpoint, const std::string& file, Dama
   damage(copy.file("step-00000002/") + file);
   return error_of([&] { train::verify_checkpoint(copy.file("step-00000002")); });
 }
+// Returns the evaluated step, from `first` on, with the least loss in a run's log.
+int64_t best_step(const std::string& run, int64_t first) {
+  double least = INFINITY;
+  int64_t best = 0;
+  for (const std::string& line : lines_of(run + "/log.jsonl")) {
+    const auto entry = nlohmann::json::parse(line);
+    if (!entry.contains("eval_step") || entry["eval_step"] < first) continue;
+    if (entry["loss"] < least) least = entry["loss"], best = entry["eval_step"];
+  }
+  return best;
+}
 }  // namespace
 
 TEST_CASE("a checkpoint has all its files and a correct manifest") {
@@ -117,6 +128,21 @@ TEST_CASE("the newest checkpoints and the best are kept") {
   CHECK(std::count_if(all.begin(), all.end(), [](auto& info) { return info.best; }) == 1);
 }
 
+TEST_CASE("the best checkpoint stays the best when later evaluations are worse") {
+  TemporaryFolder folder;
+  auto recipe = images_recipe(folder,
+                              "train: {steps: 12, global_batch_size: 12}\neval: {every: 1}\n"
+                              "checkpoint: {every: 12, keep_last: 1, best: loss}\n");
+  recipe.set("optimizer.lr", "1", "test");  // too large for losses to fall steadily
+  const std::string run = train_in(folder, recipe).run_folder;
+  const int64_t best = best_step(run, 1);
+  REQUIRE(best < 11);
+  const auto all = train::list_checkpoints(run);
+  const auto marked = std::ranges::find(all, true, &train::CheckpointInfo::best);
+  REQUIRE(marked != all.end());
+  CHECK(marked->step == best);
+}
+
 TEST_CASE("an old checkpoint with a user's file is kept with one warning") {
   TemporaryFolder folder;
   auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
@@ -182,13 +208,7 @@ TEST_CASE("after a failed best save the next better checkpoint becomes the best"
     if (step == 2) full.reset();
   });
   CHECK(said.text().find("The run continues") != std::string::npos);
-  double least = INFINITY;
-  int64_t best = 0;
-  for (const std::string& line : lines_of(result.run_folder + "/log.jsonl")) {
-    const auto entry = nlohmann::json::parse(line);
-    if (!entry.contains("eval_step") || entry["eval_step"] < 2) continue;
-    if (entry["loss"] < least) least = entry["loss"], best = entry["eval_step"];
-  }
+  const int64_t best = best_step(result.run_folder, 2);
   CHECK(best > 0);
   const auto all = train::list_checkpoints(result.run_folder);
   const auto marked = std::ranges::find(all, true, &train::CheckpointInfo::best);

@@ -262,6 +262,27 @@ TEST_CASE("--overwrite does not replace a link to the folder of a run") {
   CHECK(fs::exists(run + "/checkpoints/latest"));
 }
 
+TEST_CASE("a run that --overwrite cannot replace stays in its place") {
+  struct DiskWithoutLinks : CallObserver {
+    int before(std::string_view call) override { return call == "symlink" ? EPERM : 0; }
+  };
+  TemporaryFolder folder;
+  const std::string run = train_in(folder, steps_recipe(1)).run_folder;
+  const std::string model = contents_of(run + "/checkpoints/latest/model.safetensors");
+  std::string wrong;
+  const Captured screen(STDERR_FILENO);
+  {
+    const DiskWithoutLinks disk;
+    wrong = error_of([&] {
+      train::train(steps_recipe(2),
+                   {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
+    });
+  }
+  CHECK(wrong == "failed: cannot link " + run + "/checkpoints: Operation not permitted.");
+  CHECK(screen.text().empty());  // nothing was set aside
+  CHECK(contents_of(run + "/checkpoints/latest/model.safetensors") == model);
+}
+
 TEST_CASE("files in the way of checkpoints are refused before a step and stay") {
   TemporaryFolder folder;
   const std::string run = train_in(folder, steps_recipe(1)).run_folder;

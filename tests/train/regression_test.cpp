@@ -1,9 +1,11 @@
 // Regressions and classifications of CSV files: losses and metrics by their formulas, fits against
 // least squares, and runs that keep the normalization of their training rows.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <csignal>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -152,6 +154,36 @@ TEST_CASE("a multi-layer perceptron explains a smooth function on held-out rows"
   const train::TrainResult result = train_in(folder, recipe);
   CHECK(result.evaluation.count == 300);
   CHECK(result.evaluation.score > 0.99);
+}
+
+TEST_CASE("rows that are held out come from the whole file and do not depend on the seed") {
+  TemporaryFolder folder;
+  Rows rows;
+  for (int i = 0; i < 40; ++i) rows.push_back({1.0 * i, -1.0 * i, 10.0 * i});  // ascending targets
+  folder.file("train.csv", csv_of(rows));
+  const auto targets = [](const std::shared_ptr<const data::Source>& source) {
+    data::Loader loader(source, {.batch_size = source->size()});
+    data::Batch batch;
+    REQUIRE(loader.next(batch));
+    std::vector<float> all = batch.labels.to_vector<float>();
+    std::ranges::sort(all);
+    return all;
+  };
+  std::vector<float> held_out;
+  for (const char* seed : {"0", "1"}) {
+    auto recipe = recipe_of(folder, linear_model + "train: {steps: 1, global_batch_size: 10}\n");
+    recipe.set("data.val_split", "0.25", "test");
+    recipe.set("seed", seed, "test");
+    const train::Experiment experiment = train::make_experiment(recipe);
+    const std::vector<float> kept = targets(experiment.train);
+    const std::vector<float> out = targets(experiment.validation);
+    CHECK(kept.size() == 30);
+    CHECK(out.size() == 10);
+    CHECK(out.front() < kept[15]);
+    CHECK(out.back() > kept[15]);
+    if (held_out.empty()) held_out = out;
+    CHECK(out == held_out);
+  }
 }
 
 TEST_CASE("several targets are fitted at once and scored by their mean") {
