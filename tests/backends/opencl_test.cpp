@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
@@ -233,7 +234,7 @@ TEST_SUITE("opencl errors") {
       const std::string said =
           complaint(ErrorKind::device, [&] { run_planned(graph_of(value), {}, *library); });
       CAPTURE(said);
-      CHECK(said.starts_with("[" + operation + "] " + name + " has no float64"));
+      CHECK(said.starts_with(fmt::format("[{}] {} has no float64", operation, name)));
       CHECK(said.find("Hint: train.precision fp32") != std::string::npos);
     }
   }

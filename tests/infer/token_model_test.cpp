@@ -25,7 +25,6 @@
 
 using namespace weft;
 using namespace weft::test;
-using weft::testing::near;
 
 namespace {
 constexpr int64_t vocabulary = 61, most_tokens = 48;
@@ -81,6 +80,7 @@ models::DecoderConfig normalized(models::DecoderConfig::QkNorm kind) {
 
 std::vector<int32_t> some_tokens(int64_t count, int32_t seed) {
   std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i)
     tokens.push_back(static_cast<int32_t>((seed * 31 + i * i * 7 + i) % vocabulary));
   return tokens;
@@ -117,6 +117,7 @@ void check_continuations(const Model& model) {
   std::vector<std::vector<int32_t>> histories = {some_tokens(1, 1), some_tokens(20, 2),
                                                  some_tokens(7, 3)};
   std::vector<infer::RowTokens> rows;
+  rows.reserve(histories.size());
   for (const std::vector<int32_t>& history : histories) rows.push_back({history});
   tokens->append(rows);
   for (int64_t b = 0; b < 3; ++b)

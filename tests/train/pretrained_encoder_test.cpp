@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
@@ -70,8 +71,8 @@ TEST_CASE("two steps on masked tokens lower the loss of a published encoder of e
 
     const std::string model = folder.file("model"), saved = result.checkpoint;
     for (const std::string name : {"tokenizer.json", "tokenizer_config.json"})
-      CHECK(io::read_file(saved + "/" + name, 1 << 20) ==
-            io::read_file(model + "/" + name, 1 << 20));
+      CHECK(io::read_file(fmt::format("{}/{}", saved, name), 1 << 20) ==
+            io::read_file(fmt::format("{}/{}", model, name), 1 << 20));
     const io::Safetensors weights = io::Safetensors::open(saved + "/model.safetensors"),
                           published = io::Safetensors::open(model + "/model.safetensors");
     REQUIRE(weights.entries().size() == published.entries().size());
