@@ -41,8 +41,9 @@ struct Pretrained {
 nn::Options read_config(const std::string& model);
 // Returns the labels of an encoder by its config.json, which are called LABEL_0, LABEL_1, ... where
 // it does not name them, as in transformers; nullopt for other heads, for a single label, which
-// stands for a number, for a problem_type of several labels or numbers, and for decoders. Throws Error(usage) for an id2label that does not name
-// each of its classes; the second as read_config() does, too.
+// stands for a number, for a problem_type of several labels or numbers, and for decoders. Throws
+// Error(usage) for an id2label that does not name each of its classes; the second as read_config()
+// does, too.
 std::optional<EncoderLabels> labels_of(const nn::Options& config);
 std::optional<EncoderLabels> labels_of(const std::string& model);
 // Returns the names that transformers gives to labels: LABEL_0, LABEL_1, ...
