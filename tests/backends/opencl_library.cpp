@@ -7,16 +7,20 @@
 
 namespace weft::testing {
 
-const KernelLibrary* opencl_library() {
-  static const auto library =
-      gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
+const KernelLibrary* with_device(const KernelLibrary& library) {
   try {
-    library->memory();
-    return library.get();
+    library.memory();
+    return &library;
   } catch (const Error& none) {
     skipped(none.what());
     return nullptr;
   }
+}
+
+const KernelLibrary* opencl_library() {
+  static const auto library =
+      gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
+  return with_device(*library);
 }
 
 }  // namespace weft::testing

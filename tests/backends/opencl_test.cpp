@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/backends/opencl_library.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/skip.h"
@@ -88,14 +89,8 @@ namespace {
 
 // Returns null, and reports a skipped test, where there is no device.
 const KernelLibrary* opencl() {
-  static const auto library = opencl_library();
-  try {
-    library->memory();
-    return library.get();
-  } catch (const Error& none) {
-    skipped(none.what());
-    return nullptr;
-  }
+  static const auto library = weft::opencl_library();
+  return with_device(*library);
 }
 
 Graph graph_of(const Value& value) {

@@ -1,5 +1,6 @@
 // Fuzzes the JSON lines of instruction data.
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/small_tokenizer.h"
 #include "weft/data/instructions.h"
 
 using namespace weft;
@@ -10,13 +11,6 @@ const std::string valid[] = {
     "{\"messages\": [{\"role\": \"user\", \"content\": \"t\"},"
     "{\"role\": \"assistant\", \"content\": \"e\"}]}\n"};
 
-const data::Tokenizer& tokenizer() {
-  static const data::Tokenizer made = data::Tokenizer::from_json(
-      R"({"model":{"type":"BPE","unk_token":"?","vocab":{"?":0,"e":1,"t":2,"te":3},
-"merges":["t e"]}})",
-      "tokenizer");
-  return made;
-}
 const data::InstructionOptions& options() {
   static const data::InstructionOptions made = {
       .chat = data::ChatTemplate("{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
@@ -36,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   fuzz::expect_value_or_error(ErrorKind::data, [&] {
     for (const data::Instruction& sample :
-         data::parse_instructions(text, "input", tokenizer(), options()))
+         data::parse_instructions(text, "input", fuzz::small_tokenizer(), options()))
       if (sample.tokens.size() != sample.learned.size()) std::abort();
   });
   return 0;

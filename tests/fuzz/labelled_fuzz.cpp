@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/small_tokenizer.h"
 #include "weft/data/labelled.h"
 
 using namespace weft;
@@ -11,14 +12,6 @@ const std::string valid[] = {
     "{\"text\": \"et te\", \"label\": \"a\"}\n\n{\"text\": \"t\", \"label\": \"b\"}\r\n",
     "{\"text\": \"et te\", \"label\": 0}\n{\"text\": \"t\", \"label\": 12}\n",
     "{\"tokens\": [\"te\", \"e\", \"\"], \"labels\": [\"a\", \"b\", \"a\"]}\n"};
-
-const data::Tokenizer& tokenizer() {
-  static const data::Tokenizer made = data::Tokenizer::from_json(
-      R"({"model":{"type":"BPE","unk_token":"?","vocab":{"?":0,"e":1,"t":2,"te":3},
-"merges":["t e"]}})",
-      "tokenizer");
-  return made;
-}
 
 // Every label is a class, or where words have them, of no class.
 void check(const data::LabelledTexts& texts) {
@@ -45,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const bool only_known : {false, true})
       fuzz::expect_value_or_error(ErrorKind::data, [&] {
         check(
-            data::parse_labelled(text, "input", tokenizer(),
+            data::parse_labelled(text, "input", fuzz::small_tokenizer(),
                                  {.known = data::Labels{.of_words = of_words, .names = {"a", "b"}},
                                   .only_known = only_known}));
       });

@@ -38,8 +38,10 @@ void freeze(const Recipe& recipe, const nn::Module& model) {
             key, fmt::format("{}: no parameter has a name like '{}'. The first is {}, "
                              "the last {}.",
                              key, io::printable(pattern), named.front().name, named.back().name));
-      for (const auto& [name, variable] : named)
-        if (matches(name, pattern)) variable.freeze(key == std::string_view("model.freeze"));
+      if (key == std::string_view("model.freeze"))
+        model.freeze(pattern);
+      else
+        model.unfreeze(pattern);
     }
   if (model.parameters().empty())
     recipe.refuse("model.freeze",
