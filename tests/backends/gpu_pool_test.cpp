@@ -73,7 +73,7 @@ std::vector<Launch> pools_in(const Value& value) {
 
 TEST_SUITE("gpu kernels") {
   TEST_CASE("pools and their gradients agree with the interpreter where channels are innermost") {
-    const KernelLibrary* library = opencl_library();
+    const KernelLibrary* library = generated_opencl_library();
     if (library == nullptr) return;
     for (const Geometry& geometry : geometries) {
       Graph graph;

@@ -71,7 +71,7 @@ void check(const std::vector<Value>& values, const std::vector<int>& capabilitie
       const std::string prefix = "k" + std::to_string(program.size());
       program += gpu::print_handwritten(launch, loop::GpuLanguage::cuda, prefix).source;
     }
-    if (const KernelLibrary* library = opencl_library()) {
+    if (const KernelLibrary* library = generated_opencl_library()) {
       const std::vector<Value> once = run_planned(graph_of(value), {}, *library),
                                again = run_planned(graph_of(value), {}, *library);
       const std::string wrong =
@@ -139,7 +139,7 @@ TEST_SUITE("gpu kernels") {
     check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
   TEST_CASE("a conversion kernel rounds float32 to bfloat16") {
-    if (opencl_library() == nullptr) return;
+    if (generated_opencl_library() == nullptr) return;
     const std::unique_ptr<gpu::Device> device = opencl::open_device();
     constexpr int64_t count = 300;
     std::vector<float> given(count);
@@ -175,7 +175,7 @@ TEST_SUITE("gpu kernels") {
       CHECK(kernels ==
             std::vector<std::string>{"weft:attention.and_logsumexp", "weft:attention_backward"});
     }
-    if (const KernelLibrary* library = opencl_library())
+    if (const KernelLibrary* library = generated_opencl_library())
       CHECK(disagreement(run_planned(graph, {}, *library), interpret_with_errors(graph),
                          *library) == "");
   }
@@ -192,7 +192,7 @@ TEST_SUITE("gpu kernels") {
       return launch.rematerialized && launch.kernel == "weft:attention.and_logsumexp" &&
              launch.results.size() == 2;
     }));
-    if (const KernelLibrary* library = opencl_library()) {
+    if (const KernelLibrary* library = generated_opencl_library()) {
       const Value kept = run_planned(graph, {}, *library)[0],
                   again =
                       run_planned(graph, {}, *library, {.step = {.recompute = Recompute::full}})[0];

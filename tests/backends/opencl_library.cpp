@@ -17,7 +17,7 @@ const KernelLibrary* with_device(const KernelLibrary& library) {
   }
 }
 
-const KernelLibrary* opencl_library() {
+const KernelLibrary* generated_opencl_library() {
   static const auto library =
       gpu::make_library("opencl", loop::GpuLanguage::opencl, [] { return opencl::open_device(); });
   return with_device(*library);

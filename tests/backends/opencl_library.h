@@ -8,6 +8,6 @@ namespace weft::testing {
 // Returns the library; null, with a report of a skipped test, where it has no device.
 const KernelLibrary* with_device(const KernelLibrary& library);
 // Returns the library of generated kernels on an OpenCL device, or null likewise.
-const KernelLibrary* opencl_library();
+const KernelLibrary* generated_opencl_library();
 
 }  // namespace weft::testing

@@ -89,7 +89,7 @@ namespace {
 
 // Returns null, and reports a skipped test, where there is no device.
 const KernelLibrary* opencl() {
-  static const auto library = weft::opencl_library();
+  static const auto library = opencl_library();
   return with_device(*library);
 }
 
