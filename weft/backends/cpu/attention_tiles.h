@@ -1,6 +1,6 @@
-// The tiles of attention kernels: products, transposes and exponentials of matrices in scratch, for
-// vectors of any width. Include it below a file's own #pragma about optimization, which must cover
-// these functions, too.
+// Defines the tiles of attention kernels: products, transposes and exponentials of matrices in
+// scratch, for vectors of any width. Include it below a file's own #pragma about optimization,
+// which must cover these functions, too.
 #pragma once
 
 #include <cstdint>

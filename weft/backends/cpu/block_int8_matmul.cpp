@@ -1,9 +1,9 @@
-// The product of rows, rounded to int8, by a matrix in blocks (weft/base/block_format.h). A tile is
-// as many columns as a vector has lanes: its quants are transposed to [k / 4, lane, 4] in the
-// first-level cache, a range of k at a time, so that one instruction multiplies four neighbours of
-// k in each lane, and all rows use them. The rows are rounded once for all threads. In a product of
-// one row, as in decoding, quants are used as they are transposed, or, with AVX2, sums of products
-// are transposed instead, which are fewer.
+// Computes the product of rows, rounded to int8, by a matrix in blocks (weft/base/block_format.h).
+// A tile is as many columns as a vector has lanes: its quants are transposed to [k / 4, lane, 4] in
+// the first-level cache, a range of k at a time, so that one instruction multiplies four neighbours
+// of k in each lane, and all rows use them. The rows are rounded once for all threads. In a product
+// of one row, as in decoding, quants are used as they are transposed, or, with AVX2, sums of
+// products are transposed instead, which are fewer.
 //
 // Sums of integers are exact, and those of groups of them are in the order of k: results have the
 // same bits on every instruction set, in any number of rows and threads.
@@ -88,8 +88,8 @@ struct Blocks {
           tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
       }
   }
-  // Prefetches a cache line of each column. Those of a whole range at once would wait for each
-  // other, and the products for them.
+  // Prefetches a cache line of each column. Prefetches of a whole range at once would delay each
+  // other and the products.
   [[gnu::always_inline]] static inline void prefetch(const uint8_t* line, int64_t stride) {
 #pragma GCC unroll 16
     for (int64_t column = 0; column < lanes; ++column)
@@ -121,7 +121,7 @@ struct Blocks {
     }
   }
 
-  // OneRow is the only row, from a number of it on.
+  // OneRow is the only row of a product, from its number `from` on.
   template <class Format>
   struct OneRow {
     const int8_t* quants;
@@ -189,8 +189,8 @@ struct Blocks {
     const auto odd = __builtin_shufflevector(x, y, 1, 3, 9, 11, 5, 7, 13, 15);
     return reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
   }
-  // Adds the products of the only row, whose quants each column meets as its blocks have them:
-  // nothing is transposed but sums.
+  // Adds the products of the only row and the quants of each column in the order of its blocks:
+  // only sums are transposed.
   template <class Format>
   [[gnu::always_inline]] static inline void stream(T& tile, const Call& call, const uint8_t* w,
                                                    int64_t stride, int64_t from, int64_t count,
@@ -358,7 +358,7 @@ Variant variant() {
 
 struct Extents : BlockExtents {
   using BlockExtents::BlockExtents;
-  // Bytes of scratch: the rounded rows, then a tile and its sums for each thread.
+  // Returns the bytes of scratch: the rounded rows, then a tile and its sums for each thread.
   size_t own_bytes() const {
     const Variant chosen = variant();
     return round_up(chosen.tile_bytes + static_cast<size_t>(m * chosen.lanes) * sizeof(float),

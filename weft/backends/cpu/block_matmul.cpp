@@ -1,6 +1,6 @@
-// The product of rows by a matrix in blocks (weft/base/block_format.h): decoding reads each block
-// from memory once, and products of many rows, as of prompts, decode a group of columns into the
-// cache and use it for all of them. No decoded copy of the matrix exists.
+// Computes the product of rows by a matrix in blocks (weft/base/block_format.h): decoding reads
+// each block from memory once, and products of many rows, as of prompts, decode a group of columns
+// into the cache and use it for all of them. No decoded copy of the matrix exists.
 //
 // The terms of one element are summed in an order that depends on K and the instruction set alone:
 // a row of a product has the bits of the same row by itself.
@@ -27,11 +27,11 @@
 
 namespace weft::cpu {
 namespace {
-// Rows of which few are computed at a time: all of them use what is decoded of a range of k, which
-// stays in the first-level cache. Of more rows, a group of whole columns stays in the second.
+// Up to few_rows rows all use what is decoded of a range of k, which stays in the first-level
+// cache. More rows use a group of whole columns, which stays in the second.
 constexpr int64_t few_rows = 16, range_of_few = 512, group_bytes = int64_t{160} << 10;
 constexpr int64_t tile_rows = 4, widest_lanes = 16;
-// Rows of which so few are multiplied as their blocks are decoded, in registers.
+// Up to so many rows are multiplied in registers as blocks are decoded.
 constexpr int streamed_rows = 4;
 
 // ---- decoders: 16 numbers at a time are scale * quant + least
@@ -93,7 +93,7 @@ struct Q8 {
     put<vector_bytes>(reinterpret_cast<Quants>(bytes_at(block + 18)), d, 0, 16, emit);
   }
 };
-// Q4_0, Q4_1, Q5_0 and Q5_1.
+// Small decodes Q4_0, Q4_1, Q5_0 and Q5_1.
 template <int vector_bytes, int bits, bool has_least>
 struct Small {
   static constexpr int fifths = has_least ? 4 : 2, nibbles = fifths + (bits == 5 ? 4 : 0);
@@ -119,7 +119,8 @@ struct Small {
     }
   }
 };
-// Q4_K and Q5_K: eight groups of 32 numbers have a scale and a minimum of 6 bits each.
+// Lines decodes Q4_K and Q5_K, whose eight groups of 32 numbers have a scale and a minimum of 6
+// bits each.
 template <int vector_bytes, int bits>
 struct Lines {
   static constexpr int numbers = 256, fifths = 16, nibbles = fifths + (bits == 5 ? 32 : 0);
@@ -143,7 +144,8 @@ struct Lines {
     });
   }
 };
-// Q6_K: 16 groups of 16 numbers; each half of a block has its upper bits in bytes of its own.
+// Sixes decodes Q6_K, which has 16 groups of 16 numbers; each half of a block has its upper bits in
+// bytes of its own.
 template <int vector_bytes>
 struct Sixes {
   static constexpr int numbers = 256, bytes = 210;
@@ -185,7 +187,7 @@ struct Part {
     else
       columns *= std::max<int64_t>(1, group_bytes / (tile_columns * k * int64_t{sizeof(float)}));
   }
-  // Floats of scratch for one thread: decoded columns, and the sums between two ranges.
+  // Returns the floats of scratch for one thread: decoded columns, and the sums between two ranges.
   int64_t floats(int64_t m, int64_t k) const {
     const int64_t spilled = range < k ? round_up(m, tile_rows) * columns * widest_lanes : 0;
     return columns * range + spilled;
@@ -360,7 +362,7 @@ Variant variant() {
 
 struct Extents : BlockExtents {
   using BlockExtents::BlockExtents;
-  // Floats of scratch: x, then that of each thread. A group may have few rows.
+  // Scratch holds the floats of x, then those of each thread. A group may have few rows.
   int64_t x_floats() const { return round_up(round_up(m, tile_rows) * k, widest_lanes); }
   int64_t own_floats() const {
     const auto floats = [&](int64_t rows) {

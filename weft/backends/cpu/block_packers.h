@@ -80,7 +80,8 @@ struct Packer {
 
 inline constexpr uint32_t low_nibbles = 0x0f0f0f0f;
 
-// 32 quants of one column, as a block has them: with a sign where `is_signed`, else plus `zero`.
+// A Piece is 32 quants of one column, as a block has them: with a sign where `is_signed`, else plus
+// `zero`.
 using Piece = VectorOf<uint8_t, 32>;
 using FullWords = VectorOf<uint32_t, 32>;
 [[gnu::always_inline]] inline Piece piece_at(const uint8_t* from) {
@@ -194,8 +195,8 @@ struct Lines : Packer<vector_bytes, dot> {
   static constexpr int zero = 0;
   [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
                                                   const uint8_t* block, int64_t stride) {
-    // Four bytes each: d and m, scales and mins of four groups and upper bits of four others, the
-    // lower bits of those.
+    // `first` has four bytes each of d and m, of the scales and of the mins of four groups with
+    // upper bits of four others, and of the lower bits of those.
     const auto first = P::columns_at(block, stride);
     const auto d = P::halves(first.at[0] & 0xffff), m = P::halves(first.at[0] >> 16);
     constexpr uint32_t sixes = 0x3f3f3f3f, upper = 0x30303030;

@@ -32,8 +32,8 @@ template <int count, class F>
     reinterpret_cast<Half*>(result)[at] = from_lane<Half>(sum);
 }
 
-// BlockExtents are those of x [m, k] times the transpose of w [n, k]; of a grouped product, of all
-// rows and the matrix of one group.
+// BlockExtents are the extents of x [m, k] times the transpose of w [n, k]; in a grouped product,
+// those of all rows and of the matrix of one group.
 struct BlockExtents {
   int64_t m, n, k;
   explicit BlockExtents(const Node& node)

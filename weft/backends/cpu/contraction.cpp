@@ -73,7 +73,8 @@ Blocks cut(const Contraction& task, int threads) {
   return blocks;
 }
 
-// Scratch of one thread: packed rows, one packed panel, one tile for the edges, sums.
+// Scratch holds the bytes of one thread's packed rows, one packed panel, one tile for the edges,
+// and sums.
 struct Scratch {
   size_t rows, panel, tile, sums;
   size_t total() const { return rows + panel + tile + sums; }
@@ -383,7 +384,7 @@ size_t contraction_workspace(const Contraction& given, int threads) {
 
 size_t contraction_workspace_by_rows(const Contraction& task, int threads) {
   if (is_empty(task) || task.k == 0) return 0;
-  // cut() never makes larger blocks, of fewer rows either.
+  // For fewer rows, too, cut() makes no larger blocks than these.
   const int64_t lanes = most_lanes(task);
   const Blocks largest{.rows = round_up(std::min(task.m, most_item_rows), most_tile_rows),
                        .columns = round_up(std::min(task.n, 32 * lanes), lanes),

@@ -1,5 +1,6 @@
-// The functions of a contraction that depend on the type of one factor, or of the result, alone: a
-// product of two types combines those of each, and its tiles know the type of the sums only.
+// Declares the functions of a contraction that depend on the type of one factor, or of the result,
+// alone: a product of two types combines those of each, and its tiles know the type of the sums
+// only.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace weft::cpu {
 
-// Rows of a tile, whose columns are two vectors, by instruction set.
+// These are the rows of a tile, whose columns are two vectors, by instruction set.
 inline constexpr int avx512_tile_rows = 8, avx2_tile_rows = 6, baseline_tile_rows = 6;
 
 // Packs `count` rows (columns, for a panel) of a factor: element [i, k] is at source[i * stride + k

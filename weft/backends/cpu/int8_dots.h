@@ -1,5 +1,5 @@
-// Dot products of integers in vectors: each lane adds the products of its four bytes. Files include
-// it after their pragmas, which its functions need.
+// Computes dot products of integers in vectors: each lane adds the products of its four bytes.
+// Files include it after their pragmas, which its functions need.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The rows of a product by a matrix in blocks, rounded to int8.
+// Rounds to int8 the rows of a product by a matrix in blocks.
 #pragma once
 
 #include <algorithm>

@@ -57,7 +57,8 @@ std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placem
 std::unique_ptr<Kernel> compile_pool(const Launch& launch);
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_attention(const Launch& launch);
-// Causal attention with a start, a window or capped scores, without a mask; forward only.
+// This kernel computes causal attention with a start, a window or capped scores, without a mask,
+// and has no gradient.
 inline constexpr std::string_view cached_attention_kernel = "weft:cached_attention";
 bool is_cached_attention(const Node& node);
 std::optional<KernelChoice> choose_cached_attention(const Node& node,

@@ -42,12 +42,12 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
-// Chooses the kernel, by measurement. In float32 the contraction is faster where a matrix exceeds
-// the L2 cache, as it prefetches, and where a transposed a is long (weight gradients). Otherwise
-// oneDNN packs a transposed b well by itself. It reads rows of b in place, so packing b first pays
-// where many rows of a use it; with few rows of a, the contraction is faster where rows of b are
-// multiples of 4 KiB apart and alias in the cache. In bfloat16 packing b pays where a is tall
-// (input gradients of pointwise convolutions).
+// A Route is a way to compute a product. The choice follows measurements. In float32 the
+// contraction is faster where a matrix exceeds the L2 cache, as it prefetches, and where a
+// transposed a is long (weight gradients). Otherwise oneDNN packs a transposed b well by itself. It
+// reads rows of b in place, so packing b first pays where many rows of a use it; with few rows of
+// a, the contraction is faster where rows of b are multiples of 4 KiB apart and alias in the cache.
+// In bfloat16 packing b pays where a is tall (input gradients of pointwise convolutions).
 enum class Route { unpacked, pack_b, contraction, skinny };
 Route route_of_many_rows(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
@@ -68,8 +68,9 @@ Route route_of_many_rows(const Contraction& task) {
 // Returns whether the kernel for few rows pays: it copies a, which is much smaller than b.
 bool skinny_pays(const Contraction& task) { return is_skinny(task) && task.n >= 16 * task.m; }
 
-// That kernel replaces the contraction, and oneDNN as long as the time is that of reading b. With
-// more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix instructions.
+// The kernel for few rows replaces the contraction, and oneDNN as long as the time is that of
+// reading b. With more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix
+// instructions.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
   const bool bf16 = task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16;
@@ -144,7 +145,7 @@ class LibraryMatmul : public Kernel {
 class OwnProduct : public Kernel {
  public:
   using Multiply = decltype(&contract);
-  // `needed`: the bytes of scratch that `multiply` needs on this thread count.
+  // `needed` is the bytes of scratch that `multiply` needs on this thread count.
   OwnProduct(const Contraction& task, std::vector<Bound> inputs, const Launch& launch,
              Multiply multiply, size_t needed)
       : task_(task),

@@ -1,4 +1,5 @@
-// Rows that are sorted by group, as grouped products read them (weft/ops/grouped_matmul.cpp).
+// Visits rows that are sorted by group, as grouped products read them
+// (weft/ops/grouped_matmul.cpp).
 #pragma once
 
 #include <algorithm>

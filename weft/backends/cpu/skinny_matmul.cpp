@@ -485,7 +485,8 @@ struct Pack {
   using Word = std::conditional_t<sizeof(Packed) == 2, uint32_t, float>;  // one step of a row
   static constexpr int64_t lanes = bytes / 4, step = sizeof(Packed) == 2 ? 2 : 1;
 
-  // Transposes what it can in vectors: the first rows it returns, and words of k.
+  // Transposes rows in whole vectors and k in blocks of four words; returns how many rows, and
+  // elements of k, are packed.
   [[gnu::always_inline]] static inline std::pair<int64_t, int64_t> transpose(
       const Element* from, const MatrixStrides* strides, const Packing* packing, Packed* to) {
     if constexpr (std::is_same_v<Element, Packed>) {
@@ -547,7 +548,7 @@ struct Round {
   }
 };
 
-// Kernel is a product for one instruction set.
+// A ProductKernel is a product for one instruction set, whose Runner computes a range of columns.
 using Runner = void (*)(const Call*, int64_t begin, int64_t end);  // for a range of columns
 struct ProductKernel {
   Runner run;

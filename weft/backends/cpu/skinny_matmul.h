@@ -1,7 +1,7 @@
-// The matrix product of few rows by a large matrix (GEMV, skinny GEMM), as in decoding a language
-// model: it reads each element of the large factor from memory once, in the order of its memory, as
-// the time of such a product is that of reading it. That factor may be stored in a narrower type
-// than the sums; its elements are widened in registers.
+// Computes the matrix product of few rows by a large matrix (GEMV, skinny GEMM), as in decoding a
+// language model: the product reads each element of the large factor from memory once, in the order
+// of its memory, as the time of such a product is that of reading it. That factor may be stored in
+// a narrower type than the sums; its elements are widened in registers.
 //
 // The terms of one element are summed in an order that depends on K, the types, the layout of the
 // large factor and the instruction set, whatever the threads and the other elements: a row of a

@@ -1,5 +1,5 @@
-// update_at copies the updates into x, or into a copy of x where the result is not x itself: state
-// that a step updates in part (a cache of keys and values) costs the bytes of the part.
+// update_at copies the updates into x, or into a copy of x where the result is not x itself: an
+// update of a part of state (of a cache of keys and values) costs the bytes of the part.
 #include <algorithm>
 #include <cstring>
 
@@ -48,7 +48,7 @@ class UpdateAt : public Kernel {
   struct Range {
     int64_t first, skipped, count;  // in x; of the updates; positions that are replaced
   };
-  // A start far outside of the axis leaves none.
+  // A start far outside of the axis leaves no positions to replace.
   Range range_of(void* const* operands, int64_t row) const {
     const int64_t start = load_int(inputs_[1].in(operands), inputs_[1].type.dtype, row);
     Range range;

@@ -11,7 +11,7 @@
 
 namespace weft::cpu {
 
-// The rounding operand of conversion instructions: that of the thread, and to nearest even.
+// These are rounding operands of conversion instructions: that of the thread, and to nearest even.
 inline constexpr int current_rounding = 4, nearest_even = 0;
 
 // Loads a vector of `bytes` of lanes. GCC 12 needs its builtins to widen in one instruction.

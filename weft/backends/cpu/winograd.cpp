@@ -275,7 +275,7 @@ struct Machine {
     return load(elements);
   }
 
-  // Transforms the weights of channels made [begin, end), multiples of channel_block, to
+  // Transforms the weights of channels [begin, end) of y, multiples of channel_block, to
   // [point][panel][read][channel].
   [[gnu::always_inline]] static inline void transform_weights(const Job& job, int64_t begin,
                                                               int64_t end) {

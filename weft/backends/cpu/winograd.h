@@ -10,11 +10,11 @@
 
 namespace weft::cpu {
 
-// Returns whether it supports the convolution: float32, one group, 3 x 3 without dilation, stride
-// 1, channels in multiples of 16.
+// Returns whether winograd_convolve supports the convolution: float32, one group, 3 x 3 without
+// dilation, stride 1, channels in multiples of 16.
 bool winograd_can(const Convolution& conv);
-// Returns whether it is also faster than oneDNN's direct convolution, by measurement: enough tiles
-// of 4 x 4 results share a transformed weight.
+// Returns whether winograd_convolve is also faster than oneDNN's direct convolution, by
+// measurement: enough tiles of 4 x 4 results share a transformed weight.
 bool winograd_pays(const Convolution& conv);
 // Returns the bytes of scratch on `threads` threads.
 size_t winograd_workspace(const Convolution& conv, int threads);

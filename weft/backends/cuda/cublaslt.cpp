@@ -148,7 +148,8 @@ size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task,
   return as_it_is ? 0 : aligned(static_cast<size_t>(task.n) * size_of(result));
 }
 
-// The composites that cuBLASLt computes of the sums, or of an auxiliary matrix and the sums.
+// A Function is a composite that cuBLASLt computes of the sums, or of an auxiliary matrix and the
+// sums.
 struct Function {
   std::string_view op, name;  // name: part of the kernel's name
   uint32_t bits;
@@ -222,7 +223,8 @@ class Product : public Kernel {
     layouts_[1] = layout(gemm.a, task.a_dtype, gemm.batches);
     layouts_[2] = layout(gemm.result, sums, gemm.batches);
     if (const uint32_t bits = epilogue_bits(launch_); bits != 0) set_matmul(epilogue, bits);
-    // Not yet real addresses: heuristics derive the operands' alignment from these attributes.
+    // These addresses are not real yet: heuristics derive the operands' alignment from the
+    // attributes.
     if (launch_.bias) {
       const size_t bytes =
           converted_bytes(launch_.bias->type.dtype, launch_.bias->byte_offset(), task, launch_.n);

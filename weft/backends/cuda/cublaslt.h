@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt (https://docs.nvidia.com/cuda/cublas): float16 and bfloat16 on tensor
-// cores with float32 sums, float32, float64. The library is loaded when a product is compiled.
+// Computes matrix products by cuBLASLt (https://docs.nvidia.com/cuda/cublas): float16 and bfloat16
+// on tensor cores with float32 sums, float32, float64. The library is loaded when a product is
+// compiled.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ struct Library : Functions {
 };
 const Library& library();  // throws Error(device) if not installed
 
-// Alignment in bytes of the addresses of each operand, by cuBLASLt's names.
+// Alignments holds the alignment in bytes of each operand's address, by cuBLASLt's names.
 struct Alignments {
   uint32_t a, b, c, d;
 };

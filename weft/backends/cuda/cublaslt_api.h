@@ -1,5 +1,5 @@
-// The functions and constants of cuBLASLt that weft uses (https://docs.nvidia.com/cuda/cublas).
-// tests/cuda_headers compares both with NVIDIA's headers.
+// Declares the functions and constants of cuBLASLt that weft uses
+// (https://docs.nvidia.com/cuda/cublas). tests/cuda_headers compares both with NVIDIA's headers.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum MatmulAttribute : int {
   aux_pointer = 11,
   aux_stride = 12,
 };
-// Bits of cublasLtEpilogue_t.
+// These are bits of cublasLtEpilogue_t.
 inline constexpr uint32_t adds_bias = 4, gelu_of_sum = 32, times_gelu_slope = 64, has_aux = 128,
                           sums_of_b = 512;
 enum LayoutAttribute : int { batch_count = 5, batch_stride = 6 };

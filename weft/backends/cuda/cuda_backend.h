@@ -1,4 +1,4 @@
-// The CUDA backend. Every build includes it; NVIDIA's libraries are loaded on first use.
+// Declares the CUDA backend. Every build includes it; NVIDIA's libraries are loaded on first use.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Copies between host and GPU during which the host continues: writes staged through pinned memory,
-// and copies in the stream of their direction, beside that of the kernels.
+// Issues copies between host and GPU during which the host continues: writes are staged through
+// pinned memory, and copies run in the stream of their direction, beside that of the kernels.
 #pragma once
 
 #include <algorithm>

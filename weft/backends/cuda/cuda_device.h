@@ -1,5 +1,6 @@
-// An NVIDIA GPU. NVRTC compiles kernels in CUDA C, and their cubins are cached on disk. All work
-// runs in one stream, except copies from and to the host, which have a stream for each direction.
+// Opens an NVIDIA GPU. NVRTC compiles kernels in CUDA C, and their cubins are cached on disk. All
+// work runs in one stream, except copies from and to the host, which have a stream for each
+// direction.
 #pragma once
 
 #include <memory>
@@ -22,8 +23,8 @@ int compute_capability(int number = 0);
 // Returns the UUIDs of all visible GPUs in the driver's order, as NVML writes them; may be empty.
 std::vector<std::string> uuids();
 
-// The context and stream that NVIDIA's libraries need. stream_of() takes a device of open_device()
-// and makes its context current on the calling thread.
+// A Stream is the context and stream that NVIDIA's libraries need. stream_of() takes a device of
+// open_device() and makes its context current on the calling thread.
 struct Stream {
   void* context = nullptr;    // CUcontext
   void* stream = nullptr;     // CUstream

@@ -1,5 +1,5 @@
-// Queries of the driver for its GPUs, and the checks that decide whether weft can use one. A
-// `device` is the driver's CUdevice.
+// Queries the driver for its GPUs, and checks whether weft can use one. A `device` is the driver's
+// CUdevice.
 #pragma once
 
 #include <string>

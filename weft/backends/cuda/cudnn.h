@@ -1,5 +1,5 @@
-// Convolutions and attention by cuDNN (https://docs.nvidia.com/deeplearning/cudnn). The library is
-// loaded when the first of them is compiled.
+// Computes convolutions and attention by cuDNN (https://docs.nvidia.com/deeplearning/cudnn). The
+// library is loaded when the first of them is compiled.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// The parts of cuDNN's backend API that weft uses (https://docs.nvidia.com/deeplearning/cudnn).
-// tests/cuda_headers compares them with NVIDIA's headers.
+// Declares the parts of cuDNN's backend API that weft uses
+// (https://docs.nvidia.com/deeplearning/cudnn). tests/cuda_headers compares them with NVIDIA's
+// headers.
 #pragma once
 
 #include <cstddef>

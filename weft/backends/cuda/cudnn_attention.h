@@ -1,5 +1,5 @@
-// Attention and its gradient by cuDNN's flash engines, in float16 and bfloat16: unmasked or causal,
-// for head sizes of up to 128 in multiples of 8.
+// Computes attention and its gradient by cuDNN's flash engines, in float16 and bfloat16: unmasked
+// or causal, for head sizes of up to 128 in multiples of 8.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct Heads : AttentionHeads {
   Shape rows() const { return {batch, heads, queries, 1}; }
 };
 
-// Strides in elements; the innermost is 1, the others are multiples of 8.
+// AttentionStrides are in elements; the innermost is 1, the others are multiples of 8.
 struct AttentionStrides {
   Dims q, k, v, y;
 };

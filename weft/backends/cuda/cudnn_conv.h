@@ -1,5 +1,5 @@
-// Convolutions and their gradients by cuDNN: float16, bfloat16 and tf32 on tensor cores with
-// float32 accumulation, channels-last; float32 and float64 without tensor cores, row-major. A
+// Computes convolutions and their gradients by cuDNN: float16, bfloat16 and tf32 on tensor cores
+// with float32 accumulation, channels-last; float32 and float64 without tensor cores, row-major. A
 // float32 result of 16-bit operands is rounded to 16 bits first, as engines that store float32 take
 // seconds to compile and none supports three channels.
 #pragma once

@@ -1,6 +1,6 @@
-// cuDNN itself, and its descriptors: opaque objects whose attributes are set before they are
-// finalized, and read afterwards. Shared by cudnn_graph.cpp, cudnn_engines.cpp and the benchmark of
-// libraries only.
+// Declares cuDNN itself, and its descriptors: opaque objects whose attributes are set before they
+// are finalized, and read afterwards. Only cudnn_graph.cpp, cudnn_engines.cpp and the benchmark of
+// libraries share this header.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// cuDNN's graph API (https://docs.nvidia.com/deeplearning/cudnn): a graph describes operations on
-// tensors, heuristics rank the engines that support it, and an engine configured for a kind of GPU
-// is an execution plan. The library is loaded on first use.
+// Wraps cuDNN's graph API (https://docs.nvidia.com/deeplearning/cudnn): a graph describes
+// operations on tensors, heuristics rank the engines that support it, and an engine configured for
+// a kind of GPU is an execution plan. The library is loaded on first use.
 #pragma once
 
 #include <cstddef>
@@ -101,7 +101,7 @@ class ExecutionPlan {
 
 class Graph {
  public:
-  // Adds a tensor in memory, aligned to `alignment` bytes; strides in elements.
+  // Adds a tensor in memory, aligned to `alignment` bytes; strides are in elements.
   Tensor tensor(DType dtype, const Shape& shape, const Dims& strides, int64_t alignment);
   // Adds a virtual tensor, which exists only within a kernel; empty strides: row-major.
   Tensor between(DType dtype, const Shape& shape, const Dims& strides = {});

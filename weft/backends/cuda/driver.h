@@ -1,4 +1,4 @@
-// The functions of the CUDA Driver API that weft uses, by their own names
+// Declares the functions of the CUDA Driver API that weft uses, by their own names
 // (https://docs.nvidia.com/cuda/cuda-driver-api).
 #pragma once
 

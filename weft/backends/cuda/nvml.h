@@ -1,4 +1,5 @@
-// NVML (https://docs.nvidia.com/deploy/nvml-api), part of the driver: state and power of GPUs.
+// Reads state and power of GPUs by NVML (https://docs.nvidia.com/deploy/nvml-api), a part of the
+// driver.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ struct GpuProcess {
   std::optional<size_t> bytes = {};  // GPU memory
 };
 
-// State of a GPU; nullopt (or 0) where the GPU does not report a value.
+// GpuState is the state of a GPU; a member is nullopt (or 0) where the GPU does not report it.
 struct GpuState {
   std::string name, uuid, driver;  // "NVIDIA H200", "GPU-...", "580.95.05"
   int capability = 0;              // 90: 9.0

@@ -1,5 +1,5 @@
-// The functions and constants of NVML that weft uses (https://docs.nvidia.com/deploy/nvml-api).
-// tests/cuda_headers compares both with NVIDIA's header.
+// Declares the functions and constants of NVML that weft uses
+// (https://docs.nvidia.com/deploy/nvml-api). tests/cuda_headers compares both with NVIDIA's header.
 #pragma once
 
 namespace weft::cuda::nvml {
@@ -24,7 +24,7 @@ inline constexpr int multiprocessor_clock = 1, memory_clock = 2;
 inline constexpr int die = 0;                              // temperature sensor
 inline constexpr int uncorrected = 1, volatile_count = 0;  // errors since the driver was loaded
 inline constexpr unsigned long long no_bytes = ~0ULL;
-// Bits of causes of clock throttling that the user did not ask for.
+// These bits are causes of clock throttling that the user did not choose.
 inline constexpr unsigned long long power_limit_reason = 0x04, hardware_reason = 0x08,
                                     heat_reason = 0x20, hardware_heat_reason = 0x40,
                                     power_brake_reason = 0x80;

@@ -1,5 +1,5 @@
-// NVRTC, NVIDIA's runtime compiler of CUDA C. It is loaded on first use, so machines without an
-// NVIDIA GPU do not need it; compiling needs no GPU.
+// Wraps NVRTC, NVIDIA's runtime compiler of CUDA C. The library is loaded on first use, so machines
+// without an NVIDIA GPU do not need it; compiling needs no GPU.
 #pragma once
 
 #include <memory>

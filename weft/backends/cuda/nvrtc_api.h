@@ -1,5 +1,5 @@
-// The functions of NVRTC that weft uses (https://docs.nvidia.com/cuda/nvrtc). tests/cuda_headers
-// compares them with NVIDIA's header.
+// Declares the functions of NVRTC that weft uses (https://docs.nvidia.com/cuda/nvrtc).
+// tests/cuda_headers compares them with NVIDIA's header.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// NVTX ranges (https://docs.nvidia.com/nvtx), which name a kernel's module in NVIDIA's profilers.
+// Makes NVTX ranges (https://docs.nvidia.com/nvtx), which name a kernel's module in NVIDIA's
+// profilers.
 #pragma once
 
 #include <memory>

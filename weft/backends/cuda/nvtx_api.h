@@ -1,5 +1,5 @@
-// The functions of NVTX that weft uses (https://nvidia.github.io/NVTX). tests/cuda_headers compares
-// them with NVIDIA's header.
+// Declares the functions of NVTX that weft uses (https://nvidia.github.io/NVTX). tests/cuda_headers
+// compares them with NVIDIA's header.
 #pragma once
 
 namespace weft::cuda::nvtx {

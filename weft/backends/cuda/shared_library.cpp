@@ -74,7 +74,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
   for (const fs::path& folder : std::span(folders).subspan(1))
     for (std::string& path : found_in(folder)) candidates.push_back(std::move(path));
   if (least) {
-    // The last one is not asked, which would take as long as to load it.
+    // The last candidate is opened whatever its version, as a query takes as long as loading it.
     const auto good =
         std::find_if(candidates.begin(), candidates.end() - 1, [&](const std::string& candidate) {
           const fs::path part = fs::path(candidate).parent_path() / least->part;

@@ -1,5 +1,5 @@
-// Attention and its gradient without storing the score matrix (Dao et al. 2022; Dao 2023): tiles of
-// keys stream past with an online softmax.
+// Computes attention and its gradient without storing the score matrix (Dao et al. 2022; Dao 2023):
+// tiles of keys stream past with an online softmax.
 #pragma once
 
 #include <optional>

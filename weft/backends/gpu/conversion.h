@@ -1,4 +1,5 @@
-// Auxiliary kernels for library kernels: they convert the type of an operand, or zero its padding.
+// Makes auxiliary kernels for library kernels: they convert the type of an operand, or zero its
+// padding.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 namespace weft::gpu {
 
-// Contiguous elements of a slot from element `offset` on.
+// A Row is the contiguous elements of a slot from element `offset` on.
 struct Row {
   DType dtype;
   int64_t offset = 0;

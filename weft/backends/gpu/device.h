@@ -1,4 +1,4 @@
-// A GPU for generated kernels: addressable memory, programs, and an in-order queue.
+// A Device is a GPU for generated kernels: addressable memory, programs, and an in-order queue.
 #pragma once
 
 #include <cstdint>

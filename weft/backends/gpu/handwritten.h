@@ -1,4 +1,4 @@
-// Handwritten kernels of operations for which generated loops would read too much.
+// Declares the handwritten kernels of operations for which generated loops would read too much.
 #pragma once
 
 #include <memory>

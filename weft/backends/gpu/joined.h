@@ -1,4 +1,4 @@
-// Joined launches (Launch::parts): one launch runs kernels of one form by a table of their
+// Compiles joined launches (Launch::parts): one launch runs kernels of one form by a table of their
 // addresses.
 #pragma once
 

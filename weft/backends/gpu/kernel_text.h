@@ -1,5 +1,5 @@
-// Templates of handwritten kernels: C after gpu_prelude(language), in which words such as $rows
-// stand for a launch's numbers and types.
+// Fills in templates of handwritten kernels: C after gpu_prelude(language), in which words such as
+// $rows stand for a launch's numbers and types.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
-// The kernel library of a GPU: kernels of providers (a vendor's library, or handwritten ones), and
-// for everything else generated ones, from the loops of fused launches or of primitives. Planning
-// needs no device, which is opened to compile a kernel or to allocate memory.
+// Declares the kernel library of a GPU: kernels of providers (a vendor's library, or handwritten
+// ones), and for everything else generated ones, from the loops of fused launches or of primitives.
+// Planning needs no device, which is opened to compile a kernel or to allocate memory.
 #pragma once
 
 #include <functional>

@@ -35,7 +35,8 @@ bool is_broadcast(const Shape& shape, const Dims& strides) {
   return true;
 }
 
-// The sort of `count` indices to `rows` rows, and the byte offsets of its lists in scratch.
+// Sort describes the sort of `count` indices to `rows` rows, with the byte offsets of its lists in
+// scratch.
 struct Sort {
   int64_t count, rows, groups;
   int turns = 1;
@@ -60,7 +61,7 @@ struct Sort {
   }
 };
 
-// The keys of a pass; those of the first are the rows of the indices.
+// Each pass reads keys; those of the first are the rows of the indices.
 constexpr const char* first_keys = R"(
   GLOBAL const $index* indices = $indices;)";
 constexpr const char* first_key = R"(

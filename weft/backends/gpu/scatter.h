@@ -1,4 +1,4 @@
-// scatter_add and first_position by sorting the positions of the indices by target row.
+// Computes scatter_add and first_position by sorting the positions of the indices by target row.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// argsort by merge sort of positions.
+// Computes argsort by a merge sort of positions.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// An OpenCL device (OpenCL 1.2, Khronos 2012).
+// Opens OpenCL devices (OpenCL 1.2, Khronos 2012).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Error handling for all calls of OpenCL and CLBlast.
+// Checks the status of all calls of OpenCL and CLBlast.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Stubs for builds without OpenCL.
+// Defines stubs for builds without OpenCL.
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/opencl/clblast.h"
 #include "weft/base/error.h"

@@ -1,4 +1,4 @@
-// Addresses for the memory of an OpenCL device: OpenCL 1.2 has none, so each buffer reserves a
+// Gives addresses to the memory of an OpenCL device: OpenCL 1.2 has none, so each buffer reserves a
 // range of the process's address space, which is never backed by memory.
 #pragma once
 

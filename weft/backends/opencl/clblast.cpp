@@ -199,7 +199,7 @@ class Product : public Kernel {
   const Gemm& gemm_;
   Part part_;
   size_t scratch_bytes_ = 0;
-  // State of the last run.
+  // These are the scratch, and its address, of the last run.
   mutable std::shared_ptr<void> scratch_;
   mutable void* scratch_at_ = nullptr;
   mutable uint64_t scratch_changes_ = 0;

@@ -1,4 +1,4 @@
-// The OpenCL backend.
+// Declares the OpenCL backend.
 #pragma once
 
 #include <memory>
