@@ -1,4 +1,4 @@
-// Alignment of offsets in memory that several values share.
+// Aligns offsets in memory that several values share.
 #pragma once
 
 #include "weft/base/buffer.h"

@@ -62,8 +62,8 @@ void encode_q8_0(const float* numbers, uint8_t* block) {
     block[2 + i] = static_cast<uint8_t>(rounded(numbers[i] * inverse, -128, 127));
 }
 
-// One of the four formats with `bits` bits of quants: about zero (Q4_0, Q5_0) or with a least
-// number (Q4_1, Q5_1).
+// A SmallFormat is one of the four formats with `bits` bits of quants: about zero (Q4_0, Q5_0) or
+// with a least number (Q4_1, Q5_1).
 template <int bits, bool has_least>
 struct SmallFormat {
   static constexpr int fifths = has_least ? 4 : 2, nibbles = fifths + (bits == 5 ? 4 : 0);
@@ -107,9 +107,9 @@ struct SmallFormat {
 struct ScaleAndMin {
   int scale, min;
 };
-// Eight pairs of 6 bits: bytes 0 to 3 hold the first four scales and, in their upper two bits, the
-// upper two of the last four; bytes 4 to 7 the same of the mins; bytes 8 to 11 the lower four bits
-// of the last four of both.
+// Returns one of eight pairs of 6 bits. Bytes 0 to 3 hold the first four scales and, in their upper
+// two bits, the upper two of the last four; bytes 4 to 7 hold the same of the mins; bytes 8 to 11
+// hold the lower four bits of the last four of both.
 ScaleAndMin scale_and_min(const uint8_t* packed, int group) {
   if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
   const int lower = packed[group + 4];
@@ -290,9 +290,9 @@ struct Q6K {
     uint8_t& upper = block[pairs + i / half * 32 + i % 32];
     upper = static_cast<uint8_t>(upper | (q >> 4) << (i % half / 32 * 2));
   }
-  // Returns the scale of least squared error of scale q, where q is an integer in [-32, 31]. Those
-  // tried send the number of the greatest magnitude to either end, or a bit beyond it; for its
-  // quants, each is the optimum.
+  // Returns the scale of least squared error of scale q, where q is an integer in [-32, 31]. The
+  // scales that are tried send the number of the greatest magnitude to either end, or a bit beyond
+  // it; each is then replaced by the optimum for its quants.
   static float best_scale(std::span<const float> numbers) {
     const auto magnitude = [](float x) { return std::abs(x); };
     const float greatest = *std::ranges::max_element(numbers, {}, magnitude);

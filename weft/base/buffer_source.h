@@ -1,4 +1,4 @@
-// The allocator behind Buffer::allocate.
+// Declares the allocator behind Buffer::allocate.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Free space on a disk.
+// Measures the free space of a disk.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Element types, and the conversions between their bits and float.
+// Defines element types, and the conversions between their bits and float.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +72,7 @@ int whole_bits(DType dtype);
 // Throws Error(usage) naming the known types.
 DType parse_dtype(std::string_view text);
 
-// IEEE 754 binary16 and bfloat16, round to nearest even.
+// Half and BFloat16 are IEEE 754 binary16 and bfloat16; conversions to them round to nearest even.
 struct Half {
   uint16_t bits;
 };

@@ -1,4 +1,5 @@
-// The registry of all environment variables that weft reads; `weft doctor --env` prints it.
+// Declares the registry of all environment variables that weft reads; `weft doctor --env` prints
+// it.
 #pragma once
 
 #include <optional>

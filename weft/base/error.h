@@ -1,10 +1,11 @@
-// Errors: a one-line message that a user can act on, and the exit code of the program.
+// Defines errors, which have a one-line message that a user can act on, and the exit code of the
+// program.
 //
 // A user's mistake throws Error(usage), a defect of weft InternalError, and other failures name
 // their kind:
 //
 //   WEFT_CHECK(k > 0, "[conv2d] kernel size must be positive. Got {}.", k);
-//   WEFT_ASSERT(step.inputs.size() == 2, "matmul step without two inputs");
+//   WEFT_ASSERT(node.inputs.size() == 2, "matmul node without two inputs");
 //   throw Error(ErrorKind::data, "[idx] {}: wrong magic 0x{:08x}.", path, m);
 #pragma once
 

@@ -1,4 +1,4 @@
-// Content hashes (XXH3) of kernels in the disk cache, plans and files.
+// Hashes contents (XXH3): kernels in the disk cache, plans and files.
 #pragma once
 
 #include <cstdint>

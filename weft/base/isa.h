@@ -1,4 +1,5 @@
-// The instruction set for weft's own kernels, generated code and the libraries of this process.
+// Selects the instruction set for weft's own kernels, generated code and the libraries of this
+// process.
 #pragma once
 
 #include <optional>

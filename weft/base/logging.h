@@ -1,4 +1,5 @@
-// Messages to standard error. Notes always appear; `debug(n)` appears from WEFT_DEBUG=n upwards.
+// Writes messages to standard error. Notes always appear; `debug(n)` appears from WEFT_DEBUG=n
+// upwards.
 #pragma once
 
 #include <mutex>
@@ -28,7 +29,7 @@ void debug(int level, fmt::format_string<Args...> format, Args&&... args) {
   if (debug_level() >= level) write("debug", fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Milliseconds after which LongWork prints its first note.
+// LongWork prints its first note after so many milliseconds.
 inline double long_work_after = 3000;
 
 // LongWork prints a note once its work exceeds long_work_after, and another every ten seconds. It

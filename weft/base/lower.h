@@ -1,4 +1,4 @@
-// ASCII lower case, independent of the locale.
+// Converts ASCII letters to lower case, independent of the locale.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The median of measurements.
+// Computes the median of measurements.
 #pragma once
 
 #include <algorithm>

@@ -32,7 +32,7 @@ size_t kernel_number(const char* path, const std::string& key) {  // bytes
 }
 size_t meminfo(const std::string& key) { return kernel_number("/proc/meminfo", key); }
 
-// The files of a memory control group (Linux: admin-guide/cgroup-v1/memory.rst,
+// GroupFiles names the files of a memory control group (Linux: admin-guide/cgroup-v1/memory.rst,
 // admin-guide/cgroup-v2.rst).
 struct GroupFiles {
   const char *folder, *limit, *used, *inactive_cache;
@@ -104,7 +104,7 @@ double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 
 MemoryLimits own_groups() { return group_limits("/proc/self/cgroup", "/sys/fs/cgroup"); }
 
-// `cached`: resident bytes of mapped files, which control groups count as used while they are
+// `cached` is the resident bytes of mapped files, which control groups count as used while they are
 // active.
 size_t free_memory(size_t resident, size_t spare, size_t cached = 0) {
   const size_t can_hold = holdable(spare);

@@ -1,4 +1,4 @@
-// Memory of this machine, and the share of it that this process may use.
+// Measures the memory of this machine, and the share of it that this process may use.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// Budgets for plans, in bytes, within the limits of control groups and of the process. Under an
-// address limit they reserve 16 MiB for heap growth, which varies between processes.
+// Return budgets for plans, in bytes, within the limits of control groups and of the process. Under
+// an address limit they reserve 16 MiB for heap growth, which varies between processes.
 size_t machine_memory();
 size_t available_memory();     // the part that is free or reclaimable
 bool addresses_are_limited();  // by ulimit -v
@@ -24,8 +24,8 @@ struct MemoryLimits {
 MemoryLimits group_limits(const std::string& list, const std::string& root);
 
 // Throws Error(does_not_fit) if `what` takes more than is available. Memory that is resident in
-// this process counts as available, as it may be part of these bytes. `mapped`: bytes of files
-// beside them that the process maps and only reads, whose pages the kernel can drop.
+// this process counts as available, as it may be part of these bytes. `mapped` is the bytes of
+// files beside them that the process maps and only reads, whose pages the kernel can drop.
 void check_fits(std::string_view what, size_t bytes, size_t mapped = 0);
 
 }  // namespace weft

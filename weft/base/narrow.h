@@ -1,4 +1,5 @@
-// Rounds float32 to 16 bits, to nearest, ties to even. Inlined, so that loops over it vectorize.
+// Rounds float32 to 16 bits, to nearest, ties to even. The functions are inlined, so that loops
+// over them vectorize.
 #pragma once
 
 #include <bit>

@@ -15,7 +15,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
 
-// Declared by the OpenMP runtime that oneDNN was built with (OpenMP 4.5, section 3.2).
+// The OpenMP runtime that oneDNN was built with declares this (OpenMP 4.5, section 3.2).
 extern "C" void omp_set_num_threads(int count);
 
 namespace weft {

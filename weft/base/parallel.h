@@ -1,5 +1,5 @@
-// The process's only thread pool: all parallel work of weft runs on it, so that no two pools
-// compete for the cores. Idle threads spin for a moment, then sleep.
+// Declares the process's only thread pool: all parallel work of weft runs on it, so that no two
+// pools compete for the cores. Idle threads spin for a moment, then sleep.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Temporary names of files and folders that are renamed to their final names once complete.
+// Makes temporary names of files and folders that are renamed to their final names once complete.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Patterns of names, in which '*' matches any characters, dots included: "layers.*.weight".
+// Matches patterns of names, in which '*' matches any characters, dots included: "layers.*.weight".
 #pragma once
 
 #include <optional>

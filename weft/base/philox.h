@@ -1,6 +1,7 @@
-// Random numbers as a function of (seed, stream, step, element index): Philox 4x32-10, the counter
-// based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). All
-// backends compute identical bits; `stream` distinguishes the call sites of one training step.
+// Generates random numbers as a function of (seed, stream, step, element index): Philox 4x32-10,
+// the counter based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC
+// 2011). All backends compute identical bits; `stream` distinguishes the call sites of one training
+// step.
 #pragma once
 
 #include <array>

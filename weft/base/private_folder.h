@@ -1,4 +1,4 @@
-// Folders with code that this process will run: cached kernels and libraries.
+// Checks folders with code that this process will run: cached kernels and libraries.
 #pragma once
 
 #include <optional>

@@ -19,7 +19,8 @@ consteval size_t operator""_KiB(unsigned long long count) { return count << 10; 
 consteval size_t operator""_MiB(unsigned long long count) { return count << 20; }
 consteval size_t operator""_GiB(unsigned long long count) { return count << 30; }
 
-// A count of bytes in the largest binary unit that gives at least one: 1536 is 1.5 KiB.
+// ScaledBytes is a count of bytes in the largest binary unit that gives at least one: 1536 is 1.5
+// KiB.
 struct ScaledBytes {
   double number = 0;
   std::string_view unit = {};  // "B" to "TiB"

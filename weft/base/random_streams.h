@@ -1,4 +1,5 @@
-// Streams of random numbers by path, so that what one module draws does not depend on others.
+// Assigns streams of random numbers to paths, so that what one module draws does not depend on
+// others.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Keys of recipes, as the entries of registries add them: a path, a type, a default, limits and a
-// line of help. Recipes give them values; weft/train/recipe.h has the table of all keys.
+// Defines keys of recipes, as the entries of registries add them: a path, a type, a default, limits
+// and a line of help. Recipes give them values; weft/train/recipe.h has the table of all keys.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Division and multiples, rounded up. The arguments are counts: neither is negative.
+// Divides and finds multiples, rounding up. The arguments are counts: neither is negative.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// Dims: a short list of integers held inline (a shape, strides, axes, pads). Rank is at most 8.
+// Dims is a short list of integers held inline (a shape, strides, axes, pads). Rank is at most 8.
 #pragma once
 
 #include <array>

@@ -31,8 +31,8 @@ class SharedLibrary {
  protected:
   explicit SharedLibrary(std::string owner) : owner_(std::move(owner)) {}
   bool is_open() const { return handle_ != nullptr; }
-  // Returns what `function` of a library says, which takes nothing and returns a number, without
-  // that library or what it loads being found by name later; nullopt if it does not load.
+  // Returns the number that `function` of a library returns, without making that library or what it
+  // loads available to later searches by name; nullopt if the library does not load.
   static std::optional<size_t> asked_apart(const std::string& path, const char* function);
   // Loads a path, or a name that the system's loader searches for, unless a library is open.
   void open(const std::string& path);

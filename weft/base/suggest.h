@@ -1,4 +1,5 @@
-// Hints: the known word nearest to a mistyped one ("Did you mean ...?"), and quoting for shells.
+// Finds the known word nearest to a mistyped one, for hints ("Did you mean ...?"), and quotes words
+// for shells.
 #pragma once
 
 #include <span>

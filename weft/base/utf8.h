@@ -1,4 +1,4 @@
-// UTF-8 (RFC 3629), and escaping of untrusted text for terminals.
+// Decodes UTF-8 (RFC 3629), and escapes untrusted text for terminals.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Display width and line wrapping of text.
+// Measures the display width of text, and wraps its lines.
 #pragma once
 
 #include <cstddef>

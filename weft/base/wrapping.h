@@ -1,4 +1,4 @@
-// Integer arithmetic that wraps, as that of devices does.
+// Defines integer arithmetic that wraps, as that of devices does.
 #pragma once
 
 #include <cstdint>
