@@ -1,5 +1,5 @@
-// Bounds on the time of a step: the floor of arithmetic and memory traffic, and the time of its
-// matrix products and convolutions alone. For `weft bench`.
+// Computes bounds on the time of a step for `weft bench`: the floor of arithmetic and memory
+// traffic, and the time of its matrix products and convolutions alone.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 
-// The minimum work of a step, however it is divided into kernels.
+// LeastWork is the minimum work of a step, however it is divided into kernels.
 struct LeastWork {
   std::map<std::string, double> flops;  // by the type they are computed in: "f32"; each once
   double bytes = 0;                     // state read and assigned, inputs and outputs: each once

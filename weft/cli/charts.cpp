@@ -1,4 +1,4 @@
-// The charts of svg.h: memory of a plan, time over memory, roofline of a profile.
+// Draws the charts of svg.h: memory of a plan, time over memory, roofline of a profile.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,7 +16,7 @@ constexpr double width = 960, height = 520;
 constexpr double left = 90, right = 770, top = 50, bottom = 460;  // the plot area
 constexpr double legend = right + 20;
 constexpr std::string_view ink = "#333333", pale = "#dddddd";
-// Ten distinguishable colours (Tableau 10).
+// These ten colours are distinguishable (Tableau 10).
 constexpr std::string_view palette[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
                                         "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#bab0ac"};
 
@@ -62,8 +62,8 @@ double round_step(double range) {
 
 // ---- memory
 
-// The live bytes of each category during each launch of a plan. The state of all plans of the run
-// is live throughout, so its bytes are in `live` as well as in `state`.
+// A Timeline holds the live bytes of each category during each launch of a plan. The state of all
+// plans of the run is live throughout, so its bytes are in `live` as well as in `state`.
 struct Timeline {
   std::map<Category, std::vector<double>> live;
   double state = 0;

@@ -122,7 +122,7 @@ std::string reason(const CLI::ParseError& error) {
   if (colon != text.npos && dynamic_cast<const CLI::ValidationError*>(&error) != nullptr)
     return text.erase(colon, 1);  // "--depth: is 1 to 16"
   if (const size_t least = text.find("At least "); least != text.npos) {
-    // "RUN: At least 2 required but received 1"
+    // CLI11 writes "RUN: At least 2 required but received 1".
     const std::string count = text.substr(least + 9, text.find(' ', least + 9) - least - 9);
     return fmt::format("{} must be given at least {} times", text.substr(0, colon), count);
   }

@@ -1,5 +1,5 @@
-// The command line as data: a tree of verbs with their arguments and flags, which help and
-// completion read, too. CLI11 parses the words; only command_line.cpp includes it, as each file
+// Describes the command line as data: a tree of verbs with their arguments and flags, which help
+// and completion read, too. CLI11 parses the words; only command_line.cpp includes it, as each file
 // that does takes five times as long to compile.
 #pragma once
 
@@ -16,12 +16,12 @@
 
 namespace weft::cli {
 
-// The variable that receives the value of an option; a function is called with each value. A bool
-// makes the option a switch, which needs no value.
+// A Target is the variable that receives the value of an option; a function is called with each
+// value. A bool makes the option a switch, which needs no value.
 using Target = std::variant<bool*, int*, int64_t*, double*, std::string*, std::vector<std::string>*,
                             std::function<void(const std::string&)>>;
 
-// A flag or a positional argument.
+// An Option is a flag or a positional argument.
 struct Option {
   std::string flag = {};   // "--output"; empty: an argument
   char letter = 0;         // 'o' for "-o"

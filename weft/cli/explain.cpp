@@ -62,7 +62,7 @@ void count_fused(const Plan& plan, Explanation& explanation) {
 
 // ---- why a value is stored
 
-// Why a value is stored, by the kernels on both sides of it.
+// Shown says why a value is stored, by the kernels on both sides of it.
 enum class Shown : uint8_t { transfer, result, of_library, by_library, refused, unread };
 // Reasons are ordered; the smallest that holds explains why a value is not fused with its reader.
 struct Reason {

@@ -1,5 +1,5 @@
-// Explains a plan: what each pass saves, which values fusion keeps out of memory, and why the
-// others are stored. For `weft plan --explain`.
+// Explains a plan for `weft plan --explain`: what each pass saves, which values fusion keeps out of
+// memory, and why the others are stored.
 #pragma once
 
 #include <optional>
@@ -11,26 +11,27 @@
 
 namespace weft::cli {
 
-// The totals of a plan, including the copies of its assignments.
+// PlanFigures are the totals of a plan, including the copies of its assignments.
 struct PlanFigures {
   double kernels = 0, bytes = 0, arena = 0, seconds = 0;  // seconds at best; 0: unknown
 };
 
-// The effect of an optional pass: the same step planned without it.
+// A PassEffect compares the same step planned without an optional pass.
 struct PassEffect {
   std::string pass;
   std::optional<PlanFigures> without;  // nullopt: the step then exceeds its limit
 };
 
-// The stored values with one reason; bytes count each write and each read.
+// A StorageReason counts the values that are stored for one reason; bytes count each write and each
+// read.
 struct StorageReason {
   std::string reason;
   int values = 0;
   double bytes = 0;
 };
 
-// A value that passes through memory between two kernels, and why these are not fused. Equal values
-// of identical layers are counted together.
+// Unfused is a value that passes through memory between two kernels, with the reason why these are
+// not fused. Equal values of identical layers are counted together.
 struct Unfused {
   std::string value;          // "add f32[4, 64, 768]"
   std::string module;         // module of the first of them

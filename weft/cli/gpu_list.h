@@ -1,4 +1,4 @@
-// The GPUs of this machine, for `weft devices`.
+// Lists the GPUs of this machine for `weft devices`.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The help of the program and of each verb: purpose, flags, an example.
+// Writes the help of the program and of each verb: purpose, flags, an example.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The time of a step over its memory budget, from what it takes without a limit down to the least
-// that it can run in. For `weft bench --memory-curve`.
+// Measures the time of a step over its memory budget for `weft bench --memory-curve`, from the
+// memory that it needs without a limit down to the least that it can run in.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace weft::cli {
 
-// A point of the curve. Bytes are those of state, constants and arena, as StepOptions::memory
-// counts them.
+// A MemoryPoint is a point of the curve. Bytes are those of state, constants and arena, as
+// StepOptions::memory counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;
   size_t kernels = 0, rematerialized = 0;  // kernels in total, and those that recompute
@@ -19,7 +19,7 @@ struct MemoryPoint {
 };
 
 // Plans and runs `points` budgets (at least two), evenly spaced, each on its own model with equal
-// initial weights, for `steps` timed steps. The first is the step's memory without a budget.
+// initial weights, for `steps` timed steps. The first budget is the step's memory without a limit.
 std::vector<MemoryPoint> memory_curve(const WorkloadKind& kind, const WorkloadOptions& options,
                                       int points, int steps);
 

@@ -1,5 +1,5 @@
-// MODEL on the command line: weights in a safetensors file, in a folder of Hugging Face's, or in a
-// checkpoint of weft's.
+// Resolves MODEL of the command line: weights in a safetensors file, in a folder of Hugging Face's,
+// or in a checkpoint of weft's.
 #pragma once
 
 #include <string>

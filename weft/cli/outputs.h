@@ -1,4 +1,4 @@
-// Output files of a command line, which must not overwrite its inputs.
+// Finds the output files of a command line, which must not overwrite its inputs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The measured peaks of this machine, measured once per CPU and kept in the cache folder.
+// Returns the peaks of this machine, which are measured once per CPU and kept in the cache folder.
 #pragma once
 
 #include <string>

@@ -129,7 +129,7 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
           {"decode", step(plan.steps.decode, plan.batch)}};
 }
 
-// A model planned for one machine, or the reason why it does not fit.
+// Planned is a model planned for one machine, or the reason why it does not fit.
 struct Planned {
   std::string on;
   std::optional<InferencePlan> plan;

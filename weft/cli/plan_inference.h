@@ -1,4 +1,5 @@
-// weft plan MODEL: the memory and the time that a published model takes to generate text.
+// Implements `weft plan MODEL`: plans the memory and the time that a published model takes to
+// generate text.
 #pragma once
 
 #include <cstdint>

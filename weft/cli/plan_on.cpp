@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 using train::Recipe;
 
-// A recipe planned for one machine: its report, or the reason why it does not fit.
+// Planned is a recipe planned for one machine: its report, or the reason why it does not fit.
 struct Planned {
   std::string on;
   std::optional<train::RunReport> report;

@@ -1,4 +1,4 @@
-// weft plan --on: plans for machines that may be absent, and several in one table.
+// Implements `weft plan --on`: plans for machines that may be absent, several in one table.
 #pragma once
 
 #include <string>

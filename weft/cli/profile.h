@@ -1,5 +1,5 @@
-// The time of an update by kernel: kernels are timed one by one and summed by several keys. For
-// `weft bench` and `weft profile`.
+// Measures the time of an update by kernel for `weft bench` and `weft profile`: kernels are timed
+// one by one and summed by several keys.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace weft::cli {
 
-// The dominant kind of work of a kernel.
+// A Family is the dominant kind of work of a kernel.
 enum class Family : uint8_t {
   matmul,  // the first three are products
   conv,
@@ -34,7 +34,7 @@ struct KernelEvent {
   double begin = 0, seconds = 0;  // relative to the start of the first update
 };
 
-// A record of updates. The executables must outlive it.
+// A Profile is a record of updates. The executables must outlive it.
 struct Profile {
   struct Part {
     std::string name;  // "train", "accumulate"
@@ -61,7 +61,7 @@ using NamedExecutables = std::vector<std::pair<std::string, Executable*>>;
 Profile record(const NamedExecutables& executables, int updates,
                const std::function<void()>& update);
 
-// The kernels under one name, averaged per update.
+// KernelTime sums the kernels under one name, averaged per update.
 struct KernelTime {
   std::string name;
   double count = 0, seconds = 0, flops = 0, bytes = 0;

@@ -1,4 +1,4 @@
-// weft::main: parses the command line, runs the verb, and reports any failure as one line.
+// weft::main parses the command line, runs the verb, and reports any failure as one line.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -42,7 +42,8 @@ std::string version_text() {
 
 int run(std::vector<std::string> arguments) {
   bool wants_version = false;
-  // Not among the initializers below: if one throws, GCC 12 destroys the earlier ones twice.
+  // `flags` is not among the initializers below: if one throws, GCC 12 destroys the earlier ones
+  // twice.
   RecipeFlags flags = take_recipe_flags(arguments);
   Program program{.root = {.name = "weft",
                            .doc = "weft plans, trains and runs neural networks.",

@@ -20,7 +20,7 @@
 namespace weft::cli {
 namespace {
 std::string config_text(nn::Options config, DType dtype) {
-  // Without them, transformers takes the ids that its own tokenizer of the family has.
+  // Without these keys, transformers takes the ids that its own tokenizer of the family has.
   for (const char* key : {"bos_token_id", "eos_token_id"}) config.set(key, std::monostate());
   config.set("torch_dtype", torch_name(dtype));
   return models::json_text(config);

@@ -1,5 +1,5 @@
-// weft convert --to hf: the published form of the models that weft's own recipes train, so that
-// transformers loads what is written.
+// Implements `weft convert --to hf`: returns the published form of the models that weft's own
+// recipes train, so that transformers loads what is written.
 #pragma once
 
 #include <memory>

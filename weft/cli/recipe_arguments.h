@@ -1,4 +1,4 @@
-// The common arguments of verbs that take a recipe: its name, and flags for its keys.
+// Declares the common arguments of verbs that take a recipe: its name, and flags for its keys.
 #pragma once
 
 #include <span>

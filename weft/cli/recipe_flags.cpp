@@ -31,7 +31,7 @@ constexpr ShortFlag shorts[] = {
      "where to run: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
 };
 
-// Pairs of keys that exclude each other.
+// The keys of each pair exclude each other.
 constexpr std::string_view rivals[][2] = {
     {"train.steps", "train.epochs"},    {"model.name", "model.layers"},
     {"model.name", "model.pretrained"}, {"model.pretrained", "model.layers"},

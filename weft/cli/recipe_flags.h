@@ -1,5 +1,5 @@
-// Recipe keys on the command line: "--optimizer.lr 0.1", "--optimizer.lr=0.1", "--data.reversed",
-// "--no-data.reversed"; and short flags for the most common ones.
+// Reads recipe keys on the command line: "--optimizer.lr 0.1", "--optimizer.lr=0.1",
+// "--data.reversed", "--no-data.reversed"; and short flags for the most common ones.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Starter recipes of `weft init`: one per kind of task, commented, ready to run.
+// Returns the starter recipes of `weft init`: one per kind of task, commented, ready to run.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// SVG output: a canvas of shapes, and the charts that the program draws.
+// Draws SVG: a canvas of shapes, and the charts of the program.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class Svg {
   Svg(double width, double height);
   void line(Point from, Point to, std::string_view colour, bool dashed = false);
   void rectangle(Point corner, double width, double height, std::string_view colour);
-  // `hint`: tooltip under the pointer.
+  // `hint` is the tooltip under the pointer.
   void circle(Point centre, double radius, std::string_view colour, std::string_view hint);
   void polygon(const std::vector<Point>& corners, std::string_view colour);
   void polyline(const std::vector<Point>& points, std::string_view colour);

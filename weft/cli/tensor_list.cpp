@@ -26,7 +26,7 @@ using nlohmann::json;
 using train::bytes_text;
 using train::count_text;
 
-// A tensor of a file, with the name of its type: a dtype, or a block format.
+// Listed is a tensor of a file, with the name of its type: a dtype, or a block format.
 struct Listed {
   std::string name;
   std::string_view type;
@@ -56,7 +56,7 @@ std::optional<int64_t> number_of(std::string_view part) {
   return std::stoll(std::string(part));
 }
 
-// A name without its numbers: "layers.{}.weight" and {7}.
+// A Pattern is a name without its numbers: "layers.{}.weight" and {7}.
 struct Pattern {
   std::vector<std::string> parts;  // between dots: "=TEXT", or "#" for a number
   std::vector<int64_t> numbers;
@@ -87,7 +87,7 @@ std::string ranges_text(const std::set<int64_t>& numbers) {
   return numbers.size() == 1 ? text : "{" + text + "}";
 }
 
-// Tensors of one type and shape whose names differ only by numbers.
+// A Group is tensors of one type and shape whose names differ only by numbers.
 struct Group {
   std::vector<std::string> parts;
   std::vector<std::set<int64_t>> numbers;  // per position
@@ -144,7 +144,7 @@ std::string text_of(T value) {
   else
     return fmt::format("{}", value);
 }
-// Arrays are those of tokenizers, with an element for each token: the first few stand for them.
+// Arrays belong to tokenizers and have an element for each token, so only the first few are shown.
 template <class T>
 std::string text_of(const std::vector<T>& elements) {
   constexpr size_t most_shown = 6;
@@ -184,7 +184,7 @@ json to_json(const io::GgufValue& value) {
 
 // ---- files
 
-// A file of either format.
+// A File is a safetensors or a GGUF file.
 struct File {
   std::string name;
   std::vector<Listed> tensors;

@@ -1,4 +1,4 @@
-// The tensors of safetensors and GGUF files, as tables and as JSON.
+// Lists the tensors of safetensors and GGUF files, as tables and as JSON.
 #pragma once
 
 #include <string>

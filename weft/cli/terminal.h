@@ -1,4 +1,4 @@
-// Terminal output: aligned tables, and colours where the terminal supports them.
+// Writes to the terminal: aligned tables, and colours where the terminal supports them.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@ enum class Colour { bold, dim, red, green, yellow };
 // Colours text for standard output (or `stream`); returns it unchanged where there are no colours.
 std::string paint(Colour colour, std::string_view text, std::FILE* stream = stdout);
 
-// A table whose columns are as wide as their widest cell. Titles that begin with '>' right-align
+// The columns of a Table are as wide as their widest cell. Titles that begin with '>' right-align
 // their column.
 class Table {
  public:

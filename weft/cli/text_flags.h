@@ -1,4 +1,4 @@
-// Flags and steps that the verbs which write text share: generate and chat.
+// Declares the flags, and the functions, that the verbs which write text share: generate and chat.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,8 @@
 
 namespace weft::cli {
 
-// Sampling options that the command line sets: NaN, or a negative number: not given.
+// SamplingFlags are the sampling options of the command line; NaN or a negative number is an option
+// that was not given.
 struct SamplingFlags {
   double temperature = NAN, top_p = NAN, min_p = NAN, repetition_penalty = NAN;
   int64_t top_k = -1;

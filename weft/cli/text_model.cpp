@@ -90,7 +90,7 @@ std::string device_of(const RecipeFlags& flags) {
   return recipe.text("train.device");
 }
 
-// Refuses what a folder says of sampling and no sampler can do, with the name of its file.
+// Refuses sampling options of a folder that no sampler can do, with the name of its file.
 void check_sampling(const io::GenerationConfig& config) try {
   infer::SamplingOptions sampling;
   sampling.temperature = config.temperature.value_or(sampling.temperature);

@@ -1,4 +1,4 @@
-// Models that verbs load by name: checkpoints of runs, and published models in folders.
+// Loads models by name, for verbs: checkpoints of runs, and published models in folders.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
-  // One of them holds the model.
+  // Either `experiment` or `pretrained` holds the model.
   std::optional<train::Experiment> experiment = {};
   std::optional<models::Pretrained> pretrained = {};
   std::string folder = {};  // folder of the published model
@@ -35,7 +35,7 @@ struct TextModel {
   std::string device;
   int64_t vocabulary = 0, context = 0;
   bool slides = false;  // sequences that fill the context go on with its last half
-  // Defaults of generation_config.json.
+  // These are the defaults of generation_config.json.
   io::GenerationConfig defaults = {};
   std::optional<data::ChatTemplate> chat = {};
 

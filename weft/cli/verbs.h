@@ -1,5 +1,5 @@
-// The verbs of the program, one file per group. Each group adds its verbs to the program's tree;
-// the named one runs after the command line is parsed.
+// Declares the verbs of the program, one file per group. Each group adds its verbs to the program's
+// tree; the verb that the command line names runs after all words are parsed.
 #pragma once
 
 #include "weft/cli/command_line.h"

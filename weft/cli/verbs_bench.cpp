@@ -1,4 +1,4 @@
-// bench: a workload's steps against the clock and against the roofline.
+// Implements bench, which compares a workload's steps with the clock and with the roofline.
 #include <algorithm>
 #include <cmath>
 #include <fstream>

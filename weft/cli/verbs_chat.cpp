@@ -1,4 +1,4 @@
-// The verb that talks with a published model: chat.
+// Implements chat, which talks with a published model.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

@@ -1,4 +1,4 @@
-// completion: scripts for shells, which ask this program for the possible next words.
+// Implements completion: scripts for shells, which query this program for the possible next words.
 #include <algorithm>
 #include <filesystem>
 

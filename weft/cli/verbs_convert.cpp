@@ -1,4 +1,4 @@
-// The verb that writes a model's weights anew.
+// Implements convert, which writes a model's weights anew.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -147,7 +147,7 @@ void write(const ConvertArguments& arguments, size_t shard_bytes,
   report(arguments, tensors.size(), bytes);
 }
 
-// `model`: a GGUF file, or the folder of a checkpoint that was trained from one.
+// `model` is a GGUF file, or the folder of a checkpoint that was trained from one.
 void convert_from_gguf(const ConvertArguments& arguments, size_t shard_bytes,
                        const std::string& model, std::optional<DType> dtype) {
   const models::Pretrained read = models::load_pretrained(model, {.dtype = dtype});

@@ -1,4 +1,4 @@
-// Verbs about this machine: devices, doctor.
+// Implements the verbs about this machine: devices, doctor.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

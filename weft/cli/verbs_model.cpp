@@ -1,4 +1,5 @@
-// The verb that evaluates a trained model, by its checkpoint, or a published one, by its folder.
+// Implements eval, which evaluates a trained model, by its checkpoint, or a published one, by its
+// folder.
 #include <algorithm>
 #include <cmath>
 

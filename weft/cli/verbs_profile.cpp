@@ -1,4 +1,5 @@
-// profile: the time of a training step by module, kind of operation and kernel.
+// Implements profile, which measures the time of a training step by module, kind of operation and
+// kernel.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -38,7 +39,7 @@ struct ProfileArguments : RecipeArguments {
 
 // ---- the subject of a profile
 
-// A repeatable update of a model, or step of a workload.
+// A Subject is a repeatable update of a model, or step of a workload.
 class Subject {
  public:
   virtual ~Subject() = default;

@@ -1,4 +1,4 @@
-// Verbs about recipes: init, list, config.
+// Implements the verbs about recipes: init, list, config.
 #include <filesystem>
 
 #include <fmt/format.h>

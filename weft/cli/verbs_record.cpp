@@ -1,4 +1,4 @@
-// Verbs on the records of runs: runs, ckpt.
+// Implements the verbs on the records of runs: runs, ckpt.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Verbs that run a recipe: plan, train.
+// Implements the verbs that run a recipe: plan, train.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>

@@ -1,4 +1,5 @@
-// The verbs that write text with a language model: generate, and chat of verbs_chat.cpp.
+// Implements generate, and the group of verbs that write text with a language model; verbs_chat.cpp
+// has chat.
 #include <algorithm>
 #include <cstdio>
 #include <memory>

@@ -1,4 +1,4 @@
-// Verbs on files of weights, but for convert.
+// Implements the verbs on files of weights, except convert.
 #include <cmath>
 #include <optional>
 #include <set>
@@ -88,7 +88,7 @@ double perplexity_of(const std::string& model, const RecipeFlags& flags) {
   return std::exp(train::evaluate(experiment).loss);
 }
 
-// `flags`: the text of the evaluation; empty: none.
+// `flags` set the text of the evaluation; without flags there is none.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
   const double before = flags.empty() ? 0 : perplexity_of(arguments.model, flags);

@@ -1,4 +1,5 @@
-// Helpers of the verbs that write models: the output path, and the files beside the weights.
+// Declares helpers of the verbs that write models: the output path, and the files beside the
+// weights.
 #pragma once
 
 #include <cstddef>

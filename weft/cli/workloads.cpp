@@ -22,7 +22,7 @@ namespace weft::cli {
 namespace {
 constexpr unsigned seed = 1337;
 
-// The generator of tests/reference/README.md: bench/peers draws the same batches from it.
+// This is the generator of tests/reference/README.md: bench/peers draws the same batches from it.
 uint64_t splitmix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -67,7 +67,7 @@ void check_workload_fits(std::string_view what, std::initializer_list<Type> type
              static_cast<size_t>(std::min(bytes, 0x1p62)));
 }
 
-// Forward pass, backward pass and update of a model.
+// Training measures the forward pass, the backward pass and the update of a model.
 class Training : public Workload {
  public:
   Training(std::string_view model, const nn::Options& config, const TaskShape& task,
@@ -107,7 +107,8 @@ class Training : public Workload {
   Variable inputs_, labels_;
 };
 
-// The update of GPT-2's parameters alone; items are bytes, per parameter 16 read and 12 written.
+// Update measures the update of GPT-2's parameters alone; items are bytes, per parameter 16 read
+// and 12 written.
 class Update : public Workload {
  public:
   explicit Update(const WorkloadOptions& options) {
@@ -145,8 +146,8 @@ class Update : public Workload {
 // Results stay in the memory of the device.
 class Rows : public Workload {
  public:
-  // `weights`: parameters with an element per column, also differentiated. `is_loss`: the operation
-  // returns a scalar and has no upstream gradient.
+  // `weights` are parameters with an element per column, also differentiated. With `is_loss`, the
+  // operation returns a scalar and has no upstream gradient.
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
   Rows(const WorkloadOptions& options, int passes, const Operation& operation, unsigned weights = 0,
        bool is_loss = false) {
@@ -185,7 +186,7 @@ class Rows : public Workload {
   Variable upstream_;
 };
 
-// Decode measures the linear layers of decoding a language model: every step reads weights that no
+// Decode measures the linear layers of decoding a language model: each token reads weights that no
 // cache holds, once, for `batch` sequences. Items are the bytes of the weights.
 class Decode : public Workload {
  public:
@@ -214,7 +215,7 @@ class Decode : public Workload {
   }
 
  private:
-  // Small enough that sums of thousands of products stay small.
+  // The numbers are so small that sums of thousands of products stay small.
   static Variable filled(const std::string& name, const Type& type) {
     Variable variable(name, type, Category::buffer_state);
     std::minstd_rand generator(seed);

@@ -1,5 +1,5 @@
-// The workloads of `weft bench`: models, sizes and optimizers as in bench/peers/README.md, so that
-// figures are comparable with other systems.
+// Declares the workloads of `weft bench`: models, sizes and optimizers as in bench/peers/README.md,
+// so that figures are comparable with other systems.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct WorkloadOptions {
   StepOptions compile = {};
 };
 
-// A step on one batch, which is reused and stays in the memory of the device: numbers and labels by
-// the formula of tests/reference/README.md, streams 1000 and 2000.
+// A Workload runs steps on one batch, which is reused and stays in the memory of the device; its
+// numbers and labels follow the formula of tests/reference/README.md, streams 1000 and 2000.
 class Workload {
  public:
   virtual ~Workload() = default;
