@@ -113,7 +113,7 @@ class GpuEmitter {
   void emit_store(const Store& store, const std::string& condition);
   void emit_positions(const std::vector<int>& axes, const std::string& index, int vector);
   std::string address(const Affine& at, int copy) const;
-  // The address of the first element that a load reads.
+  // Returns the address of the first element that a load reads.
   std::string load_address(const Instruction& in, int copy) const;
   // Returns the name of the value of instruction i for neighbour `copy`.
   std::string ref(int i, int copy) const;

@@ -1,6 +1,7 @@
 // Horizontal fusion merges elementwise kernels that differ only in the number and the addresses of
 // their elements, such as the updates of all parameters, into one launch. A table in memory has a
-// row per kernel, in which thread groups look up theirs. CUDA only, as the table holds addresses.
+// row per kernel, in which thread groups look up theirs. Only CUDA has joined kernels, as the table
+// holds addresses.
 #pragma once
 
 #include <optional>

@@ -42,7 +42,7 @@ typedef float f32;
 #define fmaf fma
 )";
 
-// Functions that both languages have by these names, of f64 in CUDA C; of f32 with an f behind.
+// Both languages have functions by these names: of f64 in CUDA C, and of f32 with an f appended.
 constexpr const char* device_functions[] = {
     "exp",    "exp2", "expm1", "log",  "log2",  "log10", "log1p", "sin",    "cos",
     "tan",    "asin", "acos",  "atan", "sinh",  "cosh",  "tanh",  "asinh",  "acosh",

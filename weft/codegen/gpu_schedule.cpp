@@ -25,8 +25,8 @@ constexpr int64_t most_chunks = 1024;   // chunks of all groups together
 constexpr int64_t least_rows = 4;       // per group that keeps partial results across rows
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
-// Threads per large group. Each of 1,024 has 64 registers, in which functions of float64, with two
-// registers a number, spill.
+// Large groups have so many threads. Each of 1,024 has 64 registers, in which functions of float64,
+// with two registers a number, spill.
 constexpr int large_group = 1024, large_group_of_f64 = 512;
 constexpr int64_t worth_a_large_group = 4096;  // turns per row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
@@ -93,7 +93,7 @@ class Scheduler {
   }
 
   // Returns the vector width along `axis`: as many neighbours as one access holds of the widest
-  // type, with all contiguous accesses aligned. With `tail`, it need not divide the extent.
+  // type, with all contiguous accesses aligned. With `tail`, the width need not divide the extent.
   int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores,
                  bool tail = false) const {
     size_t widest = 0;

@@ -33,7 +33,7 @@ struct GpuSchedule {
   int vector_axis = 0;
   int vector = 1;      // neighbours along vector_axis per thread
   int tile_axis = -1;  // tiles: axis along which the loads are contiguous
-  // Reduce: the axes, outermost first, and the number of kept positions.
+  // In Form::reduce these are the axes, outermost first, and the number of kept positions.
   std::vector<int> kept, reduced;
   int64_t kept_positions = 1;
   int64_t turns = 1;     // iterations over reduced positions, `vector` each; contract: slices

@@ -1,4 +1,4 @@
-// Accumulators of reductions, and what is computed once per row or column.
+// Emits accumulators of reductions, and what is computed once per row or column.
 #include "weft/base/alignment.h"
 #include "weft/codegen/llvm_emitter.h"
 

@@ -106,7 +106,8 @@ class Emitter {
   // Returns the address of part `part` of the first column's accumulator: in `slot`, or in thread
   // scratch if that is null.
   llvm::Value* accumulator_base(const CpuSchedule::Array& reduction, int part, llvm::Value* slot);
-  // Shared scratch of (item, chunk), or, with chunk null, of the item's combined results.
+  // Returns the shared scratch of (item, chunk), or, with chunk null, of the item's combined
+  // results.
   llvm::Value* shared_slot(llvm::Value* chunk);
   // Returns null if accumulators are in thread scratch.
   llvm::Value* slot_for(const CpuSchedule::Array& reduction);

@@ -69,7 +69,7 @@ class Lowering {
       grow(value->inputs[0].shape());
       reductions.push_back(value.node());
     }
-    // Where some reduce the innermost axis, the others reduce across those rows.
+    // Where some reductions are along the innermost axis, the others reduce across those rows.
     int last = space.size() - 1;
     while (last > 0 && space[last] == 1) --last;
     auto of_rows = [&](const Node* node) { return node->attrs.dims("axes").contains(last); };
