@@ -1,4 +1,4 @@
-// The extents of attention and of its gradient for library kernels.
+// Defines the extents of attention and of its gradient for library kernels.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The operands and results of a library kernel, relative to the pointers that it receives.
+// Binds the operands and results of a library kernel to the pointers that it receives.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The interface by which passes ask a backend which nodes its library can run, which layouts it
-// needs for operands, and how it lays out results. Nothing here needs the device.
+// Declares the interface by which passes ask a backend which nodes its library can run, which
+// layouts it needs for operands, and how it lays out results. Nothing here needs the device.
 #pragma once
 
 #include <map>
@@ -41,14 +41,15 @@ struct KernelChoice {
                                     // are not aligned are copied
   Dims result_order;                // axes of the node's result, outermost first; empty: row-major
   bool padded_rows = false;         // rows of the result are padded by padded_row
-  // The padding of operands, then results, with which the kernel is faster if all have it
+  // `rooms` have the padding of operands, then results; the kernel is faster if all have it
   // (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
   size_t workspace = 0;              // bytes
   size_t most_workspace = 0;         // bytes for a faster algorithm, if the arena has space
   std::optional<int> in_place = {};  // operand whose memory the result may alias
-  // The count of terms that a matrix product sums at a time, in order, independent of its extents;
-  // 0: not known. The same kernel then computes a part of the product with the same bits.
+  // `depth` is the count of terms that a matrix product sums at a time, in order, independent of
+  // its extents; 0: not known. The same kernel then computes a part of the product with the same
+  // bits.
   int64_t depth = 0;
 };
 

@@ -1,4 +1,5 @@
-// The interface that compiles the launches of a plan, and describes their kernels beforehand.
+// Declares the interface that compiles the launches of a plan, and describes their kernels
+// beforehand.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,8 @@ struct KernelForm {
   std::vector<int> operands;  // operands in an order common to all kernels of this form
 };
 
-// A kernel under measurement has made the device unusable; later failures follow from that.
+// LostWhileMeasured says that a kernel under measurement has made the device unusable; later
+// failures follow from that.
 struct LostWhileMeasured : Error {
   explicit LostWhileMeasured(const Error& lost) : Error(lost) {}
 };

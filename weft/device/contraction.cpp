@@ -55,7 +55,7 @@ bool absorb_innermost(Contraction& task) {
   return true;
 }
 
-// Strides of a matrix along one axis and across it.
+// Along holds the strides of a matrix along one axis and across it.
 struct Along {
   int64_t there = 0, across = 0;
 };

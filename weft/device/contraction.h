@@ -1,4 +1,4 @@
-// A matrix product for library kernels, independent of its operation.
+// Defines a matrix product for library kernels, independent of its operation.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The interface of backends: a KernelLibrary, whose roles are interfaces of their own. Backends
-// include this header, never each other.
+// Declares the interface of backends: a KernelLibrary, whose roles are interfaces of their own.
+// Backends include this header, never each other.
 #pragma once
 
 #include <string>

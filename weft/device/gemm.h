@@ -1,4 +1,4 @@
-// Matrix products in the form of BLAS: column-major matrices or transposes of such.
+// Describes matrix products in the form of BLAS: column-major matrices or transposes of such.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ struct GemmEpilogue {
   Value sum;     // product plus bias, if stored in addition to `function` of it
   Value at;      // second operand of `function`, of the result's shape and type
   Value a_sums;  // column sums of a^T: the bias's gradient beside the weight's
-  // The composite of the sum, or of `at` and the sum, that is stored; null: the sum itself.
+  // `function` is the composite of the sum, or of `at` and the sum, that is stored; null: the sum
+  // itself is stored.
   const OpDef* function = nullptr;
 };
 // Matches everything after the `matmul` in `body`, of which `results` are stored, to an epilogue;

@@ -1,4 +1,4 @@
-// Peaks of a device and readings of its sensors.
+// Reports peaks of a device and readings of its sensors.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// Readings of a device; nullopt: it has no such sensor.
+// DeviceMeters are readings of a device; nullopt: it has no such sensor.
 struct DeviceMeters {
   std::optional<double> joules = {};  // since an arbitrary start before the process began
   std::optional<double> watts = {}, celsius = {};

@@ -1,4 +1,4 @@
-// Selection among several kernels for an operation. Heuristics decide until kernels are measured
+// Selects among several kernels for an operation. Heuristics decide until kernels are measured
 // (WEFT_TUNE=1); results of measurements persist in the cache, for this machine.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Peaks of a machine, the reference for planned times, mfu and the roofline of each kernel.
+// Describes the peaks of a machine, the reference for planned times, mfu and the roofline of each
+// kernel.
 #pragma once
 
 #include <algorithm>
@@ -24,20 +25,20 @@ struct Sustained {
 struct MachineSpec {
   double flops_per_s = 0;  // peak of float32; a multiply-add counts as two. 0: unknown
   double bytes_per_s = 0;  // to and from memory. 0: unknown
-  // Peaks of other types; 0: as float32.
+  // These are the peaks of other types; 0: as float32.
   double f64_flops_per_s = 0, bf16_flops_per_s = 0, f16_flops_per_s = 0, tf32_flops_per_s = 0;
   std::string name = {};    // name of a device; "": the host
   std::string basis = {};   // source of the peaks: "the peaks of its data sheet"
   size_t memory_bytes = 0;  // usable device memory; 0: unknown, or the host's
-  // Bandwidth of offload, to files or from a device to the host's memory. 0: unknown.
+  // This is the bandwidth of offload, to files or from a device to the host's memory. 0: unknown.
   double file_bytes_per_s = 0;
   bool both_ways = false;  // at that bandwidth in both directions at once
   std::optional<Sustained> sustained = {};
-  // Streaming multiprocessors of a GPU, which share the L2 cache; 0: unknown.
+  // These are the streaming multiprocessors of a GPU, which share the L2 cache; 0: unknown.
   int processors = 0;
   double second_level_cache = 0;  // bytes
-  // Measured peaks of 16-bit products and of copies; 0: not measured. Planned times use the data
-  // sheet's peaks above, so that devices compare; as_measured() substitutes these.
+  // These are measured peaks of 16-bit products and of copies; 0: not measured. Planned times use
+  // the data sheet's peaks above, so that devices compare; as_measured() substitutes these.
   double measured_half_flops_per_s = 0, measured_bytes_per_s = 0;
 
   bool known() const { return flops_per_s > 0 && bytes_per_s > 0; }
@@ -56,7 +57,8 @@ DType computed_in(const Launch& launch);
 
 double flops_per_s_of(const Launch& launch, const MachineSpec& machine);
 
-// The least seconds of a launch, the maximum of the two (Williams et al. 2009).
+// A Roofline has the least seconds of a launch for arithmetic and for memory; their maximum bounds
+// its time (Williams et al. 2009).
 struct Roofline {
   double compute = 0, memory = 0;
   double seconds() const { return std::max(compute, memory); }
