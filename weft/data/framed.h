@@ -1,5 +1,5 @@
-// Samples of text as encoders read them: between the special tokens of a tokenizer, "[CLS] a text
-// [SEP]", and padded to one length.
+// Frames samples of text as encoders read them: between the special tokens of a tokenizer, "[CLS] a
+// text [SEP]", and padded to one length.
 #pragma once
 
 #include <cstdint>

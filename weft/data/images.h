@@ -1,4 +1,4 @@
-// Data sets of labelled images, held in memory as bytes.
+// Loads data sets of labelled images, which are held in memory as bytes.
 //
 //   data::ImageDataset train = data::mnist("train");
 //   for (auto [images, labels] : train.batches(128, {.shuffle = true})) ...

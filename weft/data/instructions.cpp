@@ -119,7 +119,7 @@ class Reader {
   }
 
   // The text of each message is what the conversation up to it adds to the one before, so that an
-  // answer is what generation would be asked for.
+  // answer is what a model would have to generate there.
   Instruction conversation(const json& object) const {
     if (!options_.chat)
       throw io::JsonError("messages need a chat template, which the tokenizer's folder lacks");
@@ -166,8 +166,8 @@ Rows one_by_one(size_t samples) {
   return rows;
 }
 
-// Best fit, the longest first: a sample joins the row in which it leaves the fewest tokens, the
-// earliest of those.
+// Packs by best fit, the longest sample first: a sample joins the row in which it leaves the fewest
+// tokens, the earliest of those.
 Rows packed_rows(const std::vector<Instruction>& samples, int64_t seq_len) {
   std::vector<uint32_t> order(samples.size());
   std::iota(order.begin(), order.end(), 0);

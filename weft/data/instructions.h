@@ -1,4 +1,4 @@
-// Instruction data: a text file with a JSON object on each line (JSONL), which is one sample:
+// Reads instruction data: a text file with a JSON object on each line (JSONL), which is one sample:
 //
 //   {"text": "..."}                                       all of its tokens are learned
 //   {"prompt": "...", "completion": "..."}                those of the completion are

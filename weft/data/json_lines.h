@@ -1,4 +1,4 @@
-// JSON lines (JSONL): a text file with a JSON value on each line.
+// Reads JSON lines (JSONL): a text file with a JSON value on each line.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Texts with labels, from which encoders learn: a text file with a JSON object on each line
+// Reads texts with labels, from which encoders learn: a text file with a JSON object on each line
 // (JSONL), all of one form:
 //
 //   {"text": "...", "label": "positive"}                     a label of the sample
@@ -37,11 +37,11 @@ struct LabelledTexts {
 };
 
 struct LabelOptions {
-  // The labels of the model's head. A number is a class of it, but where all names are numbers, a
-  // name.
+  // `known` are the labels of the model's head. A number is a class of the head, or a name where
+  // all names are numbers.
   std::optional<Labels> known = {};
-  // Whether labels that are not known are errors. Else they make the file's own labels the classes:
-  // names in the order of their bytes, numbers by size.
+  // `only_known` says whether labels that are not known are errors. Without it, such labels make
+  // the file's own labels the classes: names in the order of their bytes, numbers by size.
   bool only_known = false;
 };
 

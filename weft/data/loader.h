@@ -22,7 +22,7 @@
 namespace weft::data {
 
 inline constexpr int64_t ignored_label = -100;  // rows and positions that no loss counts
-// The target that no loss counts, where labels are numbers. It is finite, so that searches for the
+// No loss counts this target, where labels are numbers. It is finite, so that searches for the
 // origin of an infinity or NaN pass it.
 inline constexpr float ignored_target = std::numeric_limits<float>::lowest();
 
@@ -39,7 +39,7 @@ class Source {
   virtual ~Source() = default;
   virtual int64_t size() const = 0;     // samples in an epoch
   virtual Type input_type() const = 0;  // type of one sample: f32 [C, H, W], or i64 [T]
-  // Shape of one sample's labels: [] or [T]; of targets: their number.
+  // Returns the shape of one sample's labels, [] or [T], or [N] for N targets.
   virtual Shape label_shape() const = 0;
   virtual DType label_dtype() const { return DType::i64; }  // f32: targets, which are numbers
   // Write one sample: input_type().bytes(), and as many labels or targets as label_shape() has. A
@@ -57,7 +57,7 @@ class Source {
 struct LoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
-  // Else a short batch is padded with zeros, labelled ignored_label or ignored_target.
+  // Without drop_last a short batch is padded with zeros, labelled ignored_label or ignored_target.
   bool drop_last = false;
   int64_t seed = 0;
   int prefetch = 2;  // batches ahead; 0: none, and no thread

@@ -1,4 +1,4 @@
-// Masked tokens: Devlin et al. 2019, "BERT", section 3.1, task 1.
+// Masks tokens (Devlin et al. 2019, "BERT", section 3.1, task 1).
 #pragma once
 
 #include <cstdint>

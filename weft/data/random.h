@@ -1,4 +1,5 @@
-// Random choices about samples, which are functions of (seed, epoch, index) and of their purpose.
+// Makes random choices about samples, which are functions of (seed, epoch, index) and of their
+// purpose.
 #pragma once
 
 #include <array>

@@ -45,8 +45,8 @@ bool fits_float32(double value) {
 
 class Parser {
  public:
-  // `mapped`: the text is a mapped file, whose pages are released once they were read, so that a
-  // file never takes memory beside its numbers.
+  // `mapped` says that the text is a mapped file, whose pages are released once they were read, so
+  // that a file never takes memory beside its numbers.
   Parser(std::string_view text, const std::string& name, const TableOptions& options, bool mapped)
       : text_(text), options_(options), mapped_(mapped), reader_(text, name, options.separator) {
     table_.name = name;

@@ -1,5 +1,5 @@
-// Tables of numbers, such as CSV files: each row is a sample, some columns are its targets, the
-// others its inputs.
+// Reads tables of numbers, such as CSV files: each row is a sample, some columns are its targets,
+// the others its inputs.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TableOptions {
   char separator = ',';
 };
 
-// The rows of a file as they stand there.
+// A Table holds the rows of a file, not normalized.
 struct Table {
   std::string name;  // the file's, for messages
   std::vector<std::string> features, targets;
@@ -39,15 +39,15 @@ Table parse_table(std::string_view text, const std::string& name, const TableOpt
 // Does the same for a file, and throws as io::map_file() does.
 Table read_table(const std::string& path, const TableOptions& options);
 
-// A column, and the normalization of its numbers: (x - mean) / std.
+// A Column has the normalization of its numbers: (x - mean) / std.
 struct Column {
   std::string name;
   double mean = 0, std = 1;
   friend bool operator==(const Column&, const Column&) = default;
 };
 
-// How rows become samples. It follows from the training rows; a checkpoint keeps it, so that other
-// rows are read alike.
+// TableColumns say how rows become samples. They follow from the training rows; a checkpoint keeps
+// them, so that other rows are read alike.
 struct TableColumns {
   std::vector<Column> features, targets;
   std::vector<std::string> classes = {};  // names of the labels 0, 1, ...; empty: numbers

@@ -1,4 +1,4 @@
-// Streams of tokens, and the windows that language models train and are evaluated on.
+// Holds streams of tokens, and cuts the windows that language models train and are evaluated on.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Transforms of an image between its bytes and a batch.
+// Transforms images between their bytes and a batch.
 //
-// Their order is torchvision's: random crop (the bytes padded with 0, that is black, on every
-// side), random horizontal flip, then scaling to [0, 1] and normalization. The choices for a sample
-// are a function of (seed, epoch, index).
+// The order of the transforms is torchvision's: random crop (the bytes padded with 0, that is
+// black, on every side), random horizontal flip, then scaling to [0, 1] and normalization. The
+// choices for a sample are a function of (seed, epoch, index).
 #pragma once
 
 #include <cstddef>

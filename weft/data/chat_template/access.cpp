@@ -1,4 +1,4 @@
-// Attributes, subscripts and slices.
+// Evaluates attributes, subscripts and slices.
 #include <algorithm>
 
 #include "weft/base/utf8.h"

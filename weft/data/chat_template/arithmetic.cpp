@@ -1,4 +1,4 @@
-// Operators of Python. Integers have 64 bits; a result beyond them is refused.
+// Computes Python's operators. Integers have 64 bits; a result beyond them is refused.
 #include <cmath>
 
 #include "weft/data/chat_template/context.h"

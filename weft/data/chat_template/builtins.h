@@ -1,4 +1,4 @@
-// Filters, tests, functions and methods, by the names that templates call them.
+// Declares filters, tests, functions and methods, by the names that templates call them.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,11 @@ const Builtin* find_function(std::string_view name);
 // Throws for a method of Python that templates may not call, or that weft does not have.
 const Builtin* find_method(const Value& self, std::string_view name);
 
-// Calls a builtin, and takes the work of reading what it is given.
+// Calls a builtin, and spends the work of reading its arguments.
 Value call_builtin(Context& context, const Builtin& builtin, const Value& self,
                    const Arguments& arguments);
 
-// Filters of sequences, a part of the table of find_filter() (sequence_filters.cpp).
+// Searches the filters of sequences, a part of the table of find_filter() (sequence_filters.cpp).
 const Builtin* find_sequence_filter(std::string_view name);
 
 template <class Table>

@@ -1,4 +1,4 @@
-// Chat templates: a conversation as the text that a model was trained on.
+// Chat templates write a conversation as the text that a model was trained on.
 //
 //   auto config = data::TokenizerConfig::load("llama");      // tokenizer_config.h
 //   data::ChatTemplate chat = *config.chat_template();
@@ -36,19 +36,19 @@ struct ChatMessage {
 struct ChatOptions {
   // Ends the text where the answer of the assistant begins.
   bool add_generation_prompt = false;
-  // Variables of the template under these names; null: undefined. `extra` is an object of further
+  // The template has variables under these names; null: undefined. `extra` is an object of further
   // ones, as "enable_thinking". Keys keep their order, in which templates print tools.
   const nlohmann::ordered_json* tools = nullptr;
   const nlohmann::ordered_json* documents = nullptr;
   const nlohmann::ordered_json* extra = nullptr;
-  // The local time that strftime_now() formats; absent: that of the system.
+  // strftime_now() formats this local time; absent: that of the system.
   std::optional<std::tm> now = std::nullopt;
   // Bounds the time and the memory of a render: about a byte each. 64 times the bytes of the
   // conversation are added.
   size_t most_work = size_t{256} << 20;
 };
 
-// Special tokens by the name that templates know them by: {"bos_token", "<s>"}.
+// SpecialTokens are special tokens by the names that templates know: {"bos_token", "<s>"}.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
 // ChatTemplate is a handle to an immutable template; copies share it. Threads may use it at once.

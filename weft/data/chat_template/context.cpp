@@ -7,7 +7,7 @@
 namespace weft::data::chat_template {
 
 namespace {
-// Bytes of a value beside its contents: the variant, and a block of the heap.
+// A value takes these bytes beside its contents: the variant, and a block of the heap.
 constexpr size_t value_bytes = 64;
 
 void check_depth(int depth) {

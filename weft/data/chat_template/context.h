@@ -1,4 +1,4 @@
-// The context of one render: what it may still spend, the clock, and the namespaces that it made.
+// A Context has the state of one render: the work that is left, the clock, and the namespaces.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace weft::data::chat_template {
 
 class Context {
  public:
-  // `most_work` bounds time and memory: each byte and each value that is read or made, and each
+  // `most_work` bounds time and memory: each byte and each value that is read or created, and each
   // expression, takes some of it.
   Context(size_t most_work, std::optional<std::tm> now) : left_(most_work), now_(now) {}
 

@@ -1,5 +1,5 @@
-// The parser of expressions: Jinja2's grammar, apart from the operators that templates of chats
-// do not use (*arguments, **arguments).
+// Parses expressions by Jinja2's grammar, apart from the operators that templates of chats do not
+// use (*arguments, **arguments).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Filters of text and of single values, as Jinja2 defines them.
+// Defines filters of text and of single values, as Jinja2 defines them.
 #include <charconv>
 #include <cmath>
 
@@ -10,7 +10,7 @@ namespace weft::data::chat_template {
 
 namespace {
 
-// The integers that a double can be converted to.
+// A double below `beyond_integers`, and not below `least_integer`, converts to an integer.
 constexpr double least_integer = -0x1p63, beyond_integers = 0x1p63;
 
 // ---- text
@@ -172,7 +172,7 @@ Value round_number(Context&, const Value& self, const Arguments& arguments) {
   if (method != "common") fail("the method must be common, ceil or floor");
   if (self.is_integer()) return self.integer();
   if (!std::isfinite(self.number())) return self;
-  // Decimal digits of the exact value, half to even, as Python's round() has them.
+  // Python's round() rounds the decimal digits of the exact value, half to even.
   double rounded = 0;
   const std::string digits = fmt::format("{:.{}f}", self.number(), precision);
   std::from_chars(digits.data(), digits.data() + digits.size(), rounded);

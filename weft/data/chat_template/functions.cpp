@@ -1,4 +1,4 @@
-// Functions that every template can call: Jinja2's, and those of transformers.
+// Defines the functions that every template can call: Jinja2's, and those of transformers.
 #include <algorithm>
 
 #include <locale.h>

@@ -1,5 +1,5 @@
-// The tokens of a template, with Jinja2's control of white space: trim_blocks and lstrip_blocks
-// are on, as in transformers, and the newline at the end of the template is left out.
+// Splits a template into tokens, with Jinja2's control of white space: trim_blocks and
+// lstrip_blocks are on, as in transformers, and the newline at the end of the template is left out.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Methods of text, lists, mappings and loops.
+// Defines the methods of text, lists, mappings and loops.
 #include <algorithm>
 
 #include "weft/data/chat_template/builtins.h"
@@ -172,7 +172,7 @@ Value cycle(Context&, const Value& self, const Arguments& arguments) {
 
 constexpr Builtin of_loop[] = {{"cycle", cycle}};
 
-// Python's other methods of these, which no key of a mapping hides.
+// These are Python's other methods of these types, which no key of a mapping hides.
 constexpr std::string_view refused[] = {"append", "clear",     "copy",       "extend",  "fromkeys",
                                         "insert", "pop",       "popitem",    "remove",  "reverse",
                                         "sort",   "update",    "setdefault", "changed", "format",

@@ -1,4 +1,4 @@
-// The parser of statements.
+// Parses statements.
 #include <algorithm>
 
 #include <fmt/format.h>

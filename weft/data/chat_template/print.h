@@ -1,4 +1,4 @@
-// Values as text: str() and repr() of Python, and JSON.
+// Writes values as text: str() and repr() of Python, and JSON.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Filters of sequences and mappings, as Jinja2 defines them.
+// Defines filters of sequences and mappings, as Jinja2 defines them.
 #include <algorithm>
 
 #include "weft/data/chat_template/builtins.h"
@@ -25,7 +25,7 @@ Value at_path(Context& context, const Value& item, const Value& path) {
   return value;
 }
 
-// Returns what an item is compared by: a part of it, of text the lower case.
+// Returns the key by which an item is compared: a part of the item, in lower case if it is text.
 Value key_of(Context& context, const Value& item, const Value& path, bool case_sensitive) {
   const Value value = path.is_undefined() || path.is_none() ? item : at_path(context, item, path);
   if (case_sensitive || value.text() == nullptr) return value;

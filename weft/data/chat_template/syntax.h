@@ -1,4 +1,4 @@
-// The syntax tree of a template.
+// Defines the syntax tree of a template.
 #pragma once
 
 #include <memory>
@@ -71,14 +71,14 @@ struct Statement {
   StatementKind kind = StatementKind::text;
   int line = 1;
   std::string text = {};
-  // The target of an assignment: a name, a tuple, or an attribute of a namespace.
+  // `target` is what an assignment sets: a name, a tuple, or an attribute of a namespace.
   ExpressionPtr target = {};
   std::vector<ExpressionPtr> expressions = {};  // some may be null
   std::vector<std::string> parameters = {};
   std::vector<Block> blocks = {};
 };
 
-// The name by which the filters of a block set find its text; no template can write it.
+// The filters of a block set find its text by this name, which no template can write.
 inline constexpr std::string_view captured_name = "(captured)";
 
 // Returns the statements of a template. Throws SyntaxFailure.

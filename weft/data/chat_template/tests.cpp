@@ -1,4 +1,4 @@
-// Tests, which follow `is`, as Jinja2 defines them.
+// Defines tests, which follow `is`, as Jinja2 defines them.
 #include "weft/data/chat_template/builtins.h"
 
 namespace weft::data::chat_template {

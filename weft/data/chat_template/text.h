@@ -1,6 +1,6 @@
-// Text as Python's str works on it: characters are code points, cases and white space Unicode's.
-// Every function takes valid UTF-8. Cases are Unicode's simple ones; of the full ones only those
-// of U+00DF (sharp s) and U+0130 (I with a dot) are here.
+// Works on text as Python's str does: characters are code points, cases and white space Unicode's.
+// Every function takes valid UTF-8. Cases are Unicode's simple ones; of the full ones only those of
+// U+00DF (sharp s) and U+0130 (I with a dot) are here.
 #pragma once
 
 #include <cstddef>

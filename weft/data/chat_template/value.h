@@ -1,4 +1,4 @@
-// Values of a chat template: those of Python that Jinja2 works on.
+// Defines the values of a chat template: those of Python that Jinja2 works on.
 //
 // Values are immutable, apart from the attributes of a namespace and the progress of an iterator:
 // the sandbox of transformers refuses list.append and its like, too. Text is valid UTF-8.

@@ -1,4 +1,4 @@
-// Added tokens: texts that are a token wherever they occur, before words are looked for.
+// Finds added tokens: texts that are a token wherever they occur, before words are looked for.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Byte-pair encoding (Sennrich et al. 2016): the adjacent pair of the lowest rank is merged, the
-// leftmost of equals first, until no pair has a rank.
+// Implements byte-pair encoding (Sennrich et al. 2016): the adjacent pair of the lowest rank is
+// merged, the leftmost of equals first, until no pair has a rank.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -181,8 +181,8 @@ class Bpe : public Model {
     }
   }
 
-  // Appends the id of each character. One that is unknown is its bytes, else the unknown token;
-  // the unknown token comes before the next known character, as bytes come at once.
+  // Appends the id of each character. An unknown character is its bytes, which are appended at
+  // once, or else the unknown token, which waits for the next known character.
   void append_characters(std::string_view word, std::vector<int32_t>& ids) const {
     bool pending = false;  // an unknown token that is not yet appended
     const auto append_pending = [&] {

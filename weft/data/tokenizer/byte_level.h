@@ -1,5 +1,5 @@
-// The characters that stand for bytes in byte-level vocabularies (GPT-2): printable bytes of
-// Latin-1 stand for themselves, the others for U+0100 and up.
+// Converts to and from the characters that stand for bytes in byte-level vocabularies (GPT-2):
+// printable bytes of Latin-1 stand for themselves, the others for U+0100 and up.
 #pragma once
 
 #include <string>

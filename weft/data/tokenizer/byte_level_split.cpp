@@ -1,4 +1,5 @@
-// ByteLevel, GPT-2's pre-tokenizer: words by a regular expression, then a character for each byte.
+// ByteLevel, GPT-2's pre-tokenizer, finds words by a regular expression, then writes a character
+// for each byte.
 #include <optional>
 #include <utility>
 
@@ -9,7 +10,7 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// GPT-2's expression, as the file would write it.
+// This is GPT-2's expression, as the file would write it.
 constexpr std::string_view expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

@@ -168,7 +168,8 @@ class ReplaceDecoder : public Decoder {
   Replace replace_;
 };
 
-// Connectionist temporal classification: repeated tokens are one, and pads are nothing.
+// CtcDecoder decodes connectionist temporal classification: repeated tokens are one, and pads are
+// nothing.
 class CtcDecoder : public Decoder {
  public:
   explicit CtcDecoder(const Part& part)

@@ -1,4 +1,4 @@
-// Decoders: tokens to text.
+// Decoders turn tokens into text.
 #pragma once
 
 #include <memory>

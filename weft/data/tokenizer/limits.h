@@ -1,4 +1,4 @@
-// Truncation and padding, as a tokenizer's file describes them.
+// Reads and applies truncation and padding, as a tokenizer's file describes them.
 #pragma once
 
 #include <cstddef>

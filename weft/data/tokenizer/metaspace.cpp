@@ -1,4 +1,5 @@
-// Metaspace, SentencePiece's pre-tokenizer: spaces become a visible character, which begins words.
+// Metaspace, SentencePiece's pre-tokenizer, turns spaces into a visible character, which begins
+// words.
 #include <utility>
 
 #include "weft/data/tokenizer/pre_tokenizers.h"

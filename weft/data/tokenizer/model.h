@@ -1,4 +1,4 @@
-// The model of a tokenizer: a word to ids.
+// The model of a tokenizer turns a word into ids.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ void remove_characters(NormalText& text, bool (*removed)(char32_t)) {
   });
 }
 
-// FunctionNormalizer is one without settings.
+// A FunctionNormalizer has no settings.
 class FunctionNormalizer : public Normalizer {
  public:
   using Function = void (*)(NormalText&);
@@ -50,7 +50,7 @@ void to_lower_case(NormalText& text) { text.text = lower_case(text.text); }
 void strip_accents(NormalText& text) { remove_characters(text, is_mark); }
 void to_byte_characters(NormalText& text) { text.text = byte_characters(text.text); }
 
-// The rules of SentencePiece's nmt_nfkc that are not of NFKC.
+// Applies the rules of SentencePiece's nmt_nfkc that are not of NFKC.
 void nmt(NormalText& text) {
   rewrite_characters(text, [](char32_t code, std::string_view bytes, std::string& out) {
     const bool removed = (code >= 1 && code <= 8) || code == 0xb || (code >= 0xe && code <= 0x1f) ||

@@ -1,4 +1,4 @@
-// Normalizers: text to text, before it is split into words.
+// Normalizers rewrite text before it is split into words.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Tokenizer files from before tokenizer.json, rewritten as the text of one: GPT-2's vocab.json with
+// Rewrites tokenizer files from before tokenizer.json as the text of one: GPT-2's vocab.json with
 // merges.txt, and BERT's vocab.txt with tokenizer_config.json.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace weft::data::tokenizer {
 
-// A file's contents, and its name for errors.
+// NamedText is a file's contents, and its name for errors.
 struct NamedText {
   std::string_view text;
   const std::string& name;

@@ -26,8 +26,8 @@ inline constexpr int most_nested_parts = 32;
 // Returns a value as an error shows it: lists and objects, which may be as long as the file and
 // nested as deep, by their kind.
 std::string shown(const simdjson::dom::element& value);
-// Throws Error(data) if the steps of a tokenizer made `bytes` of a text of `from` bytes that are
-// more than any real one makes: replacements that follow each other can double it each time.
+// Throws Error(data) if a sequence of a tokenizer turned a text of `from` bytes into `bytes`, more
+// than any real one does: each replacement in it can double the text.
 void check_growth(size_t bytes, size_t from);
 
 class Part {

@@ -1,4 +1,4 @@
-// Post-processors: the special tokens around a text.
+// Post-processors add the special tokens around a text.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,8 @@ class Split : public PreTokenizer {
   bool invert_;
 };
 
-// Words of letters, digits and underscores, and runs of what is neither those nor space.
+// Whitespace splits into words of letters, digits and underscores, and runs of what is neither
+// those nor space.
 class Whitespace : public PreTokenizer {
  public:
   void apply(Pieces& pieces) const override {
@@ -108,7 +109,7 @@ class CharDelimiterSplit : public PreTokenizer {
   char32_t delimiter_;
 };
 
-// Pieces of so many characters.
+// FixedLength splits into pieces of so many characters.
 class FixedLength : public PreTokenizer {
  public:
   explicit FixedLength(const Part& part) : length_(part.at("length").integer(1, INT64_MAX)) {}

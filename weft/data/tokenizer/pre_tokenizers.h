@@ -1,4 +1,4 @@
-// Pre-tokenizers: text to words, each of which the model encodes alone.
+// Pre-tokenizers split text into words, each of which the model encodes alone.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,10 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void apply(Pieces& pieces) const = 0;
-  // Returns whether the last step maps bytes to characters (ByteLevel).
+  // Returns whether the last pre-tokenizer of a sequence maps bytes to characters (ByteLevel).
   virtual bool ends_in_bytes() const { return false; }
-  // Leaves bytes as they are in that step, for a model that maps them (Model::take_bytes).
+  // Makes that pre-tokenizer leave bytes as they are, for a model that maps them
+  // (Model::take_bytes).
   virtual void keep_bytes() {}
 };
 

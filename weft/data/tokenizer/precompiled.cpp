@@ -1,5 +1,5 @@
-// SentencePiece's compiled map of characters (normalizer.cc): the bytes of a double array (Darts),
-// then the texts that its values point into.
+// Reads SentencePiece's compiled map of characters (normalizer.cc): the bytes of a double array
+// (Darts), then the texts that its values point into.
 #include <array>
 #include <cstring>
 #include <optional>

@@ -1,4 +1,4 @@
-// Regular expressions as tokenizer files write them (Oniguruma's Ruby syntax), run by PCRE2.
+// Runs regular expressions, as tokenizer files write them (Oniguruma's Ruby syntax), by PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Regex {
     Matches(const Matches&) = delete;
     Matches& operator=(const Matches&) = delete;
     // Returns whether there is another match, and sets `match`. Throws Error(data) if the
-    // expression needs too many steps.
+    // expression exceeds PCRE2's match limit.
     bool next(Match& match);
 
    private:

@@ -1,4 +1,4 @@
-// Oniguruma's Ruby syntax (doc/RE of Oniguruma 6.9) as PCRE2's.
+// Translates Oniguruma's Ruby syntax (doc/RE of Oniguruma 6.9) to PCRE2's.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -14,15 +14,15 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// Members of classes. PCRE2's own \s has U+180E, and its \w lacks marks. Outside of a class
-// Oniguruma's \w has the superscripts and fractions of Latin-1, too, and no others.
+// These are members of classes. PCRE2's own \s has U+180E, and its \w lacks marks. Outside of a
+// class Oniguruma's \w has the superscripts and fractions of Latin-1, too, and no others.
 constexpr std::string_view spaces =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view words = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view more_words = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view hexadecimal = "0-9A-Fa-f";
 
-// Names of POSIX, in brackets ([[:alpha:]]) and as properties (\p{Alpha}).
+// These are POSIX's names, in brackets ([[:alpha:]]) and as properties (\p{Alpha}).
 constexpr std::pair<std::string_view, std::string_view> posix[] = {
     {"alpha", R"(\p{Alphabetic})"},
     {"alnum", R"(\p{Alphabetic}\p{Nd})"},

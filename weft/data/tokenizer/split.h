@@ -1,4 +1,4 @@
-// Pieces of a text, and the ways to split them.
+// Splits pieces of a text.
 #pragma once
 
 #include <string>

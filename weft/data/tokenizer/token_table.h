@@ -1,4 +1,4 @@
-// Tokens by text and by id.
+// Finds tokens by text and by id.
 #pragma once
 
 #include <cstddef>

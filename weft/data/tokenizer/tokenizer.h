@@ -1,5 +1,5 @@
-// Tokenizers of published language models: Hugging Face's tokenizer.json, GPT-2's vocab.json and
-// merges.txt, or BERT's vocab.txt.
+// Reads tokenizers of published language models: Hugging Face's tokenizer.json, GPT-2's vocab.json
+// and merges.txt, or BERT's vocab.txt.
 //
 //   auto tokenizer = data::Tokenizer::load("gpt2/tokenizer.json");
 //   std::vector<int32_t> ids = tokenizer.encode("a text");

@@ -1,4 +1,4 @@
-// A trie over bytes: all keys that a text begins with, in one walk.
+// A trie over bytes finds all keys that a text begins with in one walk.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 namespace weft::data::tokenizer {
 
 // A Trie maps keys to values that are not negative. Its nodes are numbers; an edge is an entry of
-// one hash table, so that a step costs one look and a node no more than its edge.
+// one hash table, so that following an edge takes one look-up, and a node takes no more memory than
+// its edge.
 class Trie {
  public:
   // Adds a key, which must not be empty. A later value of the same key takes the place of the

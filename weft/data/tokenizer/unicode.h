@@ -1,4 +1,4 @@
-// UTF-8 and the properties of characters that tokenizers ask for.
+// Reads UTF-8, and the properties of characters that tokenizers need.
 //
 // Every function but valid_utf8() expects valid UTF-8. Properties are those of utf8proc's version
 // of Unicode.
@@ -53,7 +53,7 @@ bool is_mark(char32_t code);             // Mn, Mc, Me
 bool is_nonspacing_mark(char32_t code);  // Mn
 bool is_word_character(char32_t code);   // \w of UTS 18: letters, marks, digits, connectors
 
-// The normalization forms of Unicode (UAX 15).
+// Form is a normalization form of Unicode (UAX 15).
 enum class Form { nfc, nfd, nfkc, nfkd };
 std::string normalized(std::string_view text, Form form);
 // Returns the text in lower case, character by character (full mapping, without context).

@@ -1,4 +1,4 @@
-// UnicodeScripts: a piece ends where the script changes. Japanese is one script, as in
+// UnicodeScripts ends a piece where the script changes. Japanese is one script, as in
 // SentencePiece.
 #include <algorithm>
 #include <iterator>

@@ -1,4 +1,5 @@
-// The unigram language model (Kudo 2018): the segmentation of the greatest likelihood, by Viterbi.
+// The unigram language model (Kudo 2018) finds the segmentation of the greatest likelihood, by
+// Viterbi.
 #include <algorithm>
 #include <limits>
 

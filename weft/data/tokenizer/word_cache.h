@@ -1,5 +1,5 @@
-// The ids of words that occurred before. Text repeats its words: of a megabyte of prose, one word
-// in thirty is new.
+// Caches the ids of words that occurred before. Text repeats its words: of a megabyte of prose, one
+// word in thirty is new.
 #pragma once
 
 #include <cstddef>

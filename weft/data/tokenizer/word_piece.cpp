@@ -1,5 +1,5 @@
-// WordPiece (Schuster and Nakajima 2012), which takes the longest token at each place, and
-// WordLevel, which has whole words only.
+// Implements WordPiece (Schuster and Nakajima 2012), which takes the longest token at each place,
+// and WordLevel, which has whole words only.
 #include <algorithm>
 #include <utility>
 
