@@ -1,4 +1,4 @@
-// Tutorial 2: a module, an optimizer, and a step that is compiled once and runs many times.
+// Tutorial 2 has a module, an optimizer, and a step that is compiled once and runs many times.
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +12,7 @@ struct Mlp : nn::Module {
   Tensor operator()(const Tensor& x) const { return head(tanh(hidden(x))); }
 };
 
-// Two spirals that no straight line separates.
+// Returns two spirals that no straight line separates.
 std::pair<Tensor, Tensor> spirals(int points) {
   std::vector<float> places;
   std::vector<int64_t> labels;

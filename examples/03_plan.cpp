@@ -31,8 +31,8 @@ int main() try {
     return loss;
   };
 
-  // For this machine, and for a GPU that need not be here: what inputs of these types would take.
-  // A CPU's time is known once `weft devices --measure` has measured it.
+  // The plans say what inputs of these types would take on this machine, and on a GPU that need not
+  // be here. A CPU's time is known once `weft devices --measure` has measured it.
   const Type tokens{DType::i64, {12, 64}};
   auto step = compile(train, {.device = "cpu"});
   show(step.plan(tokens, tokens));

@@ -1,5 +1,5 @@
-// Tutorial 5: a data set, file format, model, loss, metric, optimizer and schedule of your own,
-// which recipes name and every verb of the command line knows. More: docs/adding-to-training.md.
+// Tutorial 5 adds a data set, file format, model, loss, metric, optimizer and schedule of your own,
+// which recipes name and every verb of the command line knows: see docs/adding-to-training.md.
 //
 //   05_own_parts list losses
 //   05_own_parts train examples/05_own_parts.yaml
@@ -42,7 +42,7 @@ train::TaskData task_of(std::vector<Point> points, std::vector<Point> held_out) 
           .validation = std::make_shared<Points>(std::move(held_out))};
 }
 
-// A grid of side x side points around `center`.
+// Returns a grid of side x side points around `center`.
 std::vector<Point> grid(int64_t side, double center) {
   std::vector<Point> points;
   for (int64_t i = 0; i < side * side; ++i) {

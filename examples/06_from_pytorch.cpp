@@ -1,4 +1,4 @@
-// Tutorial 6: lines of PyTorch as comments, and below each its counterpart in weft.
+// Tutorial 6 shows lines of PyTorch as comments, and below each its counterpart in weft.
 #include <filesystem>
 #include <string>
 
@@ -40,7 +40,7 @@ struct Net : nn::Module {
   }
 };
 
-// Sentences of different lengths, filled up with token 0.
+// Sentences reads sentences of different lengths, filled up with token 0.
 struct Sentences : nn::Module {
   // self.embed = nn.Embedding(10, 8, padding_idx=0)
   nn::Embedding embed{*this, "embed", 10, 8, {.padding_idx = 0}};

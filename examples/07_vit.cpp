@@ -1,5 +1,5 @@
-// Tutorial 7: a vision transformer (Dosovitskiy et al. 2020) that classifies four directions of
-// stripes. The same program in PyTorch: tests/docs/pytorch/07_vit.py.
+// Tutorial 7 trains a vision transformer (Dosovitskiy et al. 2020) that classifies four directions
+// of stripes. tests/docs/pytorch/07_vit.py is the same program in PyTorch.
 #include <numbers>
 
 #include <weft/weft.h>

@@ -1,5 +1,5 @@
-// Tutorial 8: a translation transformer (Vaswani et al. 2017), from sequences of two to five digits
-// to their reversal. The same program in PyTorch: tests/docs/pytorch/08_translation.py.
+// Tutorial 8 trains a translation transformer (Vaswani et al. 2017), from sequences of two to five
+// digits to their reversal. tests/docs/pytorch/08_translation.py is the same program in PyTorch.
 #include <weft/weft.h>
 
 using namespace weft;

@@ -89,8 +89,8 @@ namespace lt = cublaslt;
 constexpr uint32_t bias_gelu = lt::adds_bias | lt::gelu_of_sum | lt::has_aux;
 constexpr uint32_t gelu_gradient = lt::times_gelu_slope | lt::has_aux;
 
-// y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; a transposed operand is stored as [k, m] or [n,
-// k].
+// Product is y[m, n] = a[m, k] b[k, n] in bfloat16, row-major; a transposed operand is stored as
+// [k, m] or [n, k].
 struct Product {
   std::string of;
   int64_t m, n, k;
@@ -258,7 +258,7 @@ std::vector<Product> products(bool small) {
 
 // ---- convolutions and attention, by cuDNN's engines
 
-// A cuDNN graph that a step runs `times` times.
+// GraphBench is a cuDNN graph that a step runs `times` times.
 struct GraphBench {
   std::string shape;
   cudnn::Graph graph;
@@ -310,7 +310,7 @@ struct Geometry {
   int64_t batch, channels, extent, outputs, kernel, stride = 1, padding = 0;
 };
 
-// The stages of bottleneck blocks on 224 x 224 images (He et al. 2016), each geometry once.
+// Returns the stages of bottleneck blocks on 224 x 224 images (He et al. 2016), each geometry once.
 std::vector<Geometry> resnet50(int64_t batch) {
   std::vector<Geometry> all{{batch, 3, 224, 64, 7, 2, 3}};
   int64_t channels = 64, extent = 56;

@@ -1,6 +1,6 @@
-// One rung of the ladder of tools/gpu_smoke.py: a step of a few operations, planned and compiled
-// for a device, run three times (directly, during graph capture, and as a captured graph), and
-// compared with the same step on the CPU. Prints one JSON line.
+// Runs one rung of the ladder of tools/gpu_smoke.py: a step of a few operations, planned and
+// compiled for a device, run three times (directly, during graph capture, and as a captured graph),
+// and compared with the same step on the CPU. Prints one JSON line.
 //
 //   gpu_rung --list
 //   gpu_rung bias_gelu [--device cuda] [--small] [--build]    (--build: compiles only)
@@ -30,7 +30,7 @@ namespace {
 using nlohmann::json;
 using Tensors = std::span<const Tensor>;
 
-// A step and its inputs. `tolerance` is relative to the largest element of each result.
+// Problem is a step and its inputs. `tolerance` is relative to the largest element of each result.
 struct Problem {
   std::vector<Type> inputs;
   CompiledStep::Function function;
@@ -39,7 +39,7 @@ struct Problem {
   int64_t classes = 0;  // of integer inputs
 };
 
-// Extents: those of a real layer, or small ones that a CPU computes in milliseconds.
+// Sizes are the extents of a real layer, or small ones that a CPU computes in milliseconds.
 struct Sizes {
   int64_t rows, inner, columns, length, heads, channels, extent, vocabulary;
 };
@@ -106,7 +106,7 @@ Tensor statistics_of(const Tensor& y) {
   return make_node(op("attention_logsumexp"), y->inputs, y->attrs);
 }
 
-// A linear layer and its update: state that outlives the step.
+// Returns a linear layer and its update, whose state outlives the step.
 Problem training(const Sizes& n, bool offloaded) {
   const Variable weight("weight", f32({n.inner, n.columns}));
   for (size_t i = 0; i < weight.floats().size(); ++i)

@@ -1,4 +1,4 @@
-// The CPU's product by a matrix in blocks. WEFT_ISA selects the instruction set
+// Tests the CPU's product by a matrix in blocks. WEFT_ISA selects the instruction set
 // (tools/test_isa.sh).
 #include <cmath>
 #include <cstring>
@@ -74,8 +74,8 @@ std::vector<double> rounded(const std::vector<double>& x) {
 // magnitudes sum to `size`.
 double rounding(DType activations, double size, int64_t k) {
   const auto terms = static_cast<double>(k);
-  // Of int8, each group of 16 or 32 is summed exactly. Of float32, each lane sums a sixteenth of
-  // the terms or more, in order.
+  // With int8 activations, each group of 16 or 32 is summed exactly. With float32, each lane sums a
+  // sixteenth of the terms or more, in order.
   return size * 0x1p-24 * (activations == DType::i8 ? 8 + terms / 16 : 4 + terms / 4);
 }
 

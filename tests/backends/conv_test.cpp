@@ -96,7 +96,7 @@ TEST_CASE("convolutions with 1x1 filters can run as matrix products") {
       }
       if (isa() >= (dtype == DType::f32 ? Isa::avx2 : Isa::avx512_bf16))
         expected.insert(expected.begin(), "dnnl:" + std::string(node->op->name));
-      // Its rows are the three output channels.
+      // The rows of this product are the three output channels.
       if (node->is("conv_weight_gradient")) expected.push_back("weft:skinny_matmul");
       CHECK(fmt::to_string(fmt::join(kernels_of(node), " ")) ==
             fmt::to_string(fmt::join(expected, " ")));

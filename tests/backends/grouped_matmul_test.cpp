@@ -111,8 +111,8 @@ TEST_CASE("the workspace of a product by rows suffices for any number of rows") 
       }
 }
 
-// The step of decoding: two tokens choose two of eight experts. The other experts' weights, rows
-// behind all groups and what other groups hold must have no influence.
+// As in decoding, two tokens choose two of eight experts. The other experts' weights, rows behind
+// all groups and what other groups hold must have no influence.
 TEST_CASE("weights of groups without rows are not read, on any backend") {
   const int64_t rows = 5, k = 6, n = 4, groups = 8;
   Random random(3);

@@ -12,8 +12,8 @@
 
 namespace weft::testing {
 
-// The layout of an operand: axes from outermost to innermost (empty: row-major), with `gap` unused
-// elements after each run of the innermost axis and `offset` before the first element.
+// A Lie is the layout of an operand: axes from outermost to innermost (empty: row-major), with
+// `gap` unused elements after each run of the innermost axis and `offset` before the first element.
 struct Lie {
   Dims order;
   int64_t gap = 0;

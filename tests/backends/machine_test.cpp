@@ -12,8 +12,8 @@
 namespace weft::testing {
 namespace {
 
-// The vector width in bytes, and whether there are bfloat16 dot-product instructions, for each
-// instruction set. WEFT_ISA limits this process to one of them.
+// Described has the vector width in bytes, and whether there are bfloat16 dot-product instructions,
+// for each instruction set. WEFT_ISA limits this process to one of them.
 struct Described {
   Isa set;
   int vector_bytes;

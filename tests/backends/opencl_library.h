@@ -1,4 +1,4 @@
-// The OpenCL library that tests of GPU kernels share, where there is a device.
+// Declares the OpenCL library that tests of GPU kernels share, where there is a device.
 #pragma once
 
 #include "weft/device/device.h"

@@ -1,4 +1,4 @@
-// Kernel selection: a measurement on this machine, or the choice of an earlier run, decides.
+// Tests kernel selection: a measurement on this machine, or the choice of an earlier run, decides.
 #include <filesystem>
 #include <fstream>
 

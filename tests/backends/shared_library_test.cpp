@@ -1,5 +1,5 @@
-// Libraries that are loaded on demand, and the messages for one that is missing and one that exists
-// but does not load.
+// Tests libraries that are loaded on demand, and the messages for one that is missing and one that
+// exists but does not load.
 #include "weft/base/shared_library.h"
 
 #include <filesystem>

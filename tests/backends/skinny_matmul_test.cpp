@@ -1,4 +1,4 @@
-// Products of few rows by a weight. WEFT_ISA selects the instruction set (tools/test_isa.sh).
+// Tests products of few rows by a weight. WEFT_ISA selects the instruction set (tools/test_isa.sh).
 #include "weft/backends/cpu/skinny_matmul.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The instruction set that WEFT_ISA allows, read from the machine code of the kernels.
+// Tests the instruction set that WEFT_ISA allows, read from the machine code of the kernels.
 #include "weft/base/isa.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The program with --device opencl: what goes wrong, and what is listed.
+// Tests the program with --device opencl: what goes wrong, and what is listed.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -34,7 +34,7 @@ struct Place : Workplace {
     ::weft::testing::skipped(outcome.err);
     return std::nullopt;
   }
-  // Losses and norms of a run's steps, a line each.
+  // Returns losses and norms of a run's steps, a line each.
   std::string losses(const std::string& run) const {
     std::istringstream lines(read("runs/" + run + "/log.jsonl"));
     std::string all;
@@ -43,7 +43,8 @@ struct Place : Workplace {
         all += entry["loss"].dump() + " " + entry["grad_norm"].dump() + "\n";
     return all;
   }
-  // Schedule, clipping, scaled losses, several passes and metrics: the scalars of a whole recipe.
+  // Checks the scalars of a whole recipe: schedule, clipping, scaled losses, several passes,
+  // metrics.
   void check_without_float64(const std::vector<std::string>& precisions) const {
     write("tiny.yaml",
           "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "

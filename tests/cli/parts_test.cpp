@@ -1,4 +1,4 @@
-// FusionGroup tests of parts of the program: recipe flags, tables, suggestions.
+// Tests parts of the program: recipe flags, tables, suggestions.
 #include <array>
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// The verbs on a folder of a published model, and on a run that trained it further. This is one
-// file because all cases share the small folders that its helpers write.
+// Tests the verbs on a folder of a published model, and on a run that trained it further. This is
+// one file because all cases share the small folders that its helpers write.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -132,7 +132,8 @@ TEST_CASE("plan says what generating text takes, without files of weights") {
   const size_t weights = bytes_of_weights(place.path("model/model.safetensors"));
   fs::remove(place.path("model/model.safetensors"));
   fs::remove(place.path("model/tokenizer.json"));
-  // Two layers with two heads of four elements: keys, values, and cosines and sines of positions.
+  // Two layers with two heads of four elements cache keys, values, and cosines and sines of
+  // positions.
   auto cache = [](size_t batch, size_t context, size_t element) {
     return (2 * 2 * batch * 2 * context * 4 + context * (2 + 4)) * element;
   };
@@ -257,7 +258,7 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   CHECK(config["r"] == 2);
   CHECK(config["base_model_name_or_path"] == "model");
 
-  // Resumed at step 2, it takes the same steps.
+  // A run that resumes at step 2 takes the same steps.
   *std::ranges::find(training, "run") = "other";
   *(std::ranges::find(training, "--steps") + 1) = "2";
   place.weft(training);

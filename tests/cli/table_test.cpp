@@ -1,4 +1,4 @@
-// A table from its starter recipe to its records: every verb names what a regression reports.
+// Tests a table from its starter recipe to its records: every verb names what a regression reports.
 #include <string>
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A GPT recipe that trains within seconds.
+// Defines a GPT recipe that trains within seconds.
 #pragma once
 
 #include <string>

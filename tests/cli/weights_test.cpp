@@ -33,7 +33,7 @@ Variable variable(std::string name, const Type& type, const Doubles& elements) {
   return made;
 }
 
-// A model of three layers, one of them with an extra tensor, in a file.
+// Weights has a model of three layers, one of them with an extra tensor, in a file.
 struct Weights : Workplace {
   Weights() {
     std::vector<Variable> model{Variable("embed.weight", {DType::bf16, {10, 4}}),
@@ -44,7 +44,7 @@ struct Weights : Workplace {
       for (int expert = 0; expert < 2; ++expert)
         model.emplace_back(name + ".experts." + std::to_string(expert), Type{DType::f32, {4}});
     }
-    // Not all pairs of numbers: these rows stay apart.
+    // These names lack pairs of numbers, such as "odd.0.1": their rows are not merged.
     model.emplace_back("odd.0.0", Type{DType::f32, {1}});
     model.emplace_back("odd.1.1", Type{DType::f32, {1}});
     io::save_safetensors(path("m.safetensors"), model);
@@ -235,7 +235,7 @@ TEST_CASE("runs of weft's own GPT and Llama convert to what transformers publish
     CHECK(json::parse(place.read("narrow/config.json"))["torch_dtype"] == "bfloat16");
     CHECK(models::load_pretrained(place.path("narrow")).dtype == DType::bf16);
     if (name != "gpt") continue;
-    // Tensors of GPT-2 as transformers saves it, biases of a model without any among them.
+    // The file has tensors as transformers saves GPT-2, biases of a model without any among them.
     const io::Safetensors file = io::Safetensors::open(place.path("out/model.safetensors"));
     CHECK(file.find("transformer.h.0.mlp.c_fc.weight")->type == Type{DType::f32, {16, 64}});
     CHECK(file.find("transformer.h.0.attn.c_attn.bias")->type == Type{DType::f32, {48}});

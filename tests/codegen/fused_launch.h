@@ -14,9 +14,9 @@
 
 namespace weft::test {
 
-// A launch that computes `outputs` from the graph's input and data leaves, through views of them.
-// Composites are decomposed, and results are contiguous. It may also be the launch of one primitive
-// with loops (weft/codegen/primitives.h).
+// A FusedLaunch is a launch that computes `outputs` from the graph's input and data leaves, through
+// views of them. Composites are decomposed, and results are contiguous. It may also be the launch
+// of one primitive with loops (weft/codegen/primitives.h).
 struct FusedLaunch {
   explicit FusedLaunch(std::vector<Value> outputs);
   bool is_primitive() const;
@@ -24,7 +24,7 @@ struct FusedLaunch {
 
   Launch launch;
   std::vector<Value> nodes;  // all nodes, inputs before users, for the reference
-  // The leaf whose bytes hold each operand of the launch.
+  // These are the leaves whose bytes hold the operands of the launch.
   std::vector<Value> operand_leaf;
 
  private:

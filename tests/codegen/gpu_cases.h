@@ -1,4 +1,4 @@
-// The inputs and schedules of kernels that gpu_test.cpp and gpu_products_test.cpp test.
+// Declares the inputs and schedules of kernels that gpu_test.cpp and gpu_products_test.cpp test.
 #pragma once
 
 #include "tests/codegen/fused_launch.h"

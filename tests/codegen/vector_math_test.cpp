@@ -20,7 +20,7 @@
 using namespace weft;
 
 namespace {
-// Error bounds of formulas; other functions round the result of double.
+// A Bound is the largest error of a formula; other functions round the result of double.
 struct Bound {
   std::string_view name;
   double ulps;

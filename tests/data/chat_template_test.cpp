@@ -1,5 +1,5 @@
-// Chat templates against Jinja2 as transformers sets it up: tests/reference/chat.json has its texts
-// (make_chat.py), and null where it refuses.
+// Tests chat templates against Jinja2 as transformers sets it up: tests/reference/chat.json has its
+// texts (make_chat.py), and null where it refuses.
 #include "weft/data/chat_template/chat_template.h"
 
 #include <fstream>
@@ -21,7 +21,7 @@ const Json& reference() {
   return file;
 }
 
-// Saturday, 2024-07-06 05:04:03.
+// Returns Saturday, 2024-07-06 05:04:03.
 std::tm reference_time() {
   return {.tm_sec = 3,
           .tm_min = 4,

@@ -1,4 +1,4 @@
-// Instruction data against what transformers' chat templates and tokenizers give.
+// Tests instruction data against what transformers' chat templates and tokenizers give.
 #include "weft/data/instructions.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,8 @@ using namespace weft::data;
 using doctest::Contains;
 
 namespace {
-// A tokenizer of bytes, whose template writes "ROLE: CONTENT\n", and whose id 1 ends a text.
+// A Place has a tokenizer of bytes, whose template writes "ROLE: CONTENT\n", and whose id 1 ends a
+// text.
 struct Place : test::TemporaryFolder {
   Tokenizer tokenizer = Tokenizer::load((test::write_published(file("model")), file("model")));
   InstructionOptions options = {

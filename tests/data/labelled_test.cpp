@@ -1,5 +1,5 @@
-// Texts with labels: which labels a file has, and what it must not have. Batches are compared with
-// transformers in tests/train/labelled_test.cpp.
+// Tests texts with labels: which labels a file has, and what it must not have. Batches are compared
+// with transformers in tests/train/labelled_test.cpp.
 #include "weft/data/labelled.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using doctest::Contains;
 namespace {
 using Names = std::vector<std::string>;
 
-// A tokenizer of characters, which puts [CLS] 2 and [SEP] 3 around a text.
+// A Place has a tokenizer of characters, which puts [CLS] 2 and [SEP] 3 around a text.
 struct Place : test::TemporaryFolder {
   Tokenizer tokenizer =
       Tokenizer::load((test::write_published_encoder(file("model")), file("model")));
@@ -56,7 +56,7 @@ TEST_CASE("labels that a head knows keep its numbers, whether they are names or 
   CHECK(labels_of(numbers) == std::vector<int32_t>{1, 0, 1});
   CHECK(labels_of(place.with_labels({"\"LABEL_2\"", "\"LABEL_1\""}, known)) ==
         std::vector<int32_t>{2, 1});
-  // One that it does not know makes the labels the file's own.
+  // A label that `known` lacks makes the labels the file's own.
   CHECK(place.with_labels({"1", "0", "3"}, known).labels.names == Names{"0", "1", "3"});
   // So does another form of samples.
   const LabelledTexts words =

@@ -24,7 +24,7 @@ using weft::testing::near;
 
 namespace {
 
-// A source whose sample i is {i, epoch, random word} with label i.
+// Numbers is a source whose sample i is {i, epoch, random word} with label i.
 class Numbers : public data::Source {
  public:
   explicit Numbers(int64_t size, const Shape& shape = {3}) : size_(size), shape_(shape) {}

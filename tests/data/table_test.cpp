@@ -1,4 +1,4 @@
-// Tables of CSV text: their numbers, normalization and classes, and what is refused.
+// Tests tables of CSV text: their numbers, normalization and classes, and what is refused.
 #include "weft/data/table.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// tokenizer_config.json, special_tokens_map.json and chat_template.jinja of a model's folder.
+// Tests tokenizer_config.json, special_tokens_map.json and chat_template.jinja of a model's folder.
 #include "weft/data/chat_template/tokenizer_config.h"
 
 #include <doctest/doctest.h>

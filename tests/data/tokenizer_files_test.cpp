@@ -1,4 +1,4 @@
-// Which files a tokenizer is read from, and what is refused of them.
+// Tests which files a tokenizer is read from, and what is refused of them.
 #include <fstream>
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// Tokenizers of every kind, with every normalizer and pre-tokenizer, against the `tokenizers`
+// Tests tokenizers of every kind, with every normalizer and pre-tokenizer, against the `tokenizers`
 // package itself, on 5,000 lines in 29 scripts, code, emoji, random characters and broken UTF-8.
 // PEERS_PYTHON names a Python that has the package, as in make test-all.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tokenizers against the `tokenizers` package: its ids and texts for small tokenizers are in
+// Tests tokenizers against the `tokenizers` package: its ids and texts for small tokenizers are in
 // tests/reference/tokenizers/. tokenizer_live_test.cpp compares large ones with the package itself.
 #include "weft/data/tokenizer/tokenizer.h"
 
@@ -205,7 +205,7 @@ TEST_CASE("the package reads GPT-2's vocabulary as weft does") {
   if (!has_data("tokenizers/gpt2/vocab.json")) return;
   const Tokenizer tokenizer = Tokenizer::load(data_directory() + "/tokenizers/gpt2");
   CHECK(tokenizer.size() == 50257);
-  // The ids that OpenAI's encoder gives.
+  // OpenAI's encoder gives these ids.
   CHECK(tokenizer.encode("Hello world") == Ids{15496, 995});
   CHECK(tokenizer.encode("<|endoftext|>") == Ids{50256});
   CHECK(tokenizer.encode("  two\n\nlines") == Ids{220, 734, 198, 198, 6615});

@@ -1,4 +1,4 @@
-// Invalid budgets, and budgets that are too small on each device.
+// Tests invalid budgets, and budgets that are too small on each device.
 #include <iomanip>
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-// Checkpoints that are missing, damaged or of another model, and what generate refuses.
+// Tests checkpoints that are missing, damaged or of another model, and what generate refuses.
 #include <filesystem>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// Errors of NVIDIA GPUs and their driver, on a simulated one (tests/fake_cuda/fake.h).
+// Tests errors of NVIDIA GPUs and their driver, on a simulated one (tests/fake_cuda/fake.h).
 #include <dlfcn.h>
 #include <filesystem>
 #include <regex>

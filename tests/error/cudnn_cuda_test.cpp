@@ -1,4 +1,4 @@
-// cuDNN: versions of it that weft does without, engines that fail or are forbidden, and how often
+// Tests cuDNN: versions that weft does without, engines that fail or are forbidden, and how often
 // its plans are built.
 #include <algorithm>
 #include <filesystem>

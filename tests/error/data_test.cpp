@@ -1,4 +1,4 @@
-// Missing or damaged data.
+// Tests missing or damaged data.
 #include <cstdlib>
 
 #include <doctest/doctest.h>

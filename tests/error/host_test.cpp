@@ -1,4 +1,4 @@
-// Hosts with fewer resources than usual, or with higher demands.
+// Tests hosts with fewer resources than usual, or with higher demands.
 #include <sched.h>
 #include <set>
 #include <sys/resource.h>

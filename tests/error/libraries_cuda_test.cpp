@@ -1,4 +1,5 @@
-// NVIDIA's compiler and library of products that are missing, too new, or refuse or fail a kernel.
+// Tests NVIDIA's compiler and library of products that are missing, too new, or refuse or fail a
+// kernel.
 #include <cstdlib>
 #include <filesystem>
 #include <regex>

@@ -1,4 +1,4 @@
-// Invalid models: unknown names and options, impossible values, mismatched shapes.
+// Tests invalid models: unknown names and options, impossible values, mismatched shapes.
 #include <doctest/doctest.h>
 
 #include "tests/support/images.h"

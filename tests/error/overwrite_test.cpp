@@ -36,7 +36,7 @@ TEST_CASE("a folder or file that is not a run is not overwritten") {
                          "of a run. --overwrite would replace its contents.") == "");
   CHECK(place.read("runs/thesis/chapter.txt") == "years of work");
   CHECK(place.read("runs/letter") == "a file");
-  // Folders that resemble a run: a recipe next to other work, and files next to checkpoints.
+  // These folders resemble a run: a recipe next to other work, and files next to checkpoints.
   place.write("tiny/recipe.yaml", place.read("tiny.yaml"));
   place.write("tiny/plan.json", place.read("runs/tiny/plan.json"));
   place.write("tiny/thesis.txt", "years of work");

@@ -1,4 +1,4 @@
-// Folders of published models that weft refuses, and flags that do not go with them.
+// Tests folders of published models that weft refuses, and flags that do not go with them.
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -29,7 +29,7 @@ struct Published : Workplace {
     REQUIRE(at != std::string::npos);
     write(file, text.replace(at, from.size(), to));
   }
-  // What each of the verbs that read the folder answers.
+  // Checks that each verb that reads the folder refuses it so; returns what is wrong, or "".
   std::string refuses(int code, const std::string& message) const {
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"generate", "m", "--prompt", "a"},

@@ -1,4 +1,4 @@
-// Errors in recipes, and in the flags and variables for their keys.
+// Tests errors in recipes, and in the flags and variables for their keys.
 #include <doctest/doctest.h>
 
 #include "tests/support/program.h"

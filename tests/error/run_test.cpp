@@ -1,4 +1,4 @@
-// Runs that cannot begin, go on or be read, and those larger than the machine.
+// Tests runs that cannot begin, go on or be read, and those larger than the machine.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

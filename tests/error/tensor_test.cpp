@@ -1,4 +1,4 @@
-// Invalid tensors in C++: one line that names the operation and the user's line.
+// Tests invalid tensors in C++: one line that names the operation and the user's line.
 #include <cmath>
 #include <cstdlib>
 #include <functional>

@@ -1,4 +1,4 @@
-// A small run to damage, and the exit codes of refusals.
+// Declares a small run to damage, and the exit codes of refusals.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@ namespace weft::test {
 
 constexpr int failed = 1, usage = 2, does_not_fit = 3, data_code = 4, checkpoint = 5;
 
-// A run of two steps with a tiny model, saved as runs/tiny.
+// TinyRun is a run of two steps with a tiny model, saved as runs/tiny.
 struct TinyRun : Workplace {
   TinyRun() {
     write("tiny.yaml",

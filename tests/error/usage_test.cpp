@@ -1,4 +1,4 @@
-// Errors on the command line.
+// Tests errors on the command line.
 #include <cstdlib>
 #include <filesystem>
 #include <sys/stat.h>

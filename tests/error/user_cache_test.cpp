@@ -1,4 +1,4 @@
-// Caches that are damaged, cannot be written, or are open to others.
+// Tests caches that are damaged, cannot be written, or are open to others.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>

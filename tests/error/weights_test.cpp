@@ -1,4 +1,4 @@
-// Files and folders of weights that inspect and convert refuse.
+// Tests files and folders of weights that inspect and convert refuse.
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ constexpr const char* index_file = "m/model.safetensors.index.json";
 constexpr const char* first = "model-00001-of-00002.safetensors";
 constexpr const char* second = "model-00002-of-00002.safetensors";
 
-// A folder "m" of two shards with one tensor each, "a" and "b".
+// Shards has a folder "m" of two shards with one tensor each, "a" and "b".
 struct Shards : Workplace {
   Shards() {
     write("m/config.json", "{}");

@@ -1,4 +1,4 @@
-// The parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a CPU.
+// Defines the parts of CUDA C beyond C++ that weft's kernels use, for one of many threads on a CPU.
 #pragma once
 
 namespace fake {
@@ -92,7 +92,7 @@ template <class... P> constexpr int parameters_of(void (*)(P...)) { return sizeo
   extern "C" const int name##_parameters = parameters_of(name);
 )";
 
-// GPU instructions that kernels contain, and their C++ replacements.
+// Replaced is a GPU instruction that kernels contain, and its C++ replacement.
 struct Replaced {
   const char *instruction, *by;
 };

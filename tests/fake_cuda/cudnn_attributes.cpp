@@ -1,4 +1,4 @@
-// The attributes of descriptors: type, number of values, and whether they are required.
+// Lists the attributes of descriptors: type, number of values, and whether they are required.
 #include <array>
 
 #include "tests/fake_cuda/cudnn_descriptors.h"

@@ -1,4 +1,4 @@
-// Descriptors of cuDNN with their attributes, and the graphs that they describe.
+// Declares descriptors of cuDNN with their attributes, and the graphs that they describe.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Numbers of cudnn_graph.h, under their original names.
+// Defines numbers of cudnn_graph.h, under their original names.
 #pragma once
 
 #include <cstdint>

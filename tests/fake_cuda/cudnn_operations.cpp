@@ -185,7 +185,7 @@ Array multiply(const Operation& operation, std::map<int64_t, Array>& values, Rou
   return c;
 }
 
-// 0: unsupported mode.
+// Returns the number of inputs; 0 for an unsupported mode.
 size_t inputs_of(int pointwise_mode) {
   switch (pointwise_mode) {
     case CUDNN_POINTWISE_EXP:

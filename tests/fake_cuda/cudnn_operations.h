@@ -46,8 +46,8 @@ struct Operation {
 // Throws Refused where the tensors do not fit the operation.
 void check(const Operation& operation);
 
-// The precision of float32 and narrower operands of products: unchanged, with 10 fraction bits, or
-// so coarse that every test notices.
+// Rounding is the precision of float32 and narrower operands of products: unchanged, with 10
+// fraction bits, or so coarse that every test notices.
 enum class Rounding : uint8_t { none, tf32, coarse };
 
 using Array = std::vector<double>;  // row-major, independent of the tensor's strides

@@ -1,6 +1,6 @@
-// NVIDIA's libraries without a GPU: device memory is host memory, streams run as late as events
-// allow, and products, convolutions and attention are computed by definition. Kernels do nothing,
-// or run on the CPU, thread by thread. Environment variables select this, the reported
+// Simulates NVIDIA's libraries without a GPU: device memory is host memory, streams run as late as
+// events allow, and products, convolutions and attention are computed by definition. Kernels do
+// nothing, or run on the CPU, thread by thread. Environment variables select this, the reported
 // properties, and failures (defaults in parentheses):
 //   FAKE_CUDA_COMPILER       C++ compiler that compiles kernels for the CPU (none)
 //   FAKE_CUDA_VERSION        of the driver (13000)

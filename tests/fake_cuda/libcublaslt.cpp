@@ -1,4 +1,4 @@
-// cuBLASLt: products are computed by definition, in float64.
+// Simulates cuBLASLt: products are computed by definition, in float64.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -39,7 +39,7 @@ struct Matmul {
   }
 };
 
-// GELU by the tanh approximation, and its derivative.
+// Return GELU by the tanh approximation, and its derivative.
 double gelu_of(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -47,7 +47,7 @@ double gelu_slope(double x) {
   const double scale = std::sqrt(2 / M_PI), t = std::tanh(scale * (x + 0.044715 * x * x * x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
 }
-// A column-major matrix layout.
+// A Layout is a column-major matrix layout.
 struct Layout {
   int type = 0;
   int64_t rows = 0, columns = 0, stride = 0;
@@ -81,7 +81,7 @@ void store(int type, void* to, int64_t at, double value) {
   fake::store(number_of(type), to, at, value);
 }
 
-// An operand: gives element (row, column) of a matrix of the batch, or of its transpose.
+// An Operand gives element (row, column) of a matrix of the batch, or of its transpose.
 struct Operand {
   Layout layout;
   const void* data = nullptr;

@@ -1,4 +1,5 @@
-// The CUDA driver: the functions of weft/backends/cuda/driver.h for GPUs, contexts and memory.
+// Simulates the CUDA driver: the functions of weft/backends/cuda/driver.h for GPUs, contexts and
+// memory.
 #include "tests/fake_cuda/libcuda.h"
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace fake::driver {
 
-// Never destroyed: GPU memory may be freed as the process ends.
+// Returns the GPU, which is never destroyed: device memory may be freed as the process ends.
 Gpu& gpu() {
   static Gpu& instance = *new Gpu;
   return instance;
@@ -96,7 +97,7 @@ void do_all() {
 void* at(Address address) { return reinterpret_cast<void*>(address); }
 Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 
-// Uninitialized bytes: NaN in every floating-point type.
+// Uninitialized bytes have this value, which is NaN in every floating-point type.
 constexpr int garbage = 0xff;
 
 // An idle GPU may have more memory than the host, as nobody touches it.

@@ -1,4 +1,4 @@
-// The state of the simulated driver, which libcuda.cpp (GPUs, contexts, memory) and
+// Declares the state of the simulated driver, which libcuda.cpp (GPUs, contexts, memory) and
 // libcuda_streams.cpp (streams, events, graphs, modules, launches) share.
 #pragma once
 
@@ -24,7 +24,7 @@ constexpr int invalid_value = 1, out_of_memory = 2, no_device = 100, no_image = 
               capture_unmatched = 903, capture_unjoined = 904, capture_isolation = 905,
               captured_event = 907;
 
-// Device memory, and pinned host memory; other host memory is not registered.
+// Memory is device memory, and pinned host memory; other host memory is not registered.
 struct Memory {
   size_t bytes = 0;
   const Context* context = nullptr;  // null: host memory

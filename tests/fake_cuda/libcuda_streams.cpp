@@ -1,5 +1,5 @@
-// The CUDA driver: the functions of weft/backends/cuda/driver.h for streams, events, graphs,
-// modules and launches.
+// Simulates the CUDA driver: the functions of weft/backends/cuda/driver.h for streams, events,
+// graphs, modules and launches.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,7 @@
-// cuDNN's backend API, version 9. Graphs of operations are computed by definition
-// (cudnn_operations.h); what the library refuses by its documentation is refused.
-// This is one file because it follows a graph to its engines, its plan and its runs; descriptors
-// and operations have files of their own.
+// Simulates cuDNN's backend API, version 9. Graphs of operations are computed by definition
+// (cudnn_operations.h); what the library refuses by its documentation is refused. This is one file
+// because it follows a graph to its engines, its plan and its runs; descriptors and operations have
+// files of their own.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -37,7 +37,7 @@ Handle current_context() {
   return context;
 }
 
-// The object that a descriptor's handle points to.
+// A descriptor's handle points to a Held.
 using Held = std::shared_ptr<Descriptor>;
 Held& held(Handle handle) {
   require(handle != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a descriptor");
@@ -266,7 +266,8 @@ void finalize(Descriptor& descriptor) {
 
 // ---- runs
 
-// Everything known when a plan is executed; the host may change or free the rest before it runs.
+// A Run is everything known when a plan is executed; the host may change or free the rest before it
+// runs.
 struct Run {
   std::vector<Operation> operations;
   std::map<int64_t, void*> addresses;

@@ -1,4 +1,4 @@
-// The management library: the functions of weft/backends/cuda/nvml.cpp.
+// Simulates the management library: the functions of weft/backends/cuda/nvml.cpp.
 #include <cstdint>
 #include <cstring>
 #include <string>

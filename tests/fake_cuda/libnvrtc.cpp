@@ -1,5 +1,5 @@
-// The compiler: its code is a few bytes, or a shared library for the CPU after its size. It
-// has versions that no real NVRTC has, so that neither is found in the kernel cache by others.
+// Simulates the compiler: its code is a few bytes, or a shared library for the CPU after its size.
+// It has versions that no real NVRTC has, so that neither is found in the kernel cache by others.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

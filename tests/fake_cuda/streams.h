@@ -1,5 +1,5 @@
-// Streams that run as late as events allow: work is done when somebody waits for it, with only as
-// much of other streams' work as it waits for itself.
+// Declares streams that run as late as events allow: work is done when somebody waits for it, with
+// only as much of other streams' work as it waits for itself.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ struct Thread {
   State state = State::ready;
 };
 
-// State of the current launch.
+// These variables are the state of the current launch.
 std::vector<Thread> all(most_threads);
 ucontext_t scheduler;
 size_t current;

@@ -11,7 +11,7 @@ namespace fake {
 struct Position {
   unsigned x, y, z;
 };
-// A kernel as defined by cuda_c.h, in a loaded module.
+// A Kernel is one as defined by cuda_c.h, in a loaded module.
 struct Kernel {
   std::string name;
   void (*call)(const uint64_t* arguments) = nullptr;

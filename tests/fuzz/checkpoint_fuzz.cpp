@@ -18,7 +18,7 @@ constexpr const char* recipe =
     "model: {name: mlp, config: {hidden_sizes: [1]}}\n"
     "data: {dataset: random-images, image_size: 1, classes: 2}\ntrain: {steps: 1}\n";
 
-// A checkpoint with two weights.
+// Saved is a checkpoint with two weights.
 struct Saved {
   Saved() : experiment(train::make_experiment(train::Recipe::parse(recipe, "recipe"))) {
     std::filesystem::create_directory(folder.path() + "/checkpoints");

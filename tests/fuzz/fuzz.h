@@ -1,5 +1,5 @@
-// Shared by all fuzz targets. A parser may refuse its input only by an Error of the promised kind
-// with a message of one line. Anything else ends the run as a finding.
+// Defines what all fuzz targets share. A parser may refuse its input only by an Error of the
+// promised kind with a message of one line. Anything else ends the run as a finding.
 //
 // Run: build/check/fuzz/NAME -max_total_time=60; a file as argument reruns that input.
 #pragma once
@@ -41,7 +41,7 @@ inline std::shared_ptr<Buffer> exact_copy(const uint8_t* data, size_t size) {
   return buffer;
 }
 
-// The folder for files of parsers that take paths: it is in memory.
+// Parsers that take paths read files of this folder, which is in memory.
 inline constexpr const char* memory_folder = "/dev/shm";
 
 // Reads every byte, for the sanitizer to check.

@@ -1,4 +1,4 @@
-// The tokenizer of fuzzed texts, whose words are "e", "t" and "te".
+// Defines the tokenizer of fuzzed texts, whose words are "e", "t" and "te".
 #pragma once
 
 #include "weft/data/tokenizer/tokenizer.h"

@@ -47,7 +47,7 @@ models::LlamaConfig llama() {
           .num_key_value_heads = 2,
           .initializer_range = 0.3};
 }
-// Every switch of a decoder that a published family sets.
+// Returns a config with every switch of a decoder that a published family sets.
 models::DecoderConfig everything() {
   models::DecoderConfig config = llama().decoder();
   config.layers = {{.window = 5}, {.rope = 1}, {.window = 3, .rope = -1}};

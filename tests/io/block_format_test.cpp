@@ -1,4 +1,4 @@
-// Block formats against the values and the bytes of the `gguf` package
+// Tests block formats against the values and the bytes of the `gguf` package
 // (tests/reference/make_gguf.py) and, for the quantizers of K formats, against bounds on their
 // error.
 #include "weft/base/block_format.h"
@@ -33,7 +33,7 @@ std::vector<std::byte> encoded(const BlockFormat& format, std::span<const float>
   return blocks;
 }
 
-// The root mean square of the differences, relative to that of the numbers.
+// Returns the root mean square of the differences, relative to that of the numbers.
 double relative_error(std::span<const float> numbers, std::span<const float> back) {
   double off = 0, all = 0;
   for (size_t i = 0; i < numbers.size(); ++i) {

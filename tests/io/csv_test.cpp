@@ -1,4 +1,4 @@
-// CSV text by the rules of RFC 4180, section 2.
+// Tests CSV text by the rules of RFC 4180, section 2.
 #include "weft/io/csv.h"
 
 #include <doctest/doctest.h>

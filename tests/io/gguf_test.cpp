@@ -1,5 +1,5 @@
-// GGUF files: what the `gguf` package wrote (tests/reference/make_gguf.py), what weft writes, and
-// everything that is refused.
+// Tests GGUF files: what the `gguf` package wrote (tests/reference/make_gguf.py), what weft writes,
+// and everything that is refused.
 #include "weft/io/gguf.h"
 
 #include <cstring>

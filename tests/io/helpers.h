@@ -1,4 +1,5 @@
-// Helpers for tests of files: a temporary folder, buffers from strings, and the error of a call.
+// Defines helpers for tests of files: a temporary folder, buffers from strings, and the error of a
+// call.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Variables that are views of a mapped file: they take no memory, and writing them changes no file.
+// Tests variables that are views of a mapped file: they take no memory, and writing them changes no
+// file.
 #include <cstring>
 #include <filesystem>
 #include <fstream>

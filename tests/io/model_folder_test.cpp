@@ -1,4 +1,4 @@
-// Folders of Hugging Face's: one file or shards with an index, read and written.
+// Tests folders of Hugging Face's: one file or shards with an index, read and written.
 #include "weft/io/model_folder.h"
 
 #include <filesystem>
@@ -37,7 +37,7 @@ std::string file_with(const Names& tensors) {
 constexpr const char* first = "model-00001-of-00002.safetensors";
 constexpr const char* second = "model-00002-of-00002.safetensors";
 
-// A folder of two shards.
+// Sharded is a folder of two shards.
 struct Sharded : TemporaryFolder {
   json index = {{"metadata", {{"total_size", 3}}},
                 {"weight_map", {{"a", first}, {"b", second}, {"c", first}}}};

@@ -38,7 +38,8 @@ TEST_CASE("an unknown character is refused by its offset") {
         "data: [text] token -1 at position 0 is outside 0 to 255.");
 }
 
-// The ill-formed sequences lie next to the well-formed ones of the Unicode standard, table 3-7.
+// The ill-formed sequences are neighbours of the well-formed ones of the Unicode standard, table
+// 3-7.
 TEST_CASE("invalid UTF-8 is refused by its offset") {
   for (std::string_view bad :
        {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80",

@@ -1,4 +1,4 @@
-// Adapters of low rank against Hugging Face's PEFT, on the same weights and batches.
+// Tests adapters of low rank against Hugging Face's PEFT, on the same weights and batches.
 #include "weft/models/adapter.h"
 
 #include <cmath>
@@ -115,7 +115,7 @@ TEST_CASE("merging into narrow weights rounds the sum once") {
     for (size_t column = 0; column < 40; ++column) {
       double sum = weight[row * 40 + column];
       for (size_t i = 0; i < 3; ++i) sum += 2 * b[row * 3 + i] * a[i * 40 + column];
-      // Half a unit in the last place of eight bits, and what float32 sums are off.
+      // The bound is half a unit in the last place of eight bits, and the error of float32 sums.
       REQUIRE(std::abs(merged[row * 40 + column] - sum) <= std::abs(sum) * 0x1.01p-8 + 1e-5);
     }
 }

@@ -36,7 +36,7 @@ std::unique_ptr<Model> build(const std::string& name, DType dtype) {
   return make_model("resnet20", {}, {InputKind::images, {3, 32, 32}, 10});
 }
 
-// A model with the weights of a reference file and its training step.
+// A Run is a model with the weights of a reference file, and its training step.
 struct Run {
   std::string name;
   Json reference;

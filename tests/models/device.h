@@ -1,5 +1,5 @@
-// The device under test: the one that the environment variable BACKEND names, which must exist, or
-// else the OpenCL device, if there is one.
+// Defines the device under test: the one that the environment variable BACKEND names, which must
+// exist, or else the OpenCL device, if there is one.
 #pragma once
 
 #include <cstdlib>

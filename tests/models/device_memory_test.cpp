@@ -1,4 +1,5 @@
-// Training steps in device memory: which values reside on the host, and when results are copied.
+// Tests training steps in device memory: which values reside on the host, and when results are
+// copied.
 #include "weft/base/device_memory.h"
 
 #include <memory>
@@ -58,7 +59,7 @@ std::vector<std::vector<std::byte>> parameters_of(const std::string& model,
   return all;
 }
 
-// Steps that put one more digit at the end of each element of `x`.
+// Returns steps that put one more digit at the end of each element of `x`.
 Compiled<Tensor> appends_digit(const Variable& x, const StepOptions& options) {
   return compile(
       [x](const Tensor& digit) {

@@ -52,7 +52,8 @@ void check_curve(const Curve& curve, double tolerance) {
   CHECK(distance(got, want) <= tolerance * want[0]);
 }
 
-// On OpenCL's devices. Kernels of float32 are the same text there, so the losses are equal.
+// Compares the curve on OpenCL's devices with the CPU's. Kernels of float32 are the same text
+// there, so the losses are equal.
 void check_without_float64(const Curve& curve, double tolerance) {
   if (device() != "opencl" || !has_device()) return;
   CAPTURE(curve.model);

@@ -1,5 +1,5 @@
-// The tiny nets of published families in tests/reference/families: their folders as published, and
-// what transformers computes of them.
+// Declares the tiny nets of published families in tests/reference/families: their folders as
+// published, and what transformers computes of them.
 #pragma once
 
 #include <cmath>

@@ -33,7 +33,7 @@ const auto published = [](const models::Decoder& model) {
   return models::published_tensors(model);
 };
 
-// Continues the prompts greedily from a cache: all together, one token a step.
+// Continues the prompts greedily from a cache: all together, one token at a time.
 void check_generation(const models::Decoder& model, const Json& reference) {
   const Json& generation = reference.at("generation");
   const auto prompts = generation.at("prompts").get<std::vector<std::vector<int32_t>>>();
@@ -175,7 +175,8 @@ TEST_CASE(
                       {"vision_config", {{"model_type", "siglip_vision_model"}}},
                       {"mm_tokens_per_image", 4},
                       {"eos_token_id", {2, 5}}};
-  // As published, as saved without the model's own head, and as transformers names its modules.
+  // The names are as published, as saved without the model's own head, and as transformers names
+  // its modules.
   for (const auto& [root, vision] :
        {std::pair<std::string, std::string>{"language_model.model.", ""},
         {"language_model.", ""},

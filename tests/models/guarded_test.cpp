@@ -20,7 +20,7 @@ using namespace weft::testing;
 namespace {
 constexpr size_t page = 4096;
 
-// A training step whose plan a test can change, executed in an arena of its own.
+// OwnArena is a training step whose plan a test can change, executed in an arena of its own.
 class OwnArena {
  public:
   template <class Change>

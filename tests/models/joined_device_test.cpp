@@ -31,8 +31,8 @@ int joined_kernels(const Plan& plan) {
   return count;
 }
 
-// A model of one weight matrix per layer and of vectors of odd sizes, whose gradients start at
-// arbitrary offsets of one array.
+// Odd is a model of one weight matrix per layer and of vectors of odd sizes, whose gradients start
+// at arbitrary offsets of one array.
 class Odd {
  public:
   Odd(const std::string& optimizer, const StepOptions& options)

@@ -1,4 +1,4 @@
-// Rows that hold several samples: each is computed as if it were alone.
+// Tests rows that hold several samples: each is computed as if it were alone.
 #include <map>
 
 #include <doctest/doctest.h>

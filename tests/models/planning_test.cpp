@@ -1,4 +1,4 @@
-// The cost of planning a deep model.
+// Tests the cost of planning a deep model.
 #include <memory>
 #include <set>
 
@@ -20,8 +20,8 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A training step of a small GPT with gradient clipping, which makes every update depend on every
-// gradient.
+// DeepStep is a training step of a small GPT with gradient clipping, which makes every update
+// depend on every gradient.
 class DeepStep {
  public:
   explicit DeepStep(int64_t layers)

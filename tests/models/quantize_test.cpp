@@ -1,5 +1,5 @@
-// Decoders with the weights of linear layers in blocks, against the same decoders with the numbers
-// that the blocks decode to.
+// Tests decoders with the weights of linear layers in blocks against the same decoders with the
+// numbers that the blocks decode to.
 #include "weft/models/quantize.h"
 
 #include <array>

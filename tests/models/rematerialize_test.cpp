@@ -1,4 +1,5 @@
-// Modules whose activations are computed again for the backward pass, as their user names them.
+// Tests modules whose activations are computed again for the backward pass, as their user names
+// them.
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ std::vector<std::vector<double>> trained(Training& training) {
   return all;
 }
 
-// A block with dropout, batch norm, which writes running statistics, and a state that only the
+// A Block has dropout, batch norm, which writes running statistics, and a state that only the
 // forward pass reads before it changes: what is computed from that cannot be computed again.
 struct Block : nn::Module {
   Block(nn::Module& parent, std::string name) : Module(parent, std::move(name)) {}

@@ -1,4 +1,5 @@
-// A compiled training step of a model of the zoo, on one batch: forward, backward and update.
+// Declares a compiled training step of a model of the zoo, on one batch: forward, backward and
+// update.
 #pragma once
 
 #include <memory>

@@ -69,7 +69,8 @@ TEST_CASE("frozen parameters keep their values without gradients or optimizer st
   optim::AdamW optimizer(net.parameters(), {.lr = 0.1});
   CHECK(all.state().size() == 1 + 2 * 4);
   CHECK(optimizer.state().size() == 1 + 2 * 2);
-  // Two products forward; backward one for each weight and one for the hidden activations.
+  // Forward there are two products; backward one for each weight and one for the hidden
+  // activations.
   CHECK(products_of_all == 5);
   CHECK(products(net, optimizer) == 3);
   const std::vector<double> first = net.first.weight.value().to_doubles();

@@ -131,7 +131,7 @@ TEST_CASE("gradients of a sparse mixture of experts agree with finite difference
   }
 }
 
-// One token is one step of decoding: six of the eight experts have no row.
+// One token is read, as in decoding: six of the eight experts have no row.
 TEST_CASE("a token reads the weights of its own experts alone") {
   const Moe moe({.num_experts = 8});
   const Tensor x = constant(drawn(width, 9), {1, width}, DType::f32);

@@ -80,7 +80,7 @@ TEST_CASE("a recurrent net has one product per time step for states and one for 
     // A time step has a product forward and one backward; the number of others is constant.
     CHECK(many.products - few.products == 2 * 10);
     CHECK(few.products <= 2 * 10 + 3);
-    // A step adds a forward kernel, a backward one for each gate and one that joins the gates.
+    // A time step adds a forward kernel, a backward one for each gate and one that joins the gates.
     CHECK(many.kernels - few.kernels <= (2 + 6) * 10);
   }
 }

@@ -22,7 +22,8 @@ using Axes = std::vector<FactoredAxis>;
 struct Range {
   int64_t from, to;
 };
-// The position of a factor in a value: on `axis`, where factors of `before` elements precede it.
+// Found is the position of a factor in a value: on `axis`, where factors of `before` elements
+// precede it.
 struct Found {
   int axis;
   int64_t before;

@@ -1,5 +1,5 @@
-// Numbers in blocks as values of a graph: dequantize_blocks gives the bits of the gguf package on
-// every backend, matmul_blocks the product with them.
+// Tests numbers in blocks as values of a graph: dequantize_blocks gives the bits of the gguf
+// package on every backend, matmul_blocks the product with them.
 #include "weft/ops/blocks.h"
 
 #include <cmath>

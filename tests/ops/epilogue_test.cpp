@@ -83,7 +83,7 @@ TEST_CASE("on CUDA a 16-bit product has a GELU epilogue that can also store its 
     CHECK(of.kernels({sum, gelu_tanh(sum)}) == "cublaslt:matmul.bias.gelu.and_sum ");
     CHECK(of.kernels({gelu_tanh(product)}) == "cublaslt:matmul.gelu ");
     CHECK(of.kernels({product, gelu_tanh(product)}) == "cublaslt:matmul.gelu.and_sum ");
-    // Where values are made again, what is cheap to make stays by itself.
+    // Where values are rematerialized, what is cheap to compute is a kernel of its own.
     CHECK(of.kernels({sum, gelu_tanh(sum)}, {.step = {.recompute = Recompute::full}})
               .starts_with("cublaslt:matmul.bias cast"));
     const Value wide = widen(gelu_tanh(sum));

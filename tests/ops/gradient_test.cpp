@@ -15,7 +15,7 @@ using namespace weft::testing;
 namespace {
 constexpr double step = 5e-4, allowed = 1e-7, floor_of_slopes = 0.01;
 
-// A random scalar function: the sum of an op's result times fixed weights.
+// A Function is a random scalar function: the sum of an op's result times fixed weights.
 struct Function {
   Value result;
   std::vector<Value> variables;  // its float64 operands

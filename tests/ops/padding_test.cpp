@@ -95,8 +95,8 @@ std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given
   return results;
 }
 
-// A language model's last layer and loss: rows [2, 5, 24], a table [classes, 24] that may also be
-// the embedding of the rows, and labels, some of which are ignored.
+// A Head is a language model's last layer and loss: rows [2, 5, 24], a table [classes, 24] that may
+// also be the embedding of the rows, and labels, some of which are ignored.
 struct Head {
   int64_t classes = 257;
   DType type = DType::bf16;

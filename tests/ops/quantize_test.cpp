@@ -1,4 +1,4 @@
-// Numbers of few bits, and products of two types, against loops over their definitions.
+// Tests numbers of few bits, and products of two types, against loops over their definitions.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -17,7 +17,7 @@ using namespace weft::testing;
 namespace {
 using Doubles = std::vector<double>;
 
-// The elements on each backend, which must be the same but for `tolerance`.
+// Returns the elements on each backend, which must be the same but for `tolerance`.
 Doubles run(const Value& y, double tolerance = 0) {
   const Value expected = interpret(y);
   for (const KernelLibrary* library : backends()) {
@@ -29,7 +29,7 @@ Doubles run(const Value& y, double tolerance = 0) {
   return elements(expected);
 }
 
-// The two's complement numbers of four bits in each byte, the low half first.
+// Returns the two's complement numbers of four bits in each byte, the low half first.
 Doubles nibbles(const Doubles& bytes) {
   Doubles all;
   for (double byte : bytes)
@@ -109,7 +109,7 @@ TEST_CASE("products of two types read their operands as stored on every backend"
         Product{i64, i8, i64}}) {
     INFO(name(a) << " x " << name(b));
     Random random(7);
-    // Odd extents, more than a tile of each, and both orders of the second factor in memory.
+    // The extents are odd and exceed a tile, and the second factor has both orders in memory.
     const Value left = random_values({a, {2, 37, 70}}, -3, 3, random);
     const Value right = random_values({b, {45, 70}}, -3, 3, random);
     const Value product = matmul(left, transpose(right));

@@ -21,7 +21,7 @@ Value numbers(std::vector<double> list, const Shape& shape, DType dtype = DType:
   return constant(list, shape, dtype);
 }
 
-// Memory that holds a scattered value.
+// Scattered is memory that holds a scattered value.
 struct Scattered {
   std::shared_ptr<Buffer> memory;
   Access access;

@@ -1,5 +1,5 @@
-// Transposed convolutions and pools over three axes: gradients by finite differences, and what they
-// must equal. Their values beside PyTorch's are in pytorch_test.cpp.
+// Tests transposed convolutions and pools over three axes: gradients by finite differences, and
+// what they must equal. Their values beside PyTorch's are in pytorch_test.cpp.
 #include <functional>
 #include <limits>
 #include <vector>
@@ -22,8 +22,8 @@ Value drawn(const Shape& shape, Random& random) {
   return random_values({DType::f64, shape}, -1, 1, random);
 }
 
-// The most that a gradient of sum(f(x) * weights) differs from central differences, over all
-// elements of all inputs.
+// Returns the most that a gradient of sum(f(x) * weights) differs from central differences, over
+// all elements of all inputs.
 double farthest_from_differences(const Function& f, const std::vector<Shape>& shapes) {
   Random random(5);
   std::vector<Value> inputs;

@@ -89,7 +89,8 @@ TEST_CASE(
       const double expected = 1 - steps * rate;  // in exact arithmetic: 0.96875
       if (rounding == optim::Rounding::nearest) CHECK(mean_of(parameter) == 1);
       if (rounding == optim::Rounding::kahan) CHECK(mean_of(parameter) == expected);
-      // The sum of `steps` roundings of spacing at most 2^-8, each with a variance of 15 / 256.
+      // This is the deviation of a sum of `steps` roundings of spacing at most 2^-8, each with a
+      // variance of 15 / 256.
       const double deviation = 0x1p-8 * std::sqrt(15.0 / 256 * steps / many);
       if (rounding == optim::Rounding::stochastic)
         CHECK(std::fabs(mean_of(parameter) - expected) < 4 * deviation);

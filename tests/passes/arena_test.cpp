@@ -68,7 +68,8 @@ TEST_SUITE("arena") {
   }
 
   TEST_CASE("a deep net packs as tightly as a shallow one") {
-    // The blocks of a transformer's forward pass, 9 launches per layer: MiB, first and last launch.
+    // These are the blocks of a transformer's forward pass, 9 launches per layer: MiB, first and
+    // last launch.
     constexpr Block layer[] = {{2, 0, 4, 0}, {2, 0, 1, 0}, {8, 1, 3, 0}, {2, 3, 4, 0}, {2, 4, 9, 0},
                                {2, 4, 5, 0}, {6, 5, 7, 0}, {2, 7, 8, 0}, {2, 8, 9, 0}};
     for (int layers : {1, 10, 100, 1000}) {

@@ -89,7 +89,7 @@ TEST_SUITE("composites") {
     const PassOptions options{.library = &library, .step = {.activations = DType::bf16}};
     const Graph kept = compress_activations(simplify(decompose(step(), options), options), options);
     verify(kept);
-    // The forward pass, its recomputation from the compressed operand, and the gradient.
+    // These are the forward pass, its recomputation from the compressed operand, and the gradient.
     CHECK(composites_of(kept) == "gelu_tanh gelu_tanh gelu_tanh_gradient ");
     const Value forward = known(kept).front(), backward = known(kept).back();
     CHECK(forward->annotations.composite->inputs[0].node() !=

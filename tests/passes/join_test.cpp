@@ -164,7 +164,8 @@ TEST_CASE("on CUDA the updates of a GPT take a launch or two and the casts of it
     std::vector<std::string> skip;
     int casts, cast;  // launches, weights
   };
-  // Four of each block, and the table, which updates write where copies are kept.
+  // The casts are of four weights of each block and of the table; where copies are kept, updates
+  // write them.
   for (const Setting& setting :
        {Setting{Precision::as_written, {}, 0, 0}, Setting{Precision::bf16_mixed, {}, 0, 0},
         Setting{Precision::bf16_mixed, {"copies"}, 1, 25}}) {

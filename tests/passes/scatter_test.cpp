@@ -33,8 +33,8 @@ Value numbers(const Type& type, Random& random) {
   return draw;
 }
 
-// A training step whose loss is the sum of table rows, each times a number. It updates the table by
-// SGD, scaled by the gradient's norm if `clips`.
+// Lookup is a training step whose loss is the sum of table rows, each times a number. It updates
+// the table by SGD, scaled by the gradient's norm if `clips`.
 struct Lookup {
   Random random{5};
   Type type;

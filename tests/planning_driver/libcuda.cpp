@@ -1,5 +1,6 @@
-// A driver that shows no GPU and runs nothing, with which cuDNN plans for one that need not be
-// here: it asks for functions when it is loaded, and to build a plan for a kernel that it compiled.
+// Simulates a driver that shows no GPU and runs nothing, with which cuDNN plans for one that need
+// not be here: it asks for functions when it is loaded, and to build a plan for a kernel that it
+// compiled.
 #include <dlfcn.h>
 #include <string>
 

@@ -62,7 +62,7 @@ Images padded(const Images& x, int stride = 1) {
   return y;
 }
 
-// A 3x3 convolution with padding 1 and no bias.
+// Convolution is a 3x3 convolution with padding 1 and no bias.
 struct Convolution {
   int inputs, outputs, stride;
   Parameter& weight;  // [outputs, inputs, 3, 3]
@@ -216,7 +216,7 @@ struct Block {
   }
 };
 
-// Global average pooling, a linear layer and mean cross entropy.
+// Head is global average pooling, a linear layer and mean cross entropy.
 struct Head {
   Parameter& weight = drawn(size_t(classes) * 64, std::sqrt(6.0 / 64));
   Parameter& bias = drawn(classes, 0.01);

@@ -1,4 +1,5 @@
-// User-defined operations: each is a single definition in this file and runs on every backend.
+// Tests user-defined operations: each is a single definition in this file and runs on every
+// backend.
 #include <cmath>
 #include <numbers>
 #include <vector>

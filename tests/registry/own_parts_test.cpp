@@ -1,5 +1,5 @@
-// User-defined parts, one of each kind, used in recipes. This is one file because runs combine
-// them.
+// Tests user-defined parts, one of each kind, used in recipes. This is one file because runs
+// combine them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -46,7 +46,7 @@ class Points : public data::Source {
   std::vector<Point> points_;
 };
 
-// Numbers as targets: how far a point is from the origin.
+// Distances has numbers as targets: how far a point is from the origin.
 class Distances : public data::Source {
  public:
   explicit Distances(std::vector<Point> points) : points_(std::move(points)) {}

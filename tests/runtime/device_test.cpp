@@ -1,4 +1,4 @@
-// Devices by name: those of this machine, and GPUs that are somewhere else.
+// Tests devices by name: those of this machine, and GPUs that are somewhere else.
 #include <algorithm>
 
 #include <doctest/doctest.h>

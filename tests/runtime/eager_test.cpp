@@ -1,4 +1,4 @@
-// Evaluation outside of compiled steps: on which device, and on plans that are kept.
+// Tests evaluation outside of compiled steps: on which device, and on plans that are kept.
 #include "weft/tensor/eager.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ int64_t plans_made(const auto& work) {
   return detail::eager_plans().made - before;
 }
 
-// Products, reductions, gathers, integers and random numbers, as doubles in a row.
+// Returns products, reductions, gathers, integers and random numbers, as doubles in a row.
 Doubles computed() {
   manual_seed(3);
   const Tensor x = rand({33, 20}), w = randn({20, 7}), rows = tensor({4, 0, 32}, {3});

@@ -47,11 +47,12 @@ TEST_CASE("the summary of a step's plan matches what its run uses") {
     CHECK(before.launches == static_cast<int64_t>(plan.launches.size()));
     CHECK(before.arena_bytes >= executable.used_arena_bytes());
     CHECK(before.arena_bytes - executable.used_arena_bytes() < 4096);
-    // Three of each weight, and the number of the step; slots are rounded up.
+    // The state has each weight with its two moments, and the number of the step; slots are rounded
+    // up.
     CHECK(before.state_bytes >= 3 * 4 * weights);
     CHECK(before.state_bytes < 3 * 4 * weights + 4096);
-    // A multiply and an add for each weight and row, once forward and twice backward, but that the
-    // gradient of x is not wanted.
+    // There are a multiply and an add for each weight and row, once forward and twice backward, but
+    // none for the gradient of x.
     CHECK(before.flops > 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
     CHECK(before.flops < 1.5 * 32 * 2.0 * (2 * 64 * 256 + 3 * 256 * 10));
     CHECK(before.rematerialized == 0);

@@ -113,8 +113,8 @@ TEST_CASE("a gradient is asked for by one variable or tensor, or a list of them"
   CHECK(grad(loss, {w, w}).size() == 2);
 }
 
-// A type whose namespace has its own print, like std and fmt: if a call found both functions, it
-// would not compile.
+// Text is a type whose namespace has its own print, like std and fmt: if a call found both
+// functions, it would not compile.
 namespace other {
 struct Text {
   operator std::string() const { return "text"; }

@@ -26,7 +26,8 @@
 using namespace weft;
 
 namespace {
-// A library that may refuse any kernel. It generates kernels and has no library kernels.
+// Refusing is a library that may refuse any kernel. It generates kernels and has no library
+// kernels.
 class Refusing : public KernelLibrary, public KernelChooser, public KernelCompiler {
  public:
   std::string name() const override { return "refuses"; }

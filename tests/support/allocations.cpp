@@ -75,7 +75,7 @@ bool can_watch_allocations() {
 bool can_watch_allocations() { return true; }
 }  // namespace weft::testing
 
-// The allocator of glibc, under the names that it provides for interposers.
+// These functions are the allocator of glibc, under the names that it provides for interposers.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 void* __libc_malloc(size_t bytes);

@@ -7,7 +7,7 @@
 
 namespace weft::testing {
 
-// Allocations of all threads since start_watching().
+// Allocations are those of all threads since start_watching().
 struct Allocations {
   size_t most_live = 0;  // peak bytes allocated and not yet freed
   size_t kept = 0;       // bytes not freed at the end

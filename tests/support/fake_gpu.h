@@ -8,7 +8,7 @@
 
 namespace weft::test {
 
-// A workplace with the recipe tiny.yaml, a GPT of one layer that trains on the GPU.
+// FakeGpu is a workplace with the recipe tiny.yaml, a GPT of one layer that trains on the GPU.
 class FakeGpu : public Workplace {
  public:
   FakeGpu();

@@ -1,4 +1,4 @@
-// What the `gguf` package wrote and computed: tests/reference/gguf (make_gguf.py there).
+// Reads what the `gguf` package wrote and computed: tests/reference/gguf (make_gguf.py there).
 #pragma once
 
 #include <charconv>

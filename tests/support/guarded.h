@@ -1,4 +1,4 @@
-// Buffers between guard pages: reads or writes beyond a buffer are counted.
+// Puts buffers between guard pages, and counts reads or writes beyond a buffer.
 #pragma once
 
 #include <cstddef>

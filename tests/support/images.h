@@ -7,7 +7,8 @@
 
 namespace weft::test {
 
-// IDX files with the names of MNIST: `count` noise images and labels, for training and testing.
+// Writes IDX files with the names of MNIST: `count` noise images and labels, for training and
+// testing.
 inline std::string idx_images(int count, int side) {
   auto big_endian = [](int n) {
     return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16),

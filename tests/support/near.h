@@ -1,4 +1,4 @@
-// Comparisons within a relative error: `CHECK(got == near(want, 1e-9))`.
+// Compares within a relative error: `CHECK(got == near(want, 1e-9))`.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Settings that offload to files everything that may be offloaded.
+// Defines settings that offload to files everything that may be offloaded.
 #pragma once
 
 #include <filesystem>

@@ -13,7 +13,7 @@
 
 namespace weft::testing {
 
-// One case being drawn: the op, its dtype, and the source of operands.
+// A Draw is one case being drawn: the op, its dtype, and the source of operands.
 struct Draw {
   const OpDef& def;
   DType dtype;

@@ -30,7 +30,7 @@ Value matmul_add_case(const Draw& draw) {
   return draw.make({draw.operand(sums), product->inputs[0], product->inputs[1]});
 }
 
-// One factor of the drawn type, the other of any that there is a product with.
+// Draws one factor of the drawn type, the other of any that there is a product with.
 Value matmul_mixed_case(const Draw& draw) {
   const Value product = matmul_case(Draw{op("matmul_mixed"), DType::i8, draw.source, draw.random});
   std::vector<DType> others;
@@ -40,7 +40,7 @@ Value matmul_mixed_case(const Draw& draw) {
                                             : of.kind != NumberKind::floating || of.bits > 8;
     const bool small =
         is_float(draw.dtype) || info(draw.dtype).bits == 8 || of.kind != NumberKind::floating;
-    // Finite differences in float64 are of the other factor.
+    // In float64, the other factor is the one that finite differences change.
     if (draw.dtype == DType::f64 && (of.bits != 8 || of.stored_only)) continue;
     if (exact && small && of.numbers == 1 && of.kind != NumberKind::boolean)
       others.push_back(static_cast<DType>(i));
@@ -130,7 +130,7 @@ Value grouped_matmul_blocks_case(const Draw& draw) {
                    {{"format", std::string(format.name)}});
 }
 
-// A convolution's attributes and shapes.
+// A Convolution has a convolution's attributes and shapes.
 struct Convolution {
   Shape x, weight, y;
   Dims stride, padding, dilation;
@@ -261,7 +261,7 @@ Value attention_case(const Draw& draw) {
   return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
 }
 
-// Returns the operands of all recurrent layers: T steps of B rows with H states and K gates.
+// Returns the operands of all recurrent layers: T time steps of B rows with H states and K gates.
 std::vector<Value> recurrent_operands(const Draw& draw, int64_t gates) {
   int64_t steps = draw.random.between(1, 4), batch = draw.many(1, 3);
   int64_t hidden = draw.random.between(1, 3);

@@ -27,7 +27,8 @@ Value copy_of(const void* bytes, const Type& type) {
   return from_buffer(std::move(buffer), type);
 }
 
-// A faulty code generator: fused kernels read their operands from the start of the slot.
+// ForgetsOffsets is a faulty code generator: fused kernels read their operands from the start of
+// the slot.
 class ForgetsOffsets : public KernelLibrary, public KernelCompiler {
  public:
   explicit ForgetsOffsets(const KernelLibrary& right) : right_(right) {}

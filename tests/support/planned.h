@@ -22,7 +22,8 @@ bool is_in_part(std::string_view name);
 
 struct PlanSettings {
   StepOptions step = {};
-  // A seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code generation.
+  // `fault` is a seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code
+  // generation.
   std::string fault = {};
   bool anywhere = true;  // the widest rows are cut between any two of them
 };

@@ -1,4 +1,4 @@
-// A library for tests of plans, which are the same on every host.
+// Declares a library for tests of plans, which are the same on every host.
 #pragma once
 
 #include <map>

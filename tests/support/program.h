@@ -18,7 +18,8 @@ struct Outcome {
   std::string command;  // for messages
 };
 
-// A program that runs while a test observes it; the destructor kills it unless wait() was called.
+// Running is a program that runs while a test observes it; the destructor kills it unless wait()
+// was called.
 class Running {
  public:
   ~Running();
@@ -45,7 +46,7 @@ class Running {
 // folder other than the user's cache.
 std::string test_cache();
 
-// A temporary folder in which the program runs; removed at the end.
+// A Workplace is a temporary folder in which the program runs; the destructor removes it.
 class Workplace {
  public:
   Workplace();

@@ -1,4 +1,4 @@
-// A published model small enough for tests: a folder as transformers writes it.
+// Writes a published model small enough for tests: a folder as transformers writes it.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace weft::testing {
 namespace {
 constexpr int most_nodes = 24;
 
-// Ops whose results on exact operands must be bitwise equal on every backend.
+// Returns whether the op's results on exact operands must be bitwise equal on every backend.
 bool is_exact_op(const OpDef& def) {
   static const std::set<std::string_view> exact = {"identity",
                                                    "stop_gradient",
@@ -45,7 +45,7 @@ bool is_exact_op(const OpDef& def) {
   return def.predicate || def.kind == OpKind::movement || def.kind == OpKind::random ||
          exact.contains(def.name);
 }
-// Ops whose value or gradient is discontinuous: they take exact operands only.
+// Returns whether the op's value or gradient is discontinuous: such ops take exact operands only.
 bool decides(const OpDef& def) {
   static const std::set<std::string_view> jumps = {"sign",
                                                    "floor",
@@ -288,8 +288,8 @@ std::vector<std::string> random_skips(uint64_t seed) {
 }
 
 namespace {
-// The expected results of a graph whose products use a narrow type. They are valid only if `change`
-// is empty: the precision pass changes nothing but roundings.
+// An Oracle has the expected results of a graph whose products use a narrow type. These are valid
+// only if `change` is empty: the precision pass changes nothing but roundings.
 struct Oracle {
   std::vector<Interpreted> want;
   std::string change;

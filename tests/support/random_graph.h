@@ -1,4 +1,5 @@
-// Random graphs: any op of the table, rank 0 to 5, inputs, Variables, shared values, gradients.
+// Draws random graphs: any op of the table, rank 0 to 5, inputs, Variables, shared values,
+// gradients.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Results of PyTorch: tests/reference/*.json, and the formula that generates their inputs (README
-// there).
+// Reads results of PyTorch: tests/reference/*.json, and the formula that generates their inputs
+// (README there).
 #pragma once
 
 #include <cstdint>

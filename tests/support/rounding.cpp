@@ -24,7 +24,7 @@ double roundings(const OpDef& def) {
   constexpr std::string_view whole[] = {"floor", "ceil", "trunc", "round"};
   if (std::ranges::find(whole, def.name) != std::end(whole)) return 0;
   if (def.representable) return 0;
-  // One unit in the last place.
+  // These differ by at most one unit in the last place.
   constexpr std::string_view exact[] = {"sqrt", "reciprocal", "cast", "add", "sub", "mul", "div"};
   return std::ranges::find(exact, def.name) != std::end(exact) ? 2 : 8;
 }

@@ -1,4 +1,4 @@
-// A temporary folder that is removed with its object.
+// Declares a temporary folder that is removed with its object.
 #pragma once
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-// Random values for tests, and comparison of results.
+// Draws random values for tests, and compares results.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// blackbox.json, which a run writes when a number is no longer finite.
+// Tests blackbox.json, which a run writes when a number is no longer finite.
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -18,7 +18,7 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// A linear image classifier whose logits pass through an injected fault.
+// Faulty is a linear image classifier whose logits pass through an injected fault.
 class Faulty : public Model {
  public:
   Faulty(const nn::Options& config, const TaskShape& task, std::string fault)

@@ -1,4 +1,4 @@
-// Recipes whose model trains in part (model.freeze, model.unfreeze).
+// Tests recipes whose model trains in part (model.freeze, model.unfreeze).
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Plans for absent GPUs, made from the GPU catalogue.
+// Tests plans for absent GPUs, made from the GPU catalogue.
 #include <algorithm>
 #include <cstdlib>
 #include <map>

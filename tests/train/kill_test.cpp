@@ -1,5 +1,5 @@
-// Checkpoints under kill -9: at any moment the saved ones are intact, and a resumed run continues
-// as if it had not been killed.
+// Tests checkpoints under kill -9: at any moment the saved ones are intact, and a resumed run
+// continues as if it had not been killed.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Runs in which published encoders learn texts with labels, against transformers
+// Tests runs in which published encoders learn texts with labels, against transformers
 // (tests/reference/labelled).
 #include <algorithm>
 #include <cstdlib>
@@ -194,7 +194,7 @@ TEST_CASE("an encoder without a head for the labels gets a new one, drawn by the
     for (const bool of_words : {false, true}) {
       CAPTURE(family);
       CAPTURE(of_words);
-      // A pretrained model's head, no head at all, and one for other labels.
+      // The folder has a pretrained model's head, no head at all, or one for other labels.
       for (const std::string& head :
            {std::string("ForMaskedLM"), std::string("Model"),
             std::string(of_words ? "ForTokenClassification" : "ForSequenceClassification")}) {

@@ -1,5 +1,5 @@
-// One loss curve under every setting: settings that preserve bits do so in every precision, and
-// those that change the order of summation stay close.
+// Compares one loss curve under every setting: settings that preserve bits do so in every
+// precision, and those that change the order of summation stay close.
 #include <cmath>
 
 #include <doctest/doctest.h>

@@ -18,7 +18,7 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// One model of each architecture; the other zoo models are deeper or wider.
+// These are one model of each architecture; the other zoo models are deeper or wider.
 const std::set<std::string> first_of_a_kind{"mlp",      "cnn",  "lenet5", "resnet20",
                                             "resnet18", "gpt",  "llama",  "alexnet",
                                             "bert",     "lstm", "gru",    "resnet50"};

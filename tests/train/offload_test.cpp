@@ -1,4 +1,5 @@
-// Runs with values offloaded to files: bit-equal results, the promises of the plan, and failures.
+// Tests runs with values offloaded to files: bit-equal results, the promises of the plan, and
+// failures.
 #include <csignal>
 
 #include <doctest/doctest.h>

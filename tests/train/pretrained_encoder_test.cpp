@@ -1,4 +1,4 @@
-// Runs that train a published encoder further (model.pretrained) on masked tokens.
+// Tests runs that train a published encoder further (model.pretrained) on masked tokens.
 #include <algorithm>
 #include <filesystem>
 #include <vector>

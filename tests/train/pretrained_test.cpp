@@ -1,4 +1,4 @@
-// Runs that train a published model further (model.pretrained).
+// Tests runs that train a published model further (model.pretrained).
 #include "weft/models/pretrained.h"
 
 #include <cmath>

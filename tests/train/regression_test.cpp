@@ -1,5 +1,5 @@
-// Regressions and classifications of CSV files: losses and metrics by their formulas, fits against
-// least squares, and runs that keep the normalization of their training rows.
+// Tests regressions and classifications of CSV files: losses and metrics by their formulas, fits
+// against least squares, and runs that keep the normalization of their training rows.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Runs that were stopped and go on: bit-equal, and only as what they were.
+// Tests runs that were stopped and go on: bit-equal, and only as what they were.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Folders of runs: those that exist are neither mixed nor lost, and a run goes on where its own is
-// changed by others.
+// Tests folders of runs: those that exist are neither mixed nor lost, and a run goes on where its
+// own is changed by others.
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Training runs small enough for tests: recipes over little data in a temporary folder.
+// Declares training runs small enough for tests: recipes over little data in a temporary folder.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline train::Recipe two_steps() {
 // four classes (bright quarters), and writes these to `folder` as IDX files.
 train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more = "");
 
-// A signal that this process raises after a step.
+// SignalAt is a signal that this process raises after a step.
 struct SignalAt {
   int signal = 0;
   int64_t step = 0;  // 0: never

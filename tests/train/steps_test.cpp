@@ -50,8 +50,8 @@ std::vector<double> parameters_after(const std::string& micro_batch, const std::
   return all;
 }
 
-// Sums of loss, correct positions and correct rows over the held-out sums, computed from the
-// logits.
+// Expected has the sums of loss, correct positions and correct rows over the held-out sums,
+// computed from the logits.
 struct Expected {
   double loss = 0, right = 0, count = 0, rows = 0, whole = 0;
 };

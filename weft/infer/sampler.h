@@ -17,8 +17,8 @@ struct SamplingOptions {
   // Samples from tokens that are at least `min_p` times as likely as the likeliest (Nguyen et al.
   // 2024, "Turning up the heat"); 0: all.
   double min_p = 0;
-  // Positive logits of tokens that the sequence has are divided by it, negative ones multiplied
-  // (Keskar et al. 2019, "CTRL"); 1: none.
+  // Positive logits of tokens that the sequence has are divided by the penalty, negative ones
+  // multiplied (Keskar et al. 2019, "CTRL"); 1: none.
   double repetition_penalty = 1;
   double presence_penalty = 0;   // subtracted from the logits of tokens that the text has
   double frequency_penalty = 0;  // subtracted for each time that the text has the token

@@ -20,16 +20,16 @@ namespace weft::infer {
 struct TokenModelOptions {
   int64_t batch = 1;    // sequences
   int64_t context = 0;  // most tokens of each; 0: as many as the model takes
-  // The longest sequence that is meant to be reached, by which some scalings of rotary positions
-  // are chosen; 0: the context.
+  // `length` is the longest sequence that is meant to be reached, by which some scalings of rotary
+  // positions are chosen; 0: the context.
   int64_t length = 0;
   std::string device = "auto";
-  // The type of activations in products with weights in blocks: i8 rounds them, f32 does not.
-  // Absent: what nn::BlockActivations::choose() returns.
+  // `activations` is the type of activations in products with weights in blocks: i8 rounds them,
+  // f32 does not. Where it is absent, nn::BlockActivations::choose() chooses it.
   std::optional<DType> activations = {};
-  // The caller's memory for the arena of all steps, see CompiledStep::use_workspace; empty: it is
-  // allocated. TokenModelPlan::arena_bytes() says how many bytes it needs. Models that run one
-  // after the other may share it. Weights and cache have memory of their own.
+  // `workspace` is the caller's memory for the arena of all steps, see CompiledStep::use_workspace;
+  // empty: it is allocated. TokenModelPlan::arena_bytes() says how many bytes it needs. Models that
+  // run one after the other may share it. Weights and cache have memory of their own.
   std::span<std::byte> workspace = {};
 };
 

@@ -1,6 +1,7 @@
-// CIFAR-10 in its binary version: records of one label byte and 3072 bytes of pixels (32 x 32, red,
-// green and blue planes one after the other). A. Krizhevsky, "Learning multiple layers of features
-// from tiny images" (2009). Errors (ErrorKind::data) name the file, the record and the limit.
+// Reads CIFAR-10 in its binary version: records of one label byte and 3072 bytes of pixels (32 x
+// 32, red, green and blue planes one after the other). A. Krizhevsky, "Learning multiple layers of
+// features from tiny images" (2009). Errors (ErrorKind::data) name the file, the record and the
+// limit.
 #pragma once
 
 #include <cstddef>

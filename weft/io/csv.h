@@ -1,4 +1,4 @@
-// CSV text (RFC 4180): records of fields between separators, one record a line.
+// Reads CSV text (RFC 4180): records of fields between separators, one record a line.
 //
 //   io::CsvReader reader(text, "houses.csv");
 //   for (std::vector<std::string> fields; reader.next(fields);) ...

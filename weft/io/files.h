@@ -1,4 +1,4 @@
-// Files that are whole or absent: atomic writes, limited reads, memory maps, checksums.
+// Declares files that are whole or absent: atomic writes, limited reads, memory maps, checksums.
 //
 // Every error is one line that names the path, what failed and why. Errors of reading carry the
 // `kind` of what is being read (data or checkpoint); errors of writing are ErrorKind::failed.

@@ -1,4 +1,4 @@
-// generation_config.json of a model folder: how its authors generate. Keys: transformers,
+// Reads generation_config.json of a model folder: how its authors generate. Keys: transformers,
 // GenerationConfig.
 #pragma once
 

@@ -18,7 +18,7 @@ namespace weft::io {
 namespace {
 constexpr uint32_t default_alignment = 32;
 
-// Names of types that weft does not read, for messages.
+// A TypeName names a type that weft does not read, for messages.
 struct TypeName {
   uint32_t number;
   std::string_view name;
@@ -50,7 +50,7 @@ class Reader {
 
   size_t at() const { return at_; }
   size_t left() const { return bytes_.size() - at_; }
-  // What is being read, for messages: "the value of 'general.name'".
+  // Sets what is being read, for messages: "the value of 'general.name'".
   void begin(std::string place) { place_ = std::move(place); }
   [[noreturn]] void fail(const std::string& what) const {
     io::fail(file_, fmt::format("{}: {}", place_, what));

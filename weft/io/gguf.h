@@ -37,7 +37,7 @@ using GgufValue = std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int
                                std::string, GgufArray, uint64_t, int64_t, double>;
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;  // in the order of the file
 
-// The key of the alignment of tensors in bytes (u32, a power of two); without it, 32.
+// This key gives the alignment of tensors in bytes (u32, a power of two), which is 32 without it.
 inline constexpr std::string_view gguf_alignment_key = "general.alignment";
 
 // Returns the value of a key; null if absent.
@@ -45,7 +45,8 @@ const GgufValue* find(const GgufMetadata& metadata, std::string_view key);
 
 struct GgufEntry {
   std::string name;
-  // The elements as weft holds them: u8 [.., blocks, bytes] where they are blocks.
+  // `type` is that of the elements as weft holds them: u8 [.., blocks, bytes] where they are
+  // blocks.
   Type type;
   const BlockFormat* format = nullptr;  // format of blocks; null for plain numbers
   size_t offset = 0;                    // where its bytes begin in the file

@@ -48,7 +48,7 @@ constexpr NamePair decoder_tensors[] = {{"token_embd", "model.embed_tokens"},
                                         {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
                                         {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
                                         {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
-// Projections that are matrices of their own, where Phi-3 joins them.
+// These projections are matrices of their own, where Phi-3 joins them.
 constexpr NamePair separate_tensors[] = {{"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
                                          {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
                                          {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
@@ -68,7 +68,7 @@ constexpr auto phi3_tensors =
     joined(decoder_tensors, {{"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
                              {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
                              {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"}});
-// Norms after attention and perceptron, and in Gemma before them, too.
+// These norms are after attention and perceptron, and in Gemma before them, too.
 constexpr auto post_norm_tensors =
     joined(decoder_tensors, separate_tensors,
            {{"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm"},

@@ -1,5 +1,6 @@
 // Maps the names of llama.cpp to those of transformers: architectures, keys and tensors. Sources:
-// llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. Internal to weft/io and weft/models.
+// llama.cpp's gguf-py/gguf/constants.py and tensor_mapping.py. This header is internal to weft/io
+// and weft/models.
 #pragma once
 
 #include <optional>
@@ -18,10 +19,11 @@ struct GgufArchitecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // model_type of config.json
   std::string_view causal;      // its "architectures"
-  // Whole numbers and real ones of the metadata, without the name and its dot, and the keys of
-  // config.json with the same value.
+  // `keys` pairs the whole and real numbers of the metadata, without the architecture's name and
+  // the dot, with the keys of config.json that have the same value.
   std::span<const NamePair> keys;
-  // Names of tensors without ".weight" and ".bias"; "#" stands for the number of a layer.
+  // `tensors` pairs names of tensors without ".weight" and ".bias"; "#" stands for the number of a
+  // layer.
   std::span<const NamePair> tensors;
   // Queries and keys are in neighbouring pairs that turn together, not in halves.
   bool rope_in_pairs = false;
@@ -31,7 +33,7 @@ struct GgufArchitecture {
 // metadata says.
 const GgufArchitecture* architecture_of(const GgufMetadata& metadata);
 const GgufArchitecture* architecture_of_type(std::string_view model_type);
-// The names of architectures, for messages.
+// Returns the names of architectures, for messages.
 std::string known_architectures();
 
 // Return the other name of a tensor; nullopt if the architecture has no such tensor.

@@ -198,7 +198,7 @@ void add_token_ids(const Gguf& file, Json& config) {
   };
   for (const char* name : {"eos", "eot", "eom"})
     if (const auto end = id(name)) add(*end);
-  // The ends of a turn that llama.cpp knows by their text.
+  // llama.cpp knows these ends of a turn by their text.
   constexpr std::array<std::string_view, 7> turns = {"<|eot_id|>",    "<|im_end|>",    "<|end|>",
                                                      "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
                                                      "<EOT>"};
@@ -270,7 +270,7 @@ std::optional<std::string> text_of_folder(const Gguf& file, std::string_view nam
 
 TensorFile published(const Gguf& file) {
   const GgufArchitecture& architecture = checked_architecture(file);
-  // Factors of rotary positions, which config.json has.
+  // These are factors of rotary positions, which config.json has.
   constexpr std::array<std::string_view, 3> factors = {
       "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
   std::vector<TensorFile::Entry> entries;

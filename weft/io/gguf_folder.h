@@ -1,5 +1,5 @@
-// A GGUF file of a language model in the form of a folder of Hugging Face's, which is what models
-// are read from: its tensors under published names, as views, and what the metadata says as
+// Presents a GGUF file of a language model in the form of a folder of Hugging Face's, which is what
+// models are read from: its tensors under published names, as views, and what the metadata says as
 // config.json, generation_config.json, tokenizer.json and tokenizer_config.json.
 //
 // "quantization_config" of that config.json has "quant_method": "gguf" and in "formats" the block

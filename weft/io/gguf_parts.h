@@ -1,5 +1,5 @@
-// Constants and helpers for both reading and writing GGUF files. Internal to gguf.cpp and
-// gguf_write.cpp.
+// Declares constants and helpers for both reading and writing GGUF files. This header is internal
+// to gguf.cpp and gguf_write.cpp.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ inline constexpr std::string_view gguf_magic = "GGUF";
 inline constexpr uint32_t least_gguf_version = 2, gguf_version = 3;  // read; the latter is written
 inline constexpr int most_gguf_axes = 4;
 
-// The numbers in files of the types of plain numbers.
+// A PlainGgufType is the number that stands for a type of plain numbers in files.
 struct PlainGgufType {
   uint32_t number;
   DType dtype;

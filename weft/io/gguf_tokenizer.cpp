@@ -1,7 +1,7 @@
-// The tokenizers of GGUF files as tokenizer.json: SentencePiece's BPE ("llama"), whose merges
-// follow from the scores of its tokens, and byte-level BPE ("gpt2"), whose rule of splitting has a
-// name of llama.cpp's. This is one file because reading and writing share the rules of splitting
-// and the kinds of tokens.
+// Reads and writes the tokenizers of GGUF files as tokenizer.json: SentencePiece's BPE ("llama"),
+// whose merges follow from the scores of its tokens, and byte-level BPE ("gpt2"), whose rule of
+// splitting has a name of llama.cpp's. This is one file because reading and writing share the rules
+// of splitting and the kinds of tokens.
 #include "weft/io/gguf_tokenizer.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tokenizers as metadata of GGUF files.
+// Reads and writes tokenizers as metadata of GGUF files.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace weft::io {
 
-// The kinds of tokens in "tokenizer.ggml.token_type".
+// GgufTokenKind lists the kinds of tokens in "tokenizer.ggml.token_type".
 struct GgufTokenKind {
   enum : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 };
 
-// "tokenizer.ggml.model" of a file without one.
+// "tokenizer.ggml.model" has this value in a file without a tokenizer.
 inline constexpr std::string_view no_tokenizer = "no_vocab";
 
 struct GgufTokenizer {

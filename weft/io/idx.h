@@ -1,5 +1,5 @@
-// IDX files, the format of MNIST and its relatives: a typed array with a big-endian header, plain
-// or gzipped. Format: "THE IDX FILE FORMAT" in Y. LeCun, C. Cortes, C. Burges, "The MNIST
+// Reads IDX files, the format of MNIST and its relatives: a typed array with a big-endian header,
+// plain or gzipped. Format: "THE IDX FILE FORMAT" in Y. LeCun, C. Cortes, C. Burges, "The MNIST
 // database".
 //
 //   0x00 0x00, dtype code, rank, then `rank` extents as 32-bit integers, then the elements.

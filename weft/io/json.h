@@ -1,5 +1,6 @@
-// JSON as text, and the values that a file must have. These functions wrap nlohmann's templates,
-// which every caller would compile again, and its exceptions, which speak of its own types.
+// Reads and writes JSON as text, and reads the values that a file must have. These functions wrap
+// nlohmann's templates, which every caller would compile again, and its exceptions, which speak of
+// its own types.
 #pragma once
 
 #include <cstddef>

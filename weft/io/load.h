@@ -26,14 +26,14 @@ struct LoadOptions {
   // {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
-  // Other names under which some files hold the model's tensors, mapped like `rename` and before
-  // it; unlike there, a pair may match nothing.
+  // `aliases` are other names under which some files hold the model's tensors, mapped like `rename`
+  // and before it; unlike there, a pair may match nothing.
   std::vector<std::pair<std::string, std::string>> aliases = {};
   std::vector<std::string> ignore = {};  // neither required nor read, under either name
-  // Variables that stack several tensors of the files along their first axis: where "{}" of the
-  // first pattern stands for a decimal number, a tensor is loaded into the slice of that index of
-  // the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}. Applies to
-  // names that `rename` gave.
+  // `stack` is for variables that stack several tensors of the files along their first axis: where
+  // "{}" of the first pattern stands for a decimal number, a tensor is loaded into the slice of
+  // that index of the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}.
+  // Applies to names that `rename` gave.
   std::vector<std::pair<std::string, std::string>> stack = {};
   std::vector<std::string> extra = {};      // the model's names that may be left over
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]

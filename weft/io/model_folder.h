@@ -1,4 +1,4 @@
-// Folders of a model as Hugging Face's transformers writes and reads them: config.json, tokenizer
+// Reads and writes folders of a model as Hugging Face's transformers does: config.json, tokenizer
 // files, and the weights in model.safetensors, or in shards of which model.safetensors.index.json
 // says which holds each tensor.
 //

@@ -43,8 +43,8 @@ struct NamedBytes {
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
   const Buffer* buffer = nullptr;    // memory that holds `bytes`; written pages are released
   Storage* storage = nullptr;        // owner of the bytes on a device, instead of `bytes`
-  // The floating-point dtype of `bytes`, if it is another: each element is rounded to that of
-  // `type` as it is written.
+  // `from` is the floating-point dtype of `bytes`, if it is another: each element is rounded to
+  // that of `type` as it is written.
   std::optional<DType> from = {};
 };
 

@@ -1,4 +1,5 @@
-// The header of a safetensors file, checked entry by entry; only safetensors.cpp uses it.
+// Reads the header of a safetensors file, and checks it entry by entry; only safetensors.cpp uses
+// it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A file of named tensors in their memory layout, mapped into memory: what the readers of formats
-// have in common, and all that loading needs to know of a file.
+// Declares a file of named tensors in their memory layout, mapped into memory: what the readers of
+// formats have in common, and all that loading needs to know of a file.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Vocabularies of bytes and of characters: text to token ids and back.
+// Declares vocabularies of bytes and of characters, which map text to token ids and back.
 //
 // Characters are Unicode code points, numbered in ascending order; text must be valid UTF-8 (RFC
 // 3629). Errors (ErrorKind::data) name the place, as a byte offset, and what stands there.

@@ -32,8 +32,8 @@ struct Factor {
   int64_t size = 1;  // extent along the result's axis, where it has the factor
   Relation relation = Relation::plain;
   bool positional = false;  // an element also depends on its index along the factor
-  // The operation that combines the results of two ranges. Operands without the factor take part in
-  // one of the ranges and count as zero in the others.
+  // `combine` is the operation that combines the results of two ranges. Operands without the factor
+  // take part in one of the ranges and count as zero in the others.
   std::string_view combine = "add";
   std::string_view count = {};  // the attribute that holds the size
 };

@@ -10,9 +10,9 @@
 namespace weft {
 
 struct Offload {
-  // Any of parameter, optimizer_state, gradient and activation. Variables of these categories live
-  // in files; other values are offloaded until the peak fits the memory limit, or, without a limit,
-  // as long as the peak falls.
+  // These are any of parameter, optimizer_state, gradient and activation. Variables of these
+  // categories live in files; other values are offloaded until the peak fits the memory limit, or,
+  // without a limit, as long as the peak falls.
   std::vector<Category> categories = {};
   std::string folder = ".";
   size_t least = size_t{64} << 10;  // bytes; moving smaller ones costs more than it frees

@@ -99,7 +99,8 @@ struct OpDef {
   int arity = 1;              // -1: any number
   std::string_view doc = {};  // one line, for the reference page
 
-  // Type rule. Null means, for elementwise ops, the type of the operands (bool where `predicate`).
+  // Infers the type. Null means, for elementwise ops, the type of the operands (bool where
+  // `predicate`).
   Type (*infer)(std::span<const Value> inputs, const Attrs& attrs) = nullptr;
   // Computes the gradient of each input from this value and its gradient. Null means that the
   // decomposition is differentiated, or that there is no gradient (`test.no_gradient` says why).
@@ -110,11 +111,11 @@ struct OpDef {
   OpFamily family = OpFamily::none;
   Role role = Role::forward;
   ScalarOp scalar = ScalarOp::none;
-  // The elementwise function of one float, from the C library or defined by a program; it is also
-  // the oracle. Kernels call it (GPUs by the op's name in their C library) unless
+  // Computes the elementwise function of one float, from the C library or defined by a program; it
+  // is also the oracle. Kernels call it (GPUs by the op's name in their C library) unless
   // codegen/vector_math.cpp has a faster formula.
   double (*function)(double x) = nullptr;
-  // The scalar code of an elementwise op without `function`, in the operands' type
+  // Returns the scalar code of an elementwise op without `function`, in the operands' type
   // (ir/scalar_code.h). Kernels round its value to the type of the result.
   loop::Expr (*expression)(std::span<const loop::Expr> x) = nullptr;
   bool representable = false;  // the value of `expression` needs no rounding
@@ -122,17 +123,18 @@ struct OpDef {
   Exact exact = Exact::never;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
-  // Reductions to an index: maximum or minimum, of which they give the position of the first. They
-  // have no `combine`, as indices alone do not say which of two partial results is the extreme.
+  // For a reduction to an index, `index_of` is maximum or minimum, whose first position it gives.
+  // Such reductions have no `combine`, as indices alone do not say which of two partial results is
+  // the extreme.
   ScalarOp index_of = ScalarOp::none;
   // Returns where a movement's elements are within its input's memory, or nullopt where strides
   // cannot express it. Null means that the movement copies: one operand and attr "value" (pad), or
   // several operands.
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
   bool keeps_order = false;  // a view of the same elements in the same order, with another shape
-  // The oracle, in double, of an elementwise op without `function`; never derived from
-  // `expression`. Where a double would lose bits of integers, `integer_oracle` computes them; it
-  // wraps.
+  // Computes the oracle, in double, of an elementwise op without `function`; the oracle is never
+  // derived from `expression`. Where a double would lose bits of integers, `integer_oracle`
+  // computes them; it wraps.
   double (*oracle)(double a, double b, double c) = nullptr;
   int64_t (*integer_oracle)(int64_t a, int64_t b, int64_t c) = nullptr;
 

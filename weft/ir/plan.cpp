@@ -1,4 +1,4 @@
-// Printer and verifier of plans.
+// Prints and verifies plans.
 #include "weft/ir/plan.h"
 
 #include <algorithm>

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// The space in which a slot's bytes are allocated.
+// Space says where a slot's bytes are allocated.
 enum class Space : uint8_t {
   arena,     // offset into the workspace arena
   state,     // a variable's own bytes
@@ -61,8 +61,8 @@ struct Reread {
                          // multiprocessor work on at a time
 };
 
-// The reason why a kernel reads from memory what another kernel computes, instead of being fused
-// with it. Of several reasons the first is reported.
+// FusionRefusal says why a kernel reads from memory what another kernel computes, instead of being
+// fused with it. Of several reasons the first is reported.
 enum class FusionRefusal : uint8_t {
   none,        // not refused: fusion was skipped
   copied,      // a kernel reads it in another order than it is stored in
@@ -95,9 +95,9 @@ struct Launch {
                                  // inputs of its first node in order, then what else it reads
   std::vector<Access> results;   // values of the body that others read
   std::vector<UnfusedOperand> unfused;  // operands that other fused kernels compute
-  // Pairs of a result and an operand whose memory it may reuse when the operand dies here: only
-  // pairs that the kernel reads and writes at the same element, in that order. The memory pass
-  // leaves the pairs that it granted; only these share their bytes.
+  // `in_place` has pairs of a result and an operand whose memory it may reuse when the operand dies
+  // here: only pairs that the kernel reads and writes at the same element, in that order. The
+  // memory pass leaves the pairs that it granted; only these share their bytes.
   std::vector<std::pair<int, int>> in_place;
   size_t workspace = 0;         // bytes of scratch
   size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
@@ -107,9 +107,9 @@ struct Launch {
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the padding that the kernel asked for
   bool rematerialized = false;  // an earlier launch had the same operands
-  // The number of kernels of one form (KernelCompiler::form) in this launch. Bodies, operands and
-  // results are concatenated, the same number for each part. The workspace is then the table of the
-  // parts' addresses, which stays constant as long as no address changes.
+  // `parts` is the number of kernels of one form (KernelCompiler::form) in this launch. Bodies,
+  // operands and results are concatenated, the same number for each part. The workspace is then the
+  // table of the parts' addresses, which stays constant as long as no address changes.
   int parts = 1;
 };
 // Returns one part as a launch of its own.

@@ -9,14 +9,14 @@ namespace weft {
 
 struct PlanSummary {
   std::string device = {};  // the device of the plan: "NVIDIA H100 80GB HBM3"; "cpu"
-  // Bytes of that device's memory.
+  // These are bytes of that device's memory.
   size_t state_bytes = 0;      // variables, and copies of them in other types
   size_t constant_bytes = 0;   // tensors from outside the step
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device
   size_t live_peak_bytes = 0;  // least bytes of the arena: no order of allocations needs fewer
   size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
-  // Work and time of one run.
+  // These are the work and the time of one run.
   double flops = 0;
   double bytes = 0;            // least traffic of the kernels to and from memory
   int64_t launches = 0;        // kernel launches

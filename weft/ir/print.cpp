@@ -1,4 +1,4 @@
-// Printers of graphs, and the hashes of graphs and plans.
+// Prints graphs, and computes the hashes of graphs and plans.
 #include <unordered_map>
 
 #include <fmt/format.h>

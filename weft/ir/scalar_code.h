@@ -77,7 +77,7 @@ Expr scale(Expr x, Expr exponent);  // x * 2^exponent, where exponent is a whole
 Expr select(Expr condition, Expr a, Expr b);
 Expr select(Expr condition, Expr a, double b);
 Expr select(Expr condition, double a, Expr b);
-// Functions of C that processors have as one instruction, by name.
+// Returns whether processors have this function of C as one instruction.
 bool is_instruction(std::string_view function);
 Expr intrinsic(std::string_view function, Expr x);
 Expr sqrt(Expr x);

@@ -38,23 +38,25 @@ struct StepOptions {
   Mode mode = Mode::train;
   std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
   Precision precision = Precision::as_written;
-  // Activation compression: the type in which the backward pass reads float32 activations, f32 or
-  // bf16. Gradients are those of rounded activations; losses change by the order of sums alone.
+  // `activations` is the type in which the backward pass reads float32 activations, f32 or bf16
+  // (activation compression). Gradients are those of rounded activations; losses change by the
+  // order of sums alone.
   DType activations = DType::f32;
-  // Limit of the bytes of state, constants and arena together; 0: none. A step that exceeds it is
-  // rematerialized; throws Error(does_not_fit) where that is not enough.
+  // `memory` limits the bytes of state, constants and arena together; 0: no limit. A step that
+  // exceeds it is rematerialized; where that is not enough, Error(does_not_fit) is thrown.
   size_t memory = 0;
   size_t held = 0;  // bytes of that limit in use by others, such as the state of another step
-  // Host bytes that the program holds for other purposes while the step runs. A step that does not
-  // fit in addition is refused before it allocates.
+  // `beside` is the host bytes that the program holds for other purposes while the step runs. A
+  // step that does not fit in addition is refused before it allocates.
   size_t beside = 0;
   Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
-  // Patterns of the paths of modules ("blocks.*") that are rematerialized, whatever the limit: the
-  // backward pass recomputes their activations by the same kernels, with the same bits. The results
-  // of a module are stored. A pattern that no module of the step matches throws Error(usage).
+  // `rematerialize` has patterns of the paths of modules ("blocks.*") that are rematerialized,
+  // whatever the limit: the backward pass recomputes their activations by the same kernels, with
+  // the same bits. The results of a module are stored. A pattern that no module of the step matches
+  // throws Error(usage).
   std::vector<std::string> rematerialize = {};
-  // Row tiling: the number of tiles in which the widest rows (logits) are computed, with the same
-  // bits, so that they never exist whole; 0: as the limit requires.
+  // `row_tiles` is the number of tiles in which the widest rows (logits) are computed (row tiling),
+  // with the same bits, so that they never exist whole; 0: as the limit requires.
   int row_tiles = 0;
   std::optional<double> until = {};  // processor_seconds(): then no more is tried to fit
   Offload offload = {};

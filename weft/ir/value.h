@@ -1,4 +1,4 @@
-// Tensors, and the nodes of the graph that compute them.
+// Declares tensors, and the nodes of the graph that compute them.
 //
 // A Tensor is a handle to one immutable result: "this op, on these inputs, with these attributes".
 // The compiler calls it a Value, as compilers call the results in a graph. Building one computes
@@ -210,10 +210,10 @@ struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast of activation compression
   const std::string* by_kernel = nullptr;  // interned; a tile of rows: the kernel of the whole
-  // The composite that this value equals, on operands in the same graph, where its expression is
-  // one that a library kernel may compute (KernelChooser::is_epilogue). Passes that rewrite a graph
-  // carry it over (carry_composite), because after simplify the expression can no longer be
-  // recognized.
+  // `composite` is the composite that this value equals, on operands in the same graph, where its
+  // expression is one that a library kernel may compute (KernelChooser::is_epilogue). Passes that
+  // rewrite a graph carry it over (carry_composite), because after simplify the expression can no
+  // longer be recognized.
   Value composite = {};
 
   // Comparison leaves out `composite`, which follows from the inputs.
@@ -232,7 +232,8 @@ struct Node {
   Annotations annotations;
   Type type;
   Origin origin;
-  // leaf "data": its elements, row-major, wherever they are; null before they are computed.
+  // A leaf "data" has its elements in `storage`, row-major, wherever they are; null before they are
+  // computed.
   std::shared_ptr<Storage> storage;
   // A "data" leaf that eval computed keeps it: `expression` is the node that computed it, which
   // gradients go through; `cut` says that it was dropped, so that gradients end with an Error.

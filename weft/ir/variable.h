@@ -1,5 +1,5 @@
-// The state behind a Variable. It has a header of its own, so that programs that hold variables do
-// not compile graphs and their maps of nodes.
+// Declares the state behind a Variable. It has a header of its own, so that programs that hold
+// variables do not compile graphs and their maps of nodes.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ struct VariableState {
   bool frozen = false;               // a parameter that does not train
   std::shared_ptr<Storage> storage;  // row-major elements
   std::weak_ptr<Node> leaf;  // the leaf through which handles outside of steps read it; they own it
-  // Copies of the elements in narrower types, which planned steps read instead. Each copy owns the
-  // variable that it is a copy of.
+  // `copies` have the elements in narrower types, which planned steps read instead. Each copy owns
+  // the variable that it is a copy of.
   std::vector<std::weak_ptr<VariableState>> copies;
   std::shared_ptr<VariableState> copy_of;
 };

@@ -16,7 +16,8 @@ namespace {
 constexpr size_t config_limit = size_t{1} << 20;  // bytes
 const std::string prefix = "base_model.model.";   // PEFT's prefix to the names of the base model
 
-// Keys whose values, other than these, change what an adapter computes in ways that weft lacks.
+// An Unset is a key whose values, other than this one, change what an adapter computes in ways that
+// weft lacks.
 struct Unset {
   std::string_view key;
   nn::Option value = std::monostate();

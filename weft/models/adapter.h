@@ -1,4 +1,4 @@
-// Adapters in the folders of Hugging Face's PEFT: adapter_config.json and
+// Reads and writes adapters in the folders of Hugging Face's PEFT: adapter_config.json and
 // adapter_model.safetensors, with tensors named "base_model.model.PATH.lora_A.weight".
 //
 //   models::Pretrained llama = models::load_pretrained("Llama-3.2-1B");

@@ -1,5 +1,6 @@
-// AlexNet in one tower: Krizhevsky 2014, "One weird trick for parallelizing convolutional neural
-// networks", with torchvision's widths and parameter names. 61,100,840 parameters for 1000 classes.
+// Declares AlexNet in one tower: Krizhevsky 2014, "One weird trick for parallelizing convolutional
+// neural networks", with torchvision's widths and parameter names. It has 61,100,840 parameters for
+// 1000 classes.
 #pragma once
 
 #include "weft/models/model.h"

@@ -1,4 +1,4 @@
-// config.json as options: the keys of a model, whatever its family.
+// Converts config.json to options, and back: the keys of a model, whatever its family.
 #pragma once
 
 #include <string>

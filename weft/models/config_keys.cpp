@@ -15,8 +15,8 @@
 
 namespace weft::models {
 namespace {
-// Hugging Face's names of activations that nn::activation_function() has under another; the first
-// of equal ones is written.
+// These are Hugging Face's names of activations that nn::activation_function() has under another;
+// the first of equal ones is written.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> activations = {{
     {"gelu_pytorch_tanh", "gelu_tanh"},
     {"gelu_fast", "gelu_tanh"},

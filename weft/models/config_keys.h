@@ -19,7 +19,7 @@
 
 namespace weft::models {
 
-// Limits of sizes in config.json, so that products of them fit 64 bits.
+// These are limits of sizes in config.json, so that products of them fit 64 bits.
 inline constexpr int64_t most_features = int64_t{1} << 20;
 inline constexpr int64_t most_tokens = int64_t{1} << 28;
 
@@ -40,11 +40,12 @@ class ConfigKeys {
   // Null, which is written for 0, is read as 0.
   void integer_or_null(std::string_view key, int64_t& value, int64_t high = most_tokens);
   void number_or_null(std::string_view key, double& value, double low, double high);
-  // An activation under Hugging Face's name, bound to that of nn::activation_function().
+  // Binds an activation under Hugging Face's name to that of nn::activation_function().
   void activation(std::string_view key, std::string& value);
-  // A switch that must be off: what it would compute is not what a decoder computes.
+  // Binds a switch that must be off: what it would compute is not what a decoder computes.
   void off(std::string_view key);
-  // Dropouts that a decoder has as one: the first is read, and another that differs is unapplied().
+  // Binds dropouts that a decoder has as one: the first is read, and another that differs is
+  // unapplied().
   void dropouts(std::initializer_list<std::string_view> keys, double& value);
 
   // Returns descriptions of settings that training ignores.

@@ -1,4 +1,4 @@
-// Small convolutional nets: the MNIST net of common tutorials, and LeNet-5.
+// Declares small convolutional nets: the MNIST net of common tutorials, and LeNet-5.
 #pragma once
 
 #include "weft/models/model.h"

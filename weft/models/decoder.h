@@ -1,6 +1,6 @@
-// The decoder-only transformer in all forms of its published families: each layer adds attention
-// and a perceptron to the residual stream, with norms before, after or around them. A family is a
-// DecoderConfig: what it computes, and the names of its parameters.
+// Declares the decoder-only transformer in all forms of its published families: each layer adds
+// attention and a perceptron to the residual stream, with norms before, after or around them. A
+// family is a DecoderConfig: what it computes, and the names of its parameters.
 //
 // A decoder computes whole sequences, or continues sequences whose keys and values are in a
 // DecoderCache: the same weights and operations in another plan.
@@ -33,7 +33,7 @@ struct DecoderNames {
   std::string mlp = "mlp";   // or the mixture of experts, whose parts are those of nn::SparseMoe
   std::string gate_up = {};  // one product for gate and up; else two, or up alone:
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-  // Norms of what attention and perceptron read, and of what they add.
+  // These are norms of what attention and perceptron read, and of what they add.
   std::string attention_norm = "input_layernorm", attention_post_norm = {};
   std::string mlp_norm = "post_attention_layernorm", mlp_post_norm = {};
 };
@@ -61,7 +61,8 @@ struct DecoderConfig {
   enum class QkNorm : uint8_t { heads, all } qk_norm = QkNorm::heads;
 
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
-  // Rows of a qkv weight: all of q, of k, of v; or those three for each head in turn (GPT-NeoX).
+  // The rows of a qkv weight are all of q, of k, of v; or those three for each head in turn
+  // (GPT-NeoX).
   bool qkv_by_head = false;
   bool transposed = false;  // weights of layers are [in, out]
   // Rows of q and k of a head are in neighbouring pairs that turn together (llama.cpp's Llama).
@@ -70,7 +71,8 @@ struct DecoderConfig {
   bool parallel = false;  // attention and perceptron read and add to the same residual (GPT-NeoX)
   bool tie_word_embeddings = false;
 
-  // Experts instead of one perceptron (nn/moe.h), of which each token takes a few; 0: none.
+  // A layer has experts (nn/moe.h), of which each token takes a few, instead of one perceptron; 0:
+  // none.
   int64_t num_experts = 0, num_experts_per_tok = 0;
 
   std::string hidden_act = "silu";
@@ -86,8 +88,8 @@ struct DecoderConfig {
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 
   DecoderNames names = {};
-  // Descriptions of regularization that the authors trained with and weft does not implement, for
-  // those who train the model.
+  // `unapplied` describes regularization that the authors trained with and weft does not implement,
+  // for those who train the model.
   std::vector<std::string> unapplied = {};
 };
 

@@ -1,8 +1,8 @@
-// The transformer encoder of BERT (Devlin et al. 2019, "BERT: Pre-training of deep bidirectional
-// transformers"), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019): post-norm, learnt
-// positions, no causal mask, with a head that predicts masked tokens, a label of each token or one
-// of the sample. Equations and names of parameters are those of Hugging Face's transformers;
-// weft/models/families reads its configurations.
+// Declares the transformer encoder of BERT (Devlin et al. 2019, "BERT: Pre-training of deep
+// bidirectional transformers"), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019):
+// post-norm, learnt positions, no causal mask, with a head that predicts masked tokens, a label of
+// each token or one of the sample. Equations and names of parameters are those of Hugging Face's
+// transformers; weft/models/families reads its configurations.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A family of published encoders: those of one `model_type` of Hugging Face's config.json.
+// Declares a family of published encoders: those of one `model_type` of Hugging Face's config.json.
 #pragma once
 
 #include <functional>

@@ -18,7 +18,7 @@ namespace {
 // Token ids say nothing of the maths, but belong to the model: they are kept.
 constexpr std::array<std::string_view, 3> token_ids = {"bos_token_id", "eos_token_id",
                                                        "pad_token_id"};
-// Keys that say how transformers runs, loads or labels a model, or describe its file.
+// These keys say how transformers runs, loads or labels a model, or describe its file.
 constexpr auto ignored = std::to_array<std::string_view>({
     "architectures",
     "model_type",
@@ -64,7 +64,7 @@ constexpr auto ignored = std::to_array<std::string_view>({
     "use_bfloat16",
 });
 
-// The matrices of nn::SparseMoe's experts.
+// These are the matrices of nn::SparseMoe's experts.
 constexpr std::array<std::string_view, 3> expert_parts = {"w1", "w2", "w3"};
 
 // Returns the quantization that weft itself wrote; null: there is none.
@@ -76,7 +76,7 @@ const nn::Options* our_quantization(nn::OptionReader& reader) {
   return method == "weft" || method == "gguf" ? quantized : nullptr;
 }
 
-// A key of what the weights are packed in: their tensors are not the model's.
+// Refuses weights that another program packed: their tensors are not the model's.
 void refuse_quantized(const nn::Options& config, const Family& family) {
   const nn::Option* found = config.find("quantization_config");
   if (found == nullptr || std::holds_alternative<std::monostate>(*found)) return;

@@ -1,6 +1,6 @@
-// Families of language models as Hugging Face's transformers publishes them: what a config.json
-// says of a decoder, and what its tensors are called. The registry of families holds weft's and
-// those that a user's program adds (docs/adding-a-family.md).
+// Declares families of language models as Hugging Face's transformers publishes them: what a
+// config.json says of a decoder, and what its tensors are called. The registry of families holds
+// weft's and those that a user's program adds (docs/adding-a-family.md).
 //
 //   auto model = models::make_decoder(models::parse_options(text, "config.json"));
 //   io::load(*model, files, models::load_layout(model->decoder_config(), names));

@@ -1,4 +1,4 @@
-// Decoders as GGUF files, which llama.cpp and weft read (weft/io/gguf_folder.h).
+// Writes decoders as GGUF files, which llama.cpp and weft read (weft/io/gguf_folder.h).
 #pragma once
 
 #include <memory>

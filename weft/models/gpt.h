@@ -1,5 +1,6 @@
-// Decoder-only transformer: Radford et al. 2019, "Language models are unsupervised multitask
-// learners" (GPT-2). Pre-norm, learnt positions, head tied to the token embedding.
+// Declares the decoder-only transformer of Radford et al. 2019, "Language models are unsupervised
+// multitask learners" (GPT-2), which has pre-norm, learnt positions, and a head tied to the token
+// embedding.
 #pragma once
 
 #include "weft/io/load.h"

@@ -1,6 +1,6 @@
-// Llama form: Touvron et al. 2023, "LLaMA: Open and efficient foundation language models". Pre-norm
-// with RMSNorm, rotary positions, SwiGLU, grouped-query attention (Ainslie et al. 2023). Parameters
-// have Hugging Face's names.
+// Declares Llama (Touvron et al. 2023, "LLaMA: Open and efficient foundation language models"):
+// pre-norm with RMSNorm, rotary positions, SwiGLU, grouped-query attention (Ainslie et al. 2023).
+// Parameters have Hugging Face's names.
 #pragma once
 
 #include "weft/models/decoder.h"

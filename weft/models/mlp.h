@@ -1,4 +1,4 @@
-// Multi-layer perceptron: fc1, activation, fc2, ... over flattened inputs.
+// Declares the multi-layer perceptron: fc1, activation, fc2, ... over flattened inputs.
 #pragma once
 
 #include "weft/models/model.h"

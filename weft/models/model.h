@@ -1,5 +1,5 @@
-// Model, which the program trains and serves, and the registry of models by name, which holds the
-// zoo and a user's own.
+// Declares Model, which the program trains and serves, and the registry of models by name, which
+// holds the zoo and a user's own.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct TaskShape {
   InputKind kind = InputKind::features;
   Shape input;          // one sample: [features], [channels, height, width] or [length]
   int64_t classes = 0;  // logits per sample, or per token (the vocabulary's size)
-  // Vocabulary of tokens whose sample has one label; 0: each token has one, among `classes`.
+  // `vocabulary` is that of tokens whose sample has one label; 0: each token has one, among
+  // `classes`.
   int64_t vocabulary = 0;
   // Rows hold several samples, which must not attend to each other: a batch is i64 [size, 2,
   // length], the tokens and the position of each in its sample.

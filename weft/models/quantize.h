@@ -1,5 +1,5 @@
-// Weights of a decoder in blocks (weft/base/block_format.h), for folders that weft reads as it
-// reads published ones, and for GGUF files: those of linear layers, experts, embeddings and the
+// Encodes weights of a decoder in blocks (weft/base/block_format.h), for folders that weft reads as
+// it reads published ones, and for GGUF files: those of linear layers, experts, embeddings and the
 // head are u8 [.., rows, blocks, bytes], and config.json names the formats.
 #pragma once
 
@@ -20,8 +20,8 @@ struct QuantizedDecoder {
   std::vector<io::NamedBytes> tensors;             // by the names of variables
   std::deque<std::vector<std::byte>> blocks = {};  // the memory of those in blocks
   size_t bytes_before = 0, bytes = 0;              // bytes of all tensors
-  // By the path of the layer, or of experts ("layers.0.mlp.experts.w1"): their names without
-  // ".weight".
+  // `formats` is by the path of the layer, or of experts ("layers.0.mlp.experts.w1"), which is the
+  // weight's name without ".weight".
   std::map<std::string, const BlockFormat*> formats = {};
   int left = 0;  // weights whose rows are no whole blocks
 

@@ -1,5 +1,5 @@
-// Recurrent language models: Zaremba et al. 2014, "Recurrent neural network regularization".
-// Dropout applies between layers, never between time steps.
+// Declares recurrent language models: Zaremba et al. 2014, "Recurrent neural network
+// regularization". Dropout applies between layers, never between time steps.
 #pragma once
 
 #include "weft/models/model.h"

@@ -1,4 +1,4 @@
-// Residual nets: He et al. 2015, "Deep residual learning for image recognition".
+// Declares residual nets: He et al. 2015, "Deep residual learning for image recognition".
 //
 // Form "cifar" (section 4.2, for small images) has depth 6 n + 2; ResNet-20 has 269,722 parameters
 // for ten classes. Form "imagenet" (section 4.1) has depth 18, 34, 50, 101 or 152; the 3x3

@@ -1,4 +1,4 @@
-// The models that come with weft.
+// Declares the models that come with weft.
 #pragma once
 
 #include <vector>

@@ -31,7 +31,7 @@ constexpr NamedActivation activations[] = {
     {"softsign", [](const Tensor& x) { return softsign(x); }},
     {"softmax", [](const Tensor& x) { return softmax(x); }},
 };
-// Names in Hugging Face's config.json that are no layers of weft's.
+// These names are in Hugging Face's config.json, and are no layers of weft's.
 constexpr NamedActivation published_activations[] = {
     {"gelu_pytorch_tanh", [](const Tensor& x) { return gelu_tanh(x); }},
     {"gelu_fast", [](const Tensor& x) { return gelu_tanh(x); }},

@@ -1,5 +1,5 @@
-// Layers by name, as a recipe lists them: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu,
-// ...]. What follows from the input (its features or channels) is not an option.
+// Makes layers by name, as a recipe lists them: [{conv2d: {out_channels: 32, kernel_size: 3}},
+// relu, ...]. What follows from the input (its features or channels) is not an option.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
-// Layers under PyTorch's names, with PyTorch's defaults and initial values; B is the batch. Every
-// layer is constructed from (parent, name, ...). Parameters have the dtype of the enclosing
-// BuildScope (f32 without one); inputs must have the same dtype, and results get it. Layers throw
-// Error(usage) with the user's line for extents below 1, a member of the same name, an input whose
-// rank, width or dtype does not fit, and options outside the stated range.
-// It is one header because it is the list of all layers.
+// Declares layers under PyTorch's names, with PyTorch's defaults and initial values; B is the
+// batch. Every layer is constructed from (parent, name, ...). Parameters have the dtype of the
+// enclosing BuildScope (f32 without one); inputs must have the same dtype, and results get it.
+// Layers throw Error(usage) with the user's line for extents below 1, a member of the same name, an
+// input whose rank, width or dtype does not fit, and options outside the stated range. It is one
+// header because it is the list of all layers.
 #pragma once
 
 #include <initializer_list>
@@ -392,8 +392,9 @@ class GRU : public Recurrent {
 
 // ---- attention.cpp
 
-// Self-attention with the projections of q, k and v in one linear layer, as in GPT.
-// MultiheadAttention in weft/nn/transformer.h is PyTorch's, with masks and cross-attention.
+// SelfAttentionOptions are those of self-attention with the projections of q, k and v in one linear
+// layer, as in GPT. MultiheadAttention in weft/nn/transformer.h is PyTorch's, with masks and
+// cross-attention.
 struct SelfAttentionOptions {
   bool causal = false;
   bool bias = true;

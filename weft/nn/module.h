@@ -32,9 +32,9 @@ class Module;
 struct BuildOptions {
   DType dtype = DType::f32;  // type of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
-  // The format in which a layer holds a weight (weft/base/block_format.h), frozen. `path` is the
-  // layer's, or with the weight's name where it has several; "" or no function: as numbers of
-  // `dtype`.
+  // Returns the format in which a layer holds a weight (weft/base/block_format.h), which is then
+  // frozen. `path` is the layer's, or with the weight's name where it has several; "" or no
+  // function: as numbers of `dtype`.
   std::function<std::string_view(const Module& layer, const std::string& path)> blocks = {};
 };
 class BuildScope {

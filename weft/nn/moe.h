@@ -43,8 +43,8 @@ class SparseMoe : public Layer {
   struct Experts : Module {
     Experts(Module& parent, int64_t hidden_size, int64_t intermediate_size,
             const SparseMoeOptions& options);
-    // Gate [E, I, H], down [E, H, I] and up [E, I, H] with I: intermediate_size. Those in blocks
-    // are u8 [E, rows, blocks, bytes].
+    // The weights are gate [E, I, H], down [E, H, I] and up [E, I, H], where I is
+    // intermediate_size. Those in blocks are u8 [E, rows, blocks, bytes].
     Variable w1, w2, w3;
 
     struct Weight {

@@ -1,4 +1,4 @@
-// All of weft/nn in one header.
+// Includes all of weft/nn.
 #pragma once
 
 #include "weft/nn/containers.h"

@@ -52,8 +52,8 @@ class Options {
   std::map<std::string, Option, std::less<>> entries_;
 };
 
-// Most layers of a model. The limit bounds memory, as layers are built before a plan can say what
-// they need (about 0.7 MB per transformer block).
+// A model has at most this many layers. The limit bounds memory, as layers are built before a plan
+// can say what they need (about 0.7 MB per transformer block).
 inline constexpr int64_t most_layers = 20'000;
 
 // OptionReader reads the options of one layer or model. A getter throws Error(usage) that names the

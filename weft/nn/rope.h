@@ -18,7 +18,8 @@ struct RopeOptions {
   // et al. 2023); longrope (Ding et al. 2024); llama3 (Llama 3.1)
   std::string type = "default";
   double factor = 1;
-  // Longest context of training, before it was extended: of dynamic, yarn, longrope and llama3.
+  // `original_positions` is the longest context of training, before it was extended; dynamic, yarn,
+  // longrope and llama3 read it.
   int64_t original_positions = 0;
   int64_t positions = 0;                             // longest context; of dynamic and longrope
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3

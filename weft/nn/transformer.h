@@ -1,7 +1,7 @@
-// Attention with masks, cross-attention, and the encoder and decoder of Vaswani et al. 2017,
-// "Attention is all you need". Names of classes, options and parameters, defaults, equations and
-// initial values are PyTorch's (torch.nn.MultiheadAttention, TransformerEncoderLayer, ...), so that
-// weights load by name. The batch comes first. B: batch, T: queries, S: keys, E: d_model or
+// Declares attention with masks, cross-attention, and the encoder and decoder of Vaswani et al.
+// 2017, "Attention is all you need". Names of classes, options and parameters, defaults, equations
+// and initial values are PyTorch's (torch.nn.MultiheadAttention, TransformerEncoderLayer, ...), so
+// that weights load by name. The batch comes first. B: batch, T: queries, S: keys, E: d_model or
 // embed_dim. Errors are those of weft/nn/layers.h.
 //
 //   nn::TransformerEncoder encoder{*this, "encoder", 6, 512, 8, {.norm_first = true}};

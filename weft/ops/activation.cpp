@@ -1,5 +1,5 @@
-// Activations. Those that have a cheaper or safer derivative than their expression are composites
-// with a gradient rule; the others are plain expressions.
+// Defines the activations. Those that have a cheaper or safer derivative than their expression are
+// composites with a gradient rule; the others are plain expressions.
 #include <cmath>
 #include <numbers>
 

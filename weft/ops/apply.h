@@ -1,4 +1,4 @@
-// Helpers for the definitions of operations, which turn the arguments of users into nodes.
+// Declares helpers for the definitions of operations, which turn the arguments of users into nodes.
 #pragma once
 
 #include <span>

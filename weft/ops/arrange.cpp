@@ -1,4 +1,4 @@
-// Movement operations that are expressions of other movement operations.
+// Defines movement operations that are expressions of other movement operations.
 #include <algorithm>
 
 #include "weft/ops/apply.h"

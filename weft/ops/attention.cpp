@@ -1,6 +1,6 @@
-// Scaled dot product attention (Vaswani et al. 2017), with grouped heads (Ainslie et al. 2023).
-// Query heads that share a key head are folded into rows of one product, so that keys and values
-// are not repeated.
+// Defines scaled dot product attention (Vaswani et al. 2017), with grouped heads (Ainslie et al.
+// 2023). Query heads that share a key head are folded into rows of one product, so that keys and
+// values are not repeated.
 #include <cmath>
 #include <limits>
 
@@ -10,7 +10,7 @@
 
 namespace weft {
 namespace {
-// Scores of hidden keys. Masked ones are finite, so that a row that sees no key is not NaN.
+// Hidden keys have these scores. Masked ones are finite, so that a row that sees no key is not NaN.
 constexpr double masked_score = -1e30, future_score = -std::numeric_limits<double>::infinity();
 
 // Shapes: B batch, H query heads, G key heads, T queries, S keys.
@@ -114,7 +114,8 @@ Tensor apart(const Tensor& x) {
   return permute(reshape(x, {s[0], 3, s[1] / 3, s[2], s[3]}), {1, 0, 2, 3, 4});
 }
 
-// The gradients of q, k and v in one value [B, H + 2 G, T, D]: heads of q, of k and of v.
+// Returns the type of the gradients of q, k and v in one value [B, H + 2 G, T, D]: heads of q, of k
+// and of v.
 Type joined_gradients(std::span<const Tensor> inputs, const Attrs&) {
   Shape shape = inputs[0].shape();
   shape[1] += 2 * inputs[1].dim(1);

@@ -1,4 +1,4 @@
-// Reverse-mode differentiation from graph to graph: gradients are ordinary nodes.
+// Declares reverse-mode differentiation from graph to graph: gradients are ordinary nodes.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace weft {
 
-// The longest chain of values that were read, each computed from the one before, whose expressions
-// are kept. The next expression is cut (Node::cut), which frees those behind it; otherwise a loop
-// that reads its state in each iteration would grow without end.
+// In a chain of values that were read, each computed from the one before, at most this many
+// expressions are kept. The next expression is cut (Node::cut), which frees those behind it;
+// otherwise a loop that reads its state in each iteration would grow without end.
 inline constexpr size_t longest_chain = 1000;
 
 // Returns whether `a` precedes `b` where each node follows all that its expression reads. Ids say

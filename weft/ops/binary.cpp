@@ -1,5 +1,5 @@
-// Elementwise functions of two and three values.
-// This is one file because it is a list: a definition of each function, and a line that applies it.
+// Defines the elementwise functions of two and three values. This is one file because it is a list:
+// a definition of each function, and a line that applies it.
 #include <algorithm>
 #include <cmath>
 #include <limits>

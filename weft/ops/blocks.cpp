@@ -1,4 +1,4 @@
-// Numbers in blocks, as files of llama.cpp hold them: the decompositions of their bytes.
+// Defines how the bytes of numbers in blocks, as files of llama.cpp hold them, are decomposed.
 #include "weft/ops/blocks.h"
 
 #include <cmath>
@@ -99,7 +99,8 @@ Tensor of_nibbles(const Blocks& blocks, const BlockFormat& format) {
   return has_least ? d * q + blocks.half(2, 2) : d * (q - (fifths ? 16 : 8));
 }
 
-// Q4_K and Q5_K: see scale_and_min() in weft/base/block_format.cpp.
+// Returns the numbers of Q4_K, or with `fifths` of Q5_K: see scale_and_min() in
+// weft/base/block_format.cpp.
 Tensor of_lines(const Blocks& blocks, bool fifths) {
   const int64_t rows = blocks.count();
   const Shape halves{rows, 2, 4}, groups{rows, 8, 1};

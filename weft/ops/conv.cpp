@@ -1,6 +1,6 @@
-// Convolution (cross-correlation, as deep learning has it) over two spatial axes, and its two
-// transposes; convolutions over one and three axes are expressed by it. Each of the three is linear
-// in both operands, and its gradients are the other two.
+// Defines convolution (cross-correlation, as deep learning has it) over two spatial axes, and its
+// two transposes; convolutions over one and three axes are expressed by it. Each of the three is
+// linear in both operands, and its gradients are the other two.
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -284,7 +284,7 @@ Tensor volume_conv(const Tensor& x, const Tensor& weight, const Attrs& attrs) {
 }
 
 // Transposes the convolution, dy[N, O, OD, OH, OW] -> x[N, C, D, H, W]: the transposes of its
-// steps, in reverse order.
+// operations, in reverse order.
 Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape& x,
                              const Attrs& attrs) {
   check_channels(x[1], weight.shape(), attrs.integer("groups"));
@@ -295,7 +295,7 @@ Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape
   const Tensor images =
       input_gradient(upstream, of.kernel, {x[0] * out, x[1] * of.depths, x[3], x[4]}, of.attrs);
   const Tensor parts = reshape(images, {x[0], out, x[1], of.depths, x[3], x[4]});
-  // Only its shape matters.
+  // Only the shape of `slices` matters.
   const Tensor slices = input({dy.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
   Tensor sum;
   for (int64_t k = 0; k < of.depths; ++k) {

@@ -1,4 +1,4 @@
-// custom_gradient: a value whose gradient the user defines.
+// Defines custom_gradient(), which gives a value a gradient that the user defines.
 #include <memory>
 #include <utility>
 

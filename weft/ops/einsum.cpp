@@ -1,5 +1,5 @@
-// Einsum by diagonals, sums, permutations, and one product for each operand after the first, which
-// is a matrix product where axes are summed.
+// Defines einsum by diagonals, sums, permutations, and one product for each operand after the
+// first, which is a matrix product where axes are summed.
 #include <algorithm>
 #include <functional>
 #include <iterator>

@@ -1,5 +1,5 @@
-// Gather and scatter-add at indices that are values. An index outside [0, N) reads zero and adds
-// nowhere, so that the two ops are each other's exact transpose whatever the indices.
+// Defines gather and scatter-add at indices that are values. An index outside [0, N) reads zero and
+// adds nowhere, so that the two ops are each other's exact transpose whatever the indices.
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 

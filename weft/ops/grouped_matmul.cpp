@@ -1,6 +1,6 @@
-// Grouped matrix products: rows that are sorted by group, each group with a matrix of its own, as
-// the experts of a mixture have them (MegaBlocks: Gale et al. 2022). How many rows a group has is a
-// value, so that shapes stay static. The product and its weight gradient are each other's
+// Defines grouped matrix products: rows that are sorted by group, each group with a matrix of its
+// own, as the experts of a mixture have them (MegaBlocks: Gale et al. 2022). How many rows a group
+// has is a value, so that shapes stay static. The product and its weight gradient are each other's
 // gradients.
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"

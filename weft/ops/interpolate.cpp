@@ -1,4 +1,4 @@
-// Resizing, one spatial axis at a time.
+// Defines resizing, one spatial axis at a time.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,4 +1,4 @@
-// Losses. On 16-bit floats they compute in float32 and return it.
+// Defines the losses. On 16-bit floats they compute in float32 and return it.
 #include <limits>
 #include <utility>
 

@@ -1,4 +1,5 @@
-// Matrix products. In the graph both operands have equal rank; batch axes of extent 1 broadcast.
+// Defines the matrix products. In the graph both operands have equal rank; batch axes of extent 1
+// broadcast.
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"

@@ -1,5 +1,5 @@
-// The definitions of TensorMethods, each of which calls the function of its name. Only the files
-// that instantiate it include them.
+// Defines the functions of TensorMethods, each of which calls the function of its name. Only the
+// files that instantiate it include them.
 #pragma once
 
 #include "weft/ops/ops.h"

@@ -1,5 +1,5 @@
-// Softmax and normalization. Forward and backward are elementwise operations and reductions over
-// one set of axes, with no movement between them, so that each becomes one kernel by rows.
+// Defines softmax and normalization. Forward and backward are elementwise operations and reductions
+// over one set of axes, with no movement between them, so that each becomes one kernel by rows.
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
 

@@ -1,7 +1,7 @@
-// The operations of weft, as users call them. Shapes in comments are row-major (the last axis is
-// contiguous); broadcasting follows NumPy; scalars are weak (they take the tensor's dtype). Each
-// family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its name.
-// It is one header because it is the list of all operations; each section is a family.
+// Declares the operations of weft, as users call them. Shapes in comments are row-major (the last
+// axis is contiguous); broadcasting follows NumPy; scalars are weak (they take the tensor's dtype).
+// Each family's definitions (type rule, gradient, cost, oracle, test row) are in the .cpp of its
+// name. It is one header because it is the list of all operations; each section is a family.
 #pragma once
 
 #include <concepts>
@@ -355,13 +355,14 @@ Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias = {},
 // x[..., M] of i4x2 -> [..., 2 M] of i8, in [-8, 7]; and back, where larger numbers saturate.
 Tensor unpack(Arg x);
 Tensor pack(Arg x);
-// (x - zero) scale, of numbers in i8, u8, an 8-bit float or i4x2, in the type of the scale. Scale
-// and zero have the shape of the (unpacked) numbers, but along each axis an extent that divides
-// theirs: one number for a block of neighbours. Without a zero it is 0.
+// Returns (x - zero) scale, of numbers in i8, u8, an 8-bit float or i4x2, in the type of the scale.
+// Scale and zero have the shape of the (unpacked) numbers, but along each axis an extent that
+// divides theirs: one number for a block of neighbours. Without a zero it is 0.
 Tensor dequantize(Arg x, Arg scale, const Tensor& zero = {});
-// x[..., K] as numbers of i8, an 8-bit float or i4x2 (packed: K even), symmetric about 0, and the
-// scale of each `block` neighbours along the last axis (a divisor of K; 0: all of it), of x's type:
-// the greatest magnitude of a block becomes the greatest of the type (127, 7, 448, 57344).
+// Quantized holds x[..., K] as numbers of i8, an 8-bit float or i4x2 (packed: K even), symmetric
+// about 0, and the scale of each `block` neighbours along the last axis (a divisor of K; 0: all of
+// it), of x's type: the greatest magnitude of a block becomes the greatest of the type (127, 7,
+// 448, 57344).
 struct Quantized {
   Tensor numbers, scale;
 };
@@ -483,9 +484,9 @@ struct AttentionOptions {
   int64_t window = 0;
   // Scores become softcap tanh(score / softcap) before the mask (Gemma 2); 0: they stay.
   double softcap = 0;
-  // Integers [B], causal only: the position of the first query of each row, where the keys are a
-  // cache that holds position 0 first. Keys beyond a query's position may hold anything finite.
-  // Empty: 0.
+  // `start` is integers [B], causal only: the position of the first query of each row, where the
+  // keys are a cache that holds position 0 first. Keys beyond a query's position may hold anything
+  // finite. Empty: 0.
   Tensor start = {};
   double dropout = 0;  // dropout rate of the attention weights, drawn by `key`
   RandomKey key = {};

@@ -1,4 +1,4 @@
-// Pooling over windows of images.
+// Defines pooling over windows of images.
 #include <algorithm>
 #include <limits>
 
@@ -214,9 +214,9 @@ Tensor float_input(const Arg& x, std::string_view op) {
   return x.value;
 }
 
-// x[N, C, D, H, W] in two steps of `pool`, over slices and then over what their windows gave along
-// D: the greatest element and the mean of a box are those of its slices, and the first maximum is
-// in the first slice that has one.
+// Pools x[N, C, D, H, W] by two applications of `pool`, over slices and then over what their
+// windows gave along D: the greatest element and the mean of a box are those of its slices, and the
+// first maximum is in the first slice that has one.
 template <class Pool>
 Tensor pool_volumes(const Tensor& x, const Windows& windows, Pool pool) {
   const auto last = [](const Dims& of) { return Dims{of[1], of[2]}; };

@@ -1,4 +1,5 @@
-// Numbers of few bits: integers of four, two in a byte, and scales for blocks of neighbours.
+// Defines the operations on numbers of few bits: integers of four, two in a byte, and scales for
+// blocks of neighbours.
 #include <algorithm>
 
 #include <fmt/format.h>

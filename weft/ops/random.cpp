@@ -1,6 +1,6 @@
-// Random numbers: one primitive, and the distributions that derive from it. No op has side effects:
-// the numbers are a function of seed, stream, step and element index (weft/base/philox.h), so that
-// they can be rematerialized.
+// Defines random numbers: one primitive, and the distributions that derive from it. No op has side
+// effects: the numbers are a function of seed, stream, step and element index (weft/base/philox.h),
+// so that they can be rematerialized.
 #include <numbers>
 
 #include "weft/base/philox.h"

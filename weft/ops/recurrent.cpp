@@ -1,7 +1,7 @@
-// Recurrent layers over time: LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000) and GRU (Cho
-// et al. 2014), in PyTorch's form. Their value packs all results of the time steps into slots:
-// [slots, T, B, H]. They decompose into products and elementwise operations per time step, and
-// slots that nothing reads are never stored. Their gradients have a closed form, so that the
+// Defines recurrent layers over time: LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000) and
+// GRU (Cho et al. 2014), in PyTorch's form. Their value packs all results of the time steps into
+// slots: [slots, T, B, H]. They decompose into products and elementwise operations per time step,
+// and slots that nothing reads are never stored. Their gradients have a closed form, so that the
 // weight's gradient is one product over all time steps instead of one for each.
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"

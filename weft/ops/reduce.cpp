@@ -1,4 +1,5 @@
-// Reductions. Nodes keep reduced axes with extent 1; the functions for users drop them by default.
+// Defines the reductions. Nodes keep reduced axes with extent 1; the functions for users drop them
+// by default.
 #include <algorithm>
 #include <cmath>
 #include <limits>

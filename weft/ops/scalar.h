@@ -1,4 +1,4 @@
-// What rows of elementwise operations are written with: the scalar code that kernels run
+// Declares what rows of elementwise operations are written with: the scalar code that kernels run
 // (OpDef::expression) and integers that wrap (OpDef::integer_oracle).
 #pragma once
 

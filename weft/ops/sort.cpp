@@ -1,5 +1,5 @@
-// Sorting: argsort, and the operations that gather by it. All comparisons order NaN above all
-// numbers.
+// Defines sorting: argsort, and the operations that gather by it. All comparisons order NaN above
+// all numbers.
 #include <cmath>
 
 #include "weft/ir/axis_map.h"

@@ -1,5 +1,6 @@
-// Elementwise functions of one value. A new one is a definition here and a line in ops.h.
-// This is one file because it is a list: a definition of each function, and a line that applies it.
+// Defines the elementwise functions of one value. A new one is a definition here and a line in
+// ops.h. This is one file because it is a list: a definition of each function, and a line that
+// applies it.
 #include <cmath>
 #include <numbers>
 

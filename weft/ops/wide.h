@@ -10,10 +10,10 @@ namespace weft {
 inline Tensor widen(const Tensor& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
 // Returns the type of a product of two types: the wider float; float32 for two that have no common
 // one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 or
-// int64 of two integers. Error(usage) for a float and a wider integer, and for types of several
-// numbers.
+// int64 of two integers. Throws Error(usage) for a float and a wider integer, and for types of
+// several numbers.
 DType mixed_product_dtype(DType a, DType b);
-// Back to `dtype` (`x` itself where it has it already).
+// Returns `x` back in `dtype` (`x` itself where it has it already).
 inline Tensor narrow_to(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
 }

@@ -4,8 +4,8 @@
 
 namespace weft::optim {
 namespace {
-// 1 - beta^step. float32 holds 0.999 to 6e-8 only, a 20,000th of what it is short of 1; of the
-// logarithm, which is rounded once, it keeps all digits.
+// Returns 1 - beta^step. float32 holds 0.999 to 6e-8 only, a 20,000th of what it is short of 1; the
+// logarithm, which is rounded once, keeps all digits.
 Tensor bias_correction(double beta, const Tensor& step) {
   return beta == 0 ? ones({}, step.dtype()) : -expm1(step * std::log(beta));
 }

@@ -1,4 +1,4 @@
-// Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), as PyTorch defines them.
+// Declares Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), as PyTorch defines them.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Clipping and accumulation of gradients, between the backward pass and the update.
+// Declares clipping and accumulation of gradients, between the backward pass and the update.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
-// Dynamic loss scaling for float16 (Micikevicius et al. 2018): the loss is multiplied so that small
-// gradients do not vanish; a step whose gradients overflow is skipped and halves the factor, and
-// `interval` good steps in a row double it.
+// Declares dynamic loss scaling for float16 (Micikevicius et al. 2018): the loss is multiplied so
+// that small gradients do not vanish; a step whose gradients overflow is skipped and halves the
+// factor, and `interval` good steps in a row double it.
 #pragma once
 
 #include <vector>

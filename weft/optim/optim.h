@@ -1,4 +1,4 @@
-// All of weft/optim in one header.
+// Includes all of weft/optim.
 #pragma once
 
 #include "weft/optim/adam.h"

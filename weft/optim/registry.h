@@ -1,4 +1,4 @@
-// Optimizers by name, with the settings that a recipe has.
+// Makes optimizers by name, with the settings that a recipe has.
 #pragma once
 
 #include <array>
@@ -31,7 +31,8 @@ struct OptimizerSettings {
 
 struct OptimizerEntry {
   std::string name, doc;
-  // The settings that it has besides groups, rounding and keys: "lr, betas, eps, weight_decay".
+  // `settings` names those that the optimizer has besides groups, rounding and keys: "lr, betas,
+  // eps, weight_decay".
   std::string settings;
   std::function<std::unique_ptr<Optimizer>(std::vector<Variable> parameters,
                                            const OptimizerSettings& settings)>

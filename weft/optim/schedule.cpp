@@ -9,7 +9,7 @@
 namespace weft {
 namespace optim {
 namespace {
-// Operations of schedules on numbers and on tensors, so that one formula serves both.
+// These are the operations of schedules on numbers and on tensors, so that one formula serves both.
 double smaller(double a, double b) { return std::min(a, b); }
 double larger(double a, double b) { return std::max(a, b); }
 double sine_of(double x) { return std::sin(x); }
@@ -73,7 +73,7 @@ ScheduleEntry step_entry() {
           .doc = "is multiplied by gamma every step_size steps",
           .rate =
               [](const auto& step, double lr, const ScheduleOptions& options) {
-                // Half a step more, as a rounded quotient may be below a whole number.
+                // Half a step is added, as a rounded quotient may be below a whole number.
                 return lr * power(options.gamma,
                                   floor_of((step + 0.5) / static_cast<double>(options.every)));
               },

@@ -1,6 +1,6 @@
-// Learning-rate schedules: the rate of a step as a function of its number (0 is the first). A
-// schedule enters the graph as an expression of the step counter, so nothing recompiles when the
-// rate moves.
+// Declares learning-rate schedules: the rate of a step as a function of its number (0 is the
+// first). A schedule enters the graph as an expression of the step counter, so nothing recompiles
+// when the rate moves.
 #pragma once
 
 #include <concepts>
@@ -57,7 +57,7 @@ struct ScheduleEntry {
   std::string name, doc;
   ScheduleFormula rate;  // without warmup, which multiplies it
   bool ends = false;     // the rate falls until the last step; warmup must leave steps for that
-  // Integer keys of recipes that the schedule requires, and what they mean.
+  // `needs` has the integer keys of recipes that the schedule requires, and what they mean.
   std::vector<std::pair<std::string_view, std::string_view>> needs = {};
   std::function<void(const ScheduleOptions&)> check = {};  // throws Error(usage)
   std::vector<RecipeKey> keys = {};                        // added to the recipe's table
@@ -71,7 +71,7 @@ class Schedule {
   Schedule(const ScheduleEntry& entry, double lr, const ScheduleOptions& options);
 
   double at(int64_t step) const;  // on the host, for logs
-  // A scalar of `dtype`, f32 or f64; `step` is an integer scalar.
+  // Returns a scalar of `dtype`, f32 or f64; `step` is an integer scalar.
   Tensor at(const Tensor& step, DType dtype) const;
   double peak() const { return lr_; }
 

@@ -1,4 +1,4 @@
-// Stochastic gradient descent with momentum, as PyTorch defines it.
+// Declares stochastic gradient descent with momentum, as PyTorch defines it.
 #pragma once
 
 #include "weft/optim/optimizer.h"

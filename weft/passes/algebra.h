@@ -1,5 +1,5 @@
-// Rules that replace one node by a cheaper expression with the same bits. Each rule takes a node
-// whose inputs are already simplified and returns its replacement, or an empty Value.
+// Declares rules that replace one node by a cheaper expression with the same bits. Each rule takes
+// a node whose inputs are already simplified and returns its replacement, or an empty Value.
 #pragma once
 
 #include "weft/ir/value.h"

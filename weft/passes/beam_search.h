@@ -1,5 +1,5 @@
-// Beam search for an order of launches whose peak is below a bound, for small plans whose best
-// order list scheduling can miss.
+// Declares the beam search for an order of launches whose peak is below a bound, for small plans
+// whose best order list scheduling can miss.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Dependencies between the launches of a plan: two launches keep their order if they touch the same
-// bytes and one of them writes.
+// Declares the dependencies between the launches of a plan: two launches keep their order if they
+// touch the same bytes and one of them writes.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Constants: reading, making and folding them.
+// Reads, makes and folds constants.
 //
 // Only operations that every kernel computes to the same bits are folded: those that IEEE 754
 // rounds exactly, comparisons, selections and movements. The exponential of a constant is left to

@@ -7,7 +7,8 @@
 
 namespace weft {
 namespace {
-// Kahn's algorithm; of the ready groups, the one whose last node was created first runs next.
+// Orders the groups by Kahn's algorithm; of the ready groups, the one whose last node was created
+// first runs next.
 std::vector<int> order_of(const Fusion& fusion) {
   const size_t count = fusion.groups.size();
   std::vector<std::vector<int>> readers(count);

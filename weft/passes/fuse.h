@@ -18,7 +18,7 @@
 
 namespace weft {
 
-// The largest number of nodes: larger kernels spill registers and compile slowly.
+// A kernel has at most this many nodes: larger kernels spill registers and compile slowly.
 inline constexpr size_t largest_kernel = 64;
 
 // A FusionGroup holds the nodes of one kernel, or one node by itself (leaf, view,
@@ -31,7 +31,8 @@ struct FusionGroup {
   std::vector<Value> nodes;  // ascending ids once fuse() returns. Library: its own node first, then
                              // what it computes beside it; other kinds: one node
 
-  // The inputs of a fused kernel that other fused kernels compute; set once fuse() returns.
+  // `unfused` has the inputs of a fused kernel that other fused kernels compute; it is set once
+  // fuse() returns.
   std::vector<UnfusedOperand> unfused = {};
 
   bool contains(const Node* node) const;
@@ -43,7 +44,8 @@ struct FusionGroup {
 struct Fusion {
   std::vector<FusionGroup> groups;
   std::vector<int> order;  // topological order of the groups
-  // The group that stores (or views) each value; nodes that exist only inside kernels have none.
+  // `home` is the group that stores (or views) each value; nodes that exist only inside kernels
+  // have none.
   NodeMap<int> home;
 };
 

@@ -80,7 +80,8 @@ class Placer {
     return (node->op->kind == OpKind::elementwise || gathers_few(*node)) && bases_.at(node) != node;
   }
 
-  // The fused groups that could compute `value` inline, and whether anyone needs it in memory.
+  // Demand lists the fused groups that could compute a value inline, and says whether anyone needs
+  // it in memory.
   struct Demand {
     std::vector<int> consumers;
     bool memory = false;

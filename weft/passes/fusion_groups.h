@@ -1,6 +1,6 @@
-// The fusion groups while fuse() builds them: which nodes each holds, which values it stores, and
-// whether a path leads out of a kernel and back into it. The stages of fuse() are declared at the
-// end.
+// Declares the fusion groups while fuse() builds them: which nodes each holds, which values it
+// stores, and whether a path leads out of a kernel and back into it. The stages of fuse() are
+// declared at the end.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,7 @@ class FusionGroups {
     uint64_t first, last;  // over the group's nodes
     uint64_t first_stored = std::numeric_limits<uint64_t>::max();
   };
-  // The groups that hold and store a node.
+  // A Place has the groups that hold and store a node.
   struct Place {
     FusionGroup::Kind kind = FusionGroup::Kind::leaf;
     int home = -1;

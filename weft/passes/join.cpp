@@ -115,7 +115,8 @@ class Join {
            std::ranges::any_of(edges_.after[at], moves);
   }
 
-  // The places in the plan that a launch may have: before any launch from `first` to `last`.
+  // A Range is the places in the plan that a launch may have: before any launch from `first` to
+  // `last`.
   struct Range {
     int first = 0, last = std::numeric_limits<int>::max();
   };

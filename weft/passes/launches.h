@@ -1,4 +1,4 @@
-// Queries about one launch of a plan, for passes and reports.
+// Declares queries about one launch of a plan, for passes and reports.
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-// Liveness of slots and in-place reuse of their memory: shared by the order and memory passes.
+// Declares the liveness of slots and the in-place reuse of their memory, which the order and memory
+// passes share.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +44,8 @@ struct Liveness {
   int peak_at = -1;  // position of the first launch at the peak
   int peaks = 1;     // number of launches at the peak
   double total = 0;  // live bytes summed over the launches: the tie-break among equal peaks
-  // The live range of each slot, as positions in `order`: -1 before the first launch, order.size()
-  // after the last; `never` outside the arena.
+  // `first` and `last` are the live range of each slot, as positions in `order`: -1 before the
+  // first launch, order.size() after the last; `never` outside the arena.
   std::vector<int> first, last;
   static constexpr int never = -2;
   std::vector<Granted> granted;

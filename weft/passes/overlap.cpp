@@ -48,7 +48,7 @@ class Overlap {
   }
 
  private:
-  // The launches that go before another, in this order.
+  // Before has the launches that go before another, in this order.
   struct Before {
     std::vector<Launch> stored, begun, fetched;
   };

@@ -1,4 +1,4 @@
-// The passes, in the order of the pipeline (pipeline.cpp).
+// Declares the passes, in the order of the pipeline (pipeline.cpp).
 //
 //   precision   mixed precision: products on a narrower type, where requested
 //   decompose   replaces composites that no backend kernel overrides by their expression

@@ -1,4 +1,4 @@
-// The order of the passes, and the wrapper that runs one pass.
+// Defines the order of the passes, and the wrapper that runs one pass.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@ constexpr std::string_view optional[] = {"precision",   "simplify", "copies", "r
                                          "compression", "fuse",     "alias",  "offload",
                                          "recompute",   "schedule", "join",   "reuse"};
 
-// Most tiles of rows under a memory limit: with more, the widest rows no longer determine the peak.
+// Under a memory limit, rows are cut into at most this many tiles: with more, the widest rows no
+// longer determine the peak.
 constexpr int most_parts = 32;
 
 #ifdef WEFT_DEBUG_BUILD

@@ -34,7 +34,8 @@ class Recomputation {
   Plan plan(const Stage& stage) const;
 
  private:
-  // A slot that is computed again before launch Choice::before, and the launch that makes it.
+  // A Rerun is a slot that is computed again before launch Choice::before, and the launch that
+  // makes it.
   struct Rerun {
     int maker, slot;
   };

@@ -250,7 +250,7 @@ Graph name_modules(const Graph& graph, const PassOptions& options) {
   return named;
 }
 
-// The number of modules that an error lists at most.
+// An error lists at most this many modules.
 constexpr size_t most_named = 12;
 
 void check_modules(const Graph& graph, std::span<const std::string> patterns) {

@@ -20,8 +20,8 @@
 
 namespace weft {
 namespace {
-// Rows of a tile. Smaller tiles would reread the weights too often, and kernels of few rows split
-// each row among threads, which changes the order of its sums.
+// A tile has at least this many rows. Smaller tiles would reread the weights too often, and kernels
+// of few rows split each row among threads, which changes the order of its sums.
 constexpr int64_t fewest_rows = 256;
 constexpr size_t most_attempts = 16;
 

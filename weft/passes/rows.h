@@ -1,4 +1,5 @@
-// Row tiling of single operations: which rows of its operands some rows of a result depend on.
+// Declares the row tiling of single operations: which rows of its operands some rows of a result
+// depend on.
 //
 // Rows are adjacent axes, so that a value is [before, rows, after]. Which axes these are, and how
 // many, may change from value to value (a reshape merges batch and time).

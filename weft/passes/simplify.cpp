@@ -1,7 +1,7 @@
-// Constant folding, algebra and common subexpression elimination, in one walk from leaves to roots;
-// what no root reaches afterwards is dead. The pass runs after decompose, whose expressions repeat
-// each other, and before everything that costs time per node. No rule changes the bits of a result,
-// except the sign of a zero that is the sum of one element, or of one and an adjacent zero.
+// Folds constants, applies algebra and eliminates common subexpressions, in one walk from leaves to
+// roots; what no root reaches afterwards is dead. The pass runs after decompose, whose expressions
+// repeat each other, and before everything that costs time per node. No rule changes the bits of a
+// result, except the sign of a zero that is the sum of one element, or of one and an adjacent zero.
 #include "weft/ir/op_def.h"
 #include "weft/passes/algebra.h"
 #include "weft/passes/cse.h"
@@ -27,9 +27,9 @@ Value apply_rules(const Value& value, const std::string& fault) {
 }
 }  // namespace
 
-// Faults "cse-ignores-attrs" (merges nodes that differ in attributes), "fold-wrong" (constants
-// off by one), "arithmetic-wrong", "movement-forgets-flips" and "scatter-adds-outside" (see
-// algebra.h).
+// Tests seed the faults "cse-ignores-attrs" (merges nodes that differ in attributes), "fold-wrong"
+// (constants off by one), "arithmetic-wrong", "movement-forgets-flips" and "scatter-adds-outside"
+// (see algebra.h).
 Graph simplify(const Graph& graph, const PassOptions& options) {
   UniqueNodes unique(options.fault != "cse-ignores-attrs");
   return rewrite_fully(graph, [&](const Value& value) -> Value {

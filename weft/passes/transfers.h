@@ -1,4 +1,4 @@
-// Steps that move values between memory and files: shared by offload, recompute and overlap.
+// Makes the launches that move values between memory and files, for offload, recompute and overlap.
 #pragma once
 
 #include "weft/ir/plan.h"

@@ -1,4 +1,4 @@
-// Comparison of the placements of views (OpDef::view).
+// Compares the placements of views (OpDef::view).
 #pragma once
 
 #include "weft/ir/plan.h"

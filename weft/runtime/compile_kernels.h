@@ -20,7 +20,7 @@ namespace weft {
 struct KernelsRefused : Error {
   explicit KernelsRefused(std::vector<std::string> all)
       : Error(ErrorKind::device, "{}", all.front()), refusals(std::move(all)) {}
-  // One line per refused launch: the library's message, the kernel and the module.
+  // `refusals` has one line per refused launch: the library's message, the kernel and the module.
   std::vector<std::string> refusals;
 };
 

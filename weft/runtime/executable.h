@@ -47,10 +47,10 @@ class Executable {
   std::byte* address(int slot) const;
   // Returns the bytes of the arena that were touched; other executables may share the arena.
   size_t used_arena_bytes() const;
-  // Leaves the arena to those who hold elements of its results; the next run takes another. For a
-  // workspace that no other executable has.
+  // Leaves the arena to those who hold elements of its results; the next run takes another. The
+  // workspace must be one that no other executable has.
   void release();
-  // An empty one is told nothing more.
+  // An empty observer ends the calls.
   void set_observer(LaunchObserver observer);
   void set_timer(LaunchTimer timer);
   // Turns filling dead bytes with NaN during runs on or off; debug builds have it on for the host.

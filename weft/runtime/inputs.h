@@ -32,7 +32,8 @@ class Inputs {
   const Plan& plan_;
   const Residency& residency_;
   DeviceMemory& memory_;
-  // Buffers on host and device, and the copy between them; null: inputs are not staged.
+  // These are the buffers on host and device, and the copy between them; null: inputs are not
+  // staged.
   std::shared_ptr<Buffer> here_, there_;
   std::unique_ptr<CopyStream> copy_;
 };

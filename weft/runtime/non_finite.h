@@ -30,7 +30,8 @@ struct ValueRange {
   void include(const ValueRange& other);
 };
 
-// An operation with finite operands and a non-finite result, or a non-finite leaf.
+// A NonFiniteOrigin is an operation with finite operands and a non-finite result, or a non-finite
+// leaf.
 struct NonFiniteOrigin {
   struct Operand {
     Type type;

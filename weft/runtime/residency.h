@@ -25,8 +25,8 @@ struct Workspace {
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
   Results* results = nullptr;      // those that are in the arena
-  // The caller's memory that the arena grows in, aligned to buffer_alignment; empty: it is
-  // allocated.
+  // `lent` is the caller's memory that the arena grows in, aligned to buffer_alignment; empty: it
+  // is allocated.
   std::span<std::byte> lent = {};
   // Throws Error(does_not_fit) where the caller's memory has fewer bytes.
   void reserve(size_t bytes, DeviceMemory& memory);
@@ -57,7 +57,7 @@ class Residency {
   bool has_moved() const;
   // Returns the address of a slot, from the first place() on; null if kernels cannot access it.
   std::byte* address(int slot) const;
-  // Kernels that begin and await the plan's transfers, by launch. Where copies() returns none, the
+  // CopyKernels begin and await the plan's transfers, by launch. Where copies() returns none, the
   // kernels of the last call stay valid.
   using CopyKernels = std::vector<std::pair<size_t, std::unique_ptr<Kernel>>>;
   virtual CopyKernels copies() = 0;

@@ -9,7 +9,7 @@
 
 namespace weft {
 namespace {
-// `seconds`: of a kernel.
+// `seconds` returns those of a kernel.
 template <class Seconds>
 double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
   if (!machine.known()) return 0;

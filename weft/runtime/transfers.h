@@ -1,5 +1,5 @@
-// Transfers between memory and files of one plan, on a thread of their own that sleeps when there
-// are none. They run in the order in which they begin, which is the plan's order.
+// Runs the transfers between memory and files of one plan, on a thread of their own that sleeps
+// when there are none. Transfers run in the order in which they begin, which is the plan's order.
 #pragma once
 
 #include <condition_variable>

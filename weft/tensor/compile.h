@@ -32,7 +32,7 @@ class ModeScope {  // sets the mode outside of compile
   Mode saved_;
 };
 
-// The step behind compile(): values in, values out.
+// CompiledStep is the step behind compile(): values in, values out.
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;

@@ -1,4 +1,4 @@
-// Devices: what runs the kernels of a step, or what a step can be planned for.
+// Declares devices: what runs the kernels of a step, or what a step can be planned for.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Evaluation outside of compiled steps, on plans that are kept. Internal to tensor/.
+// Evaluates values outside of compiled steps, on plans that are kept. This header is internal to
+// tensor/.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace weft::detail {
 
-// The elements of pending values, with the host, computed on the device of the innermost
+// Returns the elements of pending values on the host, computed on the device of the innermost
 // DeviceScope.
 std::vector<Tensor> run_eagerly(std::span<const Tensor> values);
 

@@ -1,4 +1,4 @@
-// Variables, the random key and capture.
+// Defines variables, the random key and capture.
 #include <algorithm>
 #include <cstring>
 

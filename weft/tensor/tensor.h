@@ -1,4 +1,4 @@
-// Tensors as users see them: lazy values, state, gradients, evaluation.
+// Declares tensors as users see them: lazy values, state, gradients, evaluation.
 #pragma once
 
 #include <concepts>
@@ -110,7 +110,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& values);
 // differentiated.
 void eval(std::span<const Tensor> values);
 
-// A tensor that owns a copy of host elements.
+// Returns a tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,
               std::source_location where = std::source_location::current());
 Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,

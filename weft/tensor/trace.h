@@ -1,4 +1,5 @@
-// A Trace captures what a step reads and assigns while its function runs. Internal to tensor/.
+// A Trace captures what a step reads and assigns while its function runs. This header is internal
+// to tensor/.
 #pragma once
 
 #include <functional>

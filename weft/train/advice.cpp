@@ -17,8 +17,8 @@
 
 namespace weft::train {
 namespace {
-// Shares of WEFT_PATIENCE, counted from the start of the failed plan, and from its failure if that
-// is later. A plan that is begun before then is completed.
+// The search takes these shares of WEFT_PATIENCE, counted from the start of the failed plan, and
+// from its failure if that is later. A plan that is begun before then is completed.
 constexpr double share = 0.7, least_share = 0.2;
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
@@ -56,8 +56,8 @@ Recipe with(Recipe recipe, const Settings& settings) {
 
 class Search {
  public:
-  // `before`: seconds of an update to compare with; nullopt: those of an update without a memory
-  // limit.
+  // `before` is the seconds of an update to compare with; nullopt: those of an update without a
+  // memory limit.
   Search(const Recipe& recipe, const MachineSpec& machine, size_t has, double began,
          std::optional<double> before = {})
       : recipe_(recipe),

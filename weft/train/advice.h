@@ -1,4 +1,4 @@
-// Suggestions of recipe changes with which a training step fits in memory or takes less time.
+// Suggests recipe changes with which a training step fits in memory or takes less time.
 #pragma once
 
 #include <string>

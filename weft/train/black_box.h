@@ -1,9 +1,9 @@
-// blackbox.json: the record that a run leaves in its folder when a loss or gradient is not finite.
-// It holds the update and its batch, the norms of the updates before it, and the first operation
-// with a non-finite result. The search replays the run from its last checkpoint, or from its start,
-// and executes the failing update operation by operation in the type of the parameters. A run
-// without a failure therefore only records the numbers of 50 updates; the search takes at most as
-// long as the run since that checkpoint, and the memory of a step that keeps every value.
+// Writes blackbox.json, the record that a run leaves in its folder when a loss or gradient is not
+// finite. It holds the update and its batch, the norms of the updates before it, and the first
+// operation with a non-finite result. The search replays the run from its last checkpoint, or from
+// its start, and executes the failing update operation by operation in the type of the parameters.
+// A run without a failure therefore only records the numbers of 50 updates; the search takes at
+// most as long as the run since that checkpoint, and the memory of a step that keeps every value.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Checkpoints: everything a run needs to resume as if it had never stopped, in folders that are
-// either complete or absent.
+// Saves and loads checkpoints: everything a run needs to resume as if it had never stopped, in
+// folders that are either complete or absent.
 //
 //   checkpoints/step-00001000/{model.safetensors, state-optimizer.safetensors, config.json,
 //     data.json, rng.json, recipe.yaml, vocabulary.json (text only), MANIFEST.json}
@@ -21,7 +21,7 @@
 
 namespace weft::train {
 
-// The progress of a run, besides its variables.
+// Progress is that of a run, besides its variables.
 struct Progress {
   int64_t step = 0;              // updates done
   std::string data_fingerprint;  // Experiment::data_fingerprint()

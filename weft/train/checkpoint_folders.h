@@ -1,4 +1,4 @@
-// The folders of a run's checkpoints: found, listed, removed, and kept where they hold files of the
+// Finds, lists and removes the folders of a run's checkpoints, but for those that hold files of the
 // user's. checkpoint.cpp writes and reads what is in one.
 #pragma once
 
@@ -8,10 +8,11 @@
 
 namespace weft::train {
 
-// The files that every checkpoint has besides MANIFEST.json and one of weights.
+// Every checkpoint has these files besides MANIFEST.json and one of weights.
 inline constexpr const char* required[] = {"config.json", "state-optimizer.safetensors",
                                            "data.json", "rng.json", "recipe.yaml"};
-// The file of weights: those of the model, or of its adapter, which is then a folder of PEFT's.
+// A checkpoint has one of these files of weights: those of the model, or of its adapter, where the
+// checkpoint is a folder of PEFT's.
 inline constexpr const char* weight_files[] = {"model.safetensors", "adapter_model.safetensors"};
 
 // Returns whether checkpoints have or may have a file of this name.

@@ -1,5 +1,5 @@
-// The data that a run trains on: the data sets and file formats that recipes name, each an entry of
-// a registry. docs/adding-to-training.md shows how to add one.
+// Declares the data that a run trains on: the data sets and file formats that recipes name, each an
+// entry of a registry. docs/adding-to-training.md shows how to add one.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,8 @@ struct DataOptions {
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
   std::string checkpoint = {};            // the folder of the run's checkpoint; "": it has none yet
-  // An encoder, which learns texts with labels where the format has them (DataEntry::has_labels).
+  // `labels` is set for an encoder, which learns texts with labels where the format has them
+  // (DataEntry::has_labels).
   std::optional<data::LabelOptions> labels = {};
 };
 
@@ -50,12 +51,13 @@ struct DataEntry {
   std::string name, doc;
   // Throws Error(usage) for errors of the recipe (Recipe::refuse), Error(data) for errors of files.
   std::function<TaskData(const Recipe&, const DataOptions&)> read;
-  // Keys of the recipe's table that only some data sets read; masking and normalization are refused
-  // for the others.
+  // `reads` names keys of the recipe's table that only some data sets read; masking and
+  // normalization are refused for the others.
   std::vector<std::string_view> reads = {};
   std::vector<RecipeKey> keys = {};         // added to the recipe's table
   std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
-  // The metric that evaluations report as accuracy; those of a regression report r2 instead.
+  // `metric` is the one that evaluations report as accuracy; those of a regression report r2
+  // instead.
   std::string metric = "accuracy";
   bool has_labels = false;  // encoders learn the labels of its texts
   std::string unit = {};    // the name of its samples; "": by their kind

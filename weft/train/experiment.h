@@ -1,4 +1,5 @@
-// Experiment: the parts of a run, built from its recipe: task, data, vocabulary, model, optimizer.
+// An Experiment is the parts of a run, built from its recipe: task, data, vocabulary, model,
+// optimizer.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,9 @@ struct ExperimentOptions {
   bool with_data = true;                           // as in DataOptions
   std::optional<data::TextCodec> vocabulary = {};  // as in DataOptions
   bool evaluate_only = false;                      // as in DataOptions
-  // The checkpoint that the run goes on from, whose weights load_model() then reads: a published
-  // model is built from its config.json, and where its tokenizer is gone, by the one kept there.
+  // `checkpoint` is the one that the run goes on from, whose weights load_model() then reads: a
+  // published model is built from its config.json, and where its tokenizer is gone, by the one kept
+  // there.
   std::string checkpoint = {};
 };
 
@@ -36,7 +38,8 @@ struct Experiment {
   Recipe recipe;
   const DataEntry* dataset = nullptr;  // an entry of its registry
   const LossEntry* loss = nullptr;
-  // The metrics that evaluations report: the first as score_name(), the others by their names.
+  // `metrics` are those that evaluations report: the first as score_name(), the others by their
+  // names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                            // shape of one sample
@@ -54,7 +57,8 @@ struct Experiment {
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
   std::vector<double> target_units = {};                      // as in TaskData
-  // Files of the data, the tokenizer and a published model, which checkpoints keep (published.h).
+  // `published_files` are files of the data, the tokenizer and a published model, which checkpoints
+  // keep (published.h).
   std::vector<io::FolderFile> published_files = {};
   // Returns the type of the labels of `rows` samples.
   Type label_type(int64_t rows) const;
@@ -75,7 +79,7 @@ struct Experiment {
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
   uint64_t published_bytes() const;  // bytes of the files that checkpoints keep
-  // Bytes of parameters and buffers, and of the state of an update.
+  // Return the bytes of parameters and buffers, and of the state of an update.
   int64_t model_bytes() const, optimizer_bytes() const;
   // Returns which state the recipe moves to files; the two below give the bytes that stay in
   // memory.

@@ -1,4 +1,4 @@
-// Losses that recipes name, each an entry of a registry.
+// Declares the losses that recipes name, each an entry of a registry.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Metrics that evaluations report, each an entry of a registry.
+// Declares the metrics that evaluations report, each an entry of a registry.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@
 
 namespace weft::train {
 
-// Sums over the elements that count in a batch: rows or positions whose label is not
+// EvalSums are sums over the elements that count in a batch: rows or positions whose label is not
 // data::ignored_label, or targets that are not data::ignored_target.
 struct EvalSums {
   double loss = 0, correct = 0, count = 0;
   double rows = 0, exact_rows = 0;  // rows where something counts; where all of it is right
   std::vector<std::vector<double>> own = {};  // for each reported metric, the result of its `sums`
-  // The standard deviations by which a regression's targets were divided: differences times these
-  // have the targets' own units.
+  // `target_units` are the standard deviations by which a regression's targets were divided:
+  // differences times these have the targets' own units.
   std::vector<double> target_units = {};
   EvalSums& operator+=(const EvalSums& other);
 };

@@ -1,4 +1,4 @@
-// Reports of a plan: the distribution of its memory and its work. This is one file because the
+// Reports on a plan: the distribution of its memory and its work. This is one file because the
 // tables and the JSON show the same rows.
 #include <algorithm>
 #include <map>

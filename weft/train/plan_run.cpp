@@ -37,7 +37,7 @@ std::string too_large(const RunReport& report) {
                      report.on_host ? "this machine" : report.device_name);
 }
 
-// `whole`: the plan without a memory limit.
+// Compares the plan with `whole`, the plan without a memory limit.
 void compare(PlannedRun& planned, const PlannedRun& whole) {
   planned.report.unlimited_bytes = whole.report.total_bytes();
   planned.report.unlimited_seconds = whole.report.expected_seconds();

@@ -1,5 +1,5 @@
-// The precisions of a recipe: the type of the parameters, and the type in which a step computes its
-// products.
+// Declares the precisions of a recipe: the type of the parameters, and the type in which a step
+// computes its products.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Published models in runs: where a recipe's tokenizer is, and which files of a model's folder its
-// checkpoints keep, so that each is such a folder itself; how an encoder reads samples of text.
+// Declares what runs need of published models: where a recipe's tokenizer is, and which files of a
+// model's folder its checkpoints keep, so that each is such a folder itself; how an encoder reads
+// samples of text.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ struct PublishedModel {
   models::Pretrained net;                    // without its weights
   const models::Decoder* decoder = nullptr;  // the net, of which one is null
   const models::Encoder* encoder = nullptr;
-  // The labels of config.json; nullopt for a head of masked tokens, no head, and decoders.
+  // `labels` are those of config.json; nullopt for a head of masked tokens, no head, and decoders.
   std::optional<models::EncoderLabels> labels = {};
 
   // An encoder gets a head of labels where the data have them, whatever its config.json says.
@@ -48,8 +49,8 @@ struct PublishedModel {
 // Returns the head that tells labels apart, where there are any.
 std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& labels);
 
-// The files that a checkpoint may keep from a published folder, besides weights and config.json;
-// those before "tokenizer_config.json" determine the ids of a text.
+// A checkpoint may keep these files from a published folder, besides weights and config.json; those
+// before "tokenizer_config.json" determine the ids of a text.
 inline constexpr std::array<std::string_view, 8> published_files = {"tokenizer.json",
                                                                     "vocab.json",
                                                                     "merges.txt",

@@ -1,6 +1,6 @@
-// Recipe: the description of a run. One table owns every key (name, type, default, range, help),
-// and registries own the names of data sets, losses and the like; the YAML parser, the flags, the
-// environment, `config print`, `config schema` and docs/recipe.md all derive from them.
+// A Recipe is the description of a run. One table owns every key (name, type, default, range,
+// help), and registries own the names of data sets, losses and the like; the YAML parser, the
+// flags, the environment, `config print`, `config schema` and docs/recipe.md all derive from them.
 //
 // Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Every error is one
 // line (ErrorKind::usage) that names the file and line, the key, the value and what is allowed.

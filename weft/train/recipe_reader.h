@@ -13,7 +13,7 @@ namespace weft::train {
 
 constexpr size_t max_recipe_bytes = 1 << 20;
 
-// The origin of a value, for messages: "mnist.yaml:12" or "--optimizer.lr".
+// RecipeOrigin is the origin of a value, for messages: "mnist.yaml:12" or "--optimizer.lr".
 struct RecipeOrigin {
   std::string name;
   bool lines = false;  // a file, whose nodes have line numbers

@@ -1,4 +1,4 @@
-// The single table of recipe keys, and the pages that are generated from it.
+// Defines the single table of recipe keys, and the pages that are generated from it.
 #include <algorithm>
 #include <list>
 #include <mutex>

@@ -1,4 +1,4 @@
-// Reports of a run: lines, the closing table, log.jsonl.
+// Writes the reports of a run: lines, the closing table, log.jsonl.
 #include "weft/train/report.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Reports: the needs of a plan, as tables and JSON, and the output of a run on the screen and in
+// Reports the needs of a plan, as tables and JSON, and the output of a run on the screen and in
 // log.jsonl.
 #pragma once
 
@@ -36,14 +36,14 @@ std::string module_prefix(const std::string& module, int depth);  // the first `
 // Returns the cost of modules of at most `depth` names, in order of first appearance.
 std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
 
-// A step of a run as it was planned.
+// A StepReport is a step of a run as it was planned.
 struct StepReport {
   std::string name;  // "train"
   const Plan* plan = nullptr;
   int64_t per_update = 1;  // executions per update; 0: none (evaluation)
 };
 
-// All that `weft plan` prints and plan.json holds.
+// RunReport has all that `weft plan` prints and plan.json holds.
 struct RunReport {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
@@ -66,8 +66,8 @@ struct RunReport {
   double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
   double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
   std::optional<double> usd_per_hour = {};  // price of the machine
-  // total_bytes() and expected_seconds() of the plan without rematerialization and memory limit; 0:
-  // this plan is that one, or it was not planned.
+  // These are total_bytes() and expected_seconds() of the plan without rematerialization and memory
+  // limit; 0: this plan is that one, or it was not planned.
   size_t unlimited_bytes = 0;
   double unlimited_seconds = 0;
   std::string quicker = {};           // a sentence: changes that fit as well, in less time
@@ -79,7 +79,7 @@ struct RunReport {
   size_t device_bytes = 0;            // available to a run there; 0: unknown, or the host
   std::vector<StepReport> step_reports;
   std::string machine = {};  // KernelChooser::machine()
-  // KernelChooser::selection(): a resumed run uses these kernels again.
+  // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
   std::map<std::string, std::string> kernels = {};
 
   // These are bytes in memory.
@@ -88,8 +88,8 @@ struct RunReport {
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
-  // Expected time of an update and of the run: the likely time, or the roofline where only that is
-  // known.
+  // Return the expected time of an update and of the run: the likely time, or the roofline where
+  // only that is known.
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
   double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
   // Returns the share by which rematerialization makes an update longer.
@@ -170,8 +170,8 @@ std::string to_line(const StepLine& line, size_t width = 0);
 std::string to_text(const Evaluation& evaluation);
 
 struct ClosingReport {
-  // Bytes. The used_ fields are measured: the arena up to the highest cache line that was written,
-  // the state as it is allocated, the process at its peak.
+  // These are bytes. The used_ fields are measured: the arena up to the highest cache line that was
+  // written, the state as it is allocated, the process at its peak.
   size_t planned_arena = 0, used_arena = 0;
   size_t planned_state = 0, used_state = 0;
   size_t planned_process = 0, process_peak = 0;
@@ -195,7 +195,7 @@ std::string fitted(std::string_view text, std::FILE* stream);
 // Prints lines and appends them to log.jsonl. On a terminal it redraws the line in progress.
 class Reporter {
  public:
-  // `out` null: nothing on the screen; `log_path` empty: no file.
+  // A null `out` shows nothing on the screen; an empty `log_path` writes no file.
   Reporter(std::FILE* out, const std::string& log_path);
   ~Reporter();
   Reporter(const Reporter&) = delete;

@@ -40,7 +40,7 @@ constexpr size_t log_limit = size_t{1} << 30;  // bytes
                               : fmt::format("Did you mean --name {}?", shell_word(similar)));
 }
 
-// The files that runs write into their folders.
+// Runs write these files into their folders.
 constexpr std::string_view parts_of_runs[] = {"recipe.yaml", "plan.json", "log.jsonl",
                                               "blackbox.json", "checkpoints"};
 

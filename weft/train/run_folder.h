@@ -1,4 +1,4 @@
-// The folder of a run: runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}.
+// Manages the folder of a run: runs/NAME/{recipe.yaml, plan.json, log.jsonl, checkpoints/...}.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The loss and the metrics of a run, which must fit its task: those of a regression take numbers,
-// all others labels.
+// Selects the loss and the metrics of a run, which must fit its task: those of a regression take
+// numbers, all others labels.
 #pragma once
 
 #include <string_view>

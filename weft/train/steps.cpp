@@ -32,7 +32,7 @@ Recompute recompute_of(std::string_view name) {
   return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
 }
 
-// `held`: the bytes of state that exist besides the variables of the step.
+// `held` is the bytes of state that exist besides the variables of the step.
 StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
   options.mode = mode;
   options.held = static_cast<size_t>(held);
@@ -205,7 +205,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
     Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
     Tensor count = number_of(counts);
     Tensor wrong = logical_and(logical_not(right), counts);
-    // Two flags per sample: whether any label counts, and whether any of those is wrong.
+    // Each sample has two flags: whether any label counts, and whether any of those is wrong.
     Tensor row_counts = counts, row_wrong = wrong;
     if (labels.rank() > 1) {
       row_counts = any(counts, {.axes = {1}});

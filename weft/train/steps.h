@@ -1,4 +1,4 @@
-// Steps: the compiled steps of a run. They share one arena; only one of them runs at a time.
+// Steps are the compiled steps of a run. They share one arena; only one of them runs at a time.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace weft::train {
 
-// Norms of one update, counted from 1.
+// StepNorms has the norms of one update, whose `step` is counted from 1.
 struct StepNorms {
   int64_t step = 0;
   double loss = 0, grad_norm = 0;
 };
 inline constexpr int64_t kept_norms = 50;  // updates
 
-// Returns the options that the recipe chooses. `device`: as in StepOptions; "null" plans and runs
+// Returns the options that the recipe chooses. `device` is as in StepOptions; "null" plans and runs
 // nothing.
 StepOptions step_options(const Experiment& experiment, const std::string& device);
 
@@ -52,7 +52,8 @@ class Steps {
   // themselves.
   std::vector<std::pair<Executable*, std::vector<Tensor>>> runs(const Tensor& inputs,
                                                                 const Tensor& labels);
-  // Loss and norm of the last update, until the next pass; reads from the device.
+  // Return the loss and the norm of the last update, until the next pass; they read from the
+  // device.
   double loss() const;
   double grad_norm() const;  // L2, before clipping
   // Returns the first update whose loss or gradient was not finite, counting from 1; 0: none. Reads
@@ -63,13 +64,13 @@ class Steps {
 
   EvalSums evaluate(const Tensor& inputs, const Tensor& labels);
 
-  // Accumulators of gradients, where the update takes several passes.
+  // Returns the accumulators of gradients, where the update takes several passes.
   std::vector<Variable> accumulators() const;
   int64_t accumulator_bytes() const;
   int64_t kept_accumulator_bytes() const;  // those that stay in memory
 
  private:
-  // `largest`: the error of the largest step that does not fit.
+  // `largest` is set to the error of the largest step that does not fit.
   std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
@@ -90,8 +91,8 @@ class Steps {
   DType loss_type_;            // type of sums of losses: float64 where parameters are
   Variable loss_sum_, count_;  // sums over the passes so far
   Variable first_non_finite_;
-  // Rings of the last updates: their numbers, [kept_norms] (0: none yet), and [kept_norms, 2], the
-  // loss and the norm of each.
+  // These are rings of the last updates: their numbers, [kept_norms] (0: none yet), and
+  // [kept_norms, 2], the loss and the norm of each.
   Variable noted_steps_, norms_;
   CompiledStep pass_, update_, evaluate_;
   Tensor loss_, grad_norm_;

@@ -1,4 +1,4 @@
-// Which weights of a model train: those of an adapter, or all that are not frozen.
+// Chooses which weights of a model train: those of an adapter, or all that are not frozen.
 #pragma once
 
 #include "weft/models/model.h"

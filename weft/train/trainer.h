@@ -42,18 +42,19 @@ struct TrainResult {
 // signals.h describes the signals.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
-// The plans that `weft plan` shows: compiled as in train(), for a device that runs nothing.
+// PlannedRun has the plans that `weft plan` shows: compiled as in train(), for a device that runs
+// nothing.
 struct PlannedRun {
   Experiment experiment;
   Steps steps;
   RunReport report;  // the report on the plans in `steps`
 
-  // `until`: as in StepOptions.
+  // `until` is as in StepOptions.
   PlannedRun(const Recipe& recipe, const MachineSpec& machine, std::optional<double> until = {});
 };
 
-// The Recipe::where() of a `train.memory` that no user set: the limit is the memory of the device
-// or of this machine.
+// This is the Recipe::where() of a `train.memory` that no user set: the limit is the memory of the
+// device or of this machine.
 inline constexpr const char* limit_origin = "plan";
 
 // Plans within `train.memory` so that the run takes at most `has` bytes in total of the memory of

@@ -1,4 +1,4 @@
-// A cuDNN that knows its version alone, which is too old for weft.
+// Simulates a cuDNN that knows its version alone, which is too old for weft.
 #include <cstddef>
 
 extern "C" size_t cudnnGetVersion() { return 91400; }

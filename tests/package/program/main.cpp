@@ -1,4 +1,4 @@
-// A program with every verb of weft and one additional model.
+// Defines a program with every verb of weft and one additional model.
 #include <weft/weft.h>
 
 using namespace weft;

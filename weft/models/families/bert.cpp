@@ -1,4 +1,4 @@
-// BERT: https://huggingface.co/docs/transformers/model_doc/bert
+// Defines BERT: https://huggingface.co/docs/transformers/model_doc/bert
 #include "weft/models/families/encoder_options.h"
 #include "weft/models/families/encoders.h"
 #include "weft/models/zoo.h"

@@ -1,5 +1,5 @@
-// DistilBERT: https://huggingface.co/docs/transformers/model_doc/distilbert. It is BERT without
-// segments, under other names.
+// Defines DistilBERT: https://huggingface.co/docs/transformers/model_doc/distilbert. It is BERT
+// without segments, under other names.
 #include "weft/models/families/encoder_options.h"
 #include "weft/models/families/encoders.h"
 

@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, EncoderHead> heads[] = {
     {"ForTokenClassification", EncoderHead::token_labels},
     {"ForSequenceClassification", EncoderHead::sample_label}};
 
-// Keys of published files that say nothing about the equations of an encoder.
+// These keys of published files say nothing about the equations of an encoder.
 constexpr std::string_view ignored[] = {"_name_or_path",
                                         "_num_labels",
                                         "architectures",

@@ -1,4 +1,4 @@
-// Readers of Hugging Face's config.json for all families of encoders.
+// Declares readers of Hugging Face's config.json for all families of encoders.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace weft::models {
 
-// Most columns and rows of a matrix, so that the bytes of one fit 64 bits.
+// A matrix has at most these columns and rows, so that the bytes of one fit 64 bits.
 inline constexpr int64_t most_columns = int64_t{1} << 20, most_rows = int64_t{1} << 28;
 
 // Returns "BertForMaskedLM", ... for the prefix "Bert".

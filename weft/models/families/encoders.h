@@ -1,5 +1,5 @@
-// The published families of encoders, one per file: BERT, RoBERTa and DistilBERT. Each has three
-// architectures, ...ForMaskedLM, ...ForTokenClassification and ...ForSequenceClassification.
+// Declares the published families of encoders, one per file: BERT, RoBERTa and DistilBERT. Each has
+// three architectures, ...ForMaskedLM, ...ForTokenClassification and ...ForSequenceClassification.
 //
 // Keys of config.json that say nothing about the equations are ignored, and those that weft does
 // not know are named in one warning. A net with other equations (relative positions, a decoder,

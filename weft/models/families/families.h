@@ -1,4 +1,4 @@
-// The families that come with weft, one file each, and the keys that many of them share.
+// Declares the families that come with weft, one file each, and the keys that many of them share.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
-// Gemma 2 (Gemma team 2024, "Gemma 2: Improving open language models at a practical size"): norms
-// before and after attention and perceptron, capped scores and logits, a sliding window in every
-// second layer. Gemma 3 (Gemma team 2025, "Gemma 3 technical report"), its text model: norms of
-// queries and keys instead of caps, and rotary positions of their own in sliding layers.
+// Defines Gemma 2 (Gemma team 2024, "Gemma 2: Improving open language models at a practical size"),
+// which has norms before and after attention and perceptron, capped scores and logits, and a
+// sliding window in every second layer, and the text model of Gemma 3 (Gemma team 2025, "Gemma 3
+// technical report"), which has norms of queries and keys instead of caps, and rotary positions of
+// their own in sliding layers.
 #include <cmath>
 
 #include "weft/base/error.h"

@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners") under its
-// published names; weft's own "gpt" has nanoGPT's. Matrices are [in, out].
+// Defines GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners") under
+// its published names; weft's own "gpt" has nanoGPT's. Matrices are [in, out].
 #include "weft/base/error.h"
 #include "weft/models/families/families.h"
 

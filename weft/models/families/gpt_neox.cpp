@@ -1,5 +1,6 @@
-// GPT-NeoX (Black et al. 2022, "GPT-NeoX-20B: An open-source autoregressive language model") and
-// Pythia: attention and perceptron in parallel, and rotary positions of a part of each head.
+// Defines GPT-NeoX (Black et al. 2022, "GPT-NeoX-20B: An open-source autoregressive language
+// model") and Pythia: attention and perceptron in parallel, and rotary positions of a part of each
+// head.
 #include "weft/base/error.h"
 #include "weft/models/families/families.h"
 

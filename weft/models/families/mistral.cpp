@@ -1,4 +1,4 @@
-// Mistral (Jiang et al. 2023, "Mistral 7B"): Llama with a sliding window in every layer.
+// Defines Mistral (Jiang et al. 2023, "Mistral 7B"): Llama with a sliding window in every layer.
 #include "weft/models/families/families.h"
 
 namespace weft::models {

@@ -1,4 +1,5 @@
-// Mixtral (Jiang et al. 2024, "Mixtral of experts"): Mistral with a sparse mixture of experts.
+// Defines Mixtral (Jiang et al. 2024, "Mixtral of experts"): Mistral with a sparse mixture of
+// experts.
 #include "weft/base/error.h"
 #include "weft/models/families/families.h"
 

@@ -1,5 +1,5 @@
-// OLMo 2 (Walsh et al. 2024, "2 OLMo 2 Furious"): norms after attention and perceptron, not before,
-// and norms over all queries and all keys of a token.
+// Defines OLMo 2 (Walsh et al. 2024, "2 OLMo 2 Furious"): norms after attention and perceptron, not
+// before, and norms over all queries and all keys of a token.
 #include "weft/models/families/families.h"
 
 namespace weft::models {

@@ -1,5 +1,5 @@
-// Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024, "Phi-3 technical report"): Llama with one matrix for
-// queries, keys and values, one for gate and up, and longrope for long contexts.
+// Defines Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024, "Phi-3 technical report"): Llama with one
+// matrix for queries, keys and values, one for gate and up, and longrope for long contexts.
 #include "weft/models/families/families.h"
 
 namespace weft::models {

@@ -1,5 +1,6 @@
-// Qwen 2 and 2.5 (Yang et al. 2024, "Qwen2 technical report"): biases of queries, keys and values.
-// Qwen 3 (Yang et al. 2025, "Qwen3 technical report"): norms of queries and keys instead.
+// Defines Qwen 2 and 2.5 (Yang et al. 2024, "Qwen2 technical report"), which have biases of
+// queries, keys and values, and Qwen 3 (Yang et al. 2025, "Qwen3 technical report"), which has
+// norms of queries and keys instead.
 #include <algorithm>
 
 #include "weft/models/families/families.h"

@@ -1,5 +1,5 @@
-// RoBERTa: https://huggingface.co/docs/transformers/model_doc/roberta. It is BERT with positions
-// that are counted after the padding token's, and other heads.
+// Defines RoBERTa: https://huggingface.co/docs/transformers/model_doc/roberta. It is BERT with
+// positions that are counted after the padding token's, and other heads.
 #include "weft/models/families/encoder_options.h"
 #include "weft/models/families/encoders.h"
 

@@ -1,5 +1,6 @@
-// SmolLM3 (Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"): Llama whose
-// every fourth layer has no positions (Yang et al. 2025, "Rope to Nope and back again").
+// Defines SmolLM3 (Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner"):
+// Llama whose every fourth layer has no positions (Yang et al. 2025, "Rope to Nope and back
+// again").
 #include "weft/base/error.h"
 #include "weft/models/families/families.h"
 

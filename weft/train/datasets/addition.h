@@ -1,6 +1,6 @@
-// A synthetic task: sums, spelled out. "123+045=168\n", padded with '\n' to one length. Numbers
-// have leading zeros, so that a digit's position gives its place value: without them, whether a
-// model learns to align the digits depends on its seed.
+// Declares a synthetic task: sums, spelled out as "123+045=168\n" and padded with '\n' to one
+// length. Numbers have leading zeros, so that a digit's position gives its place value: without
+// them, whether a model learns to align the digits depends on its seed.
 //
 // A hash of the two numbers, in either order, selects the held-out sums, so that no sum of the test
 // set is trained on, not even as b+a.
@@ -31,8 +31,8 @@ std::string addition_question(int64_t a, int64_t b, const AdditionOptions& optio
 std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options);
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 
-// Sources of inputs i64 [length - 1] and labels i64 [length - 1], the next characters; only those
-// of the answer and its end of line count, the others are data::ignored_label. Training draws
+// Return sources of inputs i64 [length - 1] and labels i64 [length - 1], the next characters; only
+// those of the answer and its end of line count, the others are data::ignored_label. Training draws
 // random sums that are not held out, and short numbers more often than uniformly. Testing uses
 // held-out sums, the same in every epoch.
 std::shared_ptr<const data::Source> addition_train(const AdditionOptions& options = {});

@@ -1,4 +1,4 @@
-// Rows of CSV files: some columns are targets, numbers or a class; the others are inputs.
+// Reads rows of CSV files: some columns are targets, numbers or a class; the others are inputs.
 #include <filesystem>
 #include <iterator>
 #include <numeric>

@@ -1,4 +1,4 @@
-// The data sets and formats that are built into weft.
+// Declares the data sets and formats that are built into weft.
 #pragma once
 
 #include <vector>

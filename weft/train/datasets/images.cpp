@@ -1,4 +1,4 @@
-// Labelled images, of well-known data sets and of files in their formats.
+// Reads labelled images, of well-known data sets and of files in their formats.
 #include "weft/data/images.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Files of JSON lines for published models: instruction data for decoders, texts with labels for
-// encoders.
+// Reads files of JSON lines for published models: instruction data for decoders, texts with labels
+// for encoders.
 #include <iterator>
 #include <tuple>
 #include <utility>

@@ -1,4 +1,4 @@
-// Synthetic data of any size, to plan and to measure with.
+// Defines synthetic data of any size, to plan and to measure with.
 #include "weft/data/synthetic.h"
 #include "weft/train/datasets/datasets.h"
 

@@ -1,4 +1,4 @@
-// The text of a file, for language models.
+// Reads the text of a file, for language models.
 #include <utility>
 
 #include <fmt/format.h>
