@@ -83,6 +83,30 @@ TEST_CASE("the gradient of attention agrees with its decomposition") {
     }
 }
 
+TEST_CASE("attention and its gradient skip keys that a mask or a window hides") {
+  if (!backends().back()->on_host()) return;  // decomposed on other devices
+  Random random(4);
+  const Shape masks[] = {{2, 4, 75, 75}, {2, 1, 1, 75}, {1, 1, 75, 75}, {2, 1, 75, 1}, {}};
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t key_heads : {4, 2})
+      for (const Shape& shape : masks)
+        for (int64_t window : {0, 1, 20, 40}) {
+          const bool masked = !shape.empty();
+          if (!masked && window == 0) continue;
+          auto draw = [&](int64_t heads) {
+            return random_view({dtype, {2, heads, 75, 16}}, -2, 2, random);
+          };
+          AttentionOptions options{.causal = window > 0, .window = window};
+          if (masked) options.mask = random_view({DType::boolean, shape}, 0, 1, random);
+          const Value y = attention(draw(4), draw(key_heads), draw(key_heads), options);
+          check(y, masked ? "weft:attention" : "weft:cached_attention");
+          std::vector<Value> operands(y->inputs.begin(), y->inputs.begin() + 3);
+          operands.push_back(draw(4));
+          if (masked) operands.push_back(options.mask);
+          check(make_node(op("attention_gradient"), operands, y->attrs), gradient_kernel());
+        }
+}
+
 TEST_CASE("attention and its gradient are right on any number of threads") {
   Random random(3);
   for (const Shape& shape : {Shape{1, 1, 150, 16}, Shape{3, 3, 40, 24}, Shape{1, 1, 3, 8}}) {

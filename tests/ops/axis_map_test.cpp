@@ -176,7 +176,8 @@ void try_factor(const Node& node, const AxisMap& map, int factor, const Value& w
   }
 }
 
-// Each factor occurs once in each value, and the product of an axis' factors is its extent.
+// Each factor occurs once in each value, unless it is whole, and the product of an axis' factors is
+// its extent.
 void check_sizes(const AxisMap& map, const Axes& axes, const Shape& shape, bool is_result) {
   REQUIRE(std::ssize(axes) == shape.size());
   std::vector<int> seen;
@@ -184,9 +185,9 @@ void check_sizes(const AxisMap& map, const Axes& axes, const Shape& shape, bool 
     int64_t extent = 1;
     bool affine = false;
     for (int factor : axes[static_cast<size_t>(axis)].factors) {
-      CHECK(std::ranges::find(seen, factor) == seen.end());
-      seen.push_back(factor);
       const Factor& about = map.factors[static_cast<size_t>(factor)];
+      if (about.relation != Relation::whole) CHECK(std::ranges::find(seen, factor) == seen.end());
+      seen.push_back(factor);
       extent *= about.size;
       affine |= about.relation == Relation::affine;
       if (is_result) CHECK(about.relation != Relation::reduced);

@@ -162,37 +162,49 @@ def normalize(a, x):
     return (x - mean) / (x.var(a["axes"], correction=0, keepdim=True) + a["eps"]).sqrt()
 
 
+def hidden_keys(a, q, k, mask):
+    """Returns which keys no query attends to: later ones, those before a window, masked ones."""
+    back = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+    hidden = torch.zeros_like(back, dtype=torch.bool)
+    if a["causal"]:
+        hidden = (back < 0) | (back >= a.get("window", math.inf))
+    return hidden | ~mask if mask is not None and mask.dtype == torch.bool else hidden
+
+
 def attention(a, q, k, v, mask=None):
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    open_ = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
-    open_ = open_.tril() if a["causal"] else open_
-    bias = torch.zeros([q.shape[0], 1, *open_.shape], dtype=q.dtype)
-    if mask is not None:
-        bias = torch.zeros_like(bias).masked_fill(~mask, -math.inf) if mask.dtype == torch.bool \
-            else mask + bias
-    bias = bias.masked_fill(~open_, -math.inf)
+    bias = torch.zeros([*q.shape[:3], k.shape[2]], dtype=q.dtype)
+    if mask is not None and mask.dtype != torch.bool:
+        bias = bias + mask
+    hidden = hidden_keys(a, q, k, mask)
+    bias = bias.masked_fill(hidden, -math.inf)
     y = F.scaled_dot_product_attention(q, k, v, bias, scale=a["scale"])
-    return torch.where((bias == -math.inf).all(-1, keepdim=True), 0.0, y)  # all keys are masked
+    return torch.where(hidden.all(-1, keepdim=True), 0.0, y)
 
 
-def attention_logsumexp(a, q, k, v):
+def attention_logsumexp(a, q, k, _, mask=None):
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = a["scale"] * q @ k.transpose(2, 3)
-    hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1) & bool(a["causal"])
-    return scores.masked_fill(hidden, -math.inf).logsumexp(3, keepdim=True)
+    lowest = -1e30 if mask is not None else -math.inf  # of a row that sees no key, too
+    scores = (a["scale"] * q @ k.mT).masked_fill(hidden_keys(a, q, k, mask), lowest)
+    return scores.logsumexp(3, keepdim=True)
 
 
-def attention_gradient(a, q, k, v, dy, *_):
+def mask_of(a, others):
+    return others[-1] if "mask" in a else None
+
+
+def attention_gradient(a, q, k, v, dy, *others):
     q, k, v = (x.detach().requires_grad_(True) for x in (q, k, v))
-    return torch.cat(torch.autograd.grad(attention(a, q, k, v), (q, k, v), dy), 1)
+    y = attention(a, q, k, v, mask_of(a, others))
+    return torch.cat(torch.autograd.grad(y, (q, k, v), dy), 1)
 
 
-def attention_gradient_sizes(a, q, k, v, dy, *_):
+def attention_gradient_sizes(a, q, k, v, dy, *others):
     """Returns the magnitudes that the last products sum; their factors are rounded to q's type."""
     sharing = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(sharing, 1) for x in (k, v))
-    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1) & bool(a["causal"])
-    p = (a["scale"] * q @ k.mT).masked_fill(hidden, -math.inf).softmax(3)
+    hidden = hidden_keys(a, q, k, mask_of(a, others))
+    p = (a["scale"] * q @ k.mT).masked_fill(hidden, -math.inf).softmax(3).nan_to_num()
     dp = dy @ v.mT
     ds = a["scale"] * (p * (dp - (dp * p).sum(3, keepdim=True))).abs()
     gathered = (x.unflatten(1, (-1, sharing)).sum(2) for x in (ds.mT @ q.abs(), p.mT @ dy.abs()))
@@ -389,8 +401,10 @@ def expected(case, inputs, out):
         # Equal terms are rounded alike, so the errors of their additions do not cancel.
         ones = ones * equal_terms(a, exact[0]) if op == "sum" else ones
         return want, unit * want.abs() + inner * (4 + ones.abs().sqrt()) * sizes + least
+    # Operands y and logsumexp of attention_backward follow from the first four.
+    read = exact[:4] if op == "attention_backward" else exact
     largest = max([1.0, *(x.abs().nan_to_num(0, 0, 0).max().item()
-                          for x in exact if x.is_floating_point() and x.numel())])
+                          for x in read if x.is_floating_point() and x.numel())])
     terms = terms_of(op, a, *exact)
     if op in RELATIVE:  # an error of an exponent is a relative error of its factor
         allowed = (2 * unit + inner * (16 + 4 * math.sqrt(terms) + RELATIVE[op] * largest)) * want.abs()

@@ -248,6 +248,20 @@ Value cross_entropy_rows_case(const Draw& draw) {
   return draw.make({draw.operand(logits), label},
                    {{"label_smoothing", draw.random.pick<double>({0, 0.1})}});
 }
+// Returns attributes of attention over these scores[B, H, T, S], which may hide keys: causally, by
+// a window, or by a mask that it adds to the operands.
+Attrs with_hidden_keys(const Draw& draw, DType mask, Shape scores, std::vector<Value>& operands) {
+  Random& random = draw.random;
+  Attrs attrs{{"causal", random.below(2)}, {"scale", 0.5}};
+  // A query must see a key, so that its row of scores is not infinite throughout.
+  if (attrs.integer("causal") == 1 && scores[3] >= scores[2] && random.below(2) == 1)
+    attrs = attrs.with({"window", random.between(1, 3)});
+  if (random.below(3) == 0) return attrs;
+  for (int axis = 0; axis < scores.size(); ++axis)
+    if (random.below(3) == 0) scores[axis] = 1;
+  operands.push_back(draw.operand({mask, scores}));
+  return attrs.with({"mask", int64_t{1}});
+}
 Value attention_case(const Draw& draw) {
   Random& random = draw.random;
   int64_t batch = draw.many(1, 2), key_heads = random.between(1, 2), each = random.between(1, 2);
@@ -255,10 +269,10 @@ Value attention_case(const Draw& draw) {
   std::vector<Value> inputs{draw.operand(Shape{batch, key_heads * each, queries, width}),
                             draw.operand(Shape{batch, key_heads, keys, width}),
                             draw.operand(Shape{batch, key_heads, keys, random.between(1, 4)})};
-  int64_t mask = random.below(3);
-  DType mask_type = mask == 1 ? DType::boolean : draw.dtype;
-  if (mask != 0) inputs.push_back(draw.operand({mask_type, {batch, 1, queries, keys}}));
-  return draw.make(inputs, {{"causal", random.below(2)}, {"scale", 0.5}});
+  const DType mask = random.below(2) == 1 ? DType::boolean : draw.dtype;
+  const Attrs attrs =
+      with_hidden_keys(draw, mask, {batch, key_heads * each, queries, keys}, inputs);
+  return draw.make(inputs, attrs);
 }
 
 // Returns the operands of all recurrent layers: T time steps of B rows with H states and K gates.
@@ -287,24 +301,30 @@ Value attention_gradient_case(const Draw& draw) {
   std::vector<Value> inputs;
   inputs.reserve(4);
   for (const Shape& shape : {queries, keys, keys, queries}) inputs.push_back(draw.operand(shape));
-  return draw.make(inputs, {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+  const Attrs attrs = with_hidden_keys(draw, DType::boolean,
+                                       {queries[0], queries[1], queries[2], queries[2]}, inputs);
+  return draw.make(inputs, attrs);
 }
 Value attention_logsumexp_case(const Draw& draw) {
   const int64_t batch = draw.many(1, 2), heads = draw.random.between(1, 2), width = draw.many(1, 4);
-  const int64_t keys = draw.many(1, 5);
-  return draw.make({draw.operand(Shape{batch, heads, draw.many(1, 5), width}),
-                    draw.operand(Shape{batch, heads, keys, width}),
-                    draw.operand(Shape{batch, heads, keys, draw.random.between(1, 4)})},
-                   {{"causal", draw.random.below(2)}, {"scale", 0.5}});
+  const int64_t keys = draw.many(1, 5), queries = draw.many(1, 5);
+  std::vector<Value> inputs{draw.operand(Shape{batch, heads, queries, width}),
+                            draw.operand(Shape{batch, heads, keys, width}),
+                            draw.operand(Shape{batch, heads, keys, draw.random.between(1, 4)})};
+  const Attrs attrs = with_hidden_keys(draw, DType::boolean, {batch, heads, queries, keys}, inputs);
+  return draw.make(inputs, attrs);
 }
 // Uses y and the log-sum-exp of its own q, k and v, the only ones that are valid.
 Value attention_backward_case(const Draw& draw) {
   const Value gradient =
       attention_gradient_case({op("attention_gradient"), draw.dtype, draw.source, draw.random});
-  std::vector<Value> inputs = gradient->inputs;
-  const std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+  std::vector<Value> inputs(gradient->inputs.begin(), gradient->inputs.begin() + 4);
+  const std::span<const Value> mask = std::span(gradient->inputs).subspan(4);
+  std::vector<Value> forward(inputs.begin(), inputs.begin() + 3);
+  forward.insert(forward.end(), mask.begin(), mask.end());
   inputs.push_back(make_node(op("attention"), forward, gradient->attrs));
   inputs.push_back(make_node(op("attention_logsumexp"), forward, gradient->attrs));
+  inputs.insert(inputs.end(), mask.begin(), mask.end());
   return draw.make(inputs, gradient->attrs);
 }
 }  // namespace

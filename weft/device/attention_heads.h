@@ -1,8 +1,10 @@
 // Defines the extents of attention and of its gradient for library kernels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "weft/ir/op_def.h"
 
@@ -29,8 +31,8 @@ struct AttentionHeads {
 // Returns whether a node of the family is softmax(scale q k') v, causal or not, or a gradient of
 // that: without a mask, a window, a cap of the scores or a start.
 inline bool is_plain_attention(const Node& node) {
-  const bool masked = node.op->role == Role::forward && node.inputs.size() > 3;
-  return !masked && !node.attrs.has("window") && !node.attrs.has("softcap");
+  constexpr std::string_view options[] = {"mask", "start", "window", "softcap"};
+  return std::ranges::none_of(options, [&](auto option) { return node.attrs.has(option); });
 }
 
 // Returns whether `body` is `attention` and `attention_logsumexp` of the same operands with both

@@ -19,7 +19,8 @@ struct Parts {
   double scale, softcap;
   bool causal;
   int64_t window;
-  // Takes a node of attention, or one of its gradients, which have neither mask nor start.
+  // Takes a node of attention, of its gradient or of its statistics. Attributes "mask" and "start"
+  // say that these operands follow those that each such node has, in this order.
   explicit Parts(const Node& node)
       : q(node.inputs[0]),
         k(node.inputs[1]),
@@ -28,9 +29,8 @@ struct Parts {
         softcap(node.attrs.has("softcap") ? node.attrs.number("softcap") : 0),
         causal(node.attrs.integer("causal") != 0),
         window(node.attrs.has("window") ? node.attrs.integer("window") : 0) {
-    if (node.op->role != Role::forward) return;
     const bool has_start = node.attrs.has("start");
-    if (node.inputs.size() > (has_start ? 4u : 3u)) mask = node.inputs[3];
+    if (node.attrs.has("mask")) mask = node.inputs[node.inputs.size() - (has_start ? 2 : 1)];
     if (has_start) start = node.inputs.back();
   }
 
@@ -126,8 +126,8 @@ Type joined_gradients(std::span<const Tensor> inputs, const Attrs&) {
 // beside the result, one per row, so that the backward pass need not recompute them.
 const OpDef& attention_logsumexp_def = define({
     .name = "attention_logsumexp",
-    .arity = 3,
-    .doc = "logarithm of the sum of the exponentials of each row of attention's scores, float32",
+    .arity = -1,
+    .doc = "logsumexp of each row of attention's scores, float32; of attention's operands",
     .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       Shape rows = inputs[0].shape();
       rows[3] = 1;
@@ -147,11 +147,12 @@ const OpDef& attention_logsumexp_def = define({
 // decomposition does without.
 const OpDef& attention_backward_def = define({
     .name = "attention_backward",
-    .arity = 6,
-    .doc = "attention_gradient; of q, k, v, the gradient of y, y and attention_logsumexp",
+    .arity = -1,
+    .doc = "attention_gradient; of q, k, v, the gradient of y, y, attention_logsumexp and a mask",
     .infer = joined_gradients,
     .decompose = [](const Node& node) -> Tensor {
-      const Gradients all = gradients_of(Parts(node), node.inputs[3]);
+      Gradients all = gradients_of(Parts(node), node.inputs[3]);
+      all.resize(3);  // a mask has none
       return all[0].shape() == all[1].shape() ? together(stack(all, 0)) : concat(all, 1);
     },
     // The axes hold for the decomposition and for kernels that read y and attention_logsumexp.
@@ -160,7 +161,8 @@ const OpDef& attention_backward_def = define({
     .axes =
         [](const Node& node) {
           AxisMap map(node);
-          constexpr int batch = 0, heads = 1, k = 1, v = 2, matrices = 6;
+          constexpr int batch = 0, heads = 1, depth = 3, k = 1, v = 2, matrices = 6;
+          const bool masked = node.attrs.has("mask");  // by an operand behind the matrices
           const int64_t key_heads = node.inputs[k].dim(heads);
           const bool shared = node.inputs[0].dim(heads) != key_heads;
           // Heads of the result are [3, H] where each head of q has its own k and v.
@@ -172,6 +174,7 @@ const OpDef& attention_backward_def = define({
             std::vector<AxisMap::Place> places;
             for (int i = 0; i < matrices; ++i)
               if (!apart || (i != k && i != v)) places.push_back({i, axis});
+            if (masked && axis != depth) places.push_back({matrices, axis});
             if (!apart) places.push_back({AxisMap::of_result, axis});
             const bool parts = axis == batch || (axis == heads && !shared);
             map.relate(node,
@@ -179,6 +182,10 @@ const OpDef& attention_backward_def = define({
                         .relation = parts ? Relation::plain : Relation::whole},
                        places);
           }
+          if (masked)
+            map.relate(node,
+                       {.size = node.inputs[matrices].dim(depth), .relation = Relation::whole},
+                       {{matrices, depth}});
           if (!shared) return map;
           map.relate(node, {.size = key_heads, .relation = Relation::whole},
                      {{k, heads}, {v, heads}});
@@ -190,19 +197,23 @@ const OpDef& attention_backward_def = define({
 
 // Expresses the gradient by results of the forward pass, which simplify merges with those there.
 Tensor with_forward(const Node& gradient) {
-  std::vector<Tensor> inputs = gradient.inputs;
-  const std::vector<Tensor> forward(inputs.begin(), inputs.begin() + 3);
+  std::vector<Tensor> inputs(gradient.inputs.begin(), gradient.inputs.begin() + 4);
+  std::vector<Tensor> forward(inputs.begin(), inputs.begin() + 3);
+  const std::span<const Tensor> mask = std::span(gradient.inputs).subspan(4);
+  forward.insert(forward.end(), mask.begin(), mask.end());
   inputs.push_back(make_node(op("attention"), forward, gradient.attrs));
   inputs.push_back(make_node(attention_logsumexp_def, forward, gradient.attrs));
+  inputs.insert(inputs.end(), mask.begin(), mask.end());
   return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
 }
 
 // attention_gradient is all gradients in one value, for q, k, v of one shape but for the number of
-// heads, without a mask.
+// heads, without a mask or with a bool one.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
-    .arity = 4,
-    .doc = "gradients of attention by q, k and v, joined along heads; of q, k, v and that of y",
+    .arity = -1,
+    .doc = "gradients of attention by q, k and v, joined along heads; of q, k, v, that of y and a "
+           "mask",
     .infer = joined_gradients,
     .decompose = with_forward,
     // The cost excludes the forward pass, whose nodes are shared.
@@ -215,22 +226,26 @@ const OpDef& attention_gradient_def = define({
 Gradients attention_gradient(const Tensor& y, const Tensor& dy) {
   const std::vector<Tensor>& inputs = y->inputs;
   const Parts parts(*y.node());
-  const bool is_plain = inputs.size() == 3 && parts.window == 0 && parts.softcap == 0;
+  const bool is_joined = !parts.start.defined() && parts.softcap == 0 &&
+                         (!parts.mask.defined() || parts.boolean_mask());
   const int64_t heads = inputs[0].dim(1), key_heads = inputs[1].dim(1);
   Shape keys = inputs[0].shape();
   keys[1] = key_heads;
-  if (!is_plain || inputs[1].shape() != keys || inputs[2].shape() != keys)
+  if (!is_joined || inputs[1].shape() != keys || inputs[2].shape() != keys)
     return gradients_of(parts, dy);
-  Tensor all =
-      make_node(attention_gradient_def, {inputs[0], inputs[1], inputs[2], dy},
-                {{"causal", y->attrs.integer("causal")}, {"scale", y->attrs.number("scale")}});
-  if (key_heads != heads)
-    return {slice(all, 1, 0, heads), slice(all, 1, heads, heads + key_heads),
-            slice(all, 1, heads + key_heads, all.dim(1))};
-  const Tensor parts_of_all = apart(all);
+  std::vector<Tensor> operands{inputs[0], inputs[1], inputs[2], dy};
+  if (parts.mask.defined()) operands.push_back(parts.mask);
+  const Tensor all = make_node(attention_gradient_def, std::move(operands), y->attrs);
   Gradients gradients;
-  for (int64_t i = 0; i < 3; ++i)
-    gradients.push_back(reshape(slice(parts_of_all, 0, i, i + 1), keys));
+  if (key_heads != heads) {
+    gradients = {slice(all, 1, 0, heads), slice(all, 1, heads, heads + key_heads),
+                 slice(all, 1, heads + key_heads, all.dim(1))};
+  } else {
+    const Tensor parts_of_all = apart(all);
+    for (int64_t i = 0; i < 3; ++i)
+      gradients.push_back(reshape(slice(parts_of_all, 0, i, i + 1), keys));
+  }
+  gradients.resize(inputs.size());  // a mask has none
   return gradients;
 }
 
@@ -270,6 +285,8 @@ Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
   CallSite here(q.where);
   check_shapes(q.value, k.value, v.value);
   std::vector<Tensor> inputs{q.value, k.value, v.value};
+  double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
+  Attrs attrs{{"causal", int64_t{options.causal}}, {"scale", scale}};
   if (options.mask.defined()) {
     Shape scores{q.value.dim(0), q.value.dim(1), q.value.dim(2), k.value.dim(2)};
     WEFT_CHECK(broadcast_shapes(options.mask.shape(), scores, "attention") == scores,
@@ -279,14 +296,13 @@ Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
                "[attention] the mask must be bool or floating point. Got {}.",
                name(options.mask.dtype()));
     inputs.push_back(options.mask);
+    attrs = attrs.with({"mask", int64_t{1}});
   }
   WEFT_CHECK(options.causal || (options.window == 0 && !options.start.defined()),
              "[attention] a window or a start needs .causal = true.");
   WEFT_CHECK(options.window >= 0 && options.softcap >= 0,
              "[attention] window and softcap must be at least 0. Got {} and {}.", options.window,
              options.softcap);
-  double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.value.dim(3))));
-  Attrs attrs{{"causal", int64_t{options.causal}}, {"scale", scale}};
   // A window that no query reaches beyond is none.
   const bool all_seen = !options.start.defined() && options.window >= q.value.dim(2);
   if (options.window > 0 && !all_seen) attrs = attrs.with({"window", options.window});

@@ -1,8 +1,8 @@
-// Computes attention and its gradient without storing the matrix of scores. 16-bit operands are
-// widened as they are read, and everything in between is float32. A thread holds a few rows of
-// scores at a time, and the gradient recomputes them (flash attention, Dao et al. 2022); rows are
-// whole, so softmax needs no running maximum. Causal scores that are masked for a whole block of
-// rows are not computed.
+// Computes attention and its gradient without storing the matrix of scores, also where a bool mask
+// or a window hides keys. 16-bit operands are widened as they are read, and everything in between
+// is float32. A thread holds a few rows of scores at a time, and the gradient recomputes them
+// (flash attention, Dao et al. 2022); rows are whole, so softmax needs no running maximum. Causal
+// scores that are masked for a whole block of rows are not computed.
 //
 // This is one file because both passes are inlined into one function for each instruction set and
 // element type, all of it below this file's #pragma about optimization.
@@ -28,9 +28,15 @@
 namespace weft::cpu {
 namespace {
 constexpr int64_t most_rows = 32, most_scores = 32 << 10;
+constexpr float hidden_score = -std::numeric_limits<float>::infinity();
 
 struct Heads : AttentionHeads {
-  using AttentionHeads::AttentionHeads;
+  int64_t window;  // keys that a query sees; the largest number: all
+
+  explicit Heads(const Node& node)
+      : AttentionHeads(node),
+        window(node.attrs.has("window") ? node.attrs.integer("window")
+                                        : std::numeric_limits<int64_t>::max()) {}
 
   // Returns the rows of scores that are held at a time.
   int64_t rows() const {
@@ -39,7 +45,10 @@ struct Heads : AttentionHeads {
   }
   int64_t blocks() const { return ceil_div(queries, rows()); }
   int64_t sharing() const { return heads / key_heads; }  // query heads of one key head
-  // Returns the number of keys that the query attends to.
+  // The query attends to keys low(query) .. seen(query) - 1, but for those that a mask hides.
+  int64_t low(int64_t query) const {
+    return query < window ? 0 : std::min(keys, query - window + 1);
+  }
   int64_t seen(int64_t query) const { return causal ? std::min(keys, query + 1) : keys; }
 };
 
@@ -70,8 +79,20 @@ struct Scratch {
   }
 };
 
+// Mask is bool [B | 1, H | 1, T | 1, S | 1], true where a query attends to a key.
+struct Mask : Placed {
+  int64_t key = 0;  // stride
+
+  Mask() = default;
+  Mask(const void* base, const Shape& shape, const Dims& strides) : Placed(base, strides) {
+    int64_t* const own[] = {&batch, &head, &row, &key};
+    for (int axis = 0; axis < 4; ++axis) *own[axis] = shape[axis] > 1 ? strides[axis] : 0;
+  }
+};
+
 struct Tensors {
   Placed q, k, v, y, dy, dq, dk, dv;
+  Mask mask;  // without data: none
 };
 
 template <class Element, int vector_bytes, int tile_rows>
@@ -82,11 +103,25 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       Tiles::most_of, Tiles::of, Tiles::product, Tiles::sum, Tiles::take_across, Tiles::zero;
   using typename Tiles::Bits, typename Tiles::Vector;
 
+  // Hides the first `low` products of a row and those up to `seen` that the mask hides; returns
+  // whether it leaves any.
+  [[gnu::always_inline]] static bool hide(float* row, int64_t low, int64_t seen,
+                                          const uint8_t* mask, int64_t stride) {
+    std::fill(row, row + low, hidden_score);
+    if (mask == nullptr) return low < seen;
+    if (stride == 0) return low < seen && *mask != 0;
+    unsigned any = 0;
+    for (int64_t j = low; j < seen; ++j) {
+      any |= mask[j];
+      row[j] = mask[j] != 0 ? row[j] : hidden_score;
+    }
+    return any != 0;
+  }
   // Replaces a row of products by their exponentials, 0 from `seen` up to `columns`; returns 1 /
   // their sum.
   [[gnu::always_inline]] static float exponentials(float* row, int64_t seen, int64_t columns,
                                                    float scale) {
-    const Vector hidden = of(-std::numeric_limits<float>::infinity());
+    const Vector hidden = of(hidden_score);
     Vector most = hidden, total{};
     for (int64_t j = 0; j < columns; j += lanes) {
       const auto visible = less(lane_numbers(), Bits{} + static_cast<int32_t>(seen - j));
@@ -102,29 +137,29 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     return 1 / sum(total);
   }
 
-  // score() computes the exponentials of the scores of a block of rows, and 1 / the sum of each
-  // row.
+  // A Block is some rows of queries with the keys that they attend to.
   struct Block {
-    int64_t first, count, seen, columns;  // `seen` is of the last row; `columns` padded
-  };
-  [[gnu::always_inline]] static Block score(const Heads& heads, const Tensor& q, const Scratch& own,
-                                            int64_t block, float* inverse) {
-    Block rows;
-    rows.first = block * heads.rows();
-    rows.count = std::min(heads.rows(), heads.queries - rows.first);
-    rows.seen = heads.seen(rows.first + rows.count - 1);
-    rows.columns = round_up(rows.seen, column_unit);
-    copy_in(q.from(rows.first), rows.count, heads.depth, own.queries, heads.rows());
-    product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores,
-            round_up(rows.count, row_unit), rows.columns, heads.depth, false);
-    for (int64_t i = 0; i < rows.count; ++i)
-      inverse[i] = exponentials(own.scores.row(i), heads.seen(rows.first + i), rows.columns,
-                                static_cast<float>(heads.scale));
-    return rows;
-  }
+    int64_t first, count;  // rows
+    int64_t low, seen;     // keys that any row attends to; `low` is rounded down
+    int64_t columns;       // keys from `low` on, in whole tiles
+    int64_t padded_rows;   // rows in whole tiles
 
+    Block(const Heads& heads, int64_t block)
+        : first(block * heads.rows()),
+          count(std::min(heads.rows(), heads.queries - first)),
+          low(heads.low(first) / column_unit * column_unit),
+          seen(heads.seen(first + count - 1)),
+          columns(round_up(seen - low, column_unit)),
+          padded_rows(round_up(count, row_unit)) {}
+  };
+  // Returns the matrix from this column on.
+  [[gnu::always_inline]] static Matrix from_column(const Matrix& matrix, int64_t column) {
+    return {matrix.data + column, matrix.stride};
+  }
   struct Head {
     Tensor q, k, v, y, dy, dq, dk, dv;
+    Rows<const uint8_t> mask{};
+    int64_t mask_key = 0;
     Head(const Heads& heads, const Tensors& all, int64_t b, int64_t h)
         : q(all.q.template of<Element>(b, h)),
           y(all.y.template of<Element>(b, h)),
@@ -133,15 +168,39 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       const int64_t shared = h / heads.sharing();
       k = all.k.template of<Element>(b, shared), v = all.v.template of<Element>(b, shared);
       dk = all.dk.template of<Element>(b, shared), dv = all.dv.template of<Element>(b, shared);
+      if (all.mask.data == nullptr) return;
+      mask = all.mask.template of<const uint8_t>(b, h), mask_key = all.mask.key;
     }
   };
+
+  // Computes the exponentials of the scores of a block, and 1 / the sum of each row.
+  [[gnu::always_inline]] static void score(const Heads& heads, const Head& head, const Scratch& own,
+                                           const Block& rows, float* inverse) {
+    copy_in(head.q.from(rows.first), rows.count, heads.depth, own.queries, heads.rows());
+    product(own.queries.data, own.queries.stride, 1, from_column(own.keys_across, rows.low),
+            own.scores, rows.padded_rows, rows.columns, heads.depth, false);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      const int64_t query = rows.first + i;
+      const int64_t low = heads.low(query) - rows.low, seen = heads.seen(query) - rows.low;
+      const uint8_t* mask =
+          head.mask.data == nullptr ? nullptr : head.mask.row(query) + rows.low * head.mask_key;
+      float* row = own.scores.row(i);
+      if (hide(row, low, seen, mask, head.mask_key)) {
+        inverse[i] = exponentials(row, seen, rows.columns, static_cast<float>(heads.scale));
+      } else {
+        std::fill(row, row + rows.columns, 0.0f);
+        inverse[i] = 0;
+      }
+    }
+  }
 
   [[gnu::always_inline]] static void forward(const Heads& heads, const Head& head,
                                              const Scratch& own, int64_t block) {
     float inverse[most_rows];
-    const Block rows = score(heads, head.q, own, block, inverse);
-    product(own.scores.data, own.scores.stride, 1, own.values, own.y,
-            round_up(rows.count, row_unit), own.y.stride, rows.seen, false);
+    const Block rows(heads, block);
+    score(heads, head, own, rows, inverse);
+    product(own.scores.data, own.scores.stride, 1, own.values.from(rows.low), own.y,
+            rows.padded_rows, own.y.stride, rows.seen - rows.low, false);
     for (int64_t i = 0; i < rows.count; ++i) {
       const float *from = own.y.row(i), factor = inverse[i];
       Element* to = head.y.row(rows.first + i);
@@ -152,11 +211,11 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
   [[gnu::always_inline]] static void backward(const Heads& heads, const Head& head,
                                               const Scratch& own, int64_t block) {
     float inverse[most_rows];
-    const Block rows = score(heads, head.q, own, block, inverse);
-    const int64_t padded_rows = round_up(rows.count, row_unit);
+    const Block rows(heads, block);
+    score(heads, head, own, rows, inverse);
     copy_in(head.dy.from(rows.first), rows.count, heads.width, own.dy, heads.rows());
-    product(own.dy.data, own.dy.stride, 1, own.values_across, own.dscores, padded_rows,
-            rows.columns, heads.width, false);
+    product(own.dy.data, own.dy.stride, 1, from_column(own.values_across, rows.low), own.dscores,
+            rows.padded_rows, rows.columns, heads.width, false);
     for (int64_t i = 0; i < rows.count; ++i) {
       float *p = own.scores.row(i), *dp = own.dscores.row(i);
       Vector dots{};
@@ -168,12 +227,12 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       for (int64_t j = 0; j < rows.columns; j += lanes)
         at(dp + j) = at(p + j) * (at(dp + j) - dot) * static_cast<float>(heads.scale);
     }
-    product(own.scores.data, 1, own.scores.stride, own.dy, own.dvalues, rows.columns,
+    product(own.scores.data, 1, own.scores.stride, own.dy, own.dvalues.from(rows.low), rows.columns,
             own.dvalues.stride, rows.count, true);
-    product(own.dscores.data, 1, own.dscores.stride, own.queries, own.dkeys, rows.columns,
-            own.dkeys.stride, rows.count, true);
-    product(own.dscores.data, own.dscores.stride, 1, own.keys, own.dqueries, padded_rows,
-            own.dqueries.stride, rows.seen, false);
+    product(own.dscores.data, 1, own.dscores.stride, own.queries, own.dkeys.from(rows.low),
+            rows.columns, own.dkeys.stride, rows.count, true);
+    product(own.dscores.data, own.dscores.stride, 1, own.keys.from(rows.low), own.dqueries,
+            rows.padded_rows, own.dqueries.stride, rows.seen - rows.low, false);
     copy_out(own.dqueries, rows.count, heads.depth, head.dq.from(rows.first));
   }
 
@@ -220,6 +279,7 @@ class Attention : public Kernel {
   explicit Attention(const Launch& launch)
       : heads_(*launch.body.front().node()),
         gradient_(launch.body.front()->op->role == Role::gradient),
+        masked_(launch.body.front()->attrs.has("mask")),
         inputs_(bind_inputs(launch)),
         result_(bind_result(launch)),
         run_(runner(result_.type.dtype)),
@@ -243,6 +303,10 @@ class Attention : public Kernel {
     } else {
       all.y = {result_.out(results), result_.strides};
     }
+    if (masked_) {
+      const Bound& mask = inputs_.back();
+      all.mask = {mask.in(operands), mask.type.shape, mask.strides};
+    }
     // One thread computes the gradients of all heads that share keys, whose sums are over all their
     // queries.
     const int64_t each = gradient_ ? heads_.blocks() * heads_.sharing() : 1;
@@ -259,12 +323,17 @@ class Attention : public Kernel {
 
  private:
   Heads heads_;
-  bool gradient_;
-  std::vector<Bound> inputs_;
+  bool gradient_, masked_;
+  std::vector<Bound> inputs_;  // q, k, v, the gradient of y, and the mask, if any
   Bound result_;
   Runner run_;
   int threads_;
 };
+// Returns whether scores are products alone, of which a window and a bool mask hide some.
+bool has_plain_scores(const Node& node) {
+  if (node.attrs.has("start") || node.attrs.has("softcap")) return false;
+  return !node.attrs.has("mask") || node.inputs.back().dtype() == DType::boolean;
+}
 }  // namespace
 
 std::optional<KernelChoice> choose_attention(const Node& node,
@@ -272,8 +341,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool gradient = node.op->role == Role::gradient;
   const bool falling = node.attrs.number("scale") <= 0;  // the greatest product must score highest
   if (!gradient && is_cached_attention(node)) return choose_cached_attention(node, operands);
-  if (runner(node.type.dtype) == nullptr || !is_plain_attention(node) || falling)
-    return std::nullopt;
+  if (runner(node.type.dtype) == nullptr || !has_plain_scores(node) || falling) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
   KernelChoice choice;
@@ -282,7 +350,8 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   choice.result_order = {0, 2, 1, 3};
   choice.operand_order.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i)
-    if (operands[i].strides[3] != 1) choice.operand_order[i] = Dims{0, 2, 1, 3};
+    if (operands[i].strides[3] != 1 && node.inputs[i].dim(3) > 1)
+      choice.operand_order[i] = Dims{0, 2, 1, 3};
   choice.workspace = static_cast<size_t>(thread_count()) * Scratch(Heads(node), gradient).bytes;
   return choice;
 }

@@ -86,10 +86,10 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
 
   // Returns softcap tanh(x / softcap), from e^(-2 |x| / softcap).
   [[gnu::always_inline]] static Vector capped(Vector x, float softcap) {
-    const Vector magnitude = x < 0.0f ? -x : x;
-    const Vector e = exp(magnitude * (-2 / softcap));
+    const auto negative = less(x, Vector{});
+    const Vector e = exp(choose(negative, x, -x) * (2 / softcap));
     const Vector y = (1 - e) / (1 + e) * softcap;
-    return x < 0.0f ? -y : y;
+    return choose(negative, -y, y);
   }
 
   // Replaces the products of a row with the keys from `key` on by weights relative to the row's new
@@ -104,10 +104,10 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       Vector score = at(scores + j) * static_cast<float>(heads.scale);
       if (heads.softcap > 0) score = capped(score, heads.softcap);
       const Bits place = lane_numbers() + static_cast<int32_t>(j);
-      const Bits visible = (place >= low) & (place < seen);
-      score = visible ? score : hidden;
+      score = choose(less(place, Bits{} + low), hidden, score);
+      score = choose(less(place, Bits{} + seen), score, hidden);
       at(scores + j) = score;
-      most = score > most ? score : most;
+      most = choose(less(most, score), score, most);
     }
     const float top = std::max(row.most, most_of(most));
     if (top == hidden_score) {  // no key was visible yet
@@ -285,10 +285,8 @@ class CachedAttention : public Kernel {
 }  // namespace
 
 bool is_cached_attention(const Node& node) {
-  const bool has_start = node.attrs.has("start");
-  const bool masked = node.inputs.size() > (has_start ? 4u : 3u);
-  return node.op->role == Role::forward && !masked && node.attrs.integer("causal") != 0 &&
-         (has_start || node.attrs.has("window") || node.attrs.has("softcap"));
+  return node.op->role == Role::forward && !node.attrs.has("mask") &&
+         node.attrs.integer("causal") != 0 && !is_plain_attention(node);
 }
 
 std::optional<KernelChoice> choose_cached_attention(const Node& node,
