@@ -110,6 +110,9 @@ TEST_CASE("a published model refuses what does not fit its context, and weights 
   const std::string where = "m/model.safetensors: tensor \"lm_head.weight\" has nan at element 0.";
   CHECK(fails_with(place.weft({"generate", "m", "--prompt", "a"}), data_code, where) == "");
   CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt"}), data_code, where) == "");
+  CHECK(fails_with(place.weft({"train", "--model.pretrained", "m", "--data.format", "text",
+                               "--data.path", "text.txt", "--data.seq_len", "8", "--steps", "2"}),
+                   data_code, where) == "");
 }
 
 TEST_CASE("a model larger than the device is refused before anything is allocated") {

@@ -76,6 +76,7 @@ TEST_CASE("the optimizer has no state for frozen parameters") {
   CHECK(frozen > 0);
   CHECK(whole.optimizer_bytes() - head.optimizer_bytes() >= frozen);
   CHECK(whole.model_bytes() == head.model_bytes());
+  CHECK(whole.trained_bytes() - head.trained_bytes() == frozen);
 }
 
 TEST_CASE("patterns of frozen parameters must match, and leave something that trains") {

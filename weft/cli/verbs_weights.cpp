@@ -97,7 +97,13 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
                                                                     : arguments.to);
   const models::Pretrained model = models::load_pretrained(arguments.model);
   const models::Decoder& decoder = decoder_of(model, arguments.model, "Decoders are quantized");
-  const models::QuantizedDecoder quantized = models::quantize(decoder, format);
+  const models::QuantizedDecoder quantized = [&] {
+    try {
+      return models::quantize(decoder, format);
+    } catch (const Error& error) {
+      throw Error(error.kind(), "{}: {}", arguments.model, error.what());
+    }
+  }();
   if (quantized.formats.empty())
     throw Error(ErrorKind::usage, "no layer has rows of whole blocks of {} numbers.",
                 format.numbers);

@@ -240,6 +240,7 @@ std::string_view Experiment::unit() const {
   return units[static_cast<size_t>(shape.kind)];
 }
 int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
+int64_t Experiment::trained_bytes() const { return bytes_of(model->parameters()); }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
 int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
 int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }

@@ -79,8 +79,9 @@ struct Experiment {
   // the files that checkpoints keep; 0 without data.
   size_t data_bytes() const;
   uint64_t published_bytes() const;  // bytes of the files that checkpoints keep
-  // Return the bytes of parameters and buffers, and of the state of an update.
-  int64_t model_bytes() const, optimizer_bytes() const;
+  // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
+  // an update.
+  int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
   // Returns which state the recipe moves to files; the two below give the bytes that stay in
   // memory.
   Offload offload() const;

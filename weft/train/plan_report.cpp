@@ -145,6 +145,9 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       .model_bytes = static_cast<size_t>(experiment.model_bytes()),
       .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
       .accumulator_bytes = accumulator_bytes,
+      .trained_bytes = static_cast<size_t>(experiment.trained_bytes()),
+      .trains_part =
+          experiment.model->parameters().size() < experiment.model->named_parameters().size(),
       .data_bytes = experiment.data_bytes(),
       .step_reports = std::move(steps)};
   const KernelLibrary& device = library(report.device);
@@ -269,7 +272,8 @@ std::string to_table(const RunReport& report) {
           ? ""
           : fmt::format("in micro-batches of {}", report.micro_batch));
   row("steps", fmt::format("{}", report.steps));
-  row("weights", bytes(report.model_bytes));
+  row("weights", bytes(report.model_bytes),
+      report.trains_part ? "of which " + bytes(report.trained_bytes) + " are trained" : "");
   row("optimizer", bytes(report.optimizer_bytes));
   if (report.accumulator_bytes > 0)
     row("gradients", bytes(report.accumulator_bytes), "accumulated over micro-batches");
@@ -372,6 +376,7 @@ std::string to_json(const RunReport& report) {
               {"steps", report.steps},
               {"steps_per_epoch", report.steps_per_epoch},
               {"model_bytes", report.model_bytes},
+              {"trained_bytes", report.trained_bytes},
               {"optimizer_bytes", report.optimizer_bytes},
               {"accumulator_bytes", report.accumulator_bytes},
               {"copy_bytes", report.copy_bytes},

@@ -51,6 +51,8 @@ struct RunReport {
   double units = 0;            // tokens, images or rows of an update
   std::string_view unit = {};  // as Experiment::unit() returns it
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
+  size_t trained_bytes = 0;     // bytes of the weights that train
+  bool trains_part = false;     // other weights are frozen, as beside an adapter
   size_t copy_bytes = 0;        // copies of weights in the narrower type of products
   size_t offloaded_bytes = 0;   // bytes of the first three that are in files instead of memory
   size_t file_bytes = 0;        // in files: offloaded state, and values of the steps

@@ -20,6 +20,8 @@
 #include "weft/base/storage.h"
 #include "weft/data/loader.h"
 #include "weft/device/registry.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/pretrained.h"
 #include "weft/runtime/executable.h"
 #include "weft/train/black_box.h"
 #include "weft/train/checkpoint.h"
@@ -460,6 +462,8 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
     try {
       return Trainer(with_limit, options).run();
     } catch (const NonFiniteRun& failure) {  // the trainer and its memory are gone
+      if (failure.step <= 1 && with_limit.has("model.pretrained"))
+        models::refuse_non_finite(io::weight_files(with_limit.text("model.pretrained")));
       throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
     }
   };
