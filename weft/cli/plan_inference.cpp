@@ -46,7 +46,10 @@ InferencePlan planned(const InferencePlanOptions& options) {
       .model = models::load_pretrained(options.folder, {.dtype = options.dtype, .weights = false}),
       .batch = options.batch};
   if (dynamic_cast<const models::Decoder*>(plan.model.model.get()) == nullptr)
-    throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", options.folder);
+    throw Error(ErrorKind::usage,
+                "{} is an encoder, which generates no text. Hint: --model.pretrained {} plans its "
+                "training.",
+                options.folder, options.folder);
   const MachineSpec machine = machine_spec(options.device);  // measures, for the times
   const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
       *plan.model.model, plan.model.vocabulary, plan.model.context,

@@ -395,10 +395,15 @@ struct Multiples {
   template <int rows, int vectors, int fewer = rows>
   [[gnu::always_inline]] static inline void tiles(const Call& call, int64_t begin, int64_t end) {
     constexpr int64_t columns = vectors * lanes;
-    constexpr int64_t panel_sums = 8192, most_depth = 64;
+    constexpr int64_t column_bytes = 256;  // of a range of k, for tiles of all rows
+    constexpr int64_t panel_sums = 8192, most_depth = column_bytes / 2;
+    static_assert(sizeof(Element) >= 2);
     // Lines of rows that are multiples of 4 KiB apart alias in L1, and tiles of other rows follow.
     const bool copies = call.a_rows > rows && call.b_stride * sizeof(Element) % 4096 == 0;
-    const int64_t depth = copies || rows > 8 ? 64 : rows > 4 ? 32 : 16;
+    const int64_t depth = rows > 8   ? column_bytes / int64_t{sizeof(Element)}
+                          : copies   ? 64
+                          : rows > 4 ? 32
+                                     : 16;
     const int64_t panel = panel_sums / call.m / columns * columns;
     const auto* b = static_cast<const Element*>(call.b);
     Element padded[most_depth * columns];

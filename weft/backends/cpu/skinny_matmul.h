@@ -18,7 +18,7 @@ namespace weft::cpu {
 constexpr int64_t most_skinny_rows = 16;
 
 // Returns whether skinny_matmul() has a kernel for this task: at most most_skinny_rows rows without
-// a batch; factors of float32, bfloat16, float16 or int8, a result of one of these floats, all sums
+// a batch; factors of float32, bfloat16 or float16, a result of one of these floats, all sums
 // in float32; any strides of a; rows or columns of b and rows of the result contiguous.
 bool is_skinny(const Contraction& task);
 
