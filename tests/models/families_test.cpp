@@ -13,7 +13,7 @@
 
 #include "tests/support/captured.h"
 #include "tests/support/near.h"
-#include "tests/support/skip.h"
+#include "tests/support/peers.h"
 #include "weft/infer/token_model.h"
 #include "weft/io/model_folder.h"
 #include "weft/tensor/compile.h"
@@ -352,13 +352,8 @@ TEST_CASE("config.json: what is no JSON object, or nested without end, is refuse
 
 TEST_SUITE("slow pytorch") {
   TEST_CASE("folders of all families that weft writes load in transformers, with the same logits") {
-    const char* python = std::getenv("PEERS_PYTHON");
-    if (python == nullptr || *python == '\0' ||
-        std::system(fmt::format("'{}' -c 'import transformers' 2>/dev/null", python).c_str()) !=
-            0) {
-      skipped("PEERS_PYTHON names no Python that has transformers");
-      return;
-    }
+    const std::string python = python_with("transformers");
+    if (python.empty()) return;
     test::TemporaryFolder folder;
     std::string folders;
     for (const std::string& name : family_names()) {
@@ -374,8 +369,8 @@ TEST_SUITE("slow pytorch") {
       folders += fmt::format(" '{}'", path);
     }
     const int status =
-        std::system(fmt::format("'{}' tests/pytorch/check_saved.py {} >'{}' 2>'{}'", python,
-                                folders, folder.file("said"), folder.file("errors"))
+        std::system(fmt::format("{} tests/pytorch/check_saved.py {} >'{}' 2>'{}'", python, folders,
+                                folder.file("said"), folder.file("errors"))
                         .c_str());
     REQUIRE_MESSAGE(status == 0, test::contents_of(folder.file("errors")));
     std::ifstream lines(folder.file("said"));
