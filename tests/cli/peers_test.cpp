@@ -36,7 +36,11 @@ struct Net : test::Workplace {
     test::write_published(path("model"), {.ids = 96, .vocabulary = 96});  // for its tokenizer
     write("model/config.json", reference.at("published_config").dump());
     write_weights(reference, path("model/model.safetensors"));
-    for (const Json& row : reference.at("tokens")) rows.emplace_back(row.begin(), row.begin() + 12);
+    for (const Json& row : reference.at("tokens")) rows.emplace_back(row.begin(), row.end());
+    shorten(12);
+  }
+  void shorten(size_t length) {
+    for (std::vector<int32_t>& row : rows) row.resize(length);
     write("tokens.json", Json(rows).dump());
   }
   void run(const std::vector<std::string>& arguments) const {
@@ -96,12 +100,16 @@ TEST_SUITE("slow llama.cpp") {
   TEST_CASE("GGUF files load in llama.cpp, whose probabilities are weft's within its own spread") {
     const std::string python = python_with("llama_cpp");
     if (python.empty()) return;
-    for (const std::string family :
-         {"llama", "llama_linear", "llama_llama3", "llama_yarn", "mistral_full", "mixtral", "qwen2",
-          "qwen3", "phi3_partial", "olmo2", "gpt2", "gpt_neox"}) {
+    size_t loaded = 0;
+    for (const std::string& family : family_names()) {
       CAPTURE(family);
-      const Net net(family);
-      net.run({"convert", "model", "f32.gguf", "--to", "gguf"});
+      Net net(family);
+      // llama.cpp leaves out windows here, which weft warns of: no token is beyond them.
+      if (family == "mistral" || family == "phi3") net.shorten(5);
+      const Outcome written = net.weft({"convert", "model", "f32.gguf", "--to", "gguf"});
+      if (written.code == 2) continue;  // tests/models/gguf_test.cpp lists what is refused
+      REQUIRE_MESSAGE(written.code == 0, written.err);
+      ++loaded;
       net.run({"convert", "model", "f16.gguf", "--to", "gguf", "--dtype", "f16"});
       net.run({"quantize", "model", "Q8_0.gguf", "--to", "Q8_0"});
       const std::vector<Json> lines =
@@ -118,6 +126,7 @@ TEST_SUITE("slow llama.cpp") {
       CHECK(distance(log_probabilities(net.path("Q8_0.gguf"), net.rows), q8_0) <=
             distance(q8_0, f32));
     }
+    CHECK(loaded == 17);
   }
 }
 
