@@ -158,7 +158,8 @@ def check_equations(rows, ids):
     logits = []
     for change in (exact, lambda model: model):
         model = plain_model()
-        model.load_state_dict({row["name"]: torch.from_numpy(values_of(row)) for row in rows["tensors"]})
+        model.load_state_dict({row["name"]: torch.from_numpy(values_of(row))
+                               for row in rows["tensors"]})
         with torch.no_grad():
             logits.append(change(model)(input_ids=batch(ids, 0)[:, :-1]).logits)
     off = (logits[0] - logits[1]).abs().max().item()
