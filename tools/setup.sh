@@ -6,7 +6,7 @@
 #   tools/setup.sh --cuda   also brings NVIDIA's compiler NVRTC, cuBLASLt, cuDNN and their headers,
 #                           none of which needs a GPU, to WEFT_CUDA_PATH (default:
 #                           ~/.cache/weft/cuda, where weft looks for them)
-#   tools/setup.sh --peers  also brings PyTorch, JAX, tokenizers and transformers to a virtual
+#   tools/setup.sh --peers  also brings PyTorch, JAX, tokenizers, transformers and PEFT to a virtual
 #                           environment in build/peers-venv, for the tests and benchmarks that
 #                           hold weft against them
 set -euo pipefail
@@ -60,13 +60,13 @@ fi
 
 if [ "${1:-}" = --peers ]; then
   peers=$(dirname "$0")/../build/peers-venv
-  if ! "$peers/bin/python" -c 'import torch, jax, optax, tokenizers, transformers' 2>/dev/null; then
-    echo "setup: bringing PyTorch, JAX, tokenizers and transformers to build/peers-venv"
+  if ! "$peers/bin/python" -c 'import torch, jax, optax, tokenizers, transformers, peft' 2>/dev/null; then
+    echo "setup: bringing PyTorch, JAX, tokenizers, transformers and PEFT to build/peers-venv"
     python3 -m venv "$peers"
     "$peers/bin/python" -m pip install -q --disable-pip-version-check \
-      torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0
+      torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0 peft==0.21.2
   fi
-  echo "setup: PyTorch, JAX, tokenizers and transformers are in build/peers-venv"
+  echo "setup: PyTorch, JAX, tokenizers, transformers and PEFT are in build/peers-venv"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

@@ -9,6 +9,7 @@
 
 #include "tests/support/images.h"
 #include "tests/support/program.h"
+#include "tests/support/published_model.h"
 #include "tests/support/skip.h"
 
 using namespace weft::test;
@@ -78,6 +79,20 @@ std::string language_model(const Workplace& place, const std::string& model,
          "val_split: 0.1}\n"
          "train: {global_batch_size: 16}\n";
 }
+// Returns the recipe of an adapter for a published model, whose weights are in blocks of `format`
+// unless that is "".
+std::string adapter(const Workplace& place, const std::string& format) {
+  const std::string numbers = place.path("published"), model = numbers + format;
+  write_published(numbers, {.layers = 4, .width = 256});
+  if (!format.empty()) {
+    const Outcome made = place.weft({"quantize", numbers, model, "--to", format});
+    REQUIRE_MESSAGE(made.code == 0, made.err);
+  }
+  place.write("lines.txt", std::string(20000, 'a'));
+  return "model: {pretrained: " + model +
+         "}\ndata: {format: text, path: lines.txt, seq_len: 64, val_split: 0.1}\n"
+         "adapter: {type: lora}\ntrain: {global_batch_size: 16}\n";
+}
 
 // Returns one small recipe of each kind, by name.
 std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& place) {
@@ -99,6 +114,8 @@ std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& pla
           {"lstm", language_model(place, "lstm", recurrent)},
           {"files", files},
           {"gru", language_model(place, "gru", recurrent)},
+          {"lora", adapter(place, "")},
+          {"qlora", adapter(place, "Q4_0")},
           {"bert", masked},
           {"llama", language_model(place, "llama",
                                    attention + ", num_key_value_heads: 2, intermediate_size: 128")},
@@ -110,7 +127,7 @@ std::vector<std::pair<std::string, std::string>> recipes_in(const Workplace& pla
 
 TEST_CASE("the memory of a run's process matches the plan") {
   Workplace place;
-  const std::map<std::string, int> threads{{"cnn", 3}, {"lstm", 12}};
+  const std::map<std::string, int> threads{{"cnn", 3}, {"lstm", 12}, {"qlora", 2}};
   for (const auto& [name, recipe] : recipes_in(place))
     if (threads.contains(name)) check_process(place, name, recipe, threads.at(name));
 }
@@ -119,7 +136,12 @@ TEST_SUITE("slow") {
   TEST_CASE("the memory of every kind of run matches the plan on each number of threads") {
     Workplace place;
     for (const auto& [name, recipe] : recipes_in(place))
-      for (const int threads : {1, 2, 3, 8, 12, 64}) check_process(place, name, recipe, threads);
+      for (const int threads : {1, 2, 3, 8, 12, 64}) {
+        // Plans count oneDNN's objects for 16 threads, and the products of adapters have one for
+        // each (docs/roadmap.md).
+        if (threads > 16 && name.ends_with("lora")) continue;
+        check_process(place, name, recipe, threads);
+      }
   }
 
   TEST_CASE("the memory of wide and deep runs matches the plan") {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "tests/io/helpers.h"
+#include "tests/support/peers.h"
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/data/tokenizer/unicode.h"
 
@@ -41,16 +42,12 @@ std::vector<int32_t> ids_of(const std::string& bytes) {
 
 TEST_SUITE("slow tokenizers") {
   TEST_CASE("tokenizers of every kind agree with the tokenizers package") {
-    const char* python = std::getenv("PEERS_PYTHON");
-    if (python == nullptr || *python == '\0' ||
-        std::system(fmt::format("'{}' -c 'import tokenizers' 2>/dev/null", python).c_str()) != 0) {
-      testing::skipped("PEERS_PYTHON names no Python that has the package tokenizers");
-      return;
-    }
+    const std::string python = testing::python_with("tokenizers");
+    if (python.empty()) return;
     TemporaryFolder files;
     const std::string& folder = files.path();
     const std::string command =
-        fmt::format("'{}' tests/reference/tokenizers_reference.py --live '{}'", python, folder);
+        fmt::format("{} tests/reference/tokenizers_reference.py --live '{}'", python, folder);
     REQUIRE(std::system(command.c_str()) == 0);
     const std::vector<std::string> lines = unpacked(folder + "/lines");
     CHECK(lines.size() == 5000);

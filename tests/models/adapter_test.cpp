@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/families.h"
+#include "tests/models/shakespeare.h"
 #include "tests/support/near.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
@@ -33,6 +34,81 @@ struct AdapterFolder : test::TemporaryFolder {
 };
 
 const auto adapters = [](const Model& model) { return models::adapter_tensors(model); };
+
+// Writes the folder of the Llama of lora_curves.json with its weights as numbers, or in blocks of
+// Q4_0; the embeddings and the head are in Q8_0 then.
+std::string curve_model(const Json& reference, const std::string& weights,
+                        const test::TemporaryFolder& place) {
+  const std::string folder = place.file(weights);
+  if (weights == "Q4_0") {
+    const auto plain = load_family(reference);
+    saved_in_blocks(*plain, block_format("Q4_0"), models::quantize(*plain, block_format("Q4_0")),
+                    folder);
+  } else {
+    std::filesystem::create_directory(folder);
+    io::write_file_atomically(folder + "/config.json", reference.at("config").dump());
+    write_weights(reference, folder + "/model.safetensors");
+  }
+  return folder;
+}
+
+// Returns the losses of an adapter that trains on the text in the type `dtype`.
+std::vector<double> curve_of(const Json& reference, const std::string& weights, DType dtype,
+                             const std::string& text) {
+  const test::TemporaryFolder place;
+  const models::Pretrained net =
+      models::load_pretrained(curve_model(reference, weights, place), {.dtype = dtype});
+  const Json rows = {{"config", reference.at("adapter")},
+                     {"tensors", reference.at("adapter_tensors")}};
+  const AdapterFolder adapter(rows);
+  const nn::BuildScope scope({.dtype = dtype});
+  models::load_adapter(*net.model, adapter.path());
+  REQUIRE(net.model->parameters().size() == reference.at("adapter_tensors").size());
+  for (const Variable& variable : net.model->parameters()) REQUIRE(variable.dtype() == dtype);
+
+  const auto optimizer = make_optimizer(*net.model, reference.at("optimizer"));
+  auto step = compile([&](Tensor inputs, Tensor labels) {
+    Tensor loss = cross_entropy((*net.model)(inputs), labels);
+    optimizer->step(grad(loss, net.model->parameters()));
+    return loss;
+  });
+  const std::string characters = reference.at("characters");
+  const auto shape = reference.at("batch").get<std::vector<int64_t>>();
+  std::vector<double> losses(reference.at(weights).at("loss_f64").size());
+  for (size_t s = 0; s < losses.size(); ++s) {
+    const size_t begin = s * static_cast<size_t>(shape[0] * shape[1]);
+    const Batch batch = text_batch(text, characters, begin, {shape[0], shape[1]});
+    losses[s] = step(batch.inputs, batch.labels).item();
+  }
+  return losses;
+}
+
+void check_curve(const std::string& weights) {
+  const std::string text = shakespeare_text();
+  if (text.empty()) return;
+  const Json reference = reference_file("lora_curves.json"), &expected = reference.at(weights);
+  const auto f64 = expected.at("loss_f64").get<std::vector<double>>();
+  REQUIRE(characters_of(text) == reference.at("characters").get<std::string>());
+  REQUIRE(f64.size() == 80);
+  REQUIRE(f64.back() < f64.front() - 0.9);
+  // PEFT's own float64 losses move by at most 4e-15 where each weight is off by one rounding.
+  const std::vector<double> exact = curve_of(reference, weights, DType::f64, text);
+  for (size_t s = 0; s < f64.size(); ++s) {
+    CAPTURE(s);
+    CHECK(exact[s] == near(f64[s], 1e-12));
+  }
+  const std::vector<double> losses = curve_of(reference, weights, DType::f32, text);
+  const auto theirs = expected.at("f32_distance").get<std::vector<double>>();
+  const size_t window = f64.size() / theirs.size();
+  for (size_t w = 0; w < theirs.size(); ++w) {
+    double squares = 0;
+    for (size_t s = w * window; s < (w + 1) * window; ++s)
+      squares += std::pow(losses[s] - f64[s], 2);
+    const double off = std::sqrt(squares / static_cast<double>(window));
+    INFO("from step " << w * window);
+    CHECK(off <= 2 * theirs[w]);
+  }
+}
 }  // namespace
 
 TEST_CASE("adapters load, train and merge as PEFT's do") {
@@ -56,6 +132,13 @@ TEST_CASE("adapters load, train and merge as PEFT's do") {
     auto forward = compile([&](Tensor x) { return (*model)(x); }, {.mode = Mode::eval});
     check_logits(forward(family_tokens(base, 0, 12)), reference.at("merged_logits"));
   }
+}
+
+TEST_CASE("an adapter learns Shakespeare's text as PEFT's does, in float64 and float32") {
+  check_curve("F32");
+}
+TEST_CASE("an adapter beside weights in blocks learns as PEFT's does beside their numbers") {
+  check_curve("Q4_0");
 }
 
 TEST_CASE("a new adapter changes nothing before it trains, and is written as it is read") {

@@ -13,7 +13,7 @@
 
 #include "tests/support/captured.h"
 #include "tests/support/near.h"
-#include "tests/support/skip.h"
+#include "tests/support/peers.h"
 #include "weft/infer/token_model.h"
 #include "weft/io/model_folder.h"
 #include "weft/tensor/compile.h"
@@ -33,32 +33,72 @@ const auto published = [](const models::Decoder& model) {
   return models::published_tensors(model);
 };
 
-// Continues the prompts greedily from a cache: all together, one token at a time.
-void check_generation(const models::Decoder& model, const Json& reference) {
-  const Json& generation = reference.at("generation");
-  const auto prompts = generation.at("prompts").get<std::vector<std::vector<int32_t>>>();
-  const auto expected = generation.at("together").get<std::vector<std::vector<int32_t>>>();
-  const int64_t vocabulary = model.decoder_config().vocab_size;
-  size_t longest = 0;
-  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
-  auto tokens =
-      infer::make_token_model(model, vocabulary, 64,
-                              {.batch = static_cast<int64_t>(prompts.size()),
-                               .length = static_cast<int64_t>(longest + expected[0].size()),
-                               .device = "cpu"});
-  std::vector<std::vector<int32_t>> next = prompts, got(prompts.size());
-  for (size_t s = 0; s < expected[0].size(); ++s) {
+using Rows = std::vector<std::vector<int32_t>>;
+
+int32_t largest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+// Continues the prompts by `count` greedy tokens each from a cache, all rows together.
+Rows continued(infer::TokenModel& tokens, const Rows& prompts, size_t count) {
+  Rows next = prompts, got(prompts.size());
+  for (size_t s = 0; s < count; ++s) {
     std::vector<infer::RowTokens> rows;
     rows.reserve(next.size());
-    for (const std::vector<int32_t>& row : next) rows.push_back({row});
-    tokens->append(rows);
+    for (const std::vector<int32_t>& row : next) {
+      rows.push_back({row});
+      if (s == 0) rows.back().keep = 0;  // forgets the prompt before
+    }
+    tokens.append(rows);
     for (size_t row = 0; row < prompts.size(); ++row) {
-      const std::span<const float> logits = tokens->logits(static_cast<int64_t>(row));
-      next[row] = {static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin())};
+      next[row] = {largest(tokens.logits(static_cast<int64_t>(row)))};
       got[row].push_back(next[row][0]);
     }
   }
-  CHECK(got == expected);
+  return got;
+}
+
+// Returns the greedy token after the prompt and after each of `expected`, from the logits of the
+// whole sequence, which has `length` tokens with those that pad it behind.
+std::vector<int32_t> without_cache(Compiled<Tensor>& forward, const std::vector<int32_t>& prompt,
+                                   const std::vector<int32_t>& expected, size_t length) {
+  std::vector<int64_t> sequence(prompt.begin(), prompt.end());
+  sequence.insert(sequence.end(), expected.begin(), expected.end());
+  sequence.resize(length);
+  const std::vector<float> logits =
+      forward(tensor(sequence, {1, static_cast<int64_t>(length)})).to_vector<float>();
+  const size_t vocabulary = logits.size() / length;
+  std::vector<int32_t> got;
+  got.reserve(expected.size());
+  for (size_t i = 0; i < expected.size(); ++i)
+    got.push_back(
+        largest(std::span(logits).subspan((prompt.size() - 1 + i) * vocabulary, vocabulary)));
+  return got;
+}
+
+void check_generation(const models::Decoder& model, const Json& reference) {
+  const Json& generation = reference.at("generation");
+  const auto prompts = generation.at("prompts").get<Rows>();
+  const auto together = generation.at("together").get<Rows>();
+  const auto alone = generation.at("alone").get<Rows>();
+  const size_t count = together[0].size();
+  size_t length = 0;
+  for (const std::vector<int32_t>& prompt : prompts)
+    length = std::max(length, prompt.size() + count);
+  auto tokens_of = [&](size_t batch) {
+    return infer::make_token_model(model, model.decoder_config().vocab_size, 64,
+                                   {.batch = static_cast<int64_t>(batch),
+                                    .length = static_cast<int64_t>(length),
+                                    .device = "cpu"});
+  };
+  CHECK(continued(*tokens_of(prompts.size()), prompts, count) == together);
+  const auto single = tokens_of(1);
+  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    CAPTURE(row);
+    CHECK(continued(*single, {prompts[row]}, count)[0] == alone[row]);
+    CHECK(without_cache(forward, prompts[row], alone[row], length) == alone[row]);
+  }
 }
 
 nn::Options minimal(const std::string& model_type) {
@@ -102,7 +142,7 @@ TEST_CASE("families: logits, training and parameters agree with transformers") {
   }
 }
 
-TEST_CASE("families: greedy continuations from a cache agree with transformers") {
+TEST_CASE("families: greedy tokens, of one row and of four, with a cache and without, are theirs") {
   for (const std::string& name : family_names()) {
     CAPTURE(name);
     const Json reference = family_reference(name);
@@ -312,13 +352,8 @@ TEST_CASE("config.json: what is no JSON object, or nested without end, is refuse
 
 TEST_SUITE("slow pytorch") {
   TEST_CASE("folders of all families that weft writes load in transformers, with the same logits") {
-    const char* python = std::getenv("PEERS_PYTHON");
-    if (python == nullptr || *python == '\0' ||
-        std::system(fmt::format("'{}' -c 'import transformers' 2>/dev/null", python).c_str()) !=
-            0) {
-      skipped("PEERS_PYTHON names no Python that has transformers");
-      return;
-    }
+    const std::string python = python_with("transformers");
+    if (python.empty()) return;
     test::TemporaryFolder folder;
     std::string folders;
     for (const std::string& name : family_names()) {
@@ -334,8 +369,8 @@ TEST_SUITE("slow pytorch") {
       folders += fmt::format(" '{}'", path);
     }
     const int status =
-        std::system(fmt::format("'{}' tests/pytorch/check_saved.py {} >'{}' 2>'{}'", python,
-                                folders, folder.file("said"), folder.file("errors"))
+        std::system(fmt::format("{} tests/pytorch/check_saved.py {} >'{}' 2>'{}'", python, folders,
+                                folder.file("said"), folder.file("errors"))
                         .c_str());
     REQUIRE_MESSAGE(status == 0, test::contents_of(folder.file("errors")));
     std::ifstream lines(folder.file("said"));

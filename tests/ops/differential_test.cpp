@@ -9,8 +9,8 @@
 
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
+#include "tests/support/peers.h"
 #include "tests/support/planned.h"
-#include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/base/buffer.h"
 #include "weft/base/hash.h"
@@ -191,11 +191,8 @@ void add_large_convolutions(DType dtype, Random& random, Cases& cases) {
 
 TEST_SUITE("slow pytorch") {
   TEST_CASE("every op agrees with PyTorch") {
-    const char* python = std::getenv("PEERS_PYTHON");
-    if (python == nullptr || *python == '\0') {
-      skipped("PEERS_PYTHON names no Python that has PyTorch");
-      return;
-    }
+    const std::string python = python_with("torch");
+    if (python.empty()) return;
     Cases cases;
     for (const OpDef* def : registered_ops()) {
       if (!has_cases(*def) || def->kind == OpKind::leaf || !is_in_part(def->name)) continue;
@@ -211,7 +208,7 @@ TEST_SUITE("slow pytorch") {
     REQUIRE(!cases.list.empty());
     test::TemporaryFolder folder;
     io::write_safetensors(folder.file("cases"), cases.tensors, {{"cases", cases.list.dump()}});
-    const std::string command = fmt::format("'{}' tests/pytorch/differential.py '{}' >'{}' 2>&1",
+    const std::string command = fmt::format("{} tests/pytorch/differential.py '{}' >'{}' 2>&1",
                                             python, folder.file("cases"), folder.file("said"));
     const int status = std::system(command.c_str());
     CHECK_MESSAGE(status == 0, test::contents_of(folder.file("said")));

@@ -89,7 +89,7 @@ void write_published(const std::string& folder, const PublishedModel& model) {
                        {"hidden_act", "silu"},
                        {"rms_norm_eps", 1e-6},
                        {"rope_theta", 10000.0},
-                       {"initializer_range", 0.3},
+                       {"initializer_range", model.initializer_range},
                        {"tie_word_embeddings", false},
                        {"torch_dtype", "float32"}};
   write("config.json", config);

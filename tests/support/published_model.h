@@ -12,6 +12,7 @@ struct PublishedModel {
   int64_t context = 64;
   int64_t layers = 2;
   int64_t width = 16;  // hidden_size
+  double initializer_range = 0.3;
 };
 
 // The tokens of an encoder's tokenizer are its special ones, the end of line, and printable ASCII.

@@ -11,8 +11,8 @@
 #include "tests/models/reference.h"
 #include "tests/support/captured.h"
 #include "tests/support/near.h"
+#include "tests/support/peers.h"
 #include "tests/support/published_model.h"
-#include "tests/support/skip.h"
 #include "tests/train/runs.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -339,13 +339,8 @@ TEST_CASE("recipes that do not go with texts with labels are refused") {
 
 TEST_SUITE("slow pytorch") {
   TEST_CASE("folders of runs on labels load in transformers, with the same logits") {
-    const char* python = std::getenv("PEERS_PYTHON");
-    if (python == nullptr || *python == '\0' ||
-        std::system(fmt::format("'{}' -c 'import transformers' 2>/dev/null", python).c_str()) !=
-            0) {
-      weft::testing::skipped("PEERS_PYTHON names no Python that has transformers");
-      return;
-    }
+    const std::string python = weft::testing::python_with("transformers");
+    if (python.empty()) return;
     for (const std::string family : {"bert", "distilbert", "roberta"})
       for (const bool of_words : {false, true}) {
         CAPTURE(family);
@@ -355,7 +350,7 @@ TEST_SUITE("slow pytorch") {
         const std::vector<int64_t> ids = {2, 20, 30, 40, 50, 3};
         io::write_file_atomically(saved + "/tokens.json", Json{ids}.dump());
         const int status =
-            std::system(fmt::format("'{}' tests/pytorch/check_saved.py '{}' >'{}' 2>'{}'", python,
+            std::system(fmt::format("{} tests/pytorch/check_saved.py '{}' >'{}' 2>'{}'", python,
                                     saved, folder.file("said"), folder.file("errors"))
                             .c_str());
         REQUIRE_MESSAGE(status == 0, contents_of(folder.file("errors")));

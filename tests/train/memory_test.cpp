@@ -9,8 +9,13 @@
 #include "tests/support/allocations.h"
 #include "tests/support/guarded.h"
 #include "tests/support/images.h"
+#include "tests/support/published_model.h"
 #include "tests/support/threads.h"
 #include "tests/train/runs.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/family.h"
+#include "weft/models/pretrained.h"
+#include "weft/models/quantize.h"
 #include "weft/models/zoo.h"
 
 using namespace weft;
@@ -65,18 +70,18 @@ size_t unsure_bytes(const train::Recipe& recipe) {
   return bytes;
 }
 
-// Runs two updates, each logged and evaluated.
-void check_run(const std::string& model, int threads) {
-  CAPTURE(model);
+// Returns a recipe of two updates, each logged and evaluated.
+train::Recipe recipe_of(const std::string& model, const std::string& data) {
+  return train::Recipe::parse(fmt::format("name: run\nmodel: {{{}}}\n{}"
+                                          "train: {{steps: 2, global_batch_size: 4}}\n"
+                                          "eval: {{every: 1, batch_size: 8}}\nlog: {{every: 1}}\n",
+                                          model, data),
+                              "test");
+}
+
+void check_run(const train::Recipe& recipe, const TemporaryFolder& folder, int threads) {
   CAPTURE(threads);
   testing::Threads on(threads);
-  TemporaryFolder folder;
-  const auto recipe =
-      train::Recipe::parse(fmt::format("name: run\nmodel: {{name: {}, config: {{{}}}}}\n{}"
-                                       "train: {{steps: 2, global_batch_size: 4}}\n"
-                                       "eval: {{every: 1, batch_size: 8}}\nlog: {{every: 1}}\n",
-                                       model, config_of(model), data_of(model, folder)),
-                           "test");
   testing::GuardedBuffers guard;
   const std::string run = train_in(folder, recipe).run_folder;
   CHECK(guard.allocated() > 0);
@@ -88,6 +93,36 @@ void check_run(const std::string& model, int threads) {
   if (used < planned) CHECK(planned - used <= unsure_bytes(recipe));
   CHECK(closing["used_state"] == closing["state"]);
 }
+void check_run(const std::string& model, int threads) {
+  CAPTURE(model);
+  TemporaryFolder folder;
+  const std::string net = fmt::format("name: {}, config: {{{}}}", model, config_of(model));
+  check_run(recipe_of(net, data_of(model, folder)), folder, threads);
+}
+
+// Writes a published model with weights as numbers, or in blocks of `format`, and returns the
+// recipe of an adapter for it.
+train::Recipe adapter_recipe(const std::string& format, const TemporaryFolder& folder) {
+  std::string model = folder.file("model");
+  write_published(model, {.layers = 3, .width = 64});
+  if (!format.empty()) {
+    const models::Pretrained net = models::load_pretrained(model);
+    const auto& decoder = dynamic_cast<const models::Decoder&>(*net.model);
+    const models::QuantizedDecoder quantized = models::quantize(decoder, block_format(format));
+    REQUIRE(quantized.formats.size() > 3 * 7);
+    const std::string tokenizer = contents_of(model + "/tokenizer.json");
+    model = folder.file("blocks");
+    io::save_folder(
+        model, models::published_tensors(quantized.tensors),
+        {{"config.json", models::quantized_config(decoder, block_format(format), quantized)},
+         {"tokenizer.json", tokenizer}});
+  }
+  train::Recipe recipe = recipe_of("pretrained: " + model, data_of("llama", folder));
+  recipe.set("adapter.type", "lora", "test");
+  recipe.set("adapter.r", "4", "test");
+  return recipe;
+}
+const char* const adapted_weights[] = {"", "Q8_0", "Q4_0"};
 
 // Counts the allocations of the process, the loader's threads included, in steps 7 to 10.
 int64_t allocations_of_four_steps(const train::Recipe& recipe, const TemporaryFolder& folder) {
@@ -109,11 +144,27 @@ TEST_CASE("a run of each kind of model touches exactly the planned memory") {
     check_run(model, testing::thread_counts[next++ % std::size(testing::thread_counts)]);
 }
 
+TEST_CASE("a run of an adapter, beside numbers or blocks, touches exactly the planned memory") {
+  for (const std::string format : adapted_weights)
+    for (const int threads : {1, 2, 3}) {
+      CAPTURE(format);
+      TemporaryFolder folder;
+      check_run(adapter_recipe(format, folder), folder, threads);
+    }
+}
+
 TEST_CASE("a run allocates nothing from step to step except for log lines") {
   if (!testing::can_watch_allocations()) return;
   const std::string text = "train: {steps: 11, global_batch_size: 8}\n";
   TemporaryFolder folder;
-  for (train::Recipe recipe : {images_recipe(folder, text), sums_recipe(text)}) {
+  std::vector<train::Recipe> recipes = {images_recipe(folder, text), sums_recipe(text)};
+  TemporaryFolder places[std::size(adapted_weights)];
+  for (size_t i = 0; i < std::size(places); ++i) {
+    recipes.push_back(adapter_recipe(adapted_weights[i], places[i]));
+    recipes.back().set("train.steps", "11", "test");
+    places[i].file("text", std::string(4000, 'a'));  // an epoch, which allocates, is longer
+  }
+  for (train::Recipe& recipe : recipes) {
     recipe.set("log.every", "100", "test");
     recipe.set("eval.every", "100", "test");
     CHECK(allocations_of_four_steps(recipe, folder) == 0);

@@ -98,14 +98,17 @@ constexpr NamePair neox_tensors[] = {
 constexpr std::array architectures{
     GgufArchitecture{"gemma2", "gemma2", "Gemma2ForCausalLM", llama_keys, post_norm_tensors},
     GgufArchitecture{"gemma3", "gemma3_text", "Gemma3ForCausalLM", llama_keys, post_norm_tensors},
-    GgufArchitecture{"gpt2", "gpt2", "GPT2LMHeadModel", gpt2_keys, gpt2_tensors},
-    GgufArchitecture{"gptneox", "gpt_neox", "GPTNeoXForCausalLM", neox_keys, neox_tensors},
-    GgufArchitecture{"llama", "llama", "LlamaForCausalLM", llama_keys, llama_tensors, true},
-    GgufArchitecture{"llama", "mistral", "MistralForCausalLM", llama_keys, llama_tensors, true},
-    GgufArchitecture{"llama", "mixtral", "MixtralForCausalLM", llama_keys, llama_tensors, true},
+    GgufArchitecture{"gpt2", "gpt2", "GPT2LMHeadModel", gpt2_keys, gpt2_tensors, false, true},
+    GgufArchitecture{"gptneox", "gpt_neox", "GPTNeoXForCausalLM", neox_keys, neox_tensors, false,
+                     true},
+    GgufArchitecture{"llama", "llama", "LlamaForCausalLM", llama_keys, llama_tensors, true, true},
+    GgufArchitecture{"llama", "mistral", "MistralForCausalLM", llama_keys, llama_tensors, true,
+                     true},
+    GgufArchitecture{"llama", "mixtral", "MixtralForCausalLM", llama_keys, llama_tensors, true,
+                     true},
     GgufArchitecture{"olmo2", "olmo2", "Olmo2ForCausalLM", llama_keys, post_norm_tensors},
     GgufArchitecture{"phi3", "phi3", "Phi3ForCausalLM", llama_keys, phi3_tensors},
-    GgufArchitecture{"qwen2", "qwen2", "Qwen2ForCausalLM", llama_keys, llama_tensors},
+    GgufArchitecture{"qwen2", "qwen2", "Qwen2ForCausalLM", llama_keys, llama_tensors, false, true},
     GgufArchitecture{"qwen3", "qwen3", "Qwen3ForCausalLM", llama_keys, llama_tensors},
     GgufArchitecture{"smollm3", "smollm3", "SmolLM3ForCausalLM", llama_keys, llama_tensors, true}};
 

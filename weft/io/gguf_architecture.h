@@ -27,6 +27,7 @@ struct GgufArchitecture {
   std::span<const NamePair> tensors;
   // Queries and keys are in neighbouring pairs that turn together, not in halves.
   bool rope_in_pairs = false;
+  bool biases = false;  // llama.cpp reads the biases that weft's family may have
 };
 
 // Returns null if weft has none. Architecture "llama" is Llama, Mistral or Mixtral, as the other

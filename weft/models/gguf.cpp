@@ -51,10 +51,10 @@ int64_t rotated(const DecoderConfig& config) {
 }
 
 void add_scaling(Keys& keys, const nn::RopeOptions& rope) {
-  if (rope.type == "linear" || rope.type == "yarn") {
+  // Without the type, llama.cpp's llama does not expect the factors of longrope.
+  if (rope.type == "linear" || rope.type == "yarn" || rope.type == "longrope")
     keys.add("rope.scaling.type", rope.type);
-    keys.real("rope.scaling.factor", rope.factor);
-  }
+  if (rope.type == "linear" || rope.type == "yarn") keys.real("rope.scaling.factor", rope.factor);
   if (rope.type == "yarn" || rope.type == "longrope")
     keys.whole("rope.scaling.original_context_length", rope.original_positions);
   if (rope.type == "longrope")
@@ -91,11 +91,11 @@ io::GgufMetadata metadata_of(const Decoder& model, const GgufOptions& options) {
   int64_t window = 0;
   for (const DecoderLayer& layer : config.layers) window = std::max(window, layer.window);
   if (window > 0) keys.whole("attention.sliding_window", window);
-  if (window > 0 && keys.architecture.name == "llama")
+  if (window > 0 && (keys.architecture.name == "llama" || keys.architecture.name == "phi3"))
     logging::warn(
-        "llama.cpp reads no sliding window of its architecture llama: beyond {} tokens it "
+        "llama.cpp computes no sliding window of its architecture {}: beyond {} tokens it "
         "computes something else than this model.",
-        window);
+        keys.architecture.name, window);
   if (config.attention_softcap > 0) keys.real("attn_logit_softcapping", config.attention_softcap);
   if (config.logit_softcap > 0) keys.real("final_logit_softcapping", config.logit_softcap);
   if (config.num_experts > 0) {
@@ -141,7 +141,7 @@ class Layout {
 
   GgufTensor operator()(io::NamedBytes tensor, const BlockFormat* format) {
     const auto name = io::gguf_name(architecture_, tensor.name);
-    if (!name)
+    if (!name || (tensor.name.ends_with(".bias") && !architecture_.biases))
       throw Error(ErrorKind::usage, "llama.cpp's {} has no tensor for \"{}\".", architecture_.name,
                   tensor.name);
     const DecoderNames& names = config_.names;
@@ -265,10 +265,14 @@ void check_said(const std::string& path, const Decoder& model) {
 
 io::FileSummary write_gguf(const std::string& path, const Decoder& model,
                            const GgufOptions& options) {
-  const std::string rope =
-      model.decoder_config().ropes.empty() ? "" : model.decoder_config().ropes[0].type;
-  if (rope == "dynamic")
+  const DecoderConfig& config = model.decoder_config();
+  if (!config.ropes.empty() && config.ropes[0].type == "dynamic")
     throw Error(ErrorKind::usage, "llama.cpp has no rotary positions of type \"dynamic\".");
+  if (architecture_of(model).name == "gptneox" && (config.tie_word_embeddings || !config.qkv_bias))
+    throw Error(ErrorKind::usage,
+                "llama.cpp's gptneox has a head that is not tied to the embeddings, and biases of "
+                "attention. This one has {}.",
+                config.tie_word_embeddings ? "a tied head" : "no such biases");
   Layout layout(model);
   std::vector<GgufTensor> tensors = layout.factors();
   const QuantizedDecoder* quantized = options.quantized;
