@@ -299,10 +299,11 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   place.write("model/model.safetensors", weights);
   for (const std::vector<std::string>& meets :
        {std::vector<std::string>{"generate", "run", "--prompt", "A"},
+        {"generate", "model", "--adapter", checkpoint, "--prompt", "A"},
         {"merge", "run", "other"},
         {"train", "run", "--resume", "--steps", "6"}}) {
     const Outcome other = place.weft(meets);
-    CHECK(other.code == 5);
+    CHECK(other.code == 4);
     CHECK(other.err.find("are not those that") != std::string::npos);
   }
   fs::remove_all(place.path("model"));
@@ -396,6 +397,8 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
         fs::file_size(place.path("model/model.safetensors")));
   CHECK(place.weft({"quantize", "model", "small", "--to", "Q8_0"}).code == 2);
   CHECK(place.weft({"quantize", "model", "other", "--to", "Q9"}).code == 2);
+  REQUIRE(place.weft({"quantize", "model", "capitals", "--to", "q8_0"}).code == 0);
+  CHECK(place.read("capitals/model.safetensors") == place.read("small/model.safetensors"));
   const Outcome coarse = place.weft({"quantize", "model", "other", "--to", "Q4_K"});
   CHECK(coarse.code == 0);  // embeddings and head, which get Q8_0 there
   CHECK(coarse.err.find("14 layers stay as they are") != std::string::npos);
@@ -430,9 +433,69 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
   CHECK(text["tokens"].get<int64_t>() > 0);
   std::vector<std::string> training = place.training("2");
   *std::ranges::find(training, "model") = "small";
-  training.insert(training.end(), {"--adapter.type", "lora"});
+  const Outcome norms = place.weft(training);  // 5 norms of 32, 2 matrices of rows of 48
+  CHECK_MESSAGE(
+      norms.err.find("weft: warning: [small] 14 weights are in blocks, which do not train: only "
+                     "the 3232 numbers of other parameters do. Hint: --adapter.type lora.") !=
+          std::string::npos,
+      norms.err);
+  training.insert(training.end(), {"--adapter.type", "LoRA", "--overwrite"});
   const Outcome trained = place.weft(training);
   CHECK_MESSAGE(trained.code == 0, trained.err);
+  CHECK(trained.err.find("in blocks") == std::string::npos);
+}
+
+TEST_CASE("a folder in blocks converts to one of numbers, which other programs read") {
+  const Published place;
+  fs::remove_all(place.path("model"));
+  write_published(place.path("model"), {.width = 32});
+  REQUIRE(place.weft({"quantize", "model", "small", "--to", "int4"}).code == 0);
+  const Outcome converted = place.weft({"convert", "small", "numbers", "--to", "HF"});
+  REQUIRE_MESSAGE(converted.code == 0, converted.err);
+  CHECK(!json::parse(place.read("numbers/config.json")).contains("quantization_config"));
+  const io::Safetensors file = io::Safetensors::open(place.path("numbers/model.safetensors"));
+  for (const io::Safetensors::Entry& entry : file.entries()) CHECK(entry.type.dtype == DType::f32);
+  CHECK(file.entries().size() ==
+        io::Safetensors::open(place.path("model/model.safetensors")).entries().size());
+  const json exact = json_of(place.weft(
+      {"eval", "small", "--data.path", "text.txt", "--activations", "float32", "--json"}));
+  const double loss = exact["loss"].get<double>();
+  CHECK(std::abs(place.loss_of("numbers") - loss) < 1e-5);
+  REQUIRE(place.weft({"convert", "small", "numbers.gguf", "--to", "gguf"}).code == 0);
+  CHECK(std::abs(place.loss_of("numbers.gguf") - loss) < 1e-5);
+  REQUIRE(place.weft({"convert", "numbers.gguf", "again.gguf", "--to", "gguf"}).code == 0);
+  CHECK(std::abs(place.loss_of("again.gguf") - loss) < 1e-5);
+}
+
+TEST_CASE("finetune trains on from a folder, a GGUF file or a run, and takes recipes") {
+  const Published place;
+  const auto tuned = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "finetune");
+    words.insert(words.end(), {"--steps", "1", "--json"});
+    const Outcome outcome = place.weft(words);
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    return place.read("runs/" + words[words.size() - 4] + "/recipe.yaml");
+  };
+  const std::string whole =
+      tuned({"model", "--data.path", "text.txt", "--batch", "4", "--name", "whole"});
+  for (const char* line : {"pretrained: model\n", "format: text\n", "seq_len: 64\n", "lr: 5e-05\n"})
+    CHECK_MESSAGE(whole.find(line) != std::string::npos, whole);
+  REQUIRE(place.weft({"convert", "model", "model.gguf", "--to", "gguf"}).code == 0);
+  const std::string adapter = tuned({"model.gguf", "--adapter.type", "lora", "--data.path",
+                                     "text.txt", "--batch", "4", "--name", "adapter"});
+  CHECK(adapter.find("lr: 0.0002\n") != std::string::npos);
+  tuned({"whole", "--data.path", "text.txt", "--batch", "4", "--name", "again"});
+  tuned({"runs/whole", "--data.path", "text.txt", "--batch", "4", "--name", "once-more"});
+  const Outcome alone =
+      place.weft({"finetune", "adapter", "--data.path", "text.txt", "--name", "none"});
+  CHECK(alone.code == 2);
+  CHECK(alone.err.find("adapter has an adapter, without the weights that it adapts. Hint: weft "
+                       "merge adapter OUT, then weft finetune OUT.") != std::string::npos);
+  place.write("recipe.yaml", whole);
+  tuned({"recipe.yaml", "--name", "by-recipe"});
+  const Outcome resumed = place.weft({"finetune", "whole", "--resume", "--steps", "2", "--json"});
+  REQUIRE_MESSAGE(resumed.code == 0, resumed.err);
+  CHECK(json_of(resumed)["step"] == 2);
 }
 
 TEST_CASE("a recipe of a published model is planned, and prints in full") {

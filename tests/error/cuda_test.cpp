@@ -291,7 +291,8 @@ TEST_CASE("a plan for a named GPU needs none and running it needs that GPU") {
                    "the plan is for NVIDIA H200 (cuda:h200). The GPU here is NVIDIA "
                    "A100-SXM4-80GB. Hint: train with --device cuda.") == "");
   CHECK(place.train(a100, {"--device", "cuda:a100", "--json"}).code == 0);
-  CHECK(fails_with(place.run({"plan", "tiny.yaml", "--device", "CUDA:H200"}), usage,
+  CHECK(place.run({"plan", "tiny.yaml", "--device", "CUDA:H200"}, a100).code == 0);
+  CHECK(fails_with(place.run({"plan", "tiny.yaml", "--device", "gpu"}), usage,
                    "train.device must be one of auto, cpu, cuda, ") == "");
   CHECK(fails_with(
             place.run({"plan", "tiny.yaml", "--device", "cuda:h20"}), usage,

@@ -79,6 +79,46 @@ TEST_CASE("a folder of an unknown family, or with damaged files, is refused by e
   }
 }
 
+TEST_CASE("a config.json without a family is refused with all families that there are") {
+  const Published place;
+  place.replace("m/config.json", "\"model_type\"", "\"model_kind\"");
+  CHECK(fails_with(place.weft({"plan", "m"}), usage,
+                   "m/config.json: model_type is missing (architectures: LlamaForCausalLM). Known: "
+                   "bert, distilbert, gemma2, gemma3, gemma3_text, ") == "");
+}
+
+TEST_CASE("adapters of another model, and folders that are cut or mixed up, are refused") {
+  const Published place;
+  const Outcome trained = place.weft(
+      {"finetune", "m", "--adapter.type", "lora", "--adapter.target_modules", "[q_proj]",
+       "--data.path", "text.txt", "--data.seq_len", "16", "--batch", "1", "--steps", "1"});
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  fs::copy(fs::canonical(place.path("runs/run/checkpoints/latest")), place.path("a"));
+  const std::vector<std::string> generate = {"generate", "m", "--adapter", "a", "--prompt", "A"};
+  REQUIRE(place.weft(generate).code == 0);
+
+  place.replace("a/adapter_config.json", "q_proj", "k_proj");
+  CHECK(fails_with(place.weft(generate), data_code,
+                   "a: adapter_model.safetensors has tensors of "
+                   "\"model.layers.0.self_attn.q_proj\", which target_modules of "
+                   "adapter_config.json does not name: [model.layers.0.self_attn.k_proj") == "");
+  const std::string whole = place.read("a/adapter_model.safetensors");
+  place.write("a/adapter_model.safetensors", whole.substr(0, 100));
+  CHECK(fails_with(place.weft(generate), data_code, "a/adapter_model.safetensors: ") == "");
+  fs::remove(place.path("a/adapter_model.safetensors"));
+  CHECK(fails_with(place.weft(generate), data_code, "a/adapter_model.safetensors: ") == "");
+
+  // A model of the same shapes with other weights is another one.
+  std::string weights = place.read("m/model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  place.write("m/model.safetensors", weights);
+  const std::string another = "the weights of m are not those that ";
+  CHECK(fails_with(place.weft(generate), data_code, another) == "");
+  CHECK(fails_with(place.weft({"merge", "run", "out"}), data_code, another) == "");
+  CHECK(fails_with(place.weft({"generate", "run", "--prompt", "A"}), data_code, another) == "");
+  CHECK_FALSE(fs::exists(place.path("out")));
+}
+
 TEST_CASE("a tokenizer that is missing, or has ids that the model lacks, is refused") {
   const Published place;
   write_published(place.path("m"), {.vocabulary = 97});
@@ -125,9 +165,19 @@ TEST_CASE("a model larger than the device is refused before anything is allocate
 
 TEST_CASE("flags and keys that do not go with a published model are refused") {
   const Published place;
+  fs::create_directory(place.path("folder"));
   const std::vector<std::pair<std::vector<std::string>, std::string>> commands = {
       {{"eval", "m"}, "evaluating m needs a text. Hint: --data.path FILE."},
-      {{"train", "m"}, "m is a model, not a recipe. Hint: weft train RECIPE --model.pretrained m."},
+      {{"train", "m"},
+       "m is a model, not a recipe. Hint: weft finetune m --data.path FILE, or "
+       "--model.pretrained m."},
+      {{"finetune", "text"}, "text: no such model, run or recipe. Hint: weft list recipes."},
+      {{"finetune", "folder"},
+       "folder is no folder of a model, which has a config.json, and no run of weft's."},
+      {{"finetune", "m"}, "tuning m needs data. Hint: --data.path FILE."},
+      {{"finetune", "m", "--model.pretrained", "m", "--data.path", "text.txt"},
+       "weft finetune and --model.pretrained both set model.pretrained."},
+      {{"finetune"}, "weft finetune needs a model. Hint: weft finetune FOLDER --data.path FILE."},
       {{"eval", "m", "--model.name", "gpt"},
        "--model.name is for recipes. m is a published model."},
       {{"plan", "m", "--lr", "1"},
@@ -188,7 +238,8 @@ TEST_CASE("texts with labels that do not go with a head, or are none, are refuse
   };
   const std::string good = "{\"text\": \"a\", \"label\": \"yes\"}\n";
   write_published_encoder(place.path("m"), {.head = "ForSequenceClassification"});
-  refuses(good + "{\"text\": \"a\", ", data_code, "d.jsonl:2: not JSON");
+  refuses(good + "{\"text\": \"a\", ", data_code,
+          "d.jsonl:2: not JSON: it ends too early, at column 15.");
   refuses(good + "{\"text\": \"\", \"label\": \"no\"}", data_code,
           "d.jsonl:2: text is empty: it has no token.");
   refuses(good + "{\"text\": \"a\"}", data_code,

@@ -11,6 +11,14 @@
 
 using namespace weft::test;
 
+namespace {
+std::vector<std::string> many_prompts(int count) {
+  std::vector<std::string> words = {"generate", "x"};
+  for (int i = 0; i < count; ++i) words.insert(words.end(), {"--prompt", "a"});
+  return words;
+}
+}  // namespace
+
 TEST_CASE("mistakes on the command line are one line with a hint and exit code 2") {
   struct Mistake {
     std::vector<std::string> arguments;
@@ -36,6 +44,7 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
       {{"generate", "x", "--prompt", "a", "--temperature", "1e999"},
        "--temperature is 0 to 100. Got 1e999."},
       {{"train", "mnist", "--steps", "1", "--steps", "2"}, "--steps is given more than once."},
+      {many_prompts(65), "weft generate: --prompt is given more than 64 times."},
       {{"train", "mnist", "--lr", "1", "--optimizer.lr", "2"},
        "--lr and --optimizer.lr both set optimizer.lr."},
       {{"config", "foo"}, "no verb of config 'foo'. Hint: weft config --help lists them."},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 
 #include "tests/error/tiny_run.h"
 #include "tests/support/temporary_folder.h"
@@ -130,6 +131,20 @@ TEST_CASE("GGUF files that are cut, or of types that are not read, are refused b
             place.weft({"inspect", "m.gguf"}), data_code,
             "[gguf] m.gguf: metadata 'a.fractions': 2 elements of at least 4 bytes, but 2 bytes "
             "follow; the file is truncated or damaged.") == "");
+  for (const size_t bytes : {0, 3, 7})
+    for (const char* verb : {"inspect", "generate"}) {
+      place.write("m.gguf", whole.substr(0, bytes));
+      std::vector<std::string> command = {verb, "m.gguf"};
+      if (verb == std::string("generate")) command.insert(command.end(), {"--prompt", "A"});
+      CHECK(fails_with(place.weft(command), data_code,
+                       fmt::format("beyond the file's {}; the file is truncated or damaged.",
+                                   bytes)) == "");
+    }
+  CHECK(fails_with(place.weft({"generate", "none.gguf", "--prompt", "A"}), data_code,
+                   "cannot open none.gguf: ") == "");
+  place.write("text.gguf", "no GGUF");
+  CHECK(fails_with(place.weft({"inspect", "text.gguf"}), data_code,
+                   "[gguf] text.gguf: it does not begin with 'GGUF': not a GGUF file.") == "");
   // The type of the first tensor follows its name, its rank and two extents.
   std::string other = whole;
   const std::string name = "plain.F32";
@@ -167,10 +182,23 @@ TEST_CASE("a GGUF file that is no model of weft's, or is changed, is refused") {
                    "[gguf] m.gguf: tokenizer.ggml.merges is missing, or no list of texts.") == "");
   CHECK(fails_with(with("blk.1.attn_q", "blk.1.attn_x"), usage,
                    "[gguf] m.gguf: weft's llama has no tensor 'blk.1.attn_x.weight'.") == "");
+  // A key, its type u32, and a number.
+  const std::string wide = "feed_forward_length\x04\x00\x00\x00"s,
+                    deep = "block_count\x04\x00\x00\x00"s;
+  const auto with_number = [&](const std::string& key, const std::string& bytes) {
+    return with(whole.substr(whole.find(key), key.size() + 4), key + bytes);
+  };
+  CHECK(fails_with(with_number(wide, "\x60\x00\x00\x00"s), data_code,
+                   "'blk.0.ffn_gate.weight' is Q8_0[") == "");
+  CHECK(fails_with(with_number(deep, "\x00\xca\x9a\x3b"s), usage,
+                   "m.gguf: [llama] llama.block_count must be ") == "");
+  CHECK(fails_with(with("blk.1.attn_q.weight", "blk.7.attn_q.weight"), data_code,
+                   "[load] m.gguf does not fit: 1 missing ('blk.1.attn_q.weight'); 1 unexpected "
+                   "('blk.7.attn_q.weight').") == "");
   place.write("m.gguf", whole);
   CHECK(fails_with(place.weft({"train", "m.gguf"}), usage,
-                   "m.gguf is a model, not a recipe. Hint: weft train RECIPE --model.pretrained "
-                   "m.gguf.") == "");
+                   "m.gguf is a model, not a recipe. Hint: weft finetune m.gguf --data.path FILE, "
+                   "or --model.pretrained m.gguf.") == "");
 }
 
 TEST_CASE("convert overwrites nothing and refuses what it cannot write") {

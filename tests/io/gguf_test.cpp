@@ -171,7 +171,8 @@ TEST_CASE("a file that is cut at any byte is refused") {
 TEST_CASE("what is no GGUF file of a known version is refused") {
   Bytes other;
   other.bytes = "{}";
-  CHECK(problem_of({}) == "it does not begin with 'GGUF': not a GGUF file.");
+  CHECK(problem_of({}) ==
+        "the header: 4 bytes at byte 0 are beyond the file's 0; the file is truncated or damaged.");
   CHECK(problem_of(other) == "it does not begin with 'GGUF': not a GGUF file.");
   CHECK(problem_of(Bytes().header(0, 0, 1)) == "version 1; weft reads 2 and 3.");
   CHECK(problem_of(Bytes().header(0, 0, 4)) == "version 4; weft reads 2 and 3.");

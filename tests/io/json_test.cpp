@@ -29,6 +29,8 @@ TEST_CASE("text that is not JSON is refused with the line and column") {
   CHECK(wrong("") == "not JSON: it ends too early, at line 1, column 1");
   CHECK(wrong("{\"a\":\n  \"b") == "not JSON: it ends too early, at line 2, column 5");
   CHECK(wrong("{\n  \"a\": ?}") == "not JSON: there is a mistake at line 2, column 8");
+  CHECK(complaint([] { io::parse_json_line("{\"a\": ?}"); }) ==
+        "not JSON: there is a mistake at column 7");
   CHECK(wrong("[1]\n]") == "not JSON: there is a mistake at line 2, column 1");
   CHECK(wrong("{\"a\": 1e999}") == "not JSON: it has a number that is too large");
   // No byte at the place of the error makes the library's own message appear.

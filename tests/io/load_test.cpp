@@ -138,9 +138,9 @@ TEST_CASE("ignored names are neither required nor read, by the file's or the mod
   CHECK(files.weight() == Doubles(6, -1));
   files.reset();
   CHECK(files.error(path, {.ignore = {"*.mask"}}) ==
-        "1 of another type ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
+        "1 of another shape ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
   CHECK(files.error(path, {.ignore = {"*.mask"}, .strict = false}) ==
-        "1 of another type ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
+        "1 of another shape ('fc.weight' is f32[9, 3], wanted f32[2, 3]).");
 }
 
 TEST_CASE("matrices of any type are transposed where a pattern matches") {
@@ -150,9 +150,9 @@ TEST_CASE("matrices of any type are transposed where a pattern matches") {
   files.load(path, {.transpose = {"*.weight"}});
   CHECK(files.weight() == Doubles{1, 3, 5, 2, 4, 6});
   files.reset();
-  CHECK(files.error(path) == "1 of another type ('fc.weight' is f32[3, 2], wanted f32[2, 3]).");
+  CHECK(files.error(path) == "1 of another shape ('fc.weight' is f32[3, 2], wanted f32[2, 3]).");
   CHECK(files.error(path, {.transpose = {"*"}}) ==
-        "1 of another type ('fc.bias' is f32[3] transposed, wanted f32[3]).");
+        "1 of another shape ('fc.bias' is f32[3] transposed, wanted f32[3]).");
   CHECK(files.error(path, {.ignore = {"fc.weight"}, .transpose = {"*.weigth"}}) ==
         "1 patterns that match nothing ('*.weigth').");
   const int64_t large = (int64_t{1} << 60) + 1;  // not representable as a double
@@ -223,7 +223,8 @@ TEST_CASE("tensors of the files are stacked into one variable") {
   CHECK(error({first, second, third, norm, tensor_of("layers.0.experts.01.w1.weight", 1)}, options)
             .starts_with("1 there twice ('layers.0.experts.1.w1.weight')"));
   CHECK(error({first, second, norm, variable("layers.0.experts.2.w1.weight", {DType::f32, {4}}, 1)},
-              options) == "1 of another type ('layers.0.experts.w1' is f32[4], wanted f32[2, 2]).");
+              options) ==
+        "1 of another shape ('layers.0.experts.w1' is f32[4], wanted f32[2, 2]).");
   CHECK(error({norm}, options) ==
         "1 missing ('layers.0.experts.w1'); 1 patterns that match nothing "
         "('*.experts.{}.w1.weight').");

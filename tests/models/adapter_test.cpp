@@ -220,6 +220,9 @@ TEST_CASE("adapters of another model or another kind are refused") {
   check_refused({{"lora_dropout", 1}}, "lora_dropout");
   check_refused({{"r", 0}}, "r must be");
   check_refused({{"r", 5}}, "q_proj.lora_A.weight");
+  check_refused({{"target_modules", {"q_proj", "k_proj"}}},
+                "has tensors of \"model.layers.0.self_attn.v_proj\", which target_modules of "
+                "adapter_config.json does not name: [q_proj, k_proj].");
   auto other = load_family(family_reference("gpt2"));
   const AdapterFolder folder(reference);
   CHECK_THROWS_WITH_AS(models::load_adapter(*other, folder.path()),

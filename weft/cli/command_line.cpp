@@ -74,6 +74,13 @@ bool is_truth(std::string_view text) {
   return std::ranges::find(words, text) != std::end(words);
 }
 
+// Returns the choice that is `text` but for capitals; `text` where there is none.
+std::string as_in(const std::vector<std::string>& choices, const std::string& text) {
+  const auto found = std::ranges::find(choices, lower(text), lower);
+  return found != choices.end() && std::ranges::find(choices, text) == choices.end() ? *found
+                                                                                     : text;
+}
+
 // Returns what is wrong with a value of the option; "" for nothing.
 std::string what_is_wrong(const Option& option, const std::string& text) {
   if (option.is_switch())
@@ -99,6 +106,8 @@ void add_options(CLI::App& app, const Verb& verb) {
     CLI::Option* made = std::visit(Add{app, option}, option.target);
     added[option.flag] = made;
     made->required(option.required);
+    if (!option.choices.empty())
+      made->transform([&option](const std::string& text) { return as_in(option.choices, text); });
     made->check([&option](const std::string& text) { return what_is_wrong(option, text); });
   }
   for (const Option& option : verb.options)
@@ -125,6 +134,12 @@ std::string reason(const CLI::ParseError& error) {
     // CLI11 writes "RUN: At least 2 required but received 1".
     const std::string count = text.substr(least + 9, text.find(' ', least + 9) - least - 9);
     return fmt::format("{} must be given at least {} times", text.substr(0, colon), count);
+  }
+  if (const size_t most = text.find("At Most "); most != text.npos) {
+    // CLI11 writes "--prompt: At Most 64 required but received 65".
+    const std::string count = text.substr(most + 8, text.find(' ', most + 8) - most - 8);
+    return fmt::format("{} is given more than {}", text.substr(0, colon),
+                       count == "1" ? "once" : count + " times");
   }
   if (text.find(" but received ") != text.npos)  // "--depth: 1 required N but received 2"
     return text.substr(0, colon) + " is given more than once";

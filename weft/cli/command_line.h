@@ -32,7 +32,7 @@ struct Option {
   bool required = false;
   bool written = false;                                 // an output file of the verb (outputs.h)
   std::optional<std::pair<double, double>> range = {};  // bounds of numbers, inclusive
-  std::vector<std::string> choices = {};                // empty: any
+  std::vector<std::string> choices = {};                // empty: any; capitals do not count
   bool may_be_empty = false;                            // a text may be empty
   std::string excludes = {};                            // the flag that contradicts this one
   size_t least = 1, most = 1;  // number of values of a list: of an argument, or of a flag repeated

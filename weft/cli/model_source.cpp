@@ -15,12 +15,6 @@ bool has(const std::string& folder, const char* name) {
   return io::exists((fs::path(folder) / name).string(), ErrorKind::usage);
 }
 
-bool is_checkpoint_or_run(const std::string& path) {
-  std::error_code none;
-  return has(path, "MANIFEST.json") || has(path, "checkpoints") ||
-         fs::is_symlink(fs::path(path) / "latest", none);
-}
-
 bool is_model(const std::string& path) {
   std::error_code none;
   return fs::is_regular_file(path, none) ||
@@ -28,6 +22,12 @@ bool is_model(const std::string& path) {
           !has(path, "MANIFEST.json"));
 }
 }  // namespace
+
+bool is_checkpoint_or_run(const std::string& path) {
+  std::error_code none;
+  return has(path, "MANIFEST.json") || has(path, "checkpoints") ||
+         fs::is_symlink(fs::path(path) / "latest", none);
+}
 
 ModelSource find_model(const std::string& name, bool verify) {
   if (!is_model(name)) {

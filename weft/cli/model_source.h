@@ -12,6 +12,9 @@ struct ModelSource {
   std::string folder;              // also has config.json and tokenizer files; "" for a single file
 };
 
+// Returns whether a folder is a checkpoint, a folder of checkpoints, or that of a run.
+bool is_checkpoint_or_run(const std::string& path);
+
 // Resolves a safetensors file, a model folder (weft/io/model_folder.h), a checkpoint folder, or a
 // run's folder or name (its latest checkpoint, checked against its manifest if `verify`). Throws
 // Error(usage) for anything else, Error(data) for a damaged file or folder, and Error(checkpoint)

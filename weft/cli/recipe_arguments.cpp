@@ -28,8 +28,10 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
                         std::string_view verb) {
   const RecipeFlags flags = joined(arguments.flags, program.flags);
   if (arguments.recipe.empty() && flags.empty())
-    throw Error(ErrorKind::usage,
-                "weft {} needs a recipe. Hint: weft init image; weft list recipes.", verb);
+    throw Error(ErrorKind::usage, "weft {} needs a {}. Hint: {}.", verb,
+                verb == "finetune" ? "model" : "recipe",
+                verb == "finetune" ? "weft finetune FOLDER --data.path FILE"
+                                   : "weft init image; weft list recipes");
   train::Recipe recipe = load_recipe(arguments.recipe, flags);
   recipe.check();  // before machine_spec() measures
   if (!arguments.recipe.empty())

@@ -168,9 +168,9 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
 train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
   if (models::is_model(name))
     throw Error(ErrorKind::usage,
-                "{} is a model, not a recipe. Hint: weft train RECIPE "
-                "--model.pretrained {}.",
-                name, name);
+                "{0} is a model, not a recipe. Hint: weft finetune {0} --data.path FILE, or "
+                "--model.pretrained {0}.",
+                name);
   train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
   recipe.apply_environment();
   apply_flags(recipe, flags);

@@ -7,7 +7,6 @@
 #include "weft/infer/sampler.h"
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
-#include "weft/models/adapter.h"
 #include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/published.h"
@@ -117,7 +116,7 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
   const std::string& adapter = checkpoint.empty() ? options.adapter : checkpoint;
   if (!adapter.empty()) {
     const nn::BuildScope scope({.dtype = pretrained.dtype});
-    models::load_adapter(*pretrained.model, adapter);
+    train::load_adapter(*pretrained.model, folder, adapter);
   }
   tokenizer.check_fits(pretrained.vocabulary);
   TextModel model{.folder = folder,
@@ -144,7 +143,6 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
     throw Error(ErrorKind::usage,
                 "{} adapts {}, which is no published model. Hint: --model.pretrained FOLDER.",
                 checkpoint, io::printable(base));
-  train::check_base(checkpoint, base);
   return published(base, options, checkpoint);
 }
 }  // namespace

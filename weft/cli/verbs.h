@@ -13,7 +13,7 @@ struct Program {
   std::vector<std::pair<std::string, std::string>> outputs = {};  // flags and the files they write
 };
 
-void add_run_verbs(Program& program);        // plan, train                   (verbs_run.cpp)
+void add_run_verbs(Program& program);        // plan, train, finetune         (verbs_run.cpp)
 void add_model_verbs(Program& program);      // eval                        (verbs_model.cpp)
 void add_text_verbs(Program& program);       // generate, chat               (verbs_text.cpp)
 void add_record_verbs(Program& program);     // runs, ckpt                    (verbs_record.cpp)

@@ -111,11 +111,12 @@ void refuse_adapter(const std::string& folder) {
                 "the whole model.",
                 folder);
 }
-// Returns whether a model's tensors are in the layout of GGUF files.
-bool has_gguf_layout(const ModelSource& source) {
+// Returns whether a model's tensors are in blocks, or in the layout of GGUF files, neither of which
+// other programs read in a folder.
+bool needs_folder_form(const ModelSource& source) {
   if (source.folder.empty()) return io::is_gguf(source.files.front());
-  return io::exists(io::file_of_folder(source.folder, "config.json")) &&
-         models::blocks_of(models::read_config(source.folder)).is_gguf;
+  if (!io::exists(io::file_of_folder(source.folder, "config.json"))) return false;
+  return !models::blocks_of(models::read_config(source.folder)).is_folder_form();
 }
 
 void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dtype) {
@@ -125,7 +126,9 @@ void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dty
   refuse_adapter(source);
   const models::Pretrained model = models::load_pretrained(source, {.dtype = dtype});
   const models::Decoder& decoder = decoder_of(model, source, "GGUF files of decoders are written");
-  write_gguf(arguments.out.path, source, decoder, nullptr);
+  const bool is_form = models::blocks_of(decoder.config()).is_folder_form();
+  const auto form = is_form ? nullptr : models::folder_form(decoder, model.dtype);
+  write_gguf(arguments.out.path, source, is_form ? decoder : *form, nullptr);
   const io::Gguf file = io::Gguf::open(arguments.out.path);
   size_t bytes = 0;
   for (const io::Gguf::Entry& entry : file.entries()) bytes += entry.type.bytes();
@@ -147,12 +150,12 @@ void write(const ConvertArguments& arguments, size_t shard_bytes,
   report(arguments, tensors.size(), bytes);
 }
 
-// `model` is a GGUF file, or the folder of a checkpoint that was trained from one.
-void convert_from_gguf(const ConvertArguments& arguments, size_t shard_bytes,
-                       const std::string& model, std::optional<DType> dtype) {
+// `model` is a GGUF file, a folder in blocks, or the checkpoint of a run that trained one.
+void convert_from_blocks(const ConvertArguments& arguments, size_t shard_bytes,
+                         const std::string& model, std::optional<DType> dtype) {
   const models::Pretrained read = models::load_pretrained(model, {.dtype = dtype});
   const auto folder =
-      models::folder_form(decoder_of(read, model, "GGUF files have decoders"), read.dtype);
+      models::folder_form(decoder_of(read, model, "Blocks are of decoders"), read.dtype);
   std::vector<io::FolderFile> others;
   if (arguments.to_folder()) {
     nn::Options config = folder->config();
@@ -167,9 +170,9 @@ void convert_tensors(const ConvertArguments& arguments, size_t shard_bytes,
                      std::optional<DType> dtype) {
   const ModelSource source = find_model(arguments.model, /*verify=*/true);
   if (!source.folder.empty()) refuse_adapter(source.folder);
-  if (has_gguf_layout(source))
-    return convert_from_gguf(arguments, shard_bytes,
-                             source.folder.empty() ? source.files.front() : source.folder, dtype);
+  if (needs_folder_form(source))
+    return convert_from_blocks(arguments, shard_bytes,
+                               source.folder.empty() ? source.files.front() : source.folder, dtype);
   std::vector<Safetensors> files;
   files.reserve(source.files.size());
   for (const std::string& path : source.files) files.push_back(Safetensors::open(path));
@@ -217,8 +220,8 @@ void add_convert_verb(Program& program) {
        .run = [arguments] { return convert(*arguments); }});
   verb.options = {
       {.type = "MODEL",
-       .doc = "a safetensors file, a folder of Hugging Face's, a checkpoint folder, or a run's "
-              "folder or name",
+       .doc = "a safetensors or GGUF file, a folder of Hugging Face's, a checkpoint folder, or a "
+              "run's folder or name; blocks become numbers",
        .target = &arguments->model,
        .required = true},
       arguments->out.path_option("the file or folder to write, which must not exist"),

@@ -159,6 +159,12 @@ Topic topic_of(const std::string& name, const std::string& title, const std::str
   return topic;
 }
 
+Topic families() {
+  Topic topic{"families", {"family", "models that config.json can name"}, {}};
+  for (const auto& [name, doc] : models::known_model_types()) topic.rows.push_back({name, doc});
+  return topic;
+}
+
 Topic layers() {
   Topic topic{"layers", {"layer", "what it does", "options"}, {}};
   for (const nn::LayerKind& layer : nn::layer_kinds())
@@ -195,7 +201,7 @@ Topic workloads() {
 std::vector<Topic> topics() {
   return {topic_of("models", "model", "what it is", registry::models()),
           layers(),
-          topic_of("families", "family", "models that config.json can name", registry::families()),
+          families(),
           {"data", {"data", "what it is", "where"}, data_rows()},
           topic_of("losses", "loss", "what it is", registry::losses()),
           topic_of("metrics", "metric", "what it is", registry::metrics()),

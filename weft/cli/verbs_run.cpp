@@ -1,4 +1,4 @@
-// Implements the verbs that run a recipe: plan, train.
+// Implements the verbs that run a recipe: plan, train, finetune.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -8,6 +8,7 @@
 
 #include "weft/cli/evaluation_json.h"
 #include "weft/cli/explain.h"
+#include "weft/cli/finetune.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/plan_inference.h"
@@ -322,28 +323,21 @@ void name_recipe_of_run(TrainArguments& arguments) {
   arguments.flags.push_back({"--name", "name", run.filename().string()});
 }
 
-void add_train(Program& program) {
+// Adds a verb that trains. `subject` is its argument; `takes_models`: which may be a model.
+void add_training_verb(Program& program, Verb described, Option subject, bool takes_models) {
   auto arguments = std::make_shared<TrainArguments>();
-  Verb& verb = program.root.add(
-      {.name = "train",
-       .group = "Runs",
-       .aliases = {"fit", "finetune", "pretrain"},
-       .doc = "Runs a recipe (aliases: fit, finetune, pretrain).",
-       .examples = "weft train recipes/mnist.yaml\n"
-                   "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
-                   "weft train --resume quick",
-       .run =
-           [&program, arguments] {
-             name_recipe_of_run(*arguments);
-             return run_train(program, recipe_of(program, *arguments, "train"), *arguments);
-           },
-       .recipe_keys = true});
+  described.group = "Runs";
+  described.recipe_keys = true;
+  described.run = [&program, arguments, takes_models, name = described.name] {
+    if (takes_models && !arguments->options.resume) name_model_to_tune(*arguments, program.flags);
+    name_recipe_of_run(*arguments);
+    return run_train(program, recipe_of(program, *arguments, name), *arguments);
+  };
   train::TrainOptions& options = arguments->options;
+  subject.target = &arguments->recipe;
+  Verb& verb = program.root.add(std::move(described));
   verb.options = {
-      {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, the name of a recipe, or with --resume the name "
-              "of a run",
-       .target = &arguments->recipe},
+      std::move(subject),
       {.flag = "--resume",
        .negatable = true,
        .doc = "continue from the latest checkpoint",
@@ -362,11 +356,44 @@ void add_train(Program& program) {
   add_short_flags(verb, *arguments);
 }
 
+void add_train(Program& program) {
+  add_training_verb(
+      program,
+      {.name = "train",
+       .aliases = {"fit", "pretrain"},
+       .doc = "Runs a recipe (aliases: fit, pretrain).",
+       .examples = "weft train recipes/mnist.yaml\n"
+                   "weft train addition --steps 500 --optimizer.lr 3e-3 --name quick\n"
+                   "weft train --resume quick"},
+      {.type = "RECIPE",
+       .doc = "YAML file, - for standard input, the name of a recipe, or with --resume the name "
+              "of a run"},
+      /*takes_models=*/false);
+}
+
+void add_finetune(Program& program) {
+  add_training_verb(
+      program,
+      {.name = "finetune",
+       .doc =
+           "Trains a published model further: weft train --model.pretrained MODEL, with defaults "
+           "for weights that are trained already. They are data.format by the ending of "
+           "data.path, data.seq_len 1024 or the context, one epoch, batches of 8, and a learning "
+           "rate of 5e-5, or 2e-4 with an adapter.",
+       .examples = "weft finetune models/SmolLM2-135M --data.path poems.txt\n"
+                   "weft finetune llama-q4.gguf --adapter.type lora --data.path tasks.jsonl\n"
+                   "weft finetune recipe.yaml --steps 500"},
+      {.type = "MODEL",
+       .doc = "a folder of Hugging Face's or a GGUF file, a checkpoint folder, a run's folder or "
+              "name; or a recipe, as weft train takes it"},
+      /*takes_models=*/true);
+}
 }  // namespace
 
 void add_run_verbs(Program& program) {
   add_plan(program);
   add_train(program);
+  add_finetune(program);
 }
 
 }  // namespace weft::cli

@@ -179,10 +179,9 @@ int merge(const MergeArguments& arguments) {
     throw Error(ErrorKind::usage,
                 "the adapter is one of '{}', which is no folder of a model. Hint: --base FOLDER.",
                 io::printable(base));
-  train::check_base(folder, base);
   models::Pretrained model = models::load_pretrained(base);
   const models::Decoder& decoder = decoder_of(model, base, "Adapters of decoders are merged");
-  models::load_adapter(*model.model, folder);
+  train::load_adapter(*model.model, base, folder);
   const size_t layers = nn::adapted_layers(*model.model).size();
   nn::merge_lora(*model.model);
   io::save_folder(arguments.out.path, models::published_tensors(decoder),

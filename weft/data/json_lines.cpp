@@ -20,7 +20,7 @@ void read_json_lines(std::string_view file, const std::string& name,
     ++line;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      read(io::parse_json(text));
+      read(io::parse_json_line(text));
     } catch (const io::JsonError& error) {
       throw Error(ErrorKind::data, "{}:{}: {}.", name, line, error.what());
     } catch (const Error& error) {

@@ -56,7 +56,7 @@ GenerationConfig read_generation_config(const std::string& model) {
   std::string name = "generation_config.json";
   std::optional<std::string> text = read_of_model(model, name, file_limit);
   if (!text) text = read_of_model(model, name = "config.json", file_limit);
-  return parse_generation_config(text.value_or("{}"), model + "/" + name);
+  return parse_generation_config(text.value_or("{}"), file_in_messages(model, name));
 }
 
 }  // namespace weft::io

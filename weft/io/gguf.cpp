@@ -4,12 +4,14 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <type_traits>
 
 #include <fmt/format.h>
 
+#include "weft/base/lower.h"
 #include "weft/base/rounding.h"
 #include "weft/io/gguf_parts.h"
 #include "weft/io/tensor_file.h"
@@ -247,7 +249,8 @@ void check_version(Reader& reader, std::string_view file) {
   reader.begin("the header");
   const std::byte* first = reader.take(std::min(reader.left(), gguf_magic.size()));
   const std::string_view begins(reinterpret_cast<const char*>(first), reader.at());
-  if (begins != gguf_magic) fail(file, "it does not begin with 'GGUF': not a GGUF file");
+  if (!gguf_magic.starts_with(begins)) fail(file, "it does not begin with 'GGUF': not a GGUF file");
+  reader.take(gguf_magic.size() - reader.at());  // which refuses a file that is cut there
   const auto version = reader.read<uint32_t>();
   if (version != 0 && (version & 0xffff) == 0)
     fail(file, "it is big-endian; weft reads little-endian files");
@@ -275,13 +278,7 @@ const GgufValue* find(const GgufMetadata& metadata, std::string_view key) {
   return found != metadata.end() ? &found->second : nullptr;
 }
 
-Shape GgufEntry::shape() const {
-  if (format == nullptr) return type.shape;
-  Shape numbers;
-  for (int axis = 0; axis < type.shape.size() - 1; ++axis) numbers.push_back(type.shape[axis]);
-  numbers[numbers.size() - 1] *= format->numbers;
-  return numbers;
-}
+Shape GgufEntry::shape() const { return shape_in_numbers(type, format); }
 
 std::string_view GgufEntry::type_name() const {
   return format != nullptr ? format->name : weft::name(type.dtype);
@@ -344,6 +341,11 @@ Tensor Gguf::tensor(std::string_view name) const {
 }
 
 bool is_gguf(const std::string& path) {
+  std::error_code ignored;
+  const bool is_file = std::filesystem::is_regular_file(path, ignored);
+  if (lower(std::filesystem::path(path).extension().string()) == ".gguf")
+    return is_file || !std::filesystem::exists(path, ignored);
+  if (!is_file) return false;  // a recipe's pipe must not be opened here
   try {
     const std::shared_ptr<Buffer> file = map_file(path);
     return file->bytes >= gguf_magic.size() &&

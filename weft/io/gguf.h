@@ -51,7 +51,7 @@ struct GgufEntry {
   const BlockFormat* format = nullptr;  // format of blocks; null for plain numbers
   size_t offset = 0;                    // where its bytes begin in the file
 
-  Shape shape() const;                 // shape of the numbers, the contiguous axis last
+  Shape shape() const;                 // shape_in_numbers()
   std::string_view type_name() const;  // "Q4_K", or that of the dtype
 };
 
@@ -83,7 +83,8 @@ class Gguf {
   GgufMetadata metadata_;
 };
 
-// Returns whether the file begins as a GGUF file does; false if it cannot be read.
+// Returns whether `path` is a file that begins as a GGUF file does, or whose name ends in ".gguf":
+// one that is cut, or is not there, is refused as what it was meant to be. False for a pipe.
 bool is_gguf(const std::string& path);
 
 struct GgufTensor {

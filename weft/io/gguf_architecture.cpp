@@ -4,6 +4,8 @@
 #include <array>
 #include <type_traits>
 
+#include <fmt/format.h>
+
 namespace weft::io {
 namespace {
 constexpr NamePair llama_keys[] = {{"block_count", "num_hidden_layers"},
@@ -200,6 +202,22 @@ std::optional<std::string> published_name(const GgufArchitecture& architecture,
 }
 std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name) {
   return other_name(architecture, name, &NamePair::second, &NamePair::first);
+}
+
+std::string with_metadata_keys(const GgufArchitecture& architecture, std::string message) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  for (size_t begin = 0; (begin = message.find_first_of(letters, begin)) != std::string::npos;) {
+    size_t end = std::min(message.find_first_not_of(letters, begin), message.size());
+    const std::string_view word = std::string_view(message).substr(begin, end - begin);
+    const auto key = std::ranges::find(architecture.keys, word, &NamePair::second);
+    if (key != architecture.keys.end()) {
+      const std::string there = fmt::format("{}.{}", architecture.name, key->first);
+      message.replace(begin, end - begin, there);
+      end = begin + there.size();
+    }
+    begin = end;
+  }
+  return message;
 }
 
 std::optional<int64_t> whole_number(const GgufMetadata& metadata, std::string_view key) {

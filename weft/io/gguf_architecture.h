@@ -42,6 +42,9 @@ std::optional<std::string> published_name(const GgufArchitecture& architecture,
                                           std::string_view name);
 std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name);
 
+// Returns a message with the architecture's keys of metadata in place of those of config.json.
+std::string with_metadata_keys(const GgufArchitecture& architecture, std::string message);
+
 // Return a value of the metadata; nullopt where it is absent, or of another kind.
 std::optional<int64_t> whole_number(const GgufMetadata& metadata, std::string_view key);
 std::optional<double> real_number(const GgufMetadata& metadata, std::string_view key);

@@ -281,9 +281,12 @@ TensorFile published(const Gguf& file) {
     if (!name)
       throw Error(ErrorKind::usage, "[gguf] {}: weft's {} has no tensor '{}'.", file.name(),
                   architecture.name, printable(entry.name));
-    entries.push_back({*name, entry.type, entry.offset});
+    entries.push_back({*name, entry.type, entry.offset, entry.format});
   }
-  return {file.name(), std::move(buffer), std::move(entries)};
+  return {file.name(), std::move(buffer), std::move(entries),
+          [&architecture](std::string_view name) {
+            return gguf_name(architecture, name).value_or(std::string(name));
+          }};
 }
 
 }  // namespace weft::io

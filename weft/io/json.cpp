@@ -43,7 +43,8 @@ std::optional<size_t> too_deep_at(std::string_view text) {
 }
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text) {
+namespace {
+nlohmann::json parse(std::string_view text, bool is_line) {
   if (const std::optional<size_t> at = too_deep_at(text))
     throw JsonError(
         fmt::format("lists and objects nest deeper than {} at byte {}", deepest_json, *at));
@@ -52,15 +53,20 @@ nlohmann::json parse_json(std::string_view text) {
   } catch (const nlohmann::json::parse_error& error) {  // `byte` counts from 1
     const std::string_view before = text.substr(0, error.byte == 0 ? 0 : error.byte - 1);
     const size_t newline = before.rfind('\n');
+    const auto lines = std::ranges::count(before, '\n');
     throw JsonError(fmt::format(
-        "not JSON: {} at line {}, column {}",
+        "not JSON: {} at {}column {}",
         error.byte > text.size() ? "it ends too early," : "there is a mistake",
-        1 + std::ranges::count(before, '\n'),
+        is_line ? "" : fmt::format("line {}, ", 1 + lines),
         newline == std::string_view::npos ? before.size() + 1 : before.size() - newline));
   } catch (const nlohmann::json::exception&) {
     throw JsonError("not JSON: it has a number that is too large");
   }
 }
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text) { return parse(text, /*is_line=*/false); }
+nlohmann::json parse_json_line(std::string_view text) { return parse(text, /*is_line=*/true); }
 
 nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind kind) {
   const std::string text = read_file(path, limit, kind);

@@ -30,11 +30,12 @@ std::string count_and_names(const std::vector<std::string>& names, std::string_v
     text += fmt::format("{}{}", i > 0 ? ", " : "", names[i]);
   return text + (names.size() > 3 ? ", ...)" : ")");
 }
-std::vector<std::string> quoted(const std::vector<std::string>& names) {
-  std::vector<std::string> made;
-  made.reserve(names.size());
-  for (const std::string& name : names) made.push_back(fmt::format("'{}'", printable(name)));
-  return made;
+// Returns "f32[2, 3]", or "Q8_0[2, 32]" of the numbers in blocks.
+std::string text_of(const Type& type, const BlockFormat* format) {
+  const bool is_blocks = format != nullptr && type.dtype == DType::u8 && type.shape.size() > 1 &&
+                         type.shape[type.shape.size() - 1] == format->bytes;
+  if (!is_blocks) return to_string(type);
+  return fmt::format("{}{}", format->name, shape_in_numbers(type, format));
 }
 
 // Returns whether a tensor is one that PyTorch saves but nobody needs: the steps that a batch norm
@@ -185,14 +186,16 @@ class Fitting {
     const auto missing = std::ranges::count(sources, nullptr, &Source::entry);
     if (missing == std::ssize(sources)) return names_.missing.push_back(name);
     if (missing > 0)
-      incomplete_.push_back(fmt::format("'{}' has {} of {} tensors, number {} is missing",
-                                        printable(name), std::ssize(sources) - missing,
-                                        sources.size(), absent - sources.begin()));
-    const size_t before = different_.size() + incomplete_.size();
+      incomplete_.push_back(fmt::format("{} has {} of {} tensors, number {} is missing",
+                                        quoted(name), std::ssize(sources) - missing, sources.size(),
+                                        absent - sources.begin()));
+    const auto misfits = [&] {
+      return other_shapes_.size() + other_types_.size() + incomplete_.size();
+    };
+    const size_t before = misfits();
     for (const Source& source : sources)
       if (source.entry != nullptr) compare(source, found->second.part(), name);
-    if (missing == 0 && different_.size() + incomplete_.size() == before)
-      names_.loaded.push_back(name);
+    if (missing == 0 && misfits() == before) names_.loaded.push_back(name);
   }
   void compare(const Source& source, const Type& type, const std::string& name) {
     Type held = source.entry->type;
@@ -200,9 +203,22 @@ class Fitting {
     if (source.transposed && is_matrix) std::swap(held.shape[0], held.shape[1]);
     if (options_.cast && is_float(held.dtype) && is_float(type.dtype)) held.dtype = type.dtype;
     if (held == type && (is_matrix || !source.transposed)) return;
-    different_.push_back(fmt::format("'{}' is {}{}, wanted {}", printable(name),
-                                     to_string(source.entry->type),
-                                     source.transposed ? " transposed" : "", to_string(type)));
+    const BlockFormat* format = source.entry->format;
+    (held.dtype == type.dtype ? other_shapes_ : other_types_)
+        .push_back(fmt::format("{} is {}{}, wanted {}", quoted(name),
+                               text_of(source.entry->type, format),
+                               source.transposed ? " transposed" : "", text_of(type, format)));
+  }
+
+  // Return names as the files have them.
+  std::string quoted(const std::string& name) const {
+    return fmt::format("'{}'", printable(files_.front().name_in_file(name)));
+  }
+  std::vector<std::string> quoted(const std::vector<std::string>& names) const {
+    std::vector<std::string> made;
+    made.reserve(names.size());
+    for (const std::string& name : names) made.push_back(quoted(name));
+    return made;
   }
 
   void refuse() const {
@@ -213,17 +229,18 @@ class Fitting {
     };
     if (options_.strict) report(quoted(names_.missing), "missing");
     if (options_.strict) report(quoted(names_.unexpected), "unexpected");
-    report(different_, "of another type");
+    report(other_types_, "of another type");
+    report(other_shapes_, "of another shape");
     report(incomplete_, "in part");
     report(quoted(twice_), "there twice");
     report(quoted(unused_patterns()), "patterns that match nothing");
     if (differences.empty() && names_.loaded.empty() && !wanted_.empty())
       differences =
           fmt::format("none of {} tensors has the name of a variable{}", names_.unexpected.size(),
-                      names_.unexpected.empty() ? ""
-                                                : fmt::format(" ('{}', wanted '{}')",
-                                                              printable(names_.unexpected.front()),
-                                                              printable(names_.missing.front())));
+                      names_.unexpected.empty()
+                          ? ""
+                          : fmt::format(" ({}, wanted {})", quoted(names_.unexpected.front()),
+                                        quoted(names_.missing.front())));
     const std::string others =
         paths_.size() > 1 ? fmt::format(" (and {} more)", paths_.size() - 1) : "";
     if (!differences.empty())
@@ -246,7 +263,7 @@ class Fitting {
   std::vector<TensorFile> files_;
   std::unordered_map<std::string, Wanted> wanted_;  // by the variable's name
   Loaded names_;
-  std::vector<std::string> different_, incomplete_, twice_;
+  std::vector<std::string> other_types_, other_shapes_, incomplete_, twice_;
   std::vector<const std::string*> used_;  // patterns that matched something
 };
 

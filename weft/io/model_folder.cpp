@@ -177,6 +177,10 @@ std::optional<std::string> read_of_model(const std::string& model, const std::st
   return exists(path) ? std::optional(read_file(path, limit)) : std::nullopt;
 }
 
+std::string file_in_messages(const std::string& model, const std::string& name) {
+  return !is_folder(model) && is_gguf(model) ? model : (fs::path(model) / name).string();
+}
+
 namespace {
 using Shard = std::vector<NamedBytes>;
 

@@ -43,6 +43,10 @@ TensorFile open_weights(const std::string& path, Mapping mapping = Mapping::read
 std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
                                          size_t limit);
 
+// Returns what messages call a file of a model's folder: its path, or that of the GGUF file that
+// says the same.
+std::string file_in_messages(const std::string& model, const std::string& name);
+
 // Returns the path of a file of the folder, which need not exist. Throws Error(data) for a link to
 // a file outside of the folder; those of the hub's cache (models--NAME/snapshots/REVISION) may lead
 // to its blobs.

@@ -18,8 +18,20 @@ Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Ty
   return tensor_over(copy, copy->data, type);
 }
 
-TensorFile::TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries)
-    : name_(std::move(name)), file_(std::move(file)), entries_(std::move(entries)) {
+Shape shape_in_numbers(const Type& type, const BlockFormat* format) {
+  if (format == nullptr) return type.shape;
+  Shape numbers;
+  for (int axis = 0; axis < type.shape.size() - 1; ++axis) numbers.push_back(type.shape[axis]);
+  numbers[numbers.size() - 1] *= format->numbers;
+  return numbers;
+}
+
+TensorFile::TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries,
+                       NameInFile name_in_file)
+    : name_(std::move(name)),
+      file_(std::move(file)),
+      entries_(std::move(entries)),
+      name_in_file_(std::move(name_in_file)) {
   std::ranges::sort(entries_, {}, &Entry::name);
 }
 
@@ -34,6 +46,10 @@ std::span<const std::byte> TensorFile::bytes(const Entry& entry) const {
 }
 
 std::span<const std::byte> TensorFile::bytes() const { return {file_->data, file_->bytes}; }
+
+std::string TensorFile::name_in_file(const std::string& name) const {
+  return name_in_file_ ? name_in_file_(name) : name;
+}
 
 std::shared_ptr<Buffer> TensorFile::buffer(const Entry& entry) const {
   return Buffer::part(file_, entry.offset, entry.type.bytes());

@@ -2,12 +2,14 @@
 // formats have in common, and all that loading needs to know of a file.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "weft/base/block_format.h"
 #include "weft/base/buffer.h"
 #include "weft/tensor/tensor.h"
 
@@ -17,17 +19,26 @@ namespace weft::io {
 // if that byte is aligned for the dtype, else a copy.
 Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Type& type);
 
+// Returns the shape of the numbers that a tensor holds, the contiguous axis last: that of its type,
+// or where it is u8 [.., blocks, bytes] in a format, of what the blocks decode to.
+Shape shape_in_numbers(const Type& type, const BlockFormat* format);
+
 // TensorFile is an open file. Copies share its memory map.
 class TensorFile {
  public:
   struct Entry {
     std::string name;
     Type type;
-    size_t offset = 0;  // where its bytes begin in the file
+    size_t offset = 0;                    // where its bytes begin in the file
+    const BlockFormat* format = nullptr;  // format of blocks, where the file itself says it
   };
+  // Returns the name that a tensor called `name` has in the file, for messages.
+  using NameInFile = std::function<std::string(std::string_view name)>;
 
-  // `name` is the path, or what stands for it in messages. Entries are within the file.
-  TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries);
+  // `name` is the path, or what stands for it in messages. Entries are within the file, under their
+  // own names unless `name_in_file` maps them back.
+  TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries,
+             NameInFile name_in_file = {});
 
   const std::vector<Entry>& entries() const { return entries_; }  // ascending by name
   const Entry* find(std::string_view name) const;                 // null if absent
@@ -37,6 +48,7 @@ class TensorFile {
   const std::shared_ptr<Buffer>& buffer() const { return file_; }
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;
   const std::string& name() const { return name_; }
+  std::string name_in_file(const std::string& name) const;
   // Returns view_or_copy() of an entry. Throws Error(checkpoint) if absent.
   Tensor tensor(std::string_view name) const;
 
@@ -44,6 +56,7 @@ class TensorFile {
   std::string name_;
   std::shared_ptr<Buffer> file_;
   std::vector<Entry> entries_;
+  NameInFile name_in_file_;
 };
 
 }  // namespace weft::io

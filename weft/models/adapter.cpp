@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
@@ -40,7 +42,8 @@ bool is_unset(const nn::Option& option, const nn::Option& value) {
   return list != nullptr && list->empty();
 }
 
-// Returns the paths of the layers that tensors adapt. Throws Error(data) for other tensors.
+// Returns the paths of the layers that tensors adapt. Throws Error(data) for other tensors, and
+// Error(checkpoint) for a damaged file.
 std::vector<std::string> adapted_paths(const std::string& path) {
   const io::Safetensors file = io::Safetensors::open(path);
   std::vector<std::string> paths;
@@ -53,6 +56,23 @@ std::vector<std::string> adapted_paths(const std::string& path) {
     if (std::ranges::find(paths, layer) == paths.end()) paths.push_back(std::move(layer));
   }
   return paths;
+}
+
+// Throws Error(data) for a layer that target_modules does not name: the two files of the folder
+// belong to different adapters.
+void check_targets(const AdapterConfig& config, const std::vector<std::string>& paths,
+                   const std::string& folder) {
+  if (config.targets.empty()) return;
+  for (const std::string& path : paths) {
+    const bool is_named = std::ranges::any_of(config.targets, [&](const std::string& target) {
+      return path == target || path.ends_with("." + target);
+    });
+    if (!is_named)
+      throw Error(ErrorKind::data,
+                  "{}: {} has tensors of \"{}\", which target_modules of {} does not name: [{}].",
+                  folder, adapter_weights_file, io::printable(path), adapter_config_file,
+                  io::printable(fmt::format("{}", fmt::join(config.targets, ", ")).substr(0, 200)));
+  }
 }
 }  // namespace
 
@@ -79,12 +99,16 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& nam
                   name, io::printable(begins->substr(0, 60)));
   constexpr std::string_view biases[] = {"none"};
   reader.choice("bias", "none", biases);
+  std::vector<std::string> targets;
+  if (const nn::Option* found = options.find("target_modules"))
+    if (const auto* list = std::get_if<std::vector<std::string>>(found)) targets = *list;
   return {.lora = {.r = reader.integer("r", 8, 1, 1 << 16),
                    .lora_alpha = reader.number("lora_alpha", 8, -1e9, 1e9),
                    .lora_dropout = reader.number("lora_dropout", 0, 0, 0.999),
                    .use_rslora = reader.flag("use_rslora", false),
                    .use_dora = reader.flag("use_dora", false)},
-          .base = reader.text("base_model_name_or_path", "")};
+          .base = reader.text("base_model_name_or_path", ""),
+          .targets = std::move(targets)};
 }
 
 bool is_adapter_folder(const std::string& folder) {
@@ -100,8 +124,10 @@ AdapterConfig read_adapter_config(const std::string& folder) {
 AdapterConfig load_adapter(Model& model, const std::string& folder) {
   const AdapterConfig config = read_adapter_config(folder);
   const std::string weights = io::file_of_folder(folder, std::string(adapter_weights_file));
-  const std::vector<std::string> paths = adapted_paths(weights);
+  std::vector<std::string> paths;
+  as_data([&] { paths = adapted_paths(weights); });
   if (paths.empty()) throw Error(ErrorKind::data, "{} has no tensors.", weights);
+  check_targets(config, paths, folder);
   try {
     nn::add_lora(model, paths, config.lora);
   } catch (const Error& error) {

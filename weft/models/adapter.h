@@ -19,6 +19,9 @@ namespace weft::models {
 struct AdapterConfig {
   nn::LoraOptions lora;
   std::string base;  // the folder or name of the model that it adapts; "": not known
+  // `targets` are the ends of the paths of the adapted layers, which a list of target_modules
+  // names; empty where that is a regular expression or "all-linear", which weft does not expand.
+  std::vector<std::string> targets = {};
 };
 
 inline constexpr std::string_view adapter_config_file = "adapter_config.json";
@@ -36,7 +39,8 @@ AdapterConfig read_adapter_config(const std::string& folder);
 
 // Adds the adapter of a PEFT folder to the layers that its tensors name, and loads it. All other
 // parameters are frozen. Throws as parse_adapter_config(); Error(data) for a tensor of a layer that
-// the model lacks, or of another shape, and for damaged files.
+// target_modules does not name or that the model lacks, or of another shape, and for files that are
+// missing or damaged.
 AdapterConfig load_adapter(Model& model, const std::string& folder);
 
 // Loads a file of adapters into those of the model, which must be the same. Throws as io::load().

@@ -113,6 +113,16 @@ nn::Options Family::write(const DecoderConfig& config) const {
   return keys.written();
 }
 
+std::vector<std::pair<std::string, std::string>> known_model_types() {
+  std::vector<std::pair<std::string, std::string>> known = {
+      {"gemma3", "the text part of a Gemma 3 that reads images, as gemma3_text"}};
+  for (const Family& family : registry::families()) known.emplace_back(family.name, family.doc);
+  for (const EncoderFamily& family : encoder_families())
+    known.emplace_back(family.name, family.doc);
+  std::ranges::sort(known);
+  return known;
+}
+
 const Family& family_of(const nn::Options& config) {
   nn::OptionReader reader(config, "config.json");
   const std::string type = reader.text("model_type", "");
@@ -122,10 +132,10 @@ const Family& family_of(const nn::Options& config) {
     if (architectures.size() < 100)
       architectures += (architectures.empty() ? "" : ", ") + escaped(architecture.substr(0, 60));
   std::vector<std::string> known;
-  for (std::string_view name : registry::families().names()) known.emplace_back(name);
-  for (const EncoderFamily& encoder : encoder_families()) known.push_back(encoder.name);
-  throw Error(ErrorKind::usage, "unknown model_type \"{}\"{}. Known: {}.",
-              escaped(type.substr(0, 60)),
+  for (const auto& [name, doc] : known_model_types()) known.push_back(name);
+  throw Error(ErrorKind::usage, "{}{}. Known: {}.",
+              type.empty() ? "model_type is missing"
+                           : fmt::format("unknown model_type \"{}\"", escaped(type.substr(0, 60))),
               architectures.empty() ? "" : fmt::format(" (architectures: {})", architectures),
               fmt::join(known, ", "));
 }

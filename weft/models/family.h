@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/base/registry.h"
@@ -42,6 +43,9 @@ struct Family {
 // Returns the part of a config.json that is a decoder's: of `gemma3` the text part, as one of
 // `gemma3_text`, with a warning that the vision part is left out; any other `config` as it is.
 nn::Options text_part(const nn::Options& config);
+// Returns every `model_type` that a config.json can have, of decoders and of encoders, with what it
+// is, by name.
+std::vector<std::pair<std::string, std::string>> known_model_types();
 // Returns the family that `config`, a decoder's, names. Throws Error(usage) that says what it
 // names, and which families there are.
 const Family& family_of(const nn::Options& config);
@@ -56,6 +60,8 @@ struct BlocksOf {
   // Returns the format of a weight, as nn::BuildOptions::blocks does.
   std::string_view at(const nn::Module& layer, const std::string& path) const;
   bool empty() const { return linear.empty() && modules.empty(); }
+  // Returns whether other programs read such tensors in a folder.
+  bool is_folder_form() const { return empty() && !is_gguf; }
 };
 BlocksOf blocks_of(const nn::Options& config);
 

@@ -234,7 +234,7 @@ bool turn_alike(const DecoderConfig& a, const DecoderConfig& b, int64_t length) 
 // Throws for what the file does not say: it is read again, and compared with the model.
 void check_said(const std::string& path, const Decoder& model) {
   const Family& family = family_of(model.config());
-  nn::Options config = parse_options(io::config_json(io::Gguf::open(path)), path + "/config.json");
+  nn::Options config = parse_options(io::config_json(io::Gguf::open(path)), path);
   const nn::Options wanted = family.write(model.decoder_config());
   // Without a window Mistral is Llama there, and without a window in config.json it has one.
   const char* window = "sliding_window";
@@ -324,7 +324,9 @@ std::unique_ptr<Decoder> folder_form(const Decoder& model, DType dtype) {
     Tensor value = variables.at(name).value();
     if (value.dtype() == DType::u8) {
       const bool is_named = name.ends_with(".weight");  // else experts
-      value = dequantize_blocks(value, blocks.modules.at(is_named ? module : name));
+      const auto found = blocks.modules.find(is_named ? module : name);
+      value =
+          dequantize_blocks(value, found != blocks.modules.end() ? found->second : blocks.linear);
     }
     if (from.rope_in_pairs && !to.rope_in_pairs && (ends(to.names.q) || ends(to.names.k)))
       value = in_halves(value, to.head_dim);

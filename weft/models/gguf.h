@@ -20,8 +20,8 @@ struct GgufOptions {
 io::FileSummary write_gguf(const std::string& path, const Decoder& model,
                            const GgufOptions& options = {});
 
-// Returns a decoder that has the layout of GGUF files (BlocksOf::is_gguf) as a folder of its family
-// has it, with all weights as numbers of `dtype`.
+// Returns a decoder that has weights in blocks, or the layout of GGUF files (BlocksOf), as a folder
+// of its family has it for other programs, with all weights as numbers of `dtype`.
 std::unique_ptr<Decoder> folder_form(const Decoder& model, DType dtype);
 
 }  // namespace weft::models

@@ -13,6 +13,7 @@
 #include "weft/base/logging.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
+#include "weft/io/gguf_architecture.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/config_json.h"
 #include "weft/models/families/encoders.h"
@@ -28,7 +29,16 @@ constexpr int64_t most_labels = int64_t{1} << 16;  // that a config.json counts 
 
 // Returns what messages call the config.json of a model.
 std::string config_path(const std::string& model) {
-  return (fs::path(model) / "config.json").string();
+  return io::file_in_messages(model, "config.json");
+}
+
+// Throws the error of a model's config.json again, with the file, and with its own names for keys.
+[[noreturn]] void rethrow_of_config(const std::string& model, const Error& error) {
+  std::string message = error.what();
+  if (io::is_gguf(model))
+    if (const auto* found = io::architecture_of(io::Gguf::open(model).metadata()))
+      message = io::with_metadata_keys(*found, std::move(message));
+  throw Error(error.kind(), "{}: {}", io::printable(config_path(model)), message);
 }
 
 // Names lists the tensors of a folder's files.
@@ -145,7 +155,7 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
 }
 
 // Reads the net of a folder, whose files of weights may be none.
-Net read_net(nn::Options config, const std::string& path, const std::vector<std::string>& files,
+Net read_net(nn::Options config, const std::string& folder, const std::vector<std::string>& files,
              const Names& names, const PretrainedOptions& options) try {
   Net net = make_net(config, options);
   const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
@@ -156,11 +166,11 @@ Net read_net(nn::Options config, const std::string& path, const std::vector<std:
   logging::warn(
       "{}: tie_word_embeddings is taken for false: the files have a head that differs "
       "from the embeddings.",
-      path);
+      config_path(folder));
   config.set("tie_word_embeddings", false);
   return make_net(config, options);
 } catch (const Error& error) {
-  throw Error(error.kind(), "{}: {}", path, error.what());
+  rethrow_of_config(folder, error);
 }
 
 io::LoadOptions layout_of(const Model& model, const std::vector<std::string>& names, bool map) {
@@ -186,7 +196,7 @@ DType dtype_of_weights(const std::vector<std::string>& files) { return names_of(
 
 bool is_model(const std::string& path) {
   std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) return io::is_gguf(path);
+  if (io::is_gguf(path)) return true;
   const fs::path folder(path);
   return fs::exists(folder / "config.json", ignored) &&
          !fs::exists(folder / "MANIFEST.json", ignored);
@@ -238,7 +248,7 @@ std::optional<EncoderLabels> labels_of(const std::string& model) {
   try {
     return labels_of(config);
   } catch (const Error& error) {
-    throw Error(error.kind(), "{}: {}", io::printable(config_path(model)), error.what());
+    rethrow_of_config(model, error);
   }
 }
 
@@ -269,7 +279,6 @@ io::Loaded load_below_head(const Encoder& model, const std::string& folder,
 }  // namespace
 
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options) {
-  const std::string path = config_path(folder);
   const nn::Options config = read_config(folder);
   std::vector<std::string> files;
   if (options.weights) files = io::weight_files(folder);
@@ -279,7 +288,7 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Pretrained result;
   result.dtype = options.dtype.value_or(files.empty() ? dtype_of(config) : names.dtype);
   const nn::BuildScope scope({.dtype = result.dtype, .initialize = draws_head});
-  Net net = read_net(config, path, files, names, options);
+  Net net = read_net(config, folder, files, names, options);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
   result.model = std::move(net.model);
@@ -302,8 +311,8 @@ void refuse_non_finite(const std::vector<std::string>& files) {
       const auto wrong =
           std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
       if (wrong != values.end())
-        throw Error(ErrorKind::data, "{}: tensor \"{}\" has {} at element {}.", path, entry.name,
-                    *wrong, wrong - values.begin());
+        throw Error(ErrorKind::data, "{}: tensor \"{}\" has {} at element {}.", path,
+                    file.name_in_file(entry.name), *wrong, wrong - values.begin());
     }
   }
 }

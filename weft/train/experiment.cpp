@@ -203,6 +203,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
   choose_trainable(recipe, *experiment.model);
+  if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
   if (experiment.train != nullptr)
     experiment.optimizer =
         make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);

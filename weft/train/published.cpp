@@ -135,13 +135,18 @@ std::string base_text(const std::string& base) {
 
 void check_base(const std::string& checkpoint, const std::string& base) {
   const std::string path = (fs::path(checkpoint) / base_file).string();
-  if (!io::exists(path, ErrorKind::checkpoint)) return;
+  if (!io::exists(path)) return;
   constexpr size_t limit = size_t{1} << 20;  // bytes
-  const nlohmann::json saved = io::read_json_file(path, limit, ErrorKind::checkpoint);
+  const nlohmann::json saved = io::read_json_file(path, limit, ErrorKind::data);
   if (const auto found = saved.find("fingerprint");
       saved.is_object() && found != saved.end() && *found != fingerprint_of(base))
-    throw Error(ErrorKind::checkpoint, "the weights of {} are not those that {} was trained on.",
+    throw Error(ErrorKind::data, "the weights of {} are not those that {} was trained on.",
                 io::printable(base), checkpoint);
+}
+
+void load_adapter(Model& model, const std::string& base, const std::string& adapter) {
+  check_base(adapter, base);
+  models::load_adapter(model, adapter);
 }
 
 models::AdapterConfig adapter_of(const Recipe& recipe) {

@@ -72,10 +72,13 @@ models::AdapterConfig adapter_of(const Recipe& recipe);
 // This file of an adapter's checkpoint describes the model that it adapts.
 inline constexpr std::string_view base_file = "base.json";
 std::string base_text(const std::string& base);
-// Throws Error(checkpoint) where the base's weights are not those that the checkpoint was trained
-// on. Their sizes, headers and samples of their bytes are compared. A folder without that file is
-// not checked.
+// Throws Error(data) where the base's weights are not those that the checkpoint was trained on, and
+// where base_file is damaged. Their sizes, headers and samples of their bytes are compared. A
+// folder without that file is not checked.
 void check_base(const std::string& checkpoint, const std::string& base);
+// Loads the adapter of a folder, PEFT's or a checkpoint's, into the model of the folder `base`, as
+// models::load_adapter() does. Throws as that and as check_base().
+void load_adapter(Model& model, const std::string& base, const std::string& adapter);
 
 // Reads those of published_files that belong to a tokenizer, given by its folder or file. A
 // tokenizer.json under another name gets that name. Throws Error(data) as io::read_file() does.

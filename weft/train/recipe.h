@@ -29,6 +29,8 @@ const RecipeKey* find_key(std::string_view path);
 std::vector<std::string> allowed_values(const RecipeKey& key);
 // Returns whether `value` is one of them; "opencl:DEVICE" matches any word in place of DEVICE.
 bool allows(const RecipeKey& key, std::string_view value);
+// Returns the choice of a key that is `value` but for capitals; `value` where there is none.
+std::string as_a_choice(const RecipeKey& key, std::string value);
 
 struct TransformSpec {
   std::string name;

@@ -110,7 +110,7 @@ class Reader {
   }
 
   std::string text(const YAML::Node& node) const {
-    std::string value = scalar(node, "a word");
+    const std::string value = as_a_choice(key_, scalar(node, "a word"));
     if (!key_.choices.empty() && !allows(key_, value))
       wrong(node, fmt::format("must be one of {}", key_.choices), hint(value));
     if (value.empty()) wrong(node, "must not be empty");

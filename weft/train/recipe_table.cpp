@@ -312,6 +312,13 @@ bool allows(const RecipeKey& key, std::string_view value) {
   });
 }
 
+std::string as_a_choice(const RecipeKey& key, std::string value) {
+  if (key.choices.empty() || allows(key, value)) return value;
+  const std::vector<std::string> choices = allowed_values(key);
+  const auto found = std::ranges::find(choices, lower(value), lower);
+  return found != choices.end() ? *found : value;
+}
+
 std::string recipe_schema() {
   using nlohmann::json;
   json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/logging.h"
 #include "weft/base/pattern.h"
 #include "weft/io/files.h"
 #include "weft/models/decoder.h"
@@ -54,6 +55,20 @@ void choose_trainable(const Recipe& recipe, Model& model) {
     add_adapter(recipe, model);
   else
     freeze(recipe, model);
+}
+
+void warn_of_blocks(const Recipe& recipe, const Model& model) {
+  if (recipe.has("adapter.type")) return;
+  const auto blocks = std::ranges::count_if(model.variables(), [](const Variable& variable) {
+    return variable.type().dtype == DType::u8;
+  });
+  if (blocks == 0) return;
+  int64_t numbers = 0;
+  for (const Variable& parameter : model.parameters()) numbers += parameter.type().elements();
+  logging::warn(
+      "[{}] {} weights are in blocks, which do not train: only the {} numbers of other parameters "
+      "do. Hint: --adapter.type lora.",
+      recipe.text("model.pretrained"), blocks, numbers);
 }
 
 }  // namespace weft::train

@@ -65,7 +65,7 @@ template <class Use>
 void read_json(const std::string& model, const std::string& name, Use&& use) {
   const std::optional<std::string> text = io::read_of_model(model, name, most_file_bytes);
   if (!text) return;
-  const std::string path = model + "/" + name;
+  const std::string path = io::file_in_messages(model, name);
   json contents;
   try {
     contents = io::parse_json(*text);
