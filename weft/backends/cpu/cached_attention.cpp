@@ -163,6 +163,14 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     }
   }
 
+  // Prefetches rows of a head of the cache: they are too few for the processor to notice.
+  [[gnu::always_inline]] static void prefetch(const Rows<Element>& rows, int64_t count,
+                                              int64_t columns) {
+    constexpr int64_t line = 64 / int64_t{sizeof(Element)};
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t j = 0; j < columns; j += line) __builtin_prefetch(rows.row(i) + j);
+  }
+
   // Computes the rows of one block of one key head.
   [[gnu::always_inline]] static void block(const Heads& heads, const Tensors& all,
                                            const Scratch& own, int64_t b, int64_t key_head,
@@ -186,8 +194,13 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     zero(own.queries, count, padded), zero(own.y, 0, padded);
     const bool few = count <= tile_rows / 2;  // tiles would compute more padding than rows
     const Rows<Element> k = all.k.of<Element>(b, key_head), v = all.v.of<Element>(b, key_head);
-    for (int64_t key = low / block_keys * block_keys; key < seen; key += block_keys) {
-      const int64_t keys = std::min(block_keys, seen - key);
+    const bool last_head = key_head + 1 == heads.key_heads;
+    const Rows<Element> next_k = all.k.of<Element>(last_head ? std::min(b + 1, heads.batch - 1) : b,
+                                                   last_head ? 0 : key_head + 1);
+    const int64_t first = low / block_keys * block_keys;
+    for (int64_t key = first; key < seen; key += block_keys) {
+      const int64_t keys = std::min(block_keys, seen - key), next = key + block_keys;
+      prefetch(v.from(key), keys, heads.width);
       const Matrix copied_keys{own.values.data, round_up(heads.depth, column_unit)};
       if (few) {
         const Matrix rows_of_keys = widened(k.from(key), keys, heads.depth, copied_keys);
@@ -199,6 +212,10 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
         product(own.queries.data, own.queries.stride, 1, own.keys_across, own.scores, padded,
                 block_keys, heads.depth, false);
       }
+      if (next < seen)
+        prefetch(k.from(next), std::min(block_keys, seen - next), heads.depth);
+      else
+        prefetch(next_k.from(first), std::min(block_keys, seen - first), heads.depth);
       for (int64_t i = 0; i < count; ++i) {
         const float factor = weigh(heads, rows[i], own.scores.row(i), key);
         if (factor == 1) continue;
