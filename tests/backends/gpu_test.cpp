@@ -199,7 +199,7 @@ TEST_SUITE("gpu kernels") {
       CHECK(std::memcmp(kept->data(), again->data(), x.type().bytes()) == 0);
     }
   }
-  TEST_CASE("attention without a hand-written kernel is decomposed") {
+  TEST_CASE("attention without a handwritten kernel is decomposed") {
     Random random(4);
     auto draw = [&](DType dtype, int64_t depth) {
       return random_values({dtype, {1, 1, 5, depth}}, -1, 1, random);

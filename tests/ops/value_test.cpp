@@ -1,5 +1,6 @@
 // Tests the values of every registered op: every backend, through passes, plan and executable,
-// against the interpreter, and the interpreter against independent results.
+// against the interpreter, and the interpreter against independent results. All cases share how
+// operands are drawn and results compared, so they are one file.
 #include <algorithm>
 #include <cmath>
 
