@@ -40,11 +40,13 @@ struct Call {
   bool is_memory_bound() const { return m <= 4; }
 };
 
-// Rows of a for dot products end in zeros up to whole vectors of any instruction set, and in one
-// more cache line, because rows that are a power of two apart alias in the cache.
-constexpr int64_t line_bytes = 64;
+// Rows of a for dot products end in zeros up to whole lines. They are so far apart that the ranges
+// of 16 rows, 24 lines each (24 KiB), spread evenly over the sets of a 4 KiB way of L1.
+constexpr int64_t line_bytes = 64, range_lines = 24, way_lines = 64;
 int64_t dots_stride(int64_t k, int64_t element) {
-  return round_up(k, line_bytes / element) + line_bytes / element;
+  const int64_t lines = ceil_div(k * element, line_bytes);
+  return (round_up(std::max<int64_t>(0, lines - range_lines), way_lines) + range_lines) *
+         (line_bytes / element);
 }
 
 // AVX512-BF16 multiplies pairs of bfloat16 numbers and adds both products to one float32 sum.
@@ -529,7 +531,8 @@ struct Pack {
       if (stride != 0) {
         Packed* out = to + i * stride;
         for (int64_t j = 0; j < k; ++j) out[j] = element(j);
-        for (int64_t j = k; j < stride; ++j) out[j] = Packed{};
+        for (int64_t j = k; j < round_up<int64_t>(k, line_bytes / sizeof(Packed)); ++j)
+          out[j] = Packed{};
       } else {
         for (int64_t j = done; j < round_up(k, step); ++j)
           to[(j / step * rows + i) * step + j % step] = j < k ? element(j) : Packed{};
