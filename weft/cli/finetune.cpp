@@ -67,7 +67,7 @@ void name_model_to_tune(RecipeArguments& arguments, const RecipeFlags& more) {
   constexpr int64_t usual_length = 1024;
   const int64_t context = models::load_pretrained(model, {.weights = false}).context;
   set_if_absent("data.seq_len", std::to_string(std::min(context, usual_length)));
-  if (!has("data.dataset") && has("data.path"))
+  if (!has("data.dataset"))
     set_if_absent("data.format", found("data.path")->value.ends_with(".jsonl") ? "jsonl" : "text");
   if (!has("train.steps")) set_if_absent("train.epochs", "1");
   set_if_absent("train.global_batch_size", "8");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -15,6 +16,7 @@ struct AttentionHeads {
   int64_t batch, heads, key_heads, queries, keys, depth, width;
   double scale;
   bool causal;
+  int64_t window;  // keys that a query sees; the largest number: all
 
   explicit AttentionHeads(const Node& node)
       : batch(node.inputs[0].dim(0)),
@@ -25,7 +27,9 @@ struct AttentionHeads {
         depth(node.inputs[0].dim(3)),
         width(node.inputs[2].dim(3)),
         scale(node.attrs.number("scale")),
-        causal(node.attrs.integer("causal") != 0) {}
+        causal(node.attrs.integer("causal") != 0),
+        window(node.attrs.has("window") ? node.attrs.integer("window")
+                                        : std::numeric_limits<int64_t>::max()) {}
 };
 
 // Returns whether a node of the family is softmax(scale q k') v, causal or not, or a gradient of

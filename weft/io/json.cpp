@@ -41,9 +41,7 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   }
   return std::nullopt;
 }
-}  // namespace
 
-namespace {
 nlohmann::json parse(std::string_view text, bool is_line) {
   if (const std::optional<size_t> at = too_deep_at(text))
     throw JsonError(

@@ -7,7 +7,6 @@
 // This is one file because both passes are inlined into one function for each instruction set and
 // element type, all of it below this file's #pragma about optimization.
 #include <algorithm>
-#include <limits>
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/kernels.h"
@@ -28,15 +27,9 @@
 namespace weft::cpu {
 namespace {
 constexpr int64_t most_rows = 32, most_scores = 32 << 10;
-constexpr float hidden_score = -std::numeric_limits<float>::infinity();
 
 struct Heads : AttentionHeads {
-  int64_t window;  // keys that a query sees; the largest number: all
-
-  explicit Heads(const Node& node)
-      : AttentionHeads(node),
-        window(node.attrs.has("window") ? node.attrs.integer("window")
-                                        : std::numeric_limits<int64_t>::max()) {}
+  using AttentionHeads::AttentionHeads;
 
   // Returns the rows of scores that are held at a time.
   int64_t rows() const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +17,7 @@
 namespace weft::cpu {
 
 constexpr int64_t column_unit = 32, row_unit = 8;  // multiples of the tiles of any instruction set
+constexpr float hidden_score = -std::numeric_limits<float>::infinity();  // of a key not attended to
 
 // Rows is a matrix whose rows are dense: scratch, or one head of a tensor.
 template <class Element>

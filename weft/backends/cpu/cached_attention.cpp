@@ -4,7 +4,6 @@
 // the maximum grows (flash attention, Dao et al. 2022), so that scratch does not depend on the
 // cache's extent.
 #include <algorithm>
-#include <limits>
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/kernels.h"
@@ -24,17 +23,13 @@
 namespace weft::cpu {
 namespace {
 constexpr int64_t most_rows = 32, block_keys = 64;
-constexpr float hidden_score = -std::numeric_limits<float>::infinity();
 static_assert(block_keys % column_unit == 0 && most_rows % row_unit == 0);
 
 struct Heads : AttentionHeads {
-  int64_t window;  // keys that a query sees; the largest number: all
-  float softcap;   // 0: none
+  float softcap;  // 0: none
 
   explicit Heads(const Node& node)
       : AttentionHeads(node),
-        window(node.attrs.has("window") ? node.attrs.integer("window")
-                                        : std::numeric_limits<int64_t>::max()),
         softcap(node.attrs.has("softcap") ? static_cast<float>(node.attrs.number("softcap")) : 0) {}
 
   // Rows are the queries of all heads that share keys, position by position.
