@@ -2,8 +2,8 @@
 // A tile is as many columns as a vector has lanes: its quants are transposed to [k / 4, lane, 4] in
 // the first-level cache, a range of k at a time, so that one instruction multiplies four neighbours
 // of k in each lane, and all rows use them. The rows are rounded once for all threads. In a product
-// of one row, as in decoding, quants are used as they are transposed, or, with AVX2, sums of
-// products are transposed instead, which are fewer.
+// of one row, as in decoding, sums of products are transposed instead, which are fewer, and quants
+// are read in the order of memory.
 //
 // Sums of integers are exact, and those of groups of them are in the order of k: results have the
 // same bits on every instruction set, in any number of rows and threads.
@@ -30,8 +30,6 @@
 namespace weft::cpu {
 namespace {
 using namespace int8;
-
-constexpr int64_t heads_at_a_time = 2;  // blocks
 
 template <int vector_bytes>
 constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
@@ -88,21 +86,29 @@ struct Blocks {
           tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
       }
   }
-  // Prefetches a cache line of each column. Prefetches of a whole range at once would delay each
-  // other and the products.
-  [[gnu::always_inline]] static inline void prefetch(const uint8_t* line, int64_t stride) {
-#pragma GCC unroll 16
-    for (int64_t column = 0; column < lanes; ++column)
-      __builtin_prefetch(line + column * stride, 0, 3);
-  }
-  // Prefetches the cache lines of the next range, which begins at `next`, that are as far into it
-  // as block `block` is into this one: each line is prefetched once, and all are spread evenly.
+  // Prefetches the part of what is packed next that is as far into it as block `block` is into this
+  // range, so that each line is prefetched once, and all are spread evenly: prefetches of a whole
+  // range at once would delay each other and the products. Short rows are prefetched a tile ahead
+  // in the order of memory, which is faster; long ones a range ahead, as a tile exceeds the cache.
   template <class Format>
-  [[gnu::always_inline]] static inline void prefetch_beside(const uint8_t* next, int64_t block,
-                                                            int64_t stride) {
+  [[gnu::always_inline]] static inline void prefetch(const uint8_t* next, int64_t block,
+                                                     int64_t stride) {
+    if (is_short<Format>(stride)) {
+      constexpr int bytes = lanes * Format::bytes;
+#pragma GCC unroll 64
+      for (int line = 0; line < bytes; line += int{cache_line})
+        __builtin_prefetch(next + block * bytes + line, 0, 3);
+      return;
+    }
     const int64_t end = (block + 1) * Format::bytes;
     for (int64_t line = round_up(block * Format::bytes, cache_line); line < end; line += cache_line)
-      prefetch(next + line, stride);
+#pragma GCC unroll 16
+      for (int64_t column = 0; column < lanes; ++column)
+        __builtin_prefetch(next + line + column * stride, 0, 3);
+  }
+  template <class Format>
+  static bool is_short(int64_t row_bytes) {
+    return Format::numbers == 32 && row_bytes * lanes <= int64_t{16} << 10;
   }
   // Packs `count` numbers of each column. `next` is where the range after them begins.
   template <class Format>
@@ -112,7 +118,7 @@ struct Blocks {
     const int64_t blocks = count / Format::numbers;
     read_heads<Format>(tile, from, stride, 0, blocks);
     for (int64_t block = 0; block < blocks; ++block) {
-      prefetch_beside<Format>(next, block, stride);
+      prefetch<Format>(next, block, stride);
       Format::scale(tile, block, from + block * Format::bytes, stride);
       Format::quants(from + block * Format::bytes, stride,
                      [&](int i, typename T::Words quants) __attribute__((always_inline)) {
@@ -143,96 +149,144 @@ struct Blocks {
     }
   };
 
-  // Adds the products of the only row, by vectors of all columns that are used as they are
-  // transposed.
-  template <class Format>
-  [[gnu::always_inline]] static inline void multiply_packed(T& tile, const Call& call,
-                                                            const uint8_t* w, int64_t stride,
-                                                            int64_t from, int64_t count,
-                                                            const uint8_t* next, Vector& sums) {
-    constexpr int groups = Format::numbers / Format::group;
-    constexpr int added = Format::is_signed ? 128 : 0;
-    const OneRow<Format> row(call.rows, from);
-    const int8_t* x = row.quants;
-    const int64_t blocks = count / Format::numbers;
-    const uint8_t* begin = w;
-    read_heads<Format>(tile, begin, stride, 0, std::min(heads_at_a_time, blocks));
-    Vector all = sums;
-    for (int64_t block = 0; block < blocks; ++block) {
-      if (const int64_t later = block + heads_at_a_time;
-          block % heads_at_a_time == 0 && later < blocks)
-        read_heads<Format>(tile, begin, stride, later, std::min(later + heads_at_a_time, blocks));
-      prefetch_beside<Format>(next, block, stride);
-      Format::scale(tile, block, w, stride);
-      Ints dots[groups];
-      unrolled<groups>([&](auto g) __attribute__((always_inline)) { dots[g] = Ints{}; });
-      Format::quants(w, stride,
-                     [&](int i, typename T::Words quants) __attribute__((always_inline)) {
-                       add_dots(dots[i * 4 / Format::group],
-                                reinterpret_cast<Ints>(Format::template plus<added>(quants)),
-                                filled<Ints>(x + i * 4));
-                     });
-      unrolled<groups>([&](auto g) __attribute__((always_inline)) {
-        row.template add<added + Format::zero>(tile, block * groups + g, dots[g], all);
-      });
-      w += Format::bytes;
-      x += Format::numbers;
-    }
-    sums = all;
-  }
-
   // Returns the sums of neighbours: of a in the lower half of each 16 bytes, of b in the upper.
-  [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b) {
+  template <int... lane>
+  [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b,
+                                                  std::integer_sequence<int, lane...>) {
     // Floats are shuffled in one instruction, and keep the bits of the integers.
     const auto x = reinterpret_cast<Vector>(a), y = reinterpret_cast<Vector>(b);
-    const auto even = __builtin_shufflevector(x, y, 0, 2, 8, 10, 4, 6, 12, 14);
-    const auto odd = __builtin_shufflevector(x, y, 1, 3, 9, 11, 5, 7, 13, 15);
+    const auto even =
+        __builtin_shufflevector(x, y, (lane / 4 * 4 + lane % 4 / 2 * lanes + lane % 2 * 2)...);
+    const auto odd =
+        __builtin_shufflevector(x, y, (lane / 4 * 4 + lane % 4 / 2 * lanes + lane % 2 * 2 + 1)...);
     return reinterpret_cast<Ints>(even) + reinterpret_cast<Ints>(odd);
   }
-  // Adds the products of the only row and the quants of each column in the order of its blocks:
-  // only sums are transposed.
-  template <class Format>
-  [[gnu::always_inline]] static inline void stream(T& tile, const Call& call, const uint8_t* w,
-                                                   int64_t stride, int64_t from, int64_t count,
-                                                   const uint8_t* next, Vector& sums) {
-    constexpr int group = Format::group, pieces = Format::numbers / 32;
-    const OneRow<Format> only(call.rows, from);
-    // Addresses of eight columns are sums of few registers.
-    const int64_t after = 4 * stride, thrice = 3 * stride;
-    const int64_t blocks = count / Format::numbers;
-    read_heads<Format>(tile, w, stride, 0, blocks);
-    Vector all = sums;
-    for (int64_t block = 0; block < blocks; ++block, w += Format::bytes) {
-      Format::scale(tile, block, w, stride);
-      unrolled<pieces>([&](auto piece) __attribute__((always_inline)) {
-        const int64_t at = block * pieces + piece, line = cache_line * piece;
-        if (line < Format::bytes) prefetch(next + block * Format::bytes + line, stride);
-        VectorOf<int8_t, 32> row;
-        __builtin_memcpy(&row, only.quants + at * 32, sizeof(row));
-        Ints dots[lanes];
-        unrolled<lanes>([&](auto column) __attribute__((always_inline)) {
-          const uint8_t* four = column < 4 ? w : w + after;
-          const int64_t offset = column % 4 == 3 ? thrice : column % 4 * stride;
-          const Piece quants = Format::piece(four + offset, piece);
-          if constexpr (Format::is_signed) {
-            dots[column] = Ints{};
-            add_dots(dots[column], reinterpret_cast<const Ints&>(quants),
-                     reinterpret_cast<const Ints&>(row));
-          } else {
-            set_dots(dots[column], quants, row);
-          }
-        });
-        const Ints first = pairs(pairs(dots[0], dots[1]), pairs(dots[2], dots[3]));
-        const Ints last = pairs(pairs(dots[4], dots[5]), pairs(dots[6], dots[7]));
-        const Ints low = __builtin_shufflevector(first, last, 0, 1, 2, 3, 8, 9, 10, 11);
-        const Ints high = __builtin_shufflevector(first, last, 4, 5, 6, 7, 12, 13, 14, 15);
-        if constexpr (group == 32) {
-          only.template add<Format::zero>(tile, at, low + high, all);
-        } else {
-          only.template add<Format::zero>(tile, 2 * at, low, all);
-          only.template add<Format::zero>(tile, 2 * at + 1, high, all);
-        }
+  [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b) {
+    return pairs(a, b, std::make_integer_sequence<int, lanes>());
+  }
+  // Returns the sums of as many groups of quants as vectors have lanes, in order, given the
+  // products of their pieces: of one or two pieces in each vector.
+  template <int count>
+  [[gnu::always_inline]] static inline Ints group_sums(const Ints (&dots)[count]) {
+    const auto arranged = [](Ints a, Ints b, auto from) __attribute__((always_inline)) {
+      return [&]<int... lane>(std::integer_sequence<int, lane...>) __attribute__((always_inline)) {
+        return __builtin_shufflevector(a, b, from(lane)...);
+      }(std::make_integer_sequence<int, lanes>());
+    };
+    const Ints first = pairs(pairs(dots[0], dots[1]), pairs(dots[2], dots[3]));
+    if constexpr (count == 4) {  // each 16 bytes of a vector are those of a group
+      return arranged(first, first, [](int lane) constexpr {
+        return lane % (lanes / 4) * 4 + lane / (lanes / 4);
       });
+    } else {
+      const Ints last = pairs(pairs(dots[4], dots[5]), pairs(dots[6], dots[7]));
+      const Ints sums =
+          arranged(first, last, [](int lane) constexpr { return lane % 4 + lane / 4 * 8; }) +
+          arranged(first, last, [](int lane) constexpr { return lane % 4 + lane / 4 * 8 + 4; });
+      if constexpr (lanes == 8) return sums;
+      return arranged(sums, sums, [](int lane) constexpr {
+        return lane / 8 * 8 + lane % 2 * 4 + lane % 8 / 2;
+      });
+    }
+  }
+  // Returns the products of the pieces of one vector, of which `present` are in the row: none, one,
+  // or more.
+  template <class Format>
+  [[gnu::always_inline]] static inline Ints piece_dots(const uint8_t* block, int number,
+                                                       int64_t present, const int8_t* row) {
+    using Bytes = VectorOf<uint8_t, vector_bytes>;
+    constexpr bool single = Format::numbers == 32;  // a block is one piece
+    Ints dots{};
+    if (present <= 0) return dots;
+    Bytes quants, factors;
+    if constexpr (lanes == 8) {
+      quants = Format::piece(block, number);
+    } else {
+      // The last piece stands for one after it, whose sums are not used.
+      const int64_t next = single && present > 1 ? Format::bytes : 0;
+      quants =
+          both(Format::piece(block, number), Format::piece(block + next, single ? 0 : number + 1));
+    }
+    __builtin_memcpy(&factors, row, sizeof(factors));
+    if constexpr (dot == Dot::signs && !Format::is_signed)
+      set_dots(dots, quants, reinterpret_cast<VectorOf<int8_t, vector_bytes>&>(factors));
+    else
+      add_dots(dots,
+               reinterpret_cast<Ints>(Format::template plus<row_added<Format>>(
+                   reinterpret_cast<typename T::Words>(quants))),
+               reinterpret_cast<Ints&>(factors));
+    return dots;
+  }
+  // What is added to quants before they are multiplied by the only row.
+  template <class Format>
+  static constexpr int row_added = dot == Dot::vnni && Format::is_signed ? 128 : 0;
+
+  // Computes the only row of a product for a tile of columns. Each column is read from its first
+  // block to its last, in the order of memory, which is faster than blocks of all columns in turn;
+  // the sums of its groups are transposed, and then scaled.
+  template <class Format>
+  [[gnu::always_inline]] static inline void stream(const Call& call, const uint8_t* w, T& tile,
+                                                   Ints* sums_of_groups, Vector& sums) {
+    constexpr int64_t ahead = 4096;  // bytes
+    constexpr int group = Format::group, block_pieces = Format::numbers / 32;
+    constexpr int count = group / 16 * 4,
+                  joined = lanes / 8;       // vectors of pieces, and their pieces
+    constexpr int pieces = count * joined;  // in as many groups as lanes
+    constexpr int step = std::max(pieces, block_pieces),
+                  step_bytes = step / block_pieces * Format::bytes;
+    const int64_t stride = call.k / Format::numbers * Format::bytes;
+    const int64_t groups = round_up(call.k / group, lanes);
+    auto* heads = reinterpret_cast<uint32_t*>(sums_of_groups + groups);
+    for (int64_t column = 0; column < lanes; ++column) {
+      const uint8_t* place = w + column * stride;
+      const int8_t* row = call.rows.quants;
+      Ints* to = sums_of_groups + column;
+      uint32_t* head_to = heads + column;
+      const auto add_step = [&](auto present) __attribute__((always_inline)) {
+#pragma GCC unroll 64
+        for (int line = 0; line < step_bytes; line += int{cache_line})
+          __builtin_prefetch(place + ahead + line, 0, 3);
+        unrolled<step / pieces>([&](auto part) __attribute__((always_inline)) {
+          Ints dots[count];
+          unrolled<count>([&](auto i) __attribute__((always_inline)) {
+            constexpr int number = part * pieces + i * joined;
+            dots[i] =
+                piece_dots<Format>(place + number / block_pieces * Format::bytes,
+                                   number % block_pieces, present - number, row + number * 32);
+          });
+          *to = group_sums(dots);
+          to += lanes;
+        });
+        if constexpr (Format::head >= 0)
+          unrolled<step / block_pieces>([&](auto i) __attribute__((always_inline)) {
+            if (i * block_pieces >= present) return;
+            const uint8_t* head = place + i * Format::bytes + Format::head;
+            head_to[i * lanes] = Format::has_least ? word_at(head) : half_word_at(head);
+          });
+        place += step_bytes, row += step * 32, head_to += step / block_pieces * lanes;
+      };
+      int64_t left = call.k / 32;
+      for (; left >= step; left -= step) add_step(std::integral_constant<int64_t, step>());
+      if (left > 0) add_step(left);
+    }
+    for (int64_t first = 0; first < groups; first += lanes) {
+      Ints transposed[lanes];
+      auto* columns = reinterpret_cast<int32_t*>(sums_of_groups + first);
+      for (int64_t i = 0; i < lanes; i += 4)
+        transpose_block<int32_t, vector_bytes>(columns + i, lanes,
+                                               reinterpret_cast<int32_t*>(transposed + i), lanes);
+      __builtin_memcpy(columns, transposed, sizeof(transposed));
+    }
+    Vector all{};
+    for (int64_t block = 0; block < call.k / Format::numbers; ++block, w += Format::bytes) {
+      if constexpr (Format::head >= 0)
+        __builtin_memcpy(tile.heads, heads + block * lanes, sizeof(tile.heads[0]));
+      Format::scale(tile, 0, w, stride);
+      const OneRow<Format> row(call.rows, block * Format::numbers);
+      unrolled<Format::numbers / group>([&](auto g) __attribute__((always_inline)) {
+        row.template add<row_added<Format> + Format::zero>(tile, g, sums_of_groups[g], all);
+      });
+      sums_of_groups += Format::numbers / group;
     }
     sums = all;
   }
@@ -283,6 +337,15 @@ struct Blocks {
                                                     Vector* sums) {
     const int64_t w_row = call.k / Format::numbers * Format::bytes;
     const int64_t columns = std::min<int64_t>(lanes, call.n - first);
+    if constexpr (vector_bytes >= 32) {
+      if (call.m == 1 && call.n >= lanes) {
+        const int64_t from = first + columns - lanes;  // the last tile begins in the one before
+        stream<Format>(call, call.w + from * w_row, tile, reinterpret_cast<Ints*>(sums + 1),
+                       sums[0]);
+        for (int64_t i = lanes - columns; i < lanes; ++i) write(call, 0, from + i, sums[0][i]);
+        return;
+      }
+    }
     const uint8_t* w = call.w + first * w_row;
     for (int64_t row = 0; row < call.m; ++row) sums[row] = Vector{};
     for (int64_t from = 0; from < call.k; from += range) {
@@ -296,18 +359,9 @@ struct Blocks {
                            static_cast<size_t>(bytes));
       const uint8_t* blocks = whole ? begin : tile.copied;
       const int64_t stride = whole ? w_row : bytes;
-      const uint8_t* next = !whole                  ? blocks
+      const uint8_t* next = is_short<Format>(w_row) ? w + lanes * w_row + lanes * (begin - w)
                             : from + range < call.k ? begin + bytes
                                                     : w + lanes * w_row;
-      if constexpr (vector_bytes >= 32) {
-        if (call.m == 1) {
-          if constexpr (dot == Dot::vnni)
-            multiply_packed<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
-          else
-            stream<Format>(tile, call, blocks, stride, from, count, next, sums[0]);
-          continue;
-        }
-      }
       pack<Format>(tile, blocks, stride, count, next);
       for (int64_t row = 0; row < call.m;) {
         const Bundle bundle = bundle_of(row, call.m, most);
@@ -358,11 +412,13 @@ Variant variant() {
 
 struct Extents : BlockExtents {
   using BlockExtents::BlockExtents;
-  // Returns the bytes of scratch: the rounded rows, then a tile and its sums for each thread.
+  // Returns the bytes of scratch: the rounded rows, then a tile and sums for each thread.
   size_t own_bytes() const {
     const Variant chosen = variant();
-    return round_up(chosen.tile_bytes + static_cast<size_t>(m * chosen.lanes) * sizeof(float),
-                    cache_line);
+    const int64_t of_groups = round_up(k / 16, 16) + k / 32;  // sums and heads, of one row
+    return round_up(
+        chosen.tile_bytes + static_cast<size_t>((m + of_groups) * chosen.lanes) * sizeof(float),
+        cache_line);
   }
   size_t workspace(int threads) const {
     return Rows::bytes(m, k) + static_cast<size_t>(threads) * own_bytes();

@@ -89,6 +89,12 @@ using FullWords = VectorOf<uint32_t, 32>;
   __builtin_memcpy(&piece, from, sizeof(piece));
   return piece;
 }
+// Returns one piece after the other.
+[[gnu::always_inline]] inline VectorOf<uint8_t, 64> both(Piece first, Piece second) {
+  return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    return __builtin_shufflevector(first, second, i...);
+  }(std::make_integer_sequence<int, 64>());
+}
 // Returns 16 bytes twice.
 [[gnu::always_inline]] inline FullWords twice(const uint8_t* from) {
   VectorOf<uint32_t, 16> once;

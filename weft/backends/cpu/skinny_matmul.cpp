@@ -166,7 +166,7 @@ struct Dots {
   struct Range {
     int64_t from, until;  // a range of k; `from` is a multiple of `lanes`
     int64_t lines;        // to prefetch for each line of a column, in the order of memory
-    int64_t ahead;  // if not 0, elements from a column to the one to prefetch instead, side by side
+    int64_t ahead;        // if not 0, elements from what is read to what is prefetched instead
   };
 
   [[gnu::always_inline]] static inline Lines lines_of(const Call& call, int64_t k, int64_t depth,
@@ -210,8 +210,7 @@ struct Dots {
         constexpr int line = line_bytes / sizeof(Element);
         if (k % line == 0) {
           if (range.ahead != 0) {
-#pragma GCC unroll 8
-            for (int j = 0; j < columns; ++j) __builtin_prefetch(b[j] + k + range.ahead, 0, 2);
+            __builtin_prefetch(b[0] + k + range.ahead, 0, 2);
           } else {
             for (int64_t j = 0; j < range.lines; ++j) next.prefetch();
           }
@@ -259,17 +258,21 @@ struct Dots {
   [[gnu::always_inline]] static inline void tiles(const Call& call, int64_t begin, int64_t end) {
     static_assert(group % columns == 0);
     Vector spilled[group * (most_skinny_rows + rows - 1)];
+    // Products that are bound by memory read one column after the other, in the order of memory.
+    constexpr int64_t ahead_bytes = 4096;
+    const int64_t ahead = columns > 1 ? 0
+                                      : round_up<int64_t>(ahead_bytes / sizeof(Element),
+                                                          std::max<int64_t>(1, call.b_stride));
     const int64_t depth =
-        call.is_memory_bound()
-            ? 2048
-            : (int64_t{24} << 10) / (call.a_rows * int64_t{sizeof(Left)}) / lanes * lanes;
+        columns == 1 ? call.k
+                     : (int64_t{24} << 10) / (call.a_rows * int64_t{sizeof(Left)}) / lanes * lanes;
     for (int64_t first = begin; first < end; first += group) {
       const int64_t last = std::min(end, first + group);
       for (int64_t from = 0; from < call.k; from += depth) {
         const Range range{.from = from,
                           .until = std::min(call.k, from + depth),
                           .lines = ceil_div(int64_t{columns} * rows, call.a_rows),
-                          .ahead = call.is_memory_bound() ? columns * call.b_stride : 0};
+                          .ahead = ahead};
         Lines next;
         if (range.until < call.k)
           next = lines_of(call, range.until, std::min(depth, call.k - range.until), first,
@@ -285,12 +288,11 @@ struct Dots {
   }
 
   [[gnu::always_inline]] static inline void run(const Call* call, int64_t begin, int64_t end) {
-    constexpr int columns = bytes == 64 ? 6 : 3;
-    const int64_t rows = tile_rows(call->m);
-    if (rows == 1) return tiles<1, columns>(*call, begin, end);
+    if (call->m == 1) return tiles<1, 1>(*call, begin, end);
+    if (call->is_memory_bound()) return tiles<4, 1>(*call, begin, end);
     if constexpr (bytes == 64)
-      if (rows == 8) return tiles<8, 3>(*call, begin, end);
-    tiles<4, columns>(*call, begin, end);
+      if (tile_rows(call->m) == 8) return tiles<8, 3>(*call, begin, end);
+    tiles<4, bytes == 64 ? 6 : 3>(*call, begin, end);
   }
 };
 
