@@ -19,9 +19,12 @@
 #include "weft/backends/gpu/handwritten.h"
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/opencl/cl_device.h"
+#include "weft/base/block_format.h"
+#include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
+#include "weft/ops/blocks.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 
@@ -122,9 +125,40 @@ std::vector<Value> attention_of(const Form& form) {
           make_node(op("attention_gradient"), inputs,
                     {{"causal", int64_t{form.causal}}, {"scale", 0.2}})};
 }
+// Returns a product of rows by a matrix, or by those of three groups, in blocks of random bits
+// whose scales are small.
+Value product_of_blocks(const BlockFormat& format, DType dtype, int64_t rows, int64_t columns,
+                        int64_t blocks, bool is_grouped = false) {
+  Random random(4);
+  const Shape stack = is_grouped ? Shape{3, columns} : Shape{columns};
+  Shape shape = stack, matrix = stack;
+  shape.push_back(blocks * format.numbers);
+  matrix.push_back(blocks), matrix.push_back(format.bytes);
+  const Value numbers = random_values({DType::f32, shape}, -1, 1, random);
+  std::vector<float> all;
+  for (double number : elements(numbers)) all.push_back(static_cast<float>(number));
+  auto bytes = Buffer::allocate(static_cast<size_t>(element_count(matrix)));
+  encode_blocks(format, all, {bytes->data, static_cast<size_t>(element_count(matrix))});
+  const Value w = from_buffer(bytes, {DType::u8, matrix});
+  const Value x = random_values({dtype, {rows, blocks * format.numbers}}, -1, 1, random);
+  MatmulBlocksOptions options;
+  if (is_grouped) options.counts = constant(std::vector<double>{2, 0, 5}, {3}, DType::i64);
+  return matmul_blocks(x, w, format.name, options);
+}
 }  // namespace
 
 TEST_SUITE("gpu kernels") {
+  TEST_CASE("few rows are multiplied by blocks of every format without a decoded copy") {
+    std::vector<Value> values;
+    for (const BlockFormat& format : block_formats())
+      for (int64_t rows : {1, 3})
+        values.push_back(product_of_blocks(format, DType::f32, rows, 11, 3));
+    values.push_back(product_of_blocks(block_format("Q4_0"), DType::bf16, 16, 70, 40));
+    values.push_back(product_of_blocks(block_format("Q6_K"), DType::f16, 2, 9, 1));
+    values.push_back(product_of_blocks(block_format("Q5_K"), DType::f32, 9, 13, 2, true));
+    check(values, every_capability);
+    CHECK(written_steps(product_of_blocks(block_format("Q4_0"), DType::f32, 17, 8, 1)).empty());
+  }
   TEST_CASE("scatter_add handles repeated, out-of-range and no indices") {
     check({scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
            scatter(DType::f32, {4, 17}, {0}, 0, 3)});

@@ -1,6 +1,7 @@
 #include "weft/backends/gpu/handwritten.h"
 
 #include "weft/backends/gpu/attention.h"
+#include "weft/backends/gpu/block_matmul.h"
 #include "weft/backends/gpu/scatter.h"
 #include "weft/backends/gpu/sort.h"
 #include "weft/ir/op_def.h"
@@ -19,6 +20,8 @@ const Handwritten* find(std::string_view op) {
       {"attention", choose_attention, attention},
       {"attention_logsumexp", choose_attention, attention_logsumexp},
       {"attention_backward", choose_attention, attention_backward},
+      {"matmul_blocks", choose_matmul_blocks, matmul_blocks},
+      {"grouped_matmul_blocks", choose_matmul_blocks, matmul_blocks},
       {"scatter_add", choose_scatter_add, scatter_add},
       {"first_position", choose_first_position, first_position},
       {"argsort", choose_argsort, argsort},
