@@ -145,9 +145,36 @@ Value product_of_blocks(const BlockFormat& format, DType dtype, int64_t rows, in
   if (is_grouped) options.counts = constant(std::vector<double>{2, 0, 5}, {3}, DType::i64);
   return matmul_blocks(x, w, format.name, options);
 }
+// Returns attention to a cache with room for `keys`, from two starts.
+struct Cached {
+  DType dtype;
+  int64_t heads, key_heads, queries, keys, depth;
+  AttentionOptions options = {};
+};
+Value attention_of(const Cached& form) {
+  Random random(5);
+  auto draw = [&](int64_t heads, int64_t length) {
+    return random_values({form.dtype, {2, heads, length, form.depth}}, -2, 2, random);
+  };
+  AttentionOptions options = form.options;
+  options.causal = true;
+  options.start = constant(std::vector<double>{0, static_cast<double>(form.keys - form.queries)},
+                           {2}, DType::i32);
+  const Value q = draw(form.heads, form.queries), k = draw(form.key_heads, form.keys);
+  return attention(q, k, draw(form.key_heads, form.keys), options);
+}
 }  // namespace
 
 TEST_SUITE("gpu kernels") {
+  TEST_CASE("attention to a cache reads the keys that are there, by few queries or by many") {
+    check({attention_of(Cached{DType::f32, 4, 2, 1, 300, 64}),
+           attention_of(Cached{DType::bf16, 8, 1, 2, 70, 128}),
+           attention_of(Cached{DType::f16, 2, 2, 1, 9, 256, {.softcap = 3}}),
+           attention_of(Cached{DType::f32, 2, 1, 3, 500, 20, {.window = 100}}),
+           attention_of(Cached{DType::f32, 4, 2, 70, 200, 64}),
+           attention_of(Cached{DType::bf16, 2, 1, 40, 300, 96, {.window = 50, .softcap = 2}})},
+          every_capability);
+  }
   TEST_CASE("few rows are multiplied by blocks of every format without a decoded copy") {
     std::vector<Value> values;
     for (const BlockFormat& format : block_formats())

@@ -39,6 +39,13 @@ inline bool is_plain_attention(const Node& node) {
   return std::ranges::none_of(options, [&](auto option) { return node.attrs.has(option); });
 }
 
+// Returns whether a node is causal attention with a window, a cap of the scores, or a start, which
+// is the position of the first query in a cache of keys.
+inline bool is_cached_attention(const Node& node) {
+  return node.op->role == Role::forward && !node.attrs.has("mask") &&
+         node.attrs.integer("causal") != 0 && !is_plain_attention(node);
+}
+
 // Returns whether `body` is `attention` and `attention_logsumexp` of the same operands with both
 // results stored in this order: one kernel then also stores the logarithms that the backward pass
 // reads.

@@ -296,11 +296,6 @@ class CachedAttention : public Kernel {
 };
 }  // namespace
 
-bool is_cached_attention(const Node& node) {
-  return node.op->role == Role::forward && !node.attrs.has("mask") &&
-         node.attrs.integer("causal") != 0 && !is_plain_attention(node);
-}
-
 std::optional<KernelChoice> choose_cached_attention(const Node& node,
                                                     std::span<const Placement> operands) {
   if (runner(node.type.dtype) == nullptr) return std::nullopt;

@@ -60,7 +60,6 @@ std::unique_ptr<Kernel> compile_attention(const Launch& launch);
 // This kernel computes causal attention with a start, a window or capped scores, without a mask,
 // and has no gradient.
 inline constexpr std::string_view cached_attention_kernel = "weft:cached_attention";
-bool is_cached_attention(const Node& node);
 std::optional<KernelChoice> choose_cached_attention(const Node& node,
                                                     std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_cached_attention(const Launch& launch);

@@ -18,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/backends/gpu/cached_attention.h"
 #include "weft/backends/gpu/kernel_text.h"
 #include "weft/base/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
@@ -116,7 +117,7 @@ constexpr const char* begin = R"(
   $local f32* weights = ($local f32*)weight_tile;
   const i32 own_column = (i32)THREAD % $across, own_row = (i32)THREAD / $across * $own;
   const i32 group = (i32)GROUP / $tiles, head = group % $heads, batch = group / $heads;
-  const i32 first = $tile * $rows;
+  const i32 first = $tile * $rows;$before
 )";
 constexpr const char* place_matrix = R"(
   GLOBAL $type* $matrix = $pointer + (batch * (i64)$batch + $head * (i64)$stride);
@@ -186,7 +187,7 @@ constexpr const char* attend = R"(
 #pragma unroll
   for (i32 r = 0; r < $own; ++r) most[r] = -F32_INFINITY, total[r] = 0.0f;
   const i32 end = $seen;
-  for (i32 next = 0; next < end; next += $passing) {
+  for (i32 next = $low; next < end; next += $passing) {
     f32 scores[$own][8];$zeroscores$products
 #pragma unroll
     for (i32 r = 0; r < $own; ++r) {
@@ -194,7 +195,7 @@ constexpr const char* attend = R"(
 #pragma unroll
       for (i32 c = 0; c < 8; ++c) {
         const i32 query = first + own_row + r, key = next + $column;
-        scores[r][c] = $visible ? scores[r][c] * $scale : -F32_INFINITY;
+        scores[r][c] = $visible ? $score : -F32_INFINITY;
         top = scores[r][c] > top ? scores[r][c] : top;
       }
       parts[(own_row + r) * $across + own_column] = top;
@@ -222,7 +223,7 @@ constexpr const char* attend = R"(
 )";
 constexpr const char* invert = R"(
 #pragma unroll
-  for (i32 r = 0; r < $own; ++r) total[r] = 1.0f / total[r];)";
+  for (i32 r = 0; r < $own; ++r) total[r] = $inverse;)";
 constexpr const char* store_logsumexp = R"(
 #pragma unroll
   for (i32 r = 0; r < $own; ++r) {
@@ -321,6 +322,8 @@ class Text {
   // Returns the loop over keys that computes y of the group's queries.
   string attended();
   string stored_logsumexp(size_t result);
+  // Sets which keys of a cache are seen, from `start`, and how their scores are capped.
+  void set_cached(const Node& node);
 
   const Launch& launch_;
   Heads heads_;
@@ -348,9 +351,11 @@ Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefi
       k_{"k", heads_.keys},
       v_{"v", heads_.keys} {
   const DType dtype = launch.operands[0].value.dtype();
+  const Node& node = *launch.body.front().node();
+  const bool cached = is_cached_attention(node);
   const int64_t padded = round_up(heads_.width, 4 * across);
   const std::pair<const char*, int64_t> numbers[] = {
-      {"vector", vector_of(dtype, counts_of(launch.operands, 5))},
+      {"vector", vector_of(dtype, counts_of(launch.operands, cached ? 3 : 5))},
       {"stored", std::min(4, vector_of(dtype, counts_of(launch.results, 1)))},
       {"threads", threads},
       {"across", across},
@@ -382,8 +387,13 @@ Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefi
   text_.set("scale", literal(heads_.scale * std::numbers::log2e));
   text_.set("slope", literal(heads_.scale));
   text_.set("column", "(c / 4 * 4 * $across + own_column * 4 + c % 4)");
+  text_.set("score", "scores[r][c] * $scale");
+  text_.set("before", "");
+  text_.set("low", "0");
+  text_.set("inverse", "1.0f / total[r]");
   text_.set("visible", heads_.causal ? "key < $keys && key <= query" : "key < $keys");
   text_.set("seen", heads_.causal ? "first + $rows < $keys ? first + $rows : $keys" : "$keys");
+  if (cached) set_cached(node);
   text_.set("begin", heads_.causal ? "first / $passing * $passing" : "0");
   text_.set("chunks", "for (i32 d = 0; d < $depth; d += $chunk)");
   text_.set("multiplyproducts",
@@ -391,6 +401,28 @@ Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefi
   text_.set("multiplysums",
             text_.filled(multiply, {{"count", "$columns"}, {"rightpitch", "$padded"}}));
   text_.define(helpers);
+}
+
+void Text::set_cached(const Node& node) {
+  const bool starts = node.attrs.has("start");
+  text_.set("before", "\n  const i32 before = " +
+                          (starts ? "(i32)(" + pointer("in", 3, launch_.operands[3]) + ")[batch];"
+                                  : string("0;")));
+  text_.set("visible", "key < $keys && key <= query + before");
+  text_.set("seen", "first + $rows + before < $keys ? first + $rows + before : $keys");
+  text_.set("inverse", "total[r] > 0.0f ? 1.0f / total[r] : 0.0f");
+  if (node.attrs.has("window")) {
+    text_.set("window", heads_.window);
+    text_.set("visible", "$visible && query + before - key < $window");
+    text_.set(
+        "low",
+        "first + before >= $window ? (first + before + 1 - $window) / $passing * $passing : 0");
+  }
+  if (node.attrs.has("softcap")) {
+    const double cap = node.attrs.number("softcap");
+    text_.set("score", literal(cap * std::numbers::log2e) + " * tanhf(scores[r][c] * " +
+                           literal(heads_.scale / cap) + ")");
+  }
 }
 
 string Text::begun(const Matrix& kept, bool last_first) {
@@ -527,8 +559,11 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   const bool backward = node.op->role == Role::backward;
   const DType dtype = node.inputs[0].dtype();
   const Heads heads(node);
-  if (!is_plain_attention(node) || !is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
-  if (std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
+  const bool cached = is_cached_attention(node);
+  if (!is_plain_attention(node) && !cached) return std::nullopt;
+  if (!is_float(dtype) || size_of(dtype) > 4) return std::nullopt;
+  const bool few = cached && node.attrs.has("start") && has_few_queries(node);
+  if (!few && std::max(heads.depth, heads.width) > most_depth) return std::nullopt;
   if (backward && heads.key_heads != heads.heads) return std::nullopt;
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
@@ -537,9 +572,11 @@ std::optional<KernelChoice> choose_attention(const Node& node,
   // The heads of a token are adjacent in memory, as the projections around attention need them.
   if (node.op->role == Role::forward || backward) choice.result_order = {0, 2, 1, 3};
   choice.operand_order.resize(operands.size());
-  for (size_t i = 0; i < operands.size(); ++i)
+  for (size_t i = 0; i < (cached ? 3 : operands.size()); ++i)
     if (node.inputs[i].dim(3) > 1 && operands[i].strides[3] != 1)
       choice.operand_order[i] = Dims{0, 2, 1, 3};
+  if (cached && operands.size() > 3) choice.operand_order[3] = Dims{0};
+  if (few) choice.workspace = cached_attention_scratch(node);
   if (backward) choice.workspace = heads.gradient_scratch();
   return choice;
 }
@@ -554,6 +591,9 @@ std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
 
 loop::GpuKernel attention(const Launch& launch, loop::GpuLanguage language,
                           const std::string& prefix) {
+  const Node& node = *launch.body.front().node();
+  if (node.attrs.has("start") && has_few_queries(node))
+    return cached_attention(launch, language, prefix);
   return Text(launch, language, prefix).attention();
 }
 loop::GpuKernel attention_logsumexp(const Launch& launch, loop::GpuLanguage language,

@@ -12,7 +12,8 @@
 namespace weft::gpu {
 
 // Chooses for attention, attention_logsumexp and attention_backward, in float32 or narrower, with
-// head sizes of at most 128 and no mask but the causal one.
+// head sizes of at most 128 and no mask but the causal one; attention may have a start, a window
+// and a cap, and then heads of any size where queries are few.
 std::optional<KernelChoice> choose_attention(const Node& node, std::span<const Placement> operands);
 // Chooses for attention that also stores attention_logsumexp.
 std::optional<KernelChoice> choose_attention_with(std::span<const Value> body,
