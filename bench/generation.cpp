@@ -6,6 +6,7 @@
 //
 // BATCHES are numbers of sequences, as 1,16. MODEL is a folder, a GGUF file, or a folder with a
 // config.json alone (bench/models), whose weights are then drawn; without one it is a small Llama.
+// DTYPE may name a block format as well, in which linear layers are then zeros: bf16,Q4_K.
 // On other devices than the CPU the floor is for the reader to work out. bench/peers/generation.py
 // does the same with PyTorch, and generation_llama_cpp.py with llama.cpp, which reads the same GGUF
 // files. WEFT_THREADS is the number of threads of all three.
@@ -103,9 +104,16 @@ bool has_weights(const std::string& path) {
   });
 }
 
-// Returns a model of random weights.
-models::Pretrained draw(const nn::Options& config, DType dtype) {
+// Returns a model of random weights, those of linear layers zeros in a block format unless it is
+// "".
+models::Pretrained draw(nn::Options config, DType dtype, const std::string& format) {
   const nn::BuildScope scope({.dtype = dtype});
+  if (!format.empty()) {
+    nn::Options quantized;
+    quantized.set("quant_method", std::string("weft"));
+    quantized.set("format", format);
+    config.set("quantization_config", quantized);
+  }
   std::unique_ptr<models::Decoder> decoder = models::make_decoder(config);
   models::Pretrained drawn{.dtype = dtype,
                            .vocabulary = decoder->decoder_config().vocab_size,
@@ -170,13 +178,17 @@ int main(int argc, char** argv) {
   const int64_t prompt = argc > 3 ? std::atoi(argv[3]) : 512;
   const int64_t count = argc > 4 ? std::atoi(argv[4]) : 32;
   const std::string device = argc > 5 ? argv[5] : "cpu";
-  const std::optional<DType> dtype = argc > 6 ? std::optional(parse_dtype(argv[6])) : std::nullopt;
+  const std::string types = argc > 6 ? argv[6] : "";
+  const size_t comma = std::min(types.find(','), types.size());
+  const std::string format = types.substr(std::min(comma + 1, types.size()));
+  std::optional<DType> dtype;
+  if (!types.empty()) dtype = parse_dtype(types.substr(0, comma));
   models::Pretrained model;
   const double load = milliseconds_of([&] {
     if (path.empty())
-      model = draw(small_llama(), dtype.value_or(DType::f32));
+      model = draw(small_llama(), dtype.value_or(DType::f32), format);
     else if (!has_weights(path))
-      model = draw(models::read_config(path), dtype.value_or(DType::f32));
+      model = draw(models::read_config(path), dtype.value_or(DType::f32), format);
     else
       model = models::load_pretrained(path, {.dtype = dtype});
   });
