@@ -160,8 +160,9 @@ TEST_CASE("rows of each group are multiplied by its own blocks, with the bits of
                                    matmul_blocks(x, w, format.name,
                                                  {.activations = activations, .counts = counts})),
                                want = on_backends(each);
+      // A GPU's library sums the products of a group in another order than those of all groups.
       for (size_t i = 0; i < grouped.size(); ++i)
-        CHECK(difference(grouped[i], want[i], 1e-6) == "");
+        CHECK(difference(grouped[i], want[i], 1e-5) == "");
       const auto on_cpu = [](const Value& y) {
         Graph graph;
         graph.outputs = {y};
