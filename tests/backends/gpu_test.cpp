@@ -166,6 +166,19 @@ Value attention_of(const Cached& form) {
 }  // namespace
 
 TEST_SUITE("gpu kernels") {
+  TEST_CASE("update_at writes the positions that are in the tensor, at one start or several") {
+    Random random(6);
+    const auto update = [&](DType dtype, const Shape& shape, const Shape& updates, int64_t axis,
+                            const std::vector<double>& starts) {
+      return update_at(random_values({dtype, shape}, 0, 9, random), axis,
+                       constant(starts, {static_cast<int64_t>(starts.size())}, DType::i64),
+                       random_values({dtype, updates}, 0, 9, random));
+    };
+    check({update(DType::bf16, {2, 3, 40, 8}, {2, 3, 2, 8}, 2, {5, 39}),
+           update(DType::f32, {7, 5}, {3, 5}, 0, {-2}), update(DType::u8, {4, 9}, {4, 3}, 1, {7}),
+           update(DType::f16, {3, 4}, {3, 0}, 1, {1}),
+           update(DType::i32, {2, 6}, {2, 2}, 1, {-9e15, 9e15})});
+  }
   TEST_CASE("attention to a cache reads the keys that are there, by few queries or by many") {
     check({attention_of(Cached{DType::f32, 4, 2, 1, 300, 64}),
            attention_of(Cached{DType::bf16, 8, 1, 2, 70, 128}),

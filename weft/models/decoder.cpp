@@ -86,10 +86,9 @@ class Attention : public nn::Module {
     OriginScope scope(path());
     auto [q, k, v] = project(x);
     const DecoderLayer& layer = config_.layers[layer_];
-    if (config_.rope_in_pairs) q = in_halves(q), k = in_halves(k);
     if (layer.rope >= 0) {
       const nn::Rotary& rotary = at.ropes[static_cast<size_t>(layer.rope)];
-      q = nn::rotate(q, rotary), k = nn::rotate(k, rotary);
+      q = rotate(q, rotary), k = rotate(k, rotary);
     }
     AttentionOptions options{.causal = true,
                              .mask = at.mask,
@@ -137,10 +136,15 @@ class Attention : public nn::Module {
     const Tensor each = reshape(all, {x.dim(0), x.dim(1), -1, config_.head_dim});
     return permute(by_head ? through(normalize, each) : each, {0, 2, 1, 3});
   }
-  // Maps heads of neighbouring pairs to heads of two halves.
-  static Tensor in_halves(const Tensor& x) {
-    const Tensor pairs = reshape(x, {x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, 2});
-    return flatten(permute(pairs, {0, 1, 2, 4, 3}), 3);
+  // Pairs are rotated as the two halves of a view, and stay where they are.
+  Tensor rotate(const Tensor& x, const nn::Rotary& rotary) const {
+    if (!config_.rope_in_pairs) return nn::rotate(x, rotary);
+    const int64_t pairs = x.dim(3) / 2;
+    const auto rearranged = [&](const Tensor& heads, int64_t rows, int64_t columns) {
+      const Tensor each = reshape(heads, {x.dim(0), x.dim(1), x.dim(2), rows, columns});
+      return flatten(permute(each, {0, 1, 2, 4, 3}), 3);
+    };
+    return rearranged(nn::rotate(rearranged(x, pairs, 2), rotary), 2, pairs);
   }
   // Appends new keys or values to the cached ones, and returns the cache's whole capacity.
   static Tensor keep(const Variable& cached, const Tensor& fresh, const Tensor& start) {

@@ -4,6 +4,7 @@
 #include "weft/backends/gpu/block_matmul.h"
 #include "weft/backends/gpu/scatter.h"
 #include "weft/backends/gpu/sort.h"
+#include "weft/backends/gpu/update.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::gpu {
@@ -25,6 +26,7 @@ const Handwritten* find(std::string_view op) {
       {"scatter_add", choose_scatter_add, scatter_add},
       {"first_position", choose_first_position, first_position},
       {"argsort", choose_argsort, argsort},
+      {"update_at", choose_update_at, update_at},
   };
   for (const Handwritten& handwritten : all)
     if (handwritten.op == op) return &handwritten;
