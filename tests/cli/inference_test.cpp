@@ -1,4 +1,5 @@
 // Checks what `weft plan MODEL` and `weft profile MODEL` say of the inference of published models.
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -121,4 +122,64 @@ TEST_CASE("a profile of a published model prints a table for each step and draws
     ++dots;
   CHECK(dots == working);
   CHECK(place.read("m.svg").find("model, prefill") != std::string::npos);
+}
+
+TEST_CASE(
+    "plan and profile of an encoder are those of its forward pass, without files of weights") {
+  for (const char* family : {"bert", "roberta", "distilbert"})
+    for (const char* head :
+         {"ForMaskedLM", "ForTokenClassification", "ForSequenceClassification"}) {
+      CAPTURE(family);
+      CAPTURE(head);
+      const Workplace place;
+      write_published_encoder(place.path("encoder"), {.family = family, .head = head});
+      const std::string file = place.path("encoder/model.safetensors");
+      double bytes = 0;
+      {
+        const weft::io::Safetensors weights = weft::io::Safetensors::open(file);
+        for (const auto& entry : weights.entries()) bytes += entry.type.bytes();
+      }
+      const std::vector<std::string> flags = {"encoder", "--batch",  "3",   "--context",
+                                              "12",      "--device", "cpu", "--json"};
+      const json profile =
+          json_of(place.weft(std::vector<std::string>{"profile", "--steps", "1"} + flags));
+      const double layers = elements_of(file, "layer.");
+      std::filesystem::remove(file);
+      const json planned = json_of(place.weft(std::vector<std::string>{"plan"} + flags));
+      CHECK(planned["weight_bytes"] == bytes);
+      CHECK(planned["cache_bytes"] == 0);
+      CHECK(planned["context"] == 12);
+      CHECK(planned["forward"]["tokens"] == 3 * 12);
+      CHECK(planned["total_bytes"] ==
+            bytes + planned["arena_bytes"].get<double>() + planned["constant_bytes"].get<double>());
+      CHECK(sum_of(profile["forward"]["kernels"], "count") ==
+            near(planned["forward"]["kernels"].get<double>()));
+      CHECK(flops_of(profile["forward"]["operations"]) ==
+            near(planned["forward"]["flops"].get<double>()));
+      // The products of all layers are computed for each token; embeddings are none.
+      CHECK(planned["forward"]["flops"] > 2 * 3 * 12 * layers);
+    }
+}
+
+TEST_CASE("an encoder is planned for GPUs that are not here, in one table") {
+  const Workplace place;
+  write_published_encoder(place.path("encoder"));
+  const std::vector<std::string> question = {"plan", "encoder", "--batch", "8"};
+  const Outcome alone = place.weft(question);
+  REQUIRE_MESSAGE(alone.code == 0, alone.err);
+  for (const char* part : {"sequences ", "8 of at most 32 tokens", "weights ", "arena ", "total ",
+                           "forward pass of 8 x 32 "})
+    CHECK(alone.out.find(part) != std::string::npos);
+  CHECK(alone.out.find("cache") == std::string::npos);
+  const json plans =
+      json_of(place.weft(question + std::vector<std::string>{"--on", "t4,h100", "--json"}));
+  REQUIRE(plans.size() == 2);
+  CHECK(plans[0]["on"] == "h100");
+  CHECK(plans[0]["plan"]["forward"]["seconds"] < plans[1]["plan"]["forward"]["seconds"]);
+  const json half = json_of(
+      place.weft(question + std::vector<std::string>{"--on", "h100", "--dtype", "bf16", "--json"}));
+  CHECK(2 * half["weight_bytes"].get<int64_t>() == plans[0]["plan"]["weight_bytes"]);
+  const Outcome table = place.weft(question + std::vector<std::string>{"--on", "t4,h100"});
+  CHECK(table.out.starts_with("device "));
+  CHECK(table.out.find("forward pass of 8 x 32") != std::string::npos);
 }

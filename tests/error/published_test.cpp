@@ -238,6 +238,8 @@ TEST_CASE("encoders that cannot be trained on masked tokens are refused in one l
           "m: the tokenizer has no mask token, which task masked_lm needs.");
   refuses({.head = "ForTokenClassification"}, usage,
           "m has a head for labels, and these data have none. Hint: data.format: jsonl.");
+  CHECK(fails_with(place.weft({"plan", "m", "--context", "33"}), usage,
+                   "the context is at most 32 tokens, as the model says. Got 33.") == "");
   refuses({.head = "Model"}, usage, "[bert] the architecture must be one of BertForMaskedLM,");
 }
 

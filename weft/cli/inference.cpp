@@ -1,13 +1,14 @@
 #include "weft/cli/inference.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/infer/token_model.h"
-#include "weft/models/decoder.h"
 
 namespace weft::cli {
 namespace {
@@ -63,6 +64,43 @@ class Generation : public Inference {
   std::unique_ptr<infer::TokenModel> tokens_;
   int64_t prompt_ = 0;
 };
+
+// Encoding is what an encoder does: it reads all tokens of its sequences at once, and hides
+// padding.
+class Encoding : public Inference {
+ public:
+  Encoding(models::Pretrained model, const InferenceOptions& options)
+      : Inference(std::move(model), options.batch),
+        step_(
+            [this](std::span<const Tensor> in) -> std::vector<Tensor> {
+              return {(*model_.model)(in[0])};
+            },
+            {.mode = Mode::eval, .device = options.device}) {
+    context_ = options.context > 0 ? options.context : model_.context;
+    if (context_ > model_.context)
+      throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
+                  model_.context, context_);
+    steps_ = {
+        {"forward", fmt::format("forward pass of {} x {}", batch_, context_), batch_ * context_}};
+  }
+
+  PlannedInference plan() override {
+    const PlanSummary plan = step_.plan(types());
+    return {.weight_bytes = static_cast<int64_t>(plan.state_bytes), .steps = {plan}};
+  }
+  Executable& executable(size_t) override { return step_.prepare(types()); }
+  void run(size_t) override {
+    const Tensor tokens =
+        tensor(some_ids<int64_t>(batch_ * context_, model_.vocabulary), {batch_, context_});
+    const Tensor result = step_.run(std::array{tokens})[0];
+    eval(std::array{result});
+  }
+
+ private:
+  std::array<Type, 1> types() const { return {Type{DType::i64, {batch_, context_}}}; }
+
+  CompiledStep step_;
+};
 }  // namespace
 
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
@@ -93,13 +131,10 @@ void refuse_model_flags(const std::string& dtype, int64_t context) {
 }
 
 std::unique_ptr<Inference> make_inference(const InferenceOptions& options, bool weights) {
-  models::Pretrained model =
-      models::load_pretrained(options.folder, {.dtype = options.dtype, .weights = weights});
-  if (dynamic_cast<const models::Decoder*>(model.model.get()) == nullptr)
-    throw Error(ErrorKind::usage,
-                "{} is an encoder, which generates no text. Hint: --model.pretrained {} plans its "
-                "training.",
-                options.folder, options.folder);
+  models::Pretrained model = models::load_pretrained(
+      options.folder, {.dtype = options.dtype, .weights = weights, .hide_padding = true});
+  if (dynamic_cast<const models::Encoder*>(model.model.get()) != nullptr)
+    return std::make_unique<Encoding>(std::move(model), options);
   return std::make_unique<Generation>(std::move(model), options);
 }
 

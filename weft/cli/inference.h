@@ -33,9 +33,10 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
 // Throws Error(usage) where flags of published models are given beside something else.
 void refuse_model_flags(const std::string& dtype, int64_t context);
 
-// InferenceStep describes a step: the prefill of a prompt, or the decoding of one token.
+// InferenceStep describes a step: a decoder's prefill of a prompt or decoding of one token, or an
+// encoder's forward pass.
 struct InferenceStep {
-  std::string key;     // in JSON: "prefill"
+  std::string key;     // in JSON: "prefill", "decode", "forward"
   std::string text;    // "prompt of 512 tokens"
   int64_t tokens = 0;  // that all sequences read together
 };

@@ -57,11 +57,13 @@ InferencePlan planned(const InferenceOptions& options) {
 void check_it_fits(const InferencePlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
   auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
+  const auto cache = static_cast<size_t>(plan.planned.cache_bytes);
   throw Error(ErrorKind::does_not_fit,
-              "the plan does not fit: it takes {} of memory, {} for the weights and {} for the "
-              "cache. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
+              "the plan does not fit: it takes {} of memory, {} for the weights{} and {} for the "
+              "arena. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
               text(plan.total_bytes()), text(static_cast<size_t>(plan.planned.weight_bytes)),
-              text(static_cast<size_t>(plan.planned.cache_bytes)), text(plan.available_bytes),
+              cache > 0 ? fmt::format(", {} for the cache", text(cache)) : "",
+              text(plan.arena_bytes()), text(plan.available_bytes),
               plan.on_host ? "this machine" : plan.device);
 }
 
@@ -87,7 +89,8 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
     table.row({"activations", plan.planned.activations == DType::i8
                                   ? "int8 in products with weights in blocks"
                                   : "float32"});
-  table.row({"cache", size(static_cast<size_t>(plan.planned.cache_bytes))});
+  if (plan.planned.cache_bytes > 0)
+    table.row({"cache", size(static_cast<size_t>(plan.planned.cache_bytes))});
   table.row({"arena", size(plan.arena_bytes())});
   table.row({"constants", size(plan.constant_bytes())});
   if (plan.staging_bytes() > 0) table.row({"staging", size(plan.staging_bytes())});

@@ -1,5 +1,5 @@
 // Implements `weft plan MODEL`: plans the memory and the time that a published model takes to
-// generate text.
+// generate text, or an encoder for the forward pass of a batch.
 #pragma once
 
 #include <string>

@@ -29,8 +29,8 @@ using Subjects = std::vector<std::unique_ptr<Subject>>;
 
 std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe);
 std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind, const WorkloadOptions& options);
-// Returns the steps of a model's inference. Without a context their caches have room for 768
-// tokens, as `weft generate` makes it for a prompt of 512 and 200 more.
+// Returns the steps of a model's inference. Without a context it is 768 tokens, or what the model
+// takes if that is less: `weft generate` has caches of this size for a prompt of 512 and 200 more.
 Subjects inference_subjects(InferenceOptions options);
 
 }  // namespace weft::cli

@@ -243,8 +243,8 @@ void add_profile_verb(Program& program) {
   Verb& verb = program.root.add(
       {.name = "profile",
        .group = "This machine",
-       .doc = "Shows where the time of a training step goes, or that of generating text with a "
-              "published model: of a prompt, and of each next token.",
+       .doc = "Shows where the time of a training step goes, or that of a published model's "
+              "inference: of a prompt and each next token, or of an encoder's forward pass.",
        .examples = "weft profile recipes/mnist.yaml\n"
                    "weft profile gpt2 --batch 2 --trace gpt2.json\n"
                    "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg\n"
@@ -268,7 +268,8 @@ void add_profile_verb(Program& program) {
        .range = {{1, 0x1p32}}},
       {.flag = "--context",
        .type = "N",
-       .doc = "published models: most tokens of a sequence, the last of which is timed (768)",
+       .doc =
+           "published models: most tokens of a sequence (768); a decoder's timed token is the last",
        .target = &arguments->context,
        .range = {{1, 0x1p40}}},
       {.flag = "--dtype",

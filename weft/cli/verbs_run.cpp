@@ -158,7 +158,7 @@ void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   }
 }
 
-// Plans how a published model generates text.
+// Plans the inference of a published model.
 int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
   InferenceOptions options = inference_options(
       "plan", arguments.recipe, joined(arguments.flags, more), arguments.dtype, arguments.context);
@@ -203,8 +203,9 @@ void add_plan(Program& program) {
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, the name of a recipe, or the folder of a published "
-              "model, whose generation of text is planned",
+       .doc = "YAML file, - for standard input, the name of a recipe, or a published model (its "
+              "folder, or a "
+              "GGUF file), whose generation of text or, of an encoder, forward pass is planned",
        .target = &arguments->recipe},
       {.flag = "--depth",
        .type = "N",
