@@ -79,6 +79,13 @@ TEST_CASE("a folder of an unknown family, or with damaged files, is refused by e
   }
 }
 
+TEST_CASE("a verb without a recipe does not take the folder that it is called in for a model") {
+  const Published place;
+  place.write("config.json", place.read("m/config.json"));
+  for (const char* verb : {"plan", "profile", "train"})
+    CHECK(fails_with(place.weft({verb}), usage, " needs a recipe. Hint: ") == "");
+}
+
 TEST_CASE("a config.json without a family is refused with all families that there are") {
   const Published place;
   place.replace("m/config.json", "\"model_type\"", "\"model_kind\"");
@@ -185,6 +192,13 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "--model.pretrained m plans its training."},
       {{"plan", "m", "--explain"},
        "--explain, --dot, --memory-svg and --tokens are for recipes. m is a published model."},
+      {{"profile", "m", "--lr", "1"},
+       "--lr is for recipes. m is a published model. Hint: "
+       "--model.pretrained m profiles its training."},
+      {{"profile", "m", "--length", "8"}, "--length is for workloads. Hint: --context N."},
+      {{"profile", "m", "--context", "65"},
+       "the context is at most 64 tokens, as the model says. Got 65."},
+      {{"profile", "mlp", "--dtype", "f32"}, "--dtype is for published models, by their folder."},
       {{"plan", "addition", "--context", "8"},
        "--context is for published models, by their folder."},
       {{"plan", "--model.pretrained", "text.txt", "--data.format", "text", "--data.path",
@@ -224,6 +238,8 @@ TEST_CASE("encoders that cannot be trained on masked tokens are refused in one l
           "m: the tokenizer has no mask token, which task masked_lm needs.");
   refuses({.head = "ForTokenClassification"}, usage,
           "m has a head for labels, and these data have none. Hint: data.format: jsonl.");
+  CHECK(fails_with(place.weft({"plan", "m", "--context", "33"}), usage,
+                   "the context is at most 32 tokens, as the model says. Got 33.") == "");
   refuses({.head = "Model"}, usage, "[bert] the architecture must be one of BertForMaskedLM,");
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
       {{"bench", "mlp", "--precision", "f7"}, "--precision"},
       {{"bench", "mlp", "--length", "9"}, "the workload mlp has no length."},
       {{"profile"}, "weft profile needs a recipe."},
-      {{"profile", "mpl"}, "mpl: neither a recipe nor a workload. Did you mean mlp?"},
+      {{"profile", "mpl"}, "mpl: neither recipe, workload nor model. Did you mean mlp?"},
       {{"profile", "mlp", "--steps", "0"}, "--steps"},
       {{"profile", "mlp", "--batch", "none"}, "--batch is a count of at least 1. Got 'none'."},
       {{"profile", "mlp", "--lr", "1"},

@@ -11,52 +11,44 @@
 #include "weft/cli/peaks.h"
 #include "weft/cli/terminal.h"
 #include "weft/device/registry.h"
-#include "weft/infer/token_model.h"
 #include "weft/io/json.h"
-#include "weft/models/decoder.h"
-#include "weft/models/pretrained.h"
 #include "weft/nn/block_activations.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
 namespace {
 using nlohmann::json;
-constexpr int64_t usual_prompt = 512;  // tokens
 
 struct InferencePlan {
-  models::Pretrained model;
-  infer::TokenModelPlan steps;
-  int64_t batch = 0, context = 0;
+  std::unique_ptr<Inference> inference;
+  PlannedInference planned;
   std::string device;
   bool on_host = true;
   size_t available_bytes = 0;  // 0: not known
 
-  size_t constant_bytes() const {
-    return steps.prefill.constant_bytes + steps.decode.constant_bytes;
+  size_t sum_of(size_t PlanSummary::* bytes) const {
+    size_t sum = 0;
+    for (const PlanSummary& step : planned.steps) sum += step.*bytes;
+    return sum;
   }
-  size_t staging_bytes() const { return steps.prefill.staging_bytes + steps.decode.staging_bytes; }
+  size_t constant_bytes() const { return sum_of(&PlanSummary::constant_bytes); }
+  size_t staging_bytes() const { return sum_of(&PlanSummary::staging_bytes); }
+  size_t arena_bytes() const {
+    return std::ranges::max_element(planned.steps, {}, &PlanSummary::arena_bytes)->arena_bytes;
+  }
   size_t total_bytes() const {
-    return static_cast<size_t>(steps.weight_bytes + steps.cache_bytes) + constant_bytes() +
-           steps.arena_bytes() + staging_bytes();
+    return static_cast<size_t>(planned.weight_bytes + planned.cache_bytes) + constant_bytes() +
+           arena_bytes() + staging_bytes();
   }
+  // Returns 0 where they are not known.
+  double last_seconds() const { return planned.steps.back().expected_seconds(); }
 };
 
-InferencePlan planned(const InferencePlanOptions& options) {
-  InferencePlan plan{
-      .model = models::load_pretrained(options.folder, {.dtype = options.dtype, .weights = false}),
-      .batch = options.batch};
-  if (dynamic_cast<const models::Decoder*>(plan.model.model.get()) == nullptr)
-    throw Error(ErrorKind::usage,
-                "{} is an encoder, which generates no text. Hint: --model.pretrained {} plans its "
-                "training.",
-                options.folder, options.folder);
+InferencePlan planned(const InferenceOptions& options) {
+  InferencePlan plan{.inference = make_inference(options, /*weights=*/false)};
   const MachineSpec machine = machine_spec(options.device);  // measures, for the times
-  const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
-      *plan.model.model, plan.model.vocabulary, plan.model.context,
-      {.batch = options.batch, .context = options.context, .device = options.device});
-  plan.context = tokens->context();
-  plan.steps = tokens->plan(std::min(usual_prompt, plan.context));
-  plan.device = plan.steps.decode.device;
+  plan.planned = plan.inference->plan();
+  plan.device = plan.planned.steps.back().device;
   plan.on_host = library(options.device).on_host();
   plan.available_bytes = plan.on_host ? machine_memory() : machine.memory_bytes;
   return plan;
@@ -65,15 +57,18 @@ InferencePlan planned(const InferencePlanOptions& options) {
 void check_it_fits(const InferencePlan& plan) {
   if (plan.available_bytes == 0 || plan.total_bytes() <= plan.available_bytes) return;
   auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
+  const auto cache = static_cast<size_t>(plan.planned.cache_bytes);
   throw Error(ErrorKind::does_not_fit,
-              "the plan does not fit: it takes {} of memory, {} for the weights and {} for the "
-              "cache. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
-              text(plan.total_bytes()), text(static_cast<size_t>(plan.steps.weight_bytes)),
-              text(static_cast<size_t>(plan.steps.cache_bytes)), text(plan.available_bytes),
+              "the plan does not fit: it takes {} of memory, {} for the weights{} and {} for the "
+              "arena. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
+              text(plan.total_bytes()), text(static_cast<size_t>(plan.planned.weight_bytes)),
+              cache > 0 ? fmt::format(", {} for the cache", text(cache)) : "",
+              text(plan.arena_bytes()), text(plan.available_bytes),
               plan.on_host ? "this machine" : plan.device);
 }
 
 std::string table_of(const InferencePlan& plan, const std::string& folder) {
+  const models::Pretrained& model = plan.inference->model();
   auto size = [](size_t bytes) { return size_text(bytes); };
   auto time = [&](const PlanSummary& step, int64_t tokens) {
     const double seconds = step.expected_seconds();
@@ -82,27 +77,29 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
                        : std::string("not known");
   };
   Table table;
-  table.row({"model", fmt::format("{}, {} parameters in {}", folder,
-                                  train::count_text(
-                                      static_cast<double>(nn::number_count(*plan.model.model))),
-                                  name(plan.model.dtype))});
+  table.row(
+      {"model", fmt::format("{}, {} parameters in {}", folder,
+                            train::count_text(static_cast<double>(nn::number_count(*model.model))),
+                            name(model.dtype))});
   table.row({"device", plan.device});
-  table.row({"sequences", fmt::format("{} of at most {} tokens", plan.batch, plan.context)});
-  table.row({"weights", size(static_cast<size_t>(plan.steps.weight_bytes))});
-  if (nn::has_blocks(*plan.model.model))
-    table.row({"activations", plan.steps.activations == DType::i8
+  table.row({"sequences", fmt::format("{} of at most {} tokens", plan.inference->batch(),
+                                      plan.inference->context())});
+  table.row({"weights", size(static_cast<size_t>(plan.planned.weight_bytes))});
+  if (nn::has_blocks(*model.model))
+    table.row({"activations", plan.planned.activations == DType::i8
                                   ? "int8 in products with weights in blocks"
                                   : "float32"});
-  table.row({"cache", size(static_cast<size_t>(plan.steps.cache_bytes))});
-  table.row({"arena", size(plan.steps.arena_bytes())});
+  if (plan.planned.cache_bytes > 0)
+    table.row({"cache", size(static_cast<size_t>(plan.planned.cache_bytes))});
+  table.row({"arena", size(plan.arena_bytes())});
   table.row({"constants", size(plan.constant_bytes())});
   if (plan.staging_bytes() > 0) table.row({"staging", size(plan.staging_bytes())});
   table.row({"total", plan.available_bytes > 0 ? fmt::format("{} of {}", size(plan.total_bytes()),
                                                              size(plan.available_bytes))
                                                : size(plan.total_bytes())});
-  table.row({fmt::format("prompt of {} tokens", plan.steps.prefill_tokens),
-             time(plan.steps.prefill, plan.batch * plan.steps.prefill_tokens)});
-  table.row({"each next token", time(plan.steps.decode, plan.batch)});
+  const std::vector<InferenceStep>& steps = plan.inference->steps();
+  for (size_t i = 0; i < steps.size(); ++i)
+    table.row({steps[i].text, time(plan.planned.steps[i], steps[i].tokens)});
   return table.text();
 }
 
@@ -115,21 +112,24 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
                 {"bytes", summary.bytes},
                 {"kernels", summary.launches}};
   };
-  return {{"model", folder},
-          {"device", plan.device},
-          {"dtype", name(plan.model.dtype)},
-          {"parameters", nn::number_count(*plan.model.model)},
-          {"batch", plan.batch},
-          {"context", plan.context},
-          {"weight_bytes", plan.steps.weight_bytes},
-          {"cache_bytes", plan.steps.cache_bytes},
-          {"arena_bytes", plan.steps.arena_bytes()},
-          {"constant_bytes", plan.constant_bytes()},
-          {"staging_bytes", plan.staging_bytes()},
-          {"total_bytes", plan.total_bytes()},
-          {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()},
-          {"prefill", step(plan.steps.prefill, plan.batch * plan.steps.prefill_tokens)},
-          {"decode", step(plan.steps.decode, plan.batch)}};
+  const models::Pretrained& model = plan.inference->model();
+  json all{{"model", folder},
+           {"device", plan.device},
+           {"dtype", name(model.dtype)},
+           {"parameters", nn::number_count(*model.model)},
+           {"batch", plan.inference->batch()},
+           {"context", plan.inference->context()},
+           {"weight_bytes", plan.planned.weight_bytes},
+           {"cache_bytes", plan.planned.cache_bytes},
+           {"arena_bytes", plan.arena_bytes()},
+           {"constant_bytes", plan.constant_bytes()},
+           {"staging_bytes", plan.staging_bytes()},
+           {"total_bytes", plan.total_bytes()},
+           {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()}};
+  const std::vector<InferenceStep>& steps = plan.inference->steps();
+  for (size_t i = 0; i < steps.size(); ++i)
+    all[steps[i].key] = step(plan.planned.steps[i], steps[i].tokens);
+  return all;
 }
 
 // Planned is a model planned for one machine, or the reason why it does not fit.
@@ -139,7 +139,7 @@ struct Planned {
   std::string refusal;
 };
 
-std::vector<Planned> all_planned(InferencePlanOptions options,
+std::vector<Planned> all_planned(InferenceOptions options,
                                  const std::vector<std::string>& devices) {
   std::vector<Planned> all;
   all.reserve(devices.size());
@@ -156,13 +156,18 @@ std::vector<Planned> all_planned(InferencePlanOptions options,
     }
   }
   std::ranges::stable_sort(all, {}, [](const Planned& made) {
-    return std::pair(!made.plan, made.plan ? made.plan->steps.decode.expected_seconds() : 0);
+    return std::pair(!made.plan, made.plan ? made.plan->last_seconds() : 0);
   });
   return all;
 }
 
 std::string table_of(const std::vector<Planned>& all) {
-  Table table({"device", "memory", "limit", "prompt", "next token", "rate"});
+  std::vector<std::string> titles = {"device", "memory", "limit"};
+  if (all.front().plan)  // those that fit come first
+    for (const InferenceStep& step : all.front().plan->inference->steps())
+      titles.push_back(step.text);
+  titles.emplace_back("rate");
+  Table table(titles);
   std::string reasons;
   for (const Planned& made : all) {
     if (!made.plan) {
@@ -171,15 +176,15 @@ std::string table_of(const std::vector<Planned>& all) {
       continue;
     }
     const InferencePlan& plan = *made.plan;
-    const double seconds = plan.steps.decode.expected_seconds();
-    auto time = [](const PlanSummary& step) {
-      return step.expected_seconds() > 0 ? train::time_text(step.expected_seconds()) : "-";
-    };
-    table.row({made.on, size_text(plan.total_bytes()),
-               plan.available_bytes > 0 ? size_text(plan.available_bytes) : "-",
-               time(plan.steps.prefill), time(plan.steps.decode),
-               seconds > 0 ? train::count_text(static_cast<double>(plan.batch) / seconds) + " tok/s"
-                           : "-"});
+    std::vector<std::string> row = {
+        made.on, size_text(plan.total_bytes()),
+        plan.available_bytes > 0 ? size_text(plan.available_bytes) : "-"};
+    for (const PlanSummary& step : plan.planned.steps)
+      row.push_back(step.expected_seconds() > 0 ? train::time_text(step.expected_seconds()) : "-");
+    const auto tokens = static_cast<double>(plan.inference->steps().back().tokens);
+    const double seconds = plan.last_seconds();
+    row.push_back(seconds > 0 ? train::count_text(tokens / seconds) + " tok/s" : "-");
+    table.row(row);
   }
   return table.text() + reasons;
 }
@@ -198,13 +203,13 @@ json json_of(const std::vector<Planned>& all, const std::string& folder) {
 }
 }  // namespace
 
-std::string plan_inference(const InferencePlanOptions& options, bool as_json) {
+std::string plan_inference(const InferenceOptions& options, bool as_json) {
   const InferencePlan plan = planned(options);
   check_it_fits(plan);
   return as_json ? io::json_text(json_of(plan, options.folder), 2) : table_of(plan, options.folder);
 }
 
-InferencePlans plan_inference_on(const InferencePlanOptions& options,
+InferencePlans plan_inference_on(const InferenceOptions& options,
                                  const std::vector<std::string>& devices, bool as_json) {
   const std::vector<Planned> all = all_planned(options, devices);
   return {as_json ? io::json_text(json_of(all, options.folder), 2) : table_of(all),

@@ -145,7 +145,28 @@ Profile record(const NamedExecutables& executables, int updates,
     profile.updates.push_back({begin - start, now() - begin});
   }
   for (const auto& [name, executable] : executables) executable->set_timer({});
+  for (Profile::Part& part : profile.plans) part.updates = profile.updates.size();
   return profile;
+}
+
+Profile joined(const std::vector<Profile>& profiles) {
+  Profile all;
+  for (const Profile& profile : profiles) {
+    const size_t plans = all.plans.size();
+    const int updates = static_cast<int>(all.updates.size());
+    const double end =
+        all.updates.empty() ? 0 : all.updates.back().begin + all.updates.back().seconds;
+    all.plans.insert(all.plans.end(), profile.plans.begin(), profile.plans.end());
+    for (KernelEvent event : profile.events) {
+      event.plan += plans, event.update += updates, event.begin += end;
+      all.events.push_back(event);
+    }
+    for (Profile::Update update : profile.updates) {
+      update.begin += end;
+      all.updates.push_back(update);
+    }
+  }
+  return all;
 }
 
 KernelTime& KernelTime::operator+=(const KernelTime& other) {
@@ -162,8 +183,8 @@ KernelTime& KernelTime::operator+=(const KernelTime& other) {
 std::vector<KernelTime> sum_by(const Profile& profile, const MachineSpec& machine,
                                const std::function<std::string(const KernelEvent&)>& name) {
   std::map<std::string, KernelTime> by_name;
-  const double each = 1.0 / static_cast<double>(std::max<size_t>(1, profile.updates.size()));
   for (const KernelEvent& event : profile.events) {
+    const double each = 1.0 / static_cast<double>(profile.plans[event.plan].updates);
     const Launch& launch = profile.launch(event);
     Roofline best = roofline(launch, machine);
     by_name[name(event)] += {.count = each,

@@ -40,6 +40,7 @@ struct Profile {
     std::string name;  // "train", "accumulate"
     const Plan* plan = nullptr;
     std::vector<Family> families = {};  // one for each launch
+    size_t updates = 0;                 // that ran it
   };
   struct Update {
     double begin = 0, seconds = 0;
@@ -61,7 +62,10 @@ using NamedExecutables = std::vector<std::pair<std::string, Executable*>>;
 Profile record(const NamedExecutables& executables, int updates,
                const std::function<void()>& update);
 
-// KernelTime sums the kernels under one name, averaged per update.
+// Joins profiles of different executables, one after the other, for a trace or a picture of all.
+Profile joined(const std::vector<Profile>& profiles);
+
+// KernelTime sums the kernels under one name, averaged over the updates that ran their plans.
 struct KernelTime {
   std::string name;
   double count = 0, seconds = 0, flops = 0, bytes = 0;

@@ -1,5 +1,5 @@
-// Implements profile, which measures the time of a training step by module, kind of operation and
-// kernel.
+// Implements profile, which measures the time of a training step, or of a published model's
+// inference, by module, kind of operation and kernel.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -13,16 +13,14 @@
 #include "weft/cli/outputs.h"
 #include "weft/cli/peaks.h"
 #include "weft/cli/profile.h"
+#include "weft/cli/profile_subject.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/svg.h"
 #include "weft/cli/terminal.h"
-#include "weft/cli/workloads.h"
-#include "weft/data/loader.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/train/precision.h"
 #include "weft/train/report.h"
-#include "weft/train/steps.h"
 
 namespace weft::cli {
 namespace {
@@ -34,71 +32,13 @@ struct ProfileArguments : RecipeArguments {
   int64_t length = 0;
   int steps = 10, depth = 2;
   std::string trace, memory_svg, roofline_svg;
+  // These are options of published models.
+  std::string dtype;
+  int64_t context = 0;
   bool as_json = false;
 };
 
-// ---- the subject of a profile
-
-// A Subject is a repeatable update of a model, or step of a workload.
-class Subject {
- public:
-  virtual ~Subject() = default;
-  virtual void update() = 0;
-  virtual NamedExecutables executables() = 0;  // what an update runs
-  virtual std::string text() const = 0;
-  virtual std::string rate_text(double seconds) const = 0;
-};
-
-class WorkloadSubject : public Subject {
- public:
-  WorkloadSubject(const WorkloadKind& kind, const WorkloadOptions& options)
-      : kind_(kind), workload_(make_workload(kind, options)) {}
-  void update() override { workload_->step(); }
-  NamedExecutables executables() override { return {{"train", &workload_->executable()}}; }
-  std::string text() const override { return fmt::format("{}: {}", kind_.name, kind_.doc); }
-  std::string rate_text(double seconds) const override {
-    return train::count_text(workload_->items() / seconds) + std::string(kind_.item) + "/s";
-  }
-
- private:
-  const WorkloadKind& kind_;
-  std::unique_ptr<Workload> workload_;
-};
-
-class RecipeSubject : public Subject {
- public:
-  explicit RecipeSubject(const train::Recipe& recipe)
-      : experiment_(train::make_experiment(recipe)),
-        steps_(experiment_, recipe.text("train.device")),
-        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
-                                    .shuffle = true,
-                                    .drop_last = true,
-                                    .seed = recipe.integer("seed")}) {}
-
-  void update() override {
-    if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
-    steps_.run(batch_.inputs, batch_.labels);
-  }
-  NamedExecutables executables() override {
-    NamedExecutables all = steps_.executables();
-    std::erase_if(all, [](const auto& named) { return named.first == "evaluate"; });
-    return all;
-  }
-  std::string text() const override {
-    return fmt::format("{}, {} samples per update", experiment_.recipe.text("name"),
-                       experiment_.global_batch);
-  }
-  std::string rate_text(double seconds) const override {
-    auto units = static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
-    return fmt::format("{} {}/s", train::count_text(units / seconds), experiment_.unit());
-  }
-
- private:
-  train::Experiment experiment_;
-  train::Steps steps_;
-  data::Loader loader_;
-  data::Batch batch_;
-};
+// ---- what is profiled
 
 int64_t batch_of(const RecipeFlag& flag) {
   auto batch = parse_count(flag.value);
@@ -116,8 +56,7 @@ const train::PrecisionKind& precision_of(const RecipeFlag& flag) {
 }
 
 // A workload takes two keys of a recipe.
-std::unique_ptr<Subject> workload_subject(const Program& program,
-                                          const ProfileArguments& arguments) {
+std::unique_ptr<Subject> named_workload(const Program& program, const ProfileArguments& arguments) {
   const WorkloadKind& kind = find_workload(arguments.recipe);
   const RecipeFlags flags = joined(arguments.flags, program.flags);
   int64_t batch = 0;
@@ -132,8 +71,7 @@ std::unique_ptr<Subject> workload_subject(const Program& program,
                   "the workload {} takes --batch, --length and --precision. Got {}.", kind.name,
                   flag.flag);
   }
-  return std::make_unique<WorkloadSubject>(
-      kind, workload_options(kind, batch, arguments.length, precision));
+  return workload_subject(kind, workload_options(kind, batch, arguments.length, precision));
 }
 
 // Throws Error(usage) for a name that is neither a file nor known.
@@ -146,19 +84,45 @@ void check_name(const std::string& name) {
   for (const WorkloadKind& kind : workload_kinds()) known.push_back(kind.name);
   if (std::ranges::find(known, name) != known.end()) return;
   std::string_view similar = nearest(std::filesystem::path(name).stem().string(), known);
-  throw Error(ErrorKind::usage, "{}: neither a recipe nor a workload.{}", name,
+  throw Error(ErrorKind::usage, "{}: neither recipe, workload nor model.{}", name,
               similar.empty() ? " Hint: weft list recipes; weft list workloads."
                               : fmt::format(" Did you mean {}?", similar));
 }
 
-// Returns nullopt for a workload.
-std::optional<train::Recipe> profiled_recipe(const Program& program,
-                                             const ProfileArguments& arguments) {
+// A Profiled is what the command line names: a recipe, a published model, or else a workload.
+struct Profiled {
+  std::optional<train::Recipe> recipe = {};
+  std::optional<InferenceOptions> model = {};
+
+  std::string device() const {
+    if (model) return model->device;
+    return recipe ? recipe->text("train.device") : "auto";
+  }
+};
+Profiled find_profiled(const Program& program, const ProfileArguments& arguments) {
+  const bool is_model = models::is_model(arguments.recipe);
   check_name(arguments.recipe);
-  if (is_workload(arguments.recipe)) return std::nullopt;
-  if (arguments.length > 0)
-    throw Error(ErrorKind::usage, "--length is for workloads. Hint: --data.seq_len N.");
-  return recipe_of(program, arguments, "profile");
+  if (arguments.length > 0 && (is_model || !is_workload(arguments.recipe)))
+    throw Error(ErrorKind::usage, "--length is for workloads. Hint: {} N.",
+                is_model ? "--context" : "--data.seq_len");
+  if (is_model)
+    return {.model = inference_options("profile", arguments.recipe,
+                                       joined(arguments.flags, program.flags), arguments.dtype,
+                                       arguments.context)};
+  refuse_model_flags(arguments.dtype, arguments.context);
+  if (is_workload(arguments.recipe)) return {};
+  return {.recipe = recipe_of(program, arguments, "profile")};
+}
+
+Subjects subjects_of(const Profiled& profiled, const Program& program,
+                     const ProfileArguments& arguments) {
+  if (profiled.model) return inference_subjects(*profiled.model);
+  Subjects subjects;
+  if (profiled.recipe)
+    subjects.push_back(recipe_subject(*profiled.recipe));
+  else
+    subjects.push_back(named_workload(program, arguments));
+  return subjects;
 }
 
 // ---- output
@@ -238,29 +202,35 @@ class OutputFile {
 
 int run_profile(const Program& program, const ProfileArguments& arguments) {
   OutputFile trace(arguments.trace), memory(arguments.memory_svg), roof(arguments.roofline_svg);
-  const std::optional<train::Recipe> recipe = profiled_recipe(program, arguments);
-  const MachineSpec machine =  // before threads start
-      machine_spec(recipe ? recipe->text("train.device") : "auto");
+  const Profiled profiled = find_profiled(program, arguments);
+  const MachineSpec machine = machine_spec(profiled.device());  // before threads start
   const bool busy = machine_is_busy();
   if (!arguments.roofline_svg.empty() && !machine.known())
     throw Error(ErrorKind::failed,
                 "no roofline: the peaks of this machine are not known. Hint: "
                 "weft devices --measure.");
-  std::unique_ptr<Subject> subject;
-  if (recipe)
-    subject = std::make_unique<RecipeSubject>(*recipe);
-  else
-    subject = workload_subject(program, arguments);
+  const Subjects subjects = subjects_of(profiled, program, arguments);
   check_outputs_not_read(program);
-  for (int i = 0; i < warm_up_updates; ++i) subject->update();
-  Profile profile = record(subject->executables(), arguments.steps, [&] { subject->update(); });
-  trace.write([&] { return to_trace(profile); });
-  memory.write([&] { return memory_svg(plans_of(profile), subject->text()); });
-  roof.write([&] { return roofline_svg(profile, machine, subject->text()); });
-  if (arguments.as_json)
-    line(io::json_text(to_json(profile, machine, *subject, arguments.depth)));
-  else
-    show(to_text(profile, machine, *subject, arguments.depth));
+  std::vector<Profile> profiles;
+  for (const std::unique_ptr<Subject>& subject : subjects) {
+    for (int i = 0; i < warm_up_updates; ++i) subject->update();
+    profiles.push_back(record(subject->executables(), arguments.steps, [&] { subject->update(); }));
+  }
+  const Profile all = joined(profiles);
+  const std::string title = profiled.model ? profiled.model->folder : subjects.front()->text();
+  trace.write([&] { return to_trace(all); });
+  memory.write([&] { return memory_svg(plans_of(all), title); });
+  roof.write([&] { return roofline_svg(all, machine, title); });
+  json result = json::object();
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    if (!arguments.as_json)
+      show((i > 0 ? "\n" : "") + to_text(profiles[i], machine, *subjects[i], arguments.depth));
+    else if (const std::string key = subjects[i]->key(); !key.empty())
+      result[key] = to_json(profiles[i], machine, *subjects[i], arguments.depth);
+    else
+      result = to_json(profiles[i], machine, *subjects[i], arguments.depth);
+  }
+  if (arguments.as_json) line(io::json_text(result));
   if (busy && !arguments.as_json)
     remark("note",
            "other processes use this machine's cores: kernels take longer than they would alone.");
@@ -273,15 +243,18 @@ void add_profile_verb(Program& program) {
   Verb& verb = program.root.add(
       {.name = "profile",
        .group = "This machine",
-       .doc = "Shows where the time of a training step goes.",
+       .doc = "Shows where the time of a training step goes, or that of a published model's "
+              "inference: of a prompt and each next token, or of an encoder's forward pass.",
        .examples = "weft profile recipes/mnist.yaml\n"
                    "weft profile gpt2 --batch 2 --trace gpt2.json\n"
-                   "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg",
+                   "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg\n"
+                   "weft profile models/gpt2 --batch 16 --context 256",
        .run = [&program, arguments] { return run_profile(program, *arguments); },
        .recipe_keys = true});
   verb.options = {
-      {.type = "RECIPE|WORKLOAD",
-       .doc = "YAML file, - for standard input, or the name of a recipe or workload (weft list)",
+      {.type = "RECIPE|WORKLOAD|MODEL",
+       .doc = "YAML file, - for standard input, the name of a recipe or workload (weft list), or a "
+              "published model: its folder, or a GGUF file",
        .target = &arguments->recipe},
       {.flag = "--steps",
        .type = "N",
@@ -293,6 +266,17 @@ void add_profile_verb(Program& program) {
        .doc = "tokens or columns per row of a workload",
        .target = &arguments->length,
        .range = {{1, 0x1p32}}},
+      {.flag = "--context",
+       .type = "N",
+       .doc =
+           "published models: most tokens of a sequence (768); a decoder's timed token is the last",
+       .target = &arguments->context,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--dtype",
+       .type = "TYPE",
+       .doc = "published models: f32, bf16 or f16 (that of its files)",
+       .target = &arguments->dtype,
+       .choices = {"f32", "bf16", "f16"}},
       {.flag = "--depth",
        .type = "N",
        .doc = "levels of module names in the table",

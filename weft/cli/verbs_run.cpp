@@ -158,30 +158,16 @@ void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   }
 }
 
-// Plans how a published model generates text.
+// Plans the inference of a published model.
 int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
-  const RecipeFlags flags = joined(arguments.flags, more);
-  for (const RecipeFlag& flag : flags)
-    if (flag.path != "train.device" && flag.path != "train.global_batch_size")
-      throw Error(ErrorKind::usage,
-                  "{} is for recipes. {} is a published model. Hint: --model.pretrained {} plans "
-                  "its training.",
-                  flag.flag, arguments.recipe, arguments.recipe);
+  InferenceOptions options = inference_options(
+      "plan", arguments.recipe, joined(arguments.flags, more), arguments.dtype, arguments.context);
   if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty() ||
       !arguments.tokens.empty())
     throw Error(ErrorKind::usage,
                 "--explain, --dot, --memory-svg and --tokens are for recipes. {} is a published "
                 "model.",
                 arguments.recipe);
-  Recipe recipe;
-  recipe.set("train.global_batch_size", "1", "weft plan");
-  recipe.apply_environment();
-  apply_flags(recipe, flags);
-  InferencePlanOptions options{.folder = arguments.recipe,
-                               .batch = recipe.integer("train.global_batch_size"),
-                               .context = arguments.context,
-                               .device = recipe.text("train.device")};
-  if (!arguments.dtype.empty()) options.dtype = parse_dtype(arguments.dtype);
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
   if (devices.size() == 1) options.device = devices.front();
@@ -211,16 +197,15 @@ void add_plan(Program& program) {
              check_device(*arguments, program.flags);
              if (models::is_model(arguments->recipe))
                return plan_published(*arguments, program.flags);
-             if (arguments->context > 0 || !arguments->dtype.empty())
-               throw Error(ErrorKind::usage, "{} is for published models, by their folder.",
-                           arguments->context > 0 ? "--context" : "--dtype");
+             refuse_model_flags(arguments->dtype, arguments->context);
              return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
            },
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, the name of a recipe, or the folder of a published "
-              "model, whose generation of text is planned",
+       .doc = "YAML file, - for standard input, the name of a recipe, or a published model (its "
+              "folder, or a "
+              "GGUF file), whose generation of text or, of an encoder, forward pass is planned",
        .target = &arguments->recipe},
       {.flag = "--depth",
        .type = "N",

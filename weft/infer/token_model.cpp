@@ -68,6 +68,9 @@ class CachedModel : public TokenModel {
     plan.decode = step_.plan(types_for(1));
     return plan;
   }
+  Executable& step(int64_t tokens) override {
+    return step_.prepare(types_for(piece_for(tokens, context_)));
+  }
 
  protected:
   void run(std::span<const RowTokens> rows) override {
@@ -141,10 +144,10 @@ class WindowModel : public TokenModel {
     TokenModelPlan plan;
     plan.weight_bytes = bytes_of(model_.variables());
     plan.prefill_tokens = context_;
-    plan.prefill = plan.decode =
-        step_.plan(std::array{Type{DType::i64, {batch_, context_}}, Type{DType::i64, {batch_}}});
+    plan.prefill = plan.decode = step_.plan(types());
     return plan;
   }
+  Executable& step(int64_t) override { return step_.prepare(types()); }
 
  protected:
   void run(std::span<const RowTokens>) override {
@@ -164,6 +167,10 @@ class WindowModel : public TokenModel {
   }
 
  private:
+  std::array<Type, 2> types() const {
+    return {Type{DType::i64, {batch_, context_}}, Type{DType::i64, {batch_}}};
+  }
+
   const Model& model_;
   int64_t vocabulary_;
   CompiledStep step_;

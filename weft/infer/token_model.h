@@ -69,6 +69,9 @@ class TokenModel {
   // Returns the logits [vocabulary()] of the next token of a sequence, until append().
   std::span<const float> logits(int64_t row) const;
   virtual TokenModelPlan plan(int64_t prefill_tokens) = 0;
+  // Returns the compiled step that append() runs for this many new tokens of each sequence (of
+  // more than 512: for the first of them), for those who time its kernels.
+  virtual Executable& step(int64_t tokens) = 0;
 
  protected:
   TokenModel(int64_t batch, int64_t context);

@@ -198,7 +198,7 @@ bool is_model(const std::string& path) {
   std::error_code ignored;
   if (io::is_gguf(path)) return true;
   const fs::path folder(path);
-  return fs::exists(folder / "config.json", ignored) &&
+  return !path.empty() && fs::exists(folder / "config.json", ignored) &&
          !fs::exists(folder / "MANIFEST.json", ignored);
 }
 

@@ -381,8 +381,14 @@ struct Multiples {
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; ++j) right[j] = load_right(b + j * lanes, tile.b_row);
 
-      if (k < tile.fetching)
+      if constexpr (rows == 1) {  // the same columns of a row soon are faster than memory's order
+        constexpr int64_t soon = 8;
+        for (int i = 0; i < lines; ++i)
+          __builtin_prefetch(b + soon * tile.b_row + i * line_bytes / int64_t{sizeof(Element)}, 0,
+                             3);
+      } else if (k < tile.fetching) {
         for (int i = 0; i < lines; ++i) next.prefetch();
+      }
 #pragma GCC unroll 16
       for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
