@@ -65,18 +65,24 @@ Route route_of_many_rows(const Contraction& task) {
   return aliasing ? Route::contraction : Route::unpacked;
 }
 
+// Returns whether AVX512-BF16's dot products are the fastest for the task.
+bool has_dots(const Contraction& task) {
+  return task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16 && isa() == Isa::avx512_bf16;
+}
 // Returns whether the kernel for few rows pays: it copies a, which is much smaller than b.
-bool skinny_pays(const Contraction& task) { return is_skinny(task) && task.n >= 16 * task.m; }
+bool skinny_pays(const Contraction& task) {
+  const int64_t most_rows = has_dots(task) ? most_skinny_rows : most_skinny_rows / 2;
+  return is_skinny(task) && task.m <= most_rows && task.n >= 16 * task.m;
+}
 
 // The kernel for few rows replaces the contraction, and oneDNN as long as the time is that of
 // reading b. With more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix
 // instructions.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
-  const bool bf16 = task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16;
   const Route route = route_of_many_rows(task);
-  const bool replaces = task.m <= memory_bound_rows || route == Route::contraction ||
-                        (bf16 && isa() == Isa::avx512_bf16);
+  const bool replaces =
+      task.m <= memory_bound_rows || route == Route::contraction || has_dots(task);
   return skinny_pays(task) && replaces ? Route::skinny : route;
 }
 

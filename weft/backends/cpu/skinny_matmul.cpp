@@ -316,6 +316,7 @@ struct Multiples {
   }
   static constexpr int64_t padded_rows(int64_t m) {
     if (m == 1) return 1;
+    if (bytes == 64 && m > 16) return round_up<int64_t>(m, 16);  // all tiles have as many rows
     int64_t rows = 0;
     while (rows < m) rows += std::max<int64_t>(4, tile_rows(m - rows));
     return rows;
@@ -600,7 +601,7 @@ bool by_pairs(const Contraction& task) {
 
 // Returns the bytes of a as it is packed, with the most rows and the widest elements.
 size_t packed_bytes(const Contraction& task) {
-  constexpr int64_t most_added_rows = 7;
+  const int64_t most_added_rows = task.m > 16 ? 15 : 7;
   return aligned(static_cast<size_t>((task.m + most_added_rows) * dots_stride(task.k, 4)) *
                  sizeof(float));
 }

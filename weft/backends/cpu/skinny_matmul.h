@@ -15,7 +15,7 @@
 
 namespace weft::cpu {
 
-constexpr int64_t most_skinny_rows = 16;
+constexpr int64_t most_skinny_rows = 32;
 
 // Returns whether skinny_matmul() has a kernel for this task: at most most_skinny_rows rows without
 // a batch; factors of float32, bfloat16 or float16, a result of one of these floats, all sums
