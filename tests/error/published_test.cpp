@@ -41,6 +41,20 @@ struct Published : Workplace {
     return fs::exists(path("runs")) ? "a run was begun" : "";
   }
 };
+// Replaces all elements of the tensors whose names contain `part` by NaN.
+void spoil(const std::string& file, const std::string& part) {
+  std::vector<weft::Variable> weights;
+  const weft::io::Safetensors saved = weft::io::Safetensors::open(file);
+  for (const weft::io::Safetensors::Entry& entry : saved.entries()) {
+    weights.emplace_back(entry.name, entry.type);
+    const std::vector<double> values = saved.tensor(entry.name).to_doubles();
+    const bool is_spoiled = entry.name.find(part) != std::string::npos;
+    for (size_t i = 0; i < values.size(); ++i)
+      weights.back().floats()[i] =
+          is_spoiled ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(values[i]);
+  }
+  weft::io::save_safetensors(file, weights);
+}
 }  // namespace
 
 TEST_CASE("a folder of an unknown family, or with damaged files, is refused by every verb") {
@@ -145,21 +159,35 @@ TEST_CASE("a published model refuses what does not fit its context, and weights 
   CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt", "--data.seq_len", "65"}),
                    usage,
                    "data.seq_len is at most the 64 tokens of the model's context. Got 65.") == "");
-  const std::string file = place.path("m/model.safetensors");
-  std::vector<weft::Variable> weights;
-  const weft::io::Safetensors saved = weft::io::Safetensors::open(file);
-  for (const weft::io::Safetensors::Entry& entry : saved.entries()) {
-    weights.emplace_back(entry.name, entry.type);
-    for (float& element : weights.back().floats())
-      element = std::numeric_limits<float>::quiet_NaN();
-  }
-  weft::io::save_safetensors(file, weights);
+  spoil(place.path("m/model.safetensors"), "");
   const std::string where = "m/model.safetensors: tensor \"lm_head.weight\" has nan at element 0.";
   CHECK(fails_with(place.weft({"generate", "m", "--prompt", "a"}), data_code, where) == "");
   CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt"}), data_code, where) == "");
   CHECK(fails_with(place.weft({"train", "--model.pretrained", "m", "--data.format", "text",
                                "--data.path", "text.txt", "--data.seq_len", "8", "--steps", "2"}),
                    data_code, where) == "");
+}
+
+TEST_CASE("weights of queries, of keys and of an adapter that are NaN are named") {
+  for (const std::string projection : {"q_proj", "k_proj", "v_proj"}) {
+    const Published place;
+    spoil(place.path("m/model.safetensors"), "layers.0.self_attn." + projection);
+    CHECK(fails_with(place.weft({"generate", "m", "--prompt", "abc"}), data_code,
+                     "m/model.safetensors: tensor \"model.layers.0.self_attn." + projection +
+                         ".weight\" has nan at element 0.") == "");
+  }
+  const Published place;
+  CHECK(place
+            .weft({"finetune", "m", "--data.path", "text.txt", "--data.seq_len", "8", "--steps",
+                   "1", "--adapter.type", "lora", "--name", "tuned"})
+            .code == 0);
+  fs::create_directory(place.path("adapter"));
+  const fs::path latest = fs::canonical(place.path("runs/tuned/checkpoints/latest"));
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+    fs::copy_file(latest / file, place.path("adapter") + "/" + file);
+  spoil(place.path("adapter/adapter_model.safetensors"), "q_proj.lora_B");
+  CHECK(fails_with(place.weft({"generate", "m", "--adapter", "adapter", "--prompt", "abc"}),
+                   data_code, "q_proj.lora_B.weight\" has nan at element 0.") == "");
 }
 
 TEST_CASE("a model larger than the device is refused before anything is allocated") {

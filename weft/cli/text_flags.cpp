@@ -72,8 +72,10 @@ std::vector<infer::Generated> generated(const TextModel& model, infer::TokenMode
                                         const infer::OnText& on_text) try {
   return infer::generate(tokens, model.codec, prompts, options, on_text);
 } catch (const Error& error) {
-  if (error.kind() == ErrorKind::non_finite && model.pretrained)
+  if (error.kind() == ErrorKind::non_finite && model.pretrained) {
     models::refuse_non_finite(io::weight_files(model.folder));
+    models::refuse_non_finite(model.adapter_files);
+  }
   throw;
 }
 

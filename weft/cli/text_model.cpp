@@ -1,6 +1,7 @@
 #include "weft/cli/text_model.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "weft/base/error.h"
 #include "weft/data/chat_template/tokenizer_config.h"
@@ -114,12 +115,16 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
   if (dynamic_cast<const models::Decoder*>(pretrained.model.get()) == nullptr)
     throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", folder);
   const std::string& adapter = checkpoint.empty() ? options.adapter : checkpoint;
+  std::vector<std::string> adapter_files;
   if (!adapter.empty()) {
     const nn::BuildScope scope({.dtype = pretrained.dtype});
     train::load_adapter(*pretrained.model, folder, adapter);
+    adapter_files.push_back(
+        (std::filesystem::path(adapter) / models::adapter_weights_file).string());
   }
   tokenizer.check_fits(pretrained.vocabulary);
   TextModel model{.folder = folder,
+                  .adapter_files = std::move(adapter_files),
                   .codec = std::move(tokenizer),
                   .device = device_of(options.flags),
                   .vocabulary = pretrained.vocabulary,

@@ -30,7 +30,8 @@ struct TextModel {
   // Either `experiment` or `pretrained` holds the model.
   std::optional<train::Experiment> experiment = {};
   std::optional<models::Pretrained> pretrained = {};
-  std::string folder = {};  // folder of the published model
+  std::string folder = {};                      // folder of the published model
+  std::vector<std::string> adapter_files = {};  // files with weights of its adapter
   data::TextCodec codec;
   std::string device;
   int64_t vocabulary = 0, context = 0;

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/block_format.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
 #include "weft/io/files.h"
@@ -302,12 +303,31 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   return result;
 }
 
+namespace {
+// Returns the format of a tensor of blocks, which its bytes tell where the file does not; null for
+// numbers.
+const BlockFormat* format_of(const io::TensorFile::Entry& entry) {
+  if (entry.format != nullptr || entry.type.dtype != DType::u8) return entry.format;
+  const auto formats = block_formats();
+  const auto found = std::ranges::find(formats, entry.type.shape.back(), &BlockFormat::bytes);
+  return found == formats.end() ? nullptr : &*found;
+}
+}  // namespace
+
 void refuse_non_finite(const std::vector<std::string>& files) {
   for (const std::string& path : files) {
     const io::TensorFile file = io::open_weights(path);
     for (const io::TensorFile::Entry& entry : file.entries()) {
-      if (!is_float(entry.type.dtype)) continue;
-      const std::vector<double> values = file.tensor(entry.name).to_doubles();
+      std::vector<double> values;
+      if (const BlockFormat* format = format_of(entry)) {
+        const auto bytes = file.bytes(entry);
+        const size_t blocks = bytes.size() / static_cast<size_t>(format->bytes);
+        std::vector<float> numbers(blocks * static_cast<size_t>(format->numbers));
+        decode_blocks(*format, bytes, numbers);
+        values.assign(numbers.begin(), numbers.end());
+      } else if (is_float(entry.type.dtype)) {
+        values = file.tensor(entry.name).to_doubles();
+      }
       const auto wrong =
           std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
       if (wrong != values.end())

@@ -4,6 +4,7 @@
 // the maximum grows (flash attention, Dao et al. 2022), so that scratch does not depend on the
 // cache's extent.
 #include <algorithm>
+#include <limits>
 
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/kernels.h"
@@ -105,8 +106,10 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       most = choose(less(most, score), score, most);
     }
     const float top = std::max(row.most, most_of(most));
-    if (top == hidden_score) {  // no key was visible yet
-      for (int64_t j = 0; j < block_keys; j += lanes) at(scores + j) = Vector{};
+    if (top == hidden_score) {  // no key was visible yet, or no score of those is a number
+      const float weight = low < seen ? std::numeric_limits<float>::quiet_NaN() : 0;
+      for (int64_t j = 0; j < block_keys; j += lanes) at(scores + j) = of(weight);
+      row.total += weight;
       return 1;
     }
     Vector total{};

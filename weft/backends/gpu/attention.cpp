@@ -410,7 +410,7 @@ void Text::set_cached(const Node& node) {
                                   : string("0;")));
   text_.set("visible", "key < $keys && key <= query + before");
   text_.set("seen", "first + $rows + before < $keys ? first + $rows + before : $keys");
-  text_.set("inverse", "total[r] > 0.0f ? 1.0f / total[r] : 0.0f");
+  text_.set("inverse", "total[r] == 0.0f ? 0.0f : 1.0f / total[r]");
   if (node.attrs.has("window")) {
     text_.set("window", heads_.window);
     text_.set("visible", "$visible && query + before - key < $window");

@@ -162,7 +162,7 @@ constexpr const char* combine = R"(
     total += factor * ends[2 * (at * $parts + part) + 1];
     sum += factor * stored[(at * $parts + part) * (i64)$width + column];
   }
-  const f32 value = total > 0.0f ? sum / total : 0.0f;
+  const f32 value = total == 0.0f ? 0.0f : sum / total;
   const i32 head = pair % $keyheads * $shared + row % $shared;
   ($y)[pair / $keyheads * (i64)$ybatch + head * (i64)$yhead + row / $shared * (i64)$yrow + column] =
       $narrowed;
