@@ -20,6 +20,7 @@
 #include "weft/models/families/encoders.h"
 #include "weft/models/families/families.h"
 #include "weft/models/family.h"
+#include "weft/tensor/blocks.h"
 
 namespace weft::models {
 namespace {
@@ -304,10 +305,11 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
 }
 
 namespace {
-// Returns the format of a tensor of blocks, which its bytes tell where the file does not; null for
+// Returns the format of a matrix in blocks, which its bytes tell where the file does not; null for
 // numbers.
 const BlockFormat* format_of(const io::TensorFile::Entry& entry) {
-  if (entry.format != nullptr || entry.type.dtype != DType::u8) return entry.format;
+  if (entry.format != nullptr) return entry.format;
+  if (entry.type.dtype != DType::u8 || entry.type.shape.size() < 3) return nullptr;
   const auto formats = block_formats();
   const auto found = std::ranges::find(formats, entry.type.shape.back(), &BlockFormat::bytes);
   return found == formats.end() ? nullptr : &*found;
@@ -318,16 +320,11 @@ void refuse_non_finite(const std::vector<std::string>& files) {
   for (const std::string& path : files) {
     const io::TensorFile file = io::open_weights(path);
     for (const io::TensorFile::Entry& entry : file.entries()) {
-      std::vector<double> values;
-      if (const BlockFormat* format = format_of(entry)) {
-        const auto bytes = file.bytes(entry);
-        const size_t blocks = bytes.size() / static_cast<size_t>(format->bytes);
-        std::vector<float> numbers(blocks * static_cast<size_t>(format->numbers));
-        decode_blocks(*format, bytes, numbers);
-        values.assign(numbers.begin(), numbers.end());
-      } else if (is_float(entry.type.dtype)) {
-        values = file.tensor(entry.name).to_doubles();
-      }
+      const BlockFormat* format = format_of(entry);
+      if (format == nullptr && !is_float(entry.type.dtype)) continue;
+      const Tensor stored = file.tensor(entry.name);
+      const std::vector<double> values =
+          (format == nullptr ? stored : dequantize_blocks(stored, format->name)).to_doubles();
       const auto wrong =
           std::ranges::find_if_not(values, [](double x) { return std::isfinite(x); });
       if (wrong != values.end())

@@ -110,7 +110,7 @@ struct Blocks {
   static bool is_short(int64_t row_bytes) {
     return Format::numbers == 32 && row_bytes * lanes <= int64_t{16} << 10;
   }
-  // Packs `count` numbers of each column. `next` is where the range after them begins.
+  // Packs `count` numbers of each column. `next` is where what prefetch() reads begins.
   template <class Format>
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {

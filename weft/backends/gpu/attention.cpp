@@ -16,8 +16,6 @@
 #include <algorithm>
 #include <numbers>
 
-#include <fmt/format.h>
-
 #include "weft/backends/gpu/cached_attention.h"
 #include "weft/backends/gpu/kernel_text.h"
 #include "weft/base/rounding.h"
@@ -49,9 +47,6 @@ struct Heads : AttentionHeads {
 };
 
 constexpr const char* helpers = R"(
-typedef struct __attribute__((aligned($vector * sizeof($element)))) {
-  $element at[$vector];
-} $prefix_pack;
 typedef struct __attribute__((aligned($stored * sizeof($element)))) {
   $element at[$stored];
 } $prefix_stored;
@@ -291,8 +286,6 @@ constexpr const char* sum_by_keys = R"($zero
     f32 scores[$own][8], changes[$own][8];$products$shifts$dots$change$weighed
   })";
 
-string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
-
 // A Matrix is an operand of one head, named as in the kernel's text.
 struct Matrix {
   const char* name;
@@ -400,6 +393,7 @@ Text::Text(const Launch& launch, loop::GpuLanguage language, const string& prefi
             text_.filled(multiply, {{"count", "8"}, {"rightpitch", "$passpitch"}}));
   text_.set("multiplysums",
             text_.filled(multiply, {{"count", "$columns"}, {"rightpitch", "$padded"}}));
+  text_.define(define_pack);
   text_.define(helpers);
 }
 
@@ -408,20 +402,14 @@ void Text::set_cached(const Node& node) {
   text_.set("before", "\n  const i32 before = " +
                           (starts ? "(i32)(" + pointer("in", 3, launch_.operands[3]) + ")[batch];"
                                   : string("0;")));
-  text_.set("visible", "key < $keys && key <= query + before");
+  set_cached_words(text_, node, "scores[r][c]");
   text_.set("seen", "first + $rows + before < $keys ? first + $rows + before : $keys");
   text_.set("inverse", "total[r] == 0.0f ? 0.0f : 1.0f / total[r]");
   if (node.attrs.has("window")) {
     text_.set("window", heads_.window);
-    text_.set("visible", "$visible && query + before - key < $window");
     text_.set(
         "low",
         "first + before >= $window ? (first + before + 1 - $window) / $passing * $passing : 0");
-  }
-  if (node.attrs.has("softcap")) {
-    const double cap = node.attrs.number("softcap");
-    text_.set("score", literal(cap * std::numbers::log2e) + " * tanhf(scores[r][c] * " +
-                           literal(heads_.scale / cap) + ")");
   }
 }
 

@@ -34,11 +34,6 @@ struct Heads : AttentionHeads {
   int64_t all_rows() const { return batch * key_heads * rows(); }
 };
 
-constexpr const char* helpers = R"(
-typedef struct __attribute__((aligned($vector * sizeof($element)))) {
-  $element at[$vector];
-} $prefix_pack;
-)";
 // Scratch holds, for each part of each row, its sums, and then the maximum and the total of each.
 constexpr const char* attend = R"(
   SHARED f32 q[$rows * $depth], weights[$rows * $threads], tops[$rows * $members], factors[$rows];
@@ -167,9 +162,21 @@ constexpr const char* combine = R"(
   ($y)[pair / $keyheads * (i64)$ybatch + head * (i64)$yhead + row / $shared * (i64)$yrow + column] =
       $narrowed;
 )";
-
-std::string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
 }  // namespace
+
+void set_cached_words(KernelText& text, const Node& node, const std::string& product) {
+  const Heads heads(node);
+  std::string visible = "key < $keys && key <= query + before";
+  if (node.attrs.has("window"))
+    visible += fmt::format(" && query + before - key < {}", heads.window);
+  text.set("visible", visible);
+  const double cap = node.attrs.has("softcap") ? node.attrs.number("softcap") : 0;
+  const std::string scale = literal(heads.scale * std::numbers::log2e);
+  text.set("score", cap == 0
+                        ? product + " * " + scale
+                        : fmt::format("{} * tanhf({} * {})", literal(cap * std::numbers::log2e),
+                                      product, literal(heads.scale / cap)));
+}
 
 bool has_few_queries(const Node& node) {
   const Heads heads(node);
@@ -223,18 +230,12 @@ loop::GpuKernel cached_attention(const Launch& launch, loop::GpuLanguage languag
   text.set("loadedv", loop::from_memory("element", dtype));
   text.set("narrowed", loop::to_memory("value", dtype));
   text.set("exp", language == loop::GpuLanguage::cuda ? "exp2f" : "exp2");
-  const bool windowed = node.attrs.has("window"), capped = node.attrs.has("softcap");
-  text.set("low",
-           windowed ? fmt::format("before >= {0} ? before - {0} + 1 : 0", heads.window) : "0");
-  text.set("visible", windowed ? fmt::format("key <= query + before && query + before - key < {}",
-                                             heads.window)
-                               : "key <= query + before");
-  const double cap = capped ? node.attrs.number("softcap") : 0;
-  text.set("score",
-           capped ? fmt::format("{} * tanhf(scores[r] * {})", literal(cap * std::numbers::log2e),
-                                literal(heads.scale / cap))
-                  : "scores[r] * " + literal(heads.scale * std::numbers::log2e));
-  text.define(helpers);
+  if (node.attrs.has("window"))
+    text.set("low", fmt::format("before >= {0} ? before - {0} + 1 : 0", heads.window));
+  else
+    text.set("low", "0");
+  set_cached_words(text, node, "scores[r]");
+  text.define(define_pack);
   text.launch(heads.batch * heads.key_heads * heads.parts(), threads, attend);
   constexpr int64_t combining = 128;
   text.launch(ceil_div(heads.all_rows() * heads.width, combining), combining, combine);

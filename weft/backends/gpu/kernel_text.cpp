@@ -57,6 +57,8 @@ loop::GpuKernel KernelText::finish(size_t scratch) {
   return std::move(kernel_);
 }
 
+std::string literal(double value) { return fmt::format("{:a}f", static_cast<float>(value)); }
+
 std::string pointer(const char* kind, size_t index, const Access& access) {
   return fmt::format("(GLOBAL {0}*)({1}{2}_memory + {1}{2}_at) + {3}",
                      loop::memory_type(access.value.dtype()), kind, index, access.at.offset);

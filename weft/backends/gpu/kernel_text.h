@@ -37,6 +37,15 @@ class KernelText {
   loop::GpuKernel kernel_;
 };
 
+// Defines $prefix_pack: $vector neighbours of type $element, loaded and stored by one access.
+inline constexpr const char* define_pack = R"(
+typedef struct __attribute__((aligned($vector * sizeof($element)))) {
+  $element at[$vector];
+} $prefix_pack;
+)";
+
+std::string literal(double value);  // of float32
+
 // Returns the pointer to the first element: "(GLOBAL f32*)(in0_memory + in0_at) + 64".
 std::string pointer(const char* kind, size_t index, const Access& access);
 

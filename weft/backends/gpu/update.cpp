@@ -13,11 +13,6 @@ namespace weft::gpu {
 namespace {
 constexpr int threads = 256;
 
-constexpr const char* pack = R"(
-typedef struct __attribute__((aligned($vector * sizeof($element)))) {
-  $element at[$vector];
-} $prefix_pack;
-)";
 constexpr const char* copy = R"(
   const i64 i = (i64)GROUP * $threads + THREAD;
   if (i < $all) ((GLOBAL $prefix_pack*)($out))[i] = ((GLOBAL const $prefix_pack*)($x))[i];
@@ -72,7 +67,7 @@ loop::GpuKernel update_at(const Launch& launch, loop::GpuLanguage language,
   text.set("starts", pointer("in", 1, starts));
   text.set("updates", pointer("in", 2, updates));
   text.set("out", pointer("out", 0, out));
-  text.define(pack);
+  text.define(define_pack);
   if (launch.in_place.empty())
     text.launch(ceil_div(node.type.elements() / vector, int64_t{threads}), threads, copy);
   text.launch(ceil_div(packs, int64_t{threads}), threads, write);
