@@ -119,6 +119,7 @@ struct OpDef {
   // (ir/scalar_code.h). Kernels round its value to the type of the result.
   loop::Expr (*expression)(std::span<const loop::Expr> x) = nullptr;
   bool representable = false;  // the value of `expression` needs no rounding
+  bool reinterprets = false;   // the result has the operand's bits; there is no oracle but them
   bool commutes = false;       // f(a, b) = f(b, a)
   Exact exact = Exact::never;
   bool predicate = false;             // yields bool

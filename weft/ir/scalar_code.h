@@ -55,6 +55,9 @@ Expr operator&(Expr a, int64_t b);
 Expr operator|(Expr a, int64_t b);
 Expr operator<<(Expr a, int bits);
 Expr operator>>(Expr a, int bits);
+// Shift by a count of bits in [0, width); shift_right is logical.
+Expr shift_left(Expr a, Expr count);
+Expr shift_right(Expr a, Expr count);
 Expr operator!(Expr a);  // boolean
 Expr operator<(Expr a, Expr b);
 Expr operator<=(Expr a, Expr b);

@@ -152,6 +152,18 @@ inline Tensor operator!(Arg x) { return logical_not(x); }
 Tensor operator&&(const Tensor& a, const Tensor& b) = delete;  // write a & b
 Tensor operator||(const Tensor& a, const Tensor& b) = delete;  // write a | b
 
+// ---- bits of integers (bitwise.cpp), else Error(usage)
+Tensor bitwise_and(Arg a, Arg b);
+Tensor bitwise_or(Arg a, Arg b);
+Tensor bitwise_xor(Arg a, Arg b);
+Tensor bitwise_not(Arg x);
+// Shift by `count` bits, those of signed integers to the right with their sign. Counts that are
+// negative, or at least the width, shift all bits out.
+Tensor shift_left(Arg x, Arg count);
+Tensor shift_right(Arg x, Arg count);
+// Reads the bits of f32 as i32, of f64 as i64, of u8 as i8, and back; bool as bytes.
+Tensor bitcast(Arg x, DType dtype);
+
 // ---- activations (activation.cpp): composites of the above
 Tensor relu(Arg x);
 Tensor relu6(Arg x);

@@ -1,5 +1,6 @@
 // Runs pending work outside of compiled steps and reads results.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <ranges>
 #include <set>
@@ -147,6 +148,12 @@ void eval(std::span<const Tensor> values) {
   const std::vector<Tensor> results = detail::run_eagerly(wanted);
   for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
   Expressions(wanted).drop(wanted);
+}
+
+Tensor constant_elements(const Tensor& value) {
+  if (is_ready(value)) return value;
+  const DeviceScope scope("reference");
+  return detail::run_eagerly(std::array{value}).front();
 }
 
 // ---- compiled steps

@@ -109,6 +109,9 @@ std::ostream& operator<<(std::ostream& out, const Tensor& values);
 // Runs all pending work for these values in one plan. Values that were read can still be
 // differentiated.
 void eval(std::span<const Tensor> values);
+// Returns the elements of a value that derives from constants alone (from no variable, input or
+// random number), computed at once on the reference backend; also while a step is captured.
+Tensor constant_elements(const Tensor& value);
 
 // Returns a tensor that owns a copy of host elements.
 Tensor tensor(const std::vector<float>& elements, const Shape& shape,

@@ -27,6 +27,7 @@ void elementwise(const Node& node, const Operands& in, const View& out) {
                            !is_float(b.dtype()) && !is_float(c.dtype()) && !is_float(out.dtype());
   bool float_to_integer = is_float(a.dtype()) && is_integer(out.dtype());
   for_each_index(out.shape(), [&](const Dims& i) {
+    if (def.reinterprets) return out.copy(i, a, i);
     if (in_integers)
       return out.set(i,
                      def.integer_oracle(a.get<int64_t>(i), b.get<int64_t>(i), c.get<int64_t>(i)));

@@ -61,7 +61,7 @@ struct View {
     else
       store_int(data, dtype(), position(index), value);
   }
-  // Copies the bits of one element of `from`, which has the same dtype.
+  // Copies the bits of one element of `from`, whose dtype has as many.
   void copy(const Dims& index, const View& from, const Dims& source) const {
     size_t bytes = size_of(dtype());
     std::memcpy(static_cast<std::byte*>(data) + position(index) * static_cast<int64_t>(bytes),

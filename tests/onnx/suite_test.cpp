@@ -1,0 +1,109 @@
+// Runs cases of the onnx package's backend suite that tools/onnx_cases.py wrote to the folder
+// WEFT_ONNX_CASES: each a folder with model.onnx, input_N.pb and output_N.pb.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "weft/onnx/net.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+namespace fs = std::filesystem;
+
+namespace {
+std::vector<Tensor> tensors(const fs::path& folder, const char* kind) {
+  std::vector<Tensor> all;
+  for (int i = 0;; ++i) {
+    const fs::path file = folder / fmt::format("{}_{}.pb", kind, i);
+    if (!fs::exists(file)) return all;
+    all.push_back(onnx::read_tensor(file.string()));
+  }
+}
+
+struct Tolerance {
+  double relative = 1e-3, absolute = 1e-7;
+};
+Tolerance tolerance_of(const fs::path& folder) {
+  Tolerance tolerance;
+  std::ifstream(folder / "tolerance") >> tolerance.relative >> tolerance.absolute;
+  return tolerance;
+}
+
+// Returns what differs, as numpy.testing.assert_allclose compares; "" where nothing does.
+std::string difference(const Tensor& got, const Tensor& expected, Tolerance tolerance) {
+  if (!(got.type() == expected.type()))
+    return fmt::format("got {}, expected {}", to_string(got.type()), to_string(expected.type()));
+  const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (a[i] == b[i]) continue;
+    if (!(std::fabs(a[i] - b[i]) <= tolerance.absolute + tolerance.relative * std::fabs(b[i])))
+      return fmt::format("element {}: got {}, expected {}", i, a[i], b[i]);
+  }
+  return "";
+}
+
+std::string run_case(const fs::path& folder, const std::string& device) {
+  const onnx::Net net(onnx::read((folder / "model.onnx").string()));
+  const std::vector<Tensor> inputs = tensors(folder, "input"),
+                            expected = tensors(folder, "output");
+  if (inputs.size() != net.inputs().size())
+    return fmt::format("{} inputs for {}", inputs.size(), net.inputs().size());
+  std::vector<Tensor> known = inputs, bound;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!net.static_inputs()[i]) bound.push_back(inputs[i]);
+  CompiledStep step(
+      [&](std::span<const Tensor> leaves) {
+        std::vector<Tensor> all;
+        size_t next = 0;
+        for (size_t i = 0; i < inputs.size(); ++i)
+          all.push_back(net.static_inputs()[i] ? inputs[i] : leaves[next++]);
+        return net(all);
+      },
+      {.mode = Mode::eval, .device = device});
+  const std::span<const Tensor> results = step.run(bound);
+  if (results.size() != expected.size())
+    return fmt::format("{} outputs for {}", results.size(), expected.size());
+  const Tolerance tolerance = tolerance_of(folder);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (std::string what = difference(results[i].eval(), expected[i], tolerance); !what.empty())
+      return fmt::format("output {}: {}", i, what);
+  return "";
+}
+}  // namespace
+
+TEST_SUITE("slow onnx") {
+  TEST_CASE("cases of the onnx package's suite give its outputs") {
+    const char* folder = std::getenv("WEFT_ONNX_CASES");
+    if (folder == nullptr) {
+      MESSAGE("skipped: WEFT_ONNX_CASES names no folder; tools/onnx_cases.py writes one");
+      return;
+    }
+    const char* backend = std::getenv("BACKEND");
+    std::vector<fs::path> cases;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (fs::exists(entry.path() / "model.onnx")) cases.push_back(entry.path());
+    std::ranges::sort(cases);
+    size_t passed = 0;
+    for (const fs::path& each : cases) {
+      std::string what;
+      try {
+        what = run_case(each, backend == nullptr ? "cpu" : backend);
+      } catch (const std::exception& error) {
+        what = error.what();
+      }
+      passed += what.empty();
+      const std::string message = fmt::format("{}: {}", each.filename().string(), what);
+      CHECK_MESSAGE(what.empty(), message);
+    }
+    MESSAGE(fmt::format("{} of {} cases passed", passed, cases.size()));
+    CHECK(cases.size() > 0);
+  }
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Writes the cases of the onnx package's backend node suite to a folder, for the tests.
+
+    tools/onnx_cases.py FOLDER     needs the onnx package (tools/setup.sh --onnx)
+
+Each case is a folder with model.onnx, input_N.pb, output_N.pb and its tolerance. Cases that weft
+does not claim are left out; FOLDER/left_out lists each with its reason.
+"""
+
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+warnings.filterwarnings("ignore")
+
+TYPES = {
+    TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32,
+    TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.DOUBLE,
+    TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2,
+}
+# Operators whose results have a size that depends on elements.
+DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "ImageDecoder"}
+LOOPS = {"Loop", "Scan", "SequenceMap"}
+
+
+def operators(graph):
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from operators(attribute.g)
+
+
+def reason_to_leave_out(case):
+    """Returns why weft does not claim a case; None where it does."""
+    values = list(case.model.graph.input) + list(case.model.graph.output)
+    for value in values:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            return f"has a value that is no tensor ({kind.removesuffix('_type')})"
+        if value.type.tensor_type.elem_type not in TYPES:
+            name = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+            return f"has a tensor of {name}"
+    for node in operators(case.model.graph):
+        if node.op_type in LOOPS:
+            return f"loops ({node.op_type})"
+        if node.op_type in DATA_DEPENDENT:
+            return f"has a result whose size depends on elements ({node.op_type})"
+        if node.op_type.startswith(("Sequence", "Optional", "ConcatFromSequence", "SplitToSequence")):
+            return f"works on sequences or optionals ({node.op_type})"
+        if node.op_type.startswith("String") or node.op_type == "RegexFullMatch":
+            return f"works on strings ({node.op_type})"
+    return None
+
+
+def write_tensor(path, value, info):
+    if isinstance(value, TensorProto):
+        tensor = value
+    else:
+        tensor = numpy_helper.from_array(np.asarray(value), info.name)
+    path.write_bytes(tensor.SerializeToString())
+
+
+def main():
+    from onnx.backend.test.case.node import collect_testcases
+
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    left_out, written = [], 0
+    for case in collect_testcases():
+        reason = reason_to_leave_out(case)
+        if reason:
+            left_out.append((case.name, reason))
+            continue
+        place = folder / case.name
+        place.mkdir(exist_ok=True)
+        (place / "model.onnx").write_bytes(case.model.SerializeToString())
+        (place / "tolerance").write_text(f"{case.rtol} {case.atol}\n")
+        inputs, outputs = case.data_sets[0]
+        graph = case.model.graph
+        for i, value in enumerate(inputs):
+            write_tensor(place / f"input_{i}.pb", value, graph.input[i])
+        for i, value in enumerate(outputs):
+            write_tensor(place / f"output_{i}.pb", value, graph.output[i])
+        written += 1
+    (folder / "left_out").write_text("".join(f"{name}\t{why}\n" for name, why in left_out))
+    print(f"onnx_cases: {written} cases in {folder}, {len(left_out)} left out")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main()

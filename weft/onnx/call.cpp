@@ -1,0 +1,142 @@
+#include "weft/onnx/call.h"
+
+#include "weft/base/storage.h"
+#include "weft/onnx/interpreter.h"
+
+namespace weft::onnx {
+
+Tensor leaf_of(const Tensor& constant) {
+  return from_buffer(constant->storage->buffer(), constant.type());
+}
+
+void Call::refuse_text(const std::string& what) const {
+  throw Error(ErrorKind::data, "[onnx] {}: {}.", place_, what);
+}
+
+const Tensor& Call::operator[](size_t input) const {
+  if (!has(input)) refuse("it lacks operand {}", input);
+  return inputs_[input];
+}
+
+bool Call::is_constant(size_t input) const {
+  return has(input) && interpreter_.is_constant(inputs_[input]);
+}
+
+std::vector<Tensor> Call::all() const {
+  if (size() == 0) refuse("it has no operands");
+  std::vector<Tensor> values;
+  for (size_t i = 0; i < size(); ++i) values.push_back((*this)[i]);
+  return values;
+}
+
+std::vector<int64_t> Call::integers(size_t input) const {
+  const Tensor& value = (*this)[input];
+  if (!is_constant(input))
+    refuse("operand {} ('{}') decides shapes and is known only when the model runs", input,
+           node_.inputs[input]);
+  if (is_float(value.dtype()))
+    refuse("operand {} is of integers. Got {}", input, to_string(value.type()));
+  return constant_elements(cast(value, DType::i64)).to_vector<int64_t>();
+}
+
+std::vector<double> Call::numbers(size_t input) const {
+  const Tensor& value = (*this)[input];
+  if (!is_constant(input))
+    refuse("operand {} ('{}') must be a constant, and is known only when the model runs", input,
+           node_.inputs[input]);
+  return constant_elements(value).to_doubles();
+}
+
+int64_t Call::integer_at(size_t input) const {
+  const std::vector<int64_t> all = integers(input);
+  if (all.size() != 1) refuse("operand {} is one number. Got {}", input, all.size());
+  return all[0];
+}
+double Call::number_at(size_t input) const {
+  const std::vector<double> all = numbers(input);
+  if (all.size() != 1) refuse("operand {} is one number. Got {}", input, all.size());
+  return all[0];
+}
+
+const Attribute* Call::find(std::string_view attribute) const {
+  const auto found = node_.attributes.find(attribute);
+  return found == node_.attributes.end() ? nullptr : &found->second;
+}
+template <class T>
+const T* Call::find_as(std::string_view attribute, const char* kind) const {
+  const Attribute* found = find(attribute);
+  if (found == nullptr) return nullptr;
+  const T* value = std::get_if<T>(found);
+  if (value == nullptr) refuse("attribute '{}' is {}", attribute, kind);
+  return value;
+}
+
+bool Call::has(std::string_view attribute) const { return find(attribute) != nullptr; }
+int64_t Call::integer(std::string_view attribute) const {
+  const auto* value = find_as<int64_t>(attribute, "an integer");
+  if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
+  return *value;
+}
+int64_t Call::integer(std::string_view attribute, int64_t fallback) const {
+  const auto* value = find_as<int64_t>(attribute, "an integer");
+  return value == nullptr ? fallback : *value;
+}
+double Call::number(std::string_view attribute) const {
+  const auto* value = find_as<double>(attribute, "a number");
+  if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
+  return *value;
+}
+double Call::number(std::string_view attribute, double fallback) const {
+  const auto* value = find_as<double>(attribute, "a number");
+  return value == nullptr ? fallback : *value;
+}
+std::string Call::text(std::string_view attribute, std::string fallback) const {
+  const auto* value = find_as<std::string>(attribute, "a text");
+  return value == nullptr ? fallback : *value;
+}
+std::vector<int64_t> Call::integers(std::string_view attribute) const {
+  const auto* value = find_as<std::vector<int64_t>>(attribute, "a list of integers");
+  return value == nullptr ? std::vector<int64_t>() : *value;
+}
+std::vector<double> Call::numbers(std::string_view attribute) const {
+  const auto* value = find_as<std::vector<double>>(attribute, "a list of numbers");
+  return value == nullptr ? std::vector<double>() : *value;
+}
+std::vector<std::string> Call::texts(std::string_view attribute) const {
+  const auto* value = find_as<std::vector<std::string>>(attribute, "a list of texts");
+  return value == nullptr ? std::vector<std::string>() : *value;
+}
+Tensor Call::tensor(std::string_view attribute) const {
+  const auto* value = find_as<Tensor>(attribute, "a tensor");
+  return value == nullptr ? Tensor() : leaf_of(*value);
+}
+const Graph& Call::graph(std::string_view attribute) const {
+  const auto* value = find_as<std::shared_ptr<const Graph>>(attribute, "a graph");
+  if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
+  return **value;
+}
+
+int Call::axis_in(int64_t axis, int rank) const {
+  if (axis < -rank || axis >= rank)
+    refuse("axis {} is outside of its operand, which has {} axes", axis, rank);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+int Call::axis(std::string_view attribute, int64_t fallback, int rank) const {
+  return axis_in(integer(attribute, fallback), rank);
+}
+
+std::optional<std::vector<int>> Call::axes(size_t input, int64_t since, int rank) const {
+  std::vector<int64_t> given;
+  if (opset_ >= since) {
+    if (!has(input)) return std::nullopt;
+    given = integers(input);
+  } else {
+    if (!has("axes")) return std::nullopt;
+    given = integers("axes");
+  }
+  std::vector<int> axes;
+  for (int64_t axis : given) axes.push_back(axis_in(axis, rank));
+  return axes;
+}
+
+}  // namespace weft::onnx

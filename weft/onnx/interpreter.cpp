@@ -1,0 +1,179 @@
+#include "weft/onnx/interpreter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/io/files.h"
+#include "weft/ir/op_def.h"
+#include "weft/ir/variable.h"
+#include "weft/onnx/operators.h"
+
+namespace weft::onnx {
+namespace {
+using io::printable;
+
+constexpr int deepest = 64;  // functions and graphs inside each other
+
+// Turns "/layer1/layer1.0/conv1/Conv" into the path of a module.
+std::string module_of(const Node& node) {
+  std::string path = node.name.empty() ? node.op : node.name;
+  if (path.starts_with('/')) path.erase(0, 1);
+  std::ranges::replace(path, '/', '.');
+  return path;
+}
+}  // namespace
+
+const Tensor* Interpreter::find(std::string_view name) const {
+  for (size_t i = scopes_.size(); i-- > visible_;)
+    if (const auto found = scopes_[i].find(name); found != scopes_[i].end()) return &found->second;
+  return nullptr;
+}
+
+bool Interpreter::is_constant(const Tensor& value) {
+  std::vector<const weft::Node*> open{value.node()};
+  while (!open.empty()) {
+    const weft::Node& node = *open.back();
+    if (constant_.contains(node.id)) {
+      open.pop_back();
+      continue;
+    }
+    bool constant = node.variable == nullptr && node.op->leaf != LeafKind::input &&
+                    node.op->kind != OpKind::random;
+    bool ready = true;
+    for (const Tensor& input : node.inputs) {
+      const auto known = constant_.find(input->id);
+      if (known == constant_.end()) {
+        open.push_back(input.node());
+        ready = false;
+      } else {
+        constant = constant && known->second;
+      }
+    }
+    if (!ready) continue;
+    constant_[node.id] = constant;
+    open.pop_back();
+  }
+  return constant_.at(value->id);
+}
+
+Variable Interpreter::variable_of(const Tensor& value) const {
+  for (const auto& [name, variable] : net_.variables_)
+    if (value->variable != nullptr && value->variable == variable.state()) return variable;
+  return {};
+}
+
+void Interpreter::add_initializers(const Graph& graph, bool outermost) {
+  Scope& scope = scopes_.back();
+  for (const Initializer& each : graph.initializers) {
+    const auto variable = net_.variables_.find(each.name);
+    scope[each.name] = outermost && variable != net_.variables_.end() ? variable->second.value()
+                                                                      : leaf_of(each.value);
+  }
+}
+
+Tensor Interpreter::output(const std::string& name, const std::string& of) const {
+  const Tensor* found = find(name);
+  if (found == nullptr || !found->defined())
+    throw Error(ErrorKind::data, "[onnx] {}: nothing computes '{}', an output of {}.",
+                printable(file_), printable(name), of);
+  return *found;
+}
+
+std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
+  const Model& model = net_.model();
+  scopes_.emplace_back();
+  add_initializers(model.graph, true);
+  for (size_t i = 0; i < inputs.size(); ++i) scopes_.back()[model.graph.inputs[i].name] = inputs[i];
+  run_nodes(model.graph.nodes, model.opsets);
+  std::vector<Tensor> outputs;
+  for (const ValueInfo& each : model.graph.outputs)
+    outputs.push_back(output(each.name, "the graph"));
+  scopes_.pop_back();
+  return outputs;
+}
+
+std::vector<Tensor> Interpreter::run_inside(const Graph& graph, std::vector<Tensor> inputs,
+                                            const Call& call) {
+  if (++depth_ > deepest) call.refuse("more than {} graphs are inside each other", deepest);
+  if (inputs.size() != graph.inputs.size())
+    call.refuse("its graph takes {} values. Got {}", graph.inputs.size(), inputs.size());
+  const Opsets* opsets = opsets_;
+  scopes_.emplace_back();
+  add_initializers(graph, false);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    scopes_.back()[graph.inputs[i].name] = std::move(inputs[i]);
+  run_nodes(graph.nodes, *opsets);
+  std::vector<Tensor> outputs;
+  for (const ValueInfo& each : graph.outputs) outputs.push_back(output(each.name, call.place()));
+  scopes_.pop_back();
+  opsets_ = opsets;
+  --depth_;
+  return outputs;
+}
+
+std::vector<Tensor> Interpreter::call_function(const Function& function, const Call& call) {
+  if (++depth_ > deepest) call.refuse("more than {} functions call each other", deepest);
+  // The attributes of the call replace what the function's nodes refer to.
+  std::vector<Node> nodes = function.nodes;
+  auto given = function.defaults;
+  for (const auto& [name, value] : call.node().attributes) given.insert_or_assign(name, value);
+  for (Node& node : nodes)
+    for (const auto& [own, outer] : node.references)
+      if (const auto found = given.find(outer); found != given.end())
+        node.attributes.insert_or_assign(own, found->second);
+  const Opsets* opsets = opsets_;
+  const size_t visible = std::exchange(visible_, scopes_.size());
+  scopes_.emplace_back();
+  for (size_t i = 0; i < function.inputs.size(); ++i)
+    scopes_.back()[function.inputs[i]] = call.optional(i);
+  run_nodes(nodes, function.opsets.empty() ? *opsets : function.opsets);
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < function.outputs.size() && i < call.results(); ++i)
+    outputs.push_back(call.wants(i) ? output(function.outputs[i], call.place()) : Tensor());
+  scopes_.pop_back();
+  visible_ = visible;
+  opsets_ = opsets;
+  --depth_;
+  return outputs;
+}
+
+void Interpreter::run_nodes(std::span<const Node> nodes, const Opsets& opsets) {
+  for (size_t i = 0; i < nodes.size(); ++i) run_node(nodes[i], i, opsets);
+}
+
+void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets) {
+  opsets_ = &opsets;
+  const std::string place = place_of(file_, node, index);
+  std::vector<Tensor> inputs;
+  for (const std::string& name : node.inputs) {
+    const Tensor* found = name.empty() ? nullptr : find(name);
+    if (!name.empty() && found == nullptr)
+      throw Error(ErrorKind::data, "[onnx] {}: it reads '{}', which nothing computes.", place,
+                  printable(name));
+    inputs.push_back(found == nullptr ? Tensor() : *found);
+  }
+  const auto opset = opsets.find(node.domain);
+  const Call call(*this, node, std::move(inputs), opset == opsets.end() ? 1 : opset->second, place);
+  std::vector<Tensor> results;
+  const Function* function = find_function(net_.model(), node);
+  const OriginScope origin(interned(module_of(node)), UserLocation());
+  const CallSite site(UserLocation(), node.op);
+  try {
+    results = function != nullptr ? call_function(*function, call)
+                                  : find_operator(node.domain, node.op)->build(call);
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    if (what.starts_with("[onnx] ")) throw;
+    throw Error(ErrorKind::data, "[onnx] {}: {}", place, what);
+  }
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    if (i >= results.size() || !results[i].defined())
+      call.refuse("weft does not compute its output {} ('{}')", i, printable(node.outputs[i]));
+    scopes_.back()[node.outputs[i]] = results[i];
+  }
+}
+
+}  // namespace weft::onnx

@@ -1,0 +1,55 @@
+// Interprets the nodes of an ONNX graph: each adds its operations to weft's graph. Internal to
+// weft/onnx.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/onnx/call.h"
+#include "weft/onnx/net.h"
+
+namespace weft::onnx {
+
+class Interpreter {
+ public:
+  explicit Interpreter(const Net& net) : net_(net), file_(net.model().file) {}
+
+  // Returns the outputs of the whole model.
+  std::vector<Tensor> run(std::span<const Tensor> inputs);
+  // Returns the outputs of a graph that is an attribute (of If, Loop, Scan). It also reads the
+  // values around it.
+  std::vector<Tensor> run_inside(const Graph& graph, std::vector<Tensor> inputs, const Call& call);
+  // Returns the variable of the model that a value is the present state of; empty for any other.
+  Variable variable_of(const Tensor& value) const;
+  // Returns whether a value derives from constants alone: from no input, variable or random number.
+  bool is_constant(const Tensor& value);
+
+ private:
+  using Scope = std::map<std::string, Tensor, std::less<>>;
+  using Opsets = std::map<std::string, int64_t, std::less<>>;
+
+  const Tensor* find(std::string_view name) const;
+  void run_nodes(std::span<const Node> nodes, const Opsets& opsets);
+  void run_node(const Node& node, size_t index, const Opsets& opsets);
+  std::vector<Tensor> call_function(const Function& function, const Call& call);
+  void add_initializers(const Graph& graph, bool outermost);
+  Tensor output(const std::string& name, const std::string& of) const;
+
+  const Net& net_;
+  const std::string& file_;
+  std::deque<Scope> scopes_;  // innermost last
+  size_t visible_ = 0;        // index of the outermost scope that names are looked up in
+  const Opsets* opsets_ = nullptr;
+  int depth_ = 0;
+  std::unordered_map<uint64_t, bool> constant_;  // by the node's id
+};
+
+// Returns the model's own function that a node calls; null if it calls an operator.
+const Function* find_function(const Model& model, const Node& node);
+
+}  // namespace weft::onnx

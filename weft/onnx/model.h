@@ -1,0 +1,101 @@
+// Declares what an ONNX file says, free of protobuf's classes: what the reader fills in, the
+// importer interprets, and the exporter builds. Format: the ONNX specification
+// (docs/IR.md, onnx.proto), IR versions 3 and up.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "weft/tensor/tensor.h"
+
+namespace weft::onnx {
+
+struct Graph;
+
+// An Attribute holds a value of one of ONNX's attribute types; sparse tensors and types are refused
+// by the reader.
+using Attribute = std::variant<int64_t, double, std::string, Tensor, std::shared_ptr<const Graph>,
+                               std::vector<int64_t>, std::vector<double>, std::vector<std::string>,
+                               std::vector<Tensor>>;
+
+struct Node {
+  std::string op, domain;                    // "" is ai.onnx, whose other name it is
+  std::string name;                          // may be empty
+  std::vector<std::string> inputs, outputs;  // "": absent
+  std::map<std::string, Attribute, std::less<>> attributes;
+  // Attributes of a function's nodes may refer to those of the call: own name to the call's.
+  std::map<std::string, std::string, std::less<>> references = {};
+};
+
+// A Dim is an extent, or a name for one that is bound when the model is loaded or run.
+struct Dim {
+  int64_t extent = -1;  // -1: known by `symbol`, or unknown if that is empty
+  std::string symbol;
+};
+
+struct ValueInfo {
+  std::string name;
+  std::optional<DType> dtype;             // absent: not said
+  std::optional<std::vector<Dim>> shape;  // absent: not said
+  std::string refused;  // what it is, if that is no tensor, or one of a type that weft lacks
+};
+
+struct Initializer {
+  std::string name;
+  Tensor value;  // elements in memory
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Node> nodes;  // as in the file: each after those that it reads
+  std::vector<Initializer> initializers;
+  std::vector<ValueInfo> inputs;  // without those that are initializers
+  std::vector<ValueInfo> outputs;
+};
+
+struct Function {
+  std::string name, domain;
+  std::vector<std::string> inputs, outputs;
+  std::map<std::string, Attribute, std::less<>> defaults;  // attributes and their defaults
+  std::vector<Node> nodes;
+  std::map<std::string, int64_t, std::less<>> opsets;
+};
+
+struct Model {
+  std::string file;  // for messages
+  int64_t ir_version = 0;
+  std::string producer;
+  std::map<std::string, int64_t, std::less<>> opsets;  // domain to version; "" is ai.onnx
+  Graph graph;
+  std::vector<Function> functions;
+  std::map<std::string, std::string, std::less<>> metadata;
+};
+
+// Operator sets that weft reads: those between, of ai.onnx.
+inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
+
+// Reads a model of at most 2 GiB, as protobuf's messages are, and its external data, which is
+// mapped. Throws Error(data) with one line that names the file and the place: for bytes that are no
+// message, tensors whose bytes do not fit their shape, external data outside of the folder, and
+// types of numbers that weft lacks. Memory is bounded by the file's size: elements are eight times
+// as many bytes at most.
+Model read(const std::string& path);
+// Reads a model from bytes; `name` stands for the file in messages, and external data is refused.
+Model parse(std::string_view bytes, const std::string& name);
+// Reads a tensor in a file of its own (TensorProto), as test data of ONNX has them.
+Tensor read_tensor(const std::string& path);
+
+// Returns whether the path ends like a model's.
+bool is_model_file(const std::string& path);
+
+// Returns "file: node 'conv1' (Conv)" for messages.
+std::string place_of(const std::string& file, const Node& node, size_t index);
+
+}  // namespace weft::onnx

@@ -1,0 +1,259 @@
+#include "weft/onnx/net.h"
+
+#include <algorithm>
+#include <ranges>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "weft/base/error.h"
+#include "weft/base/storage.h"
+#include "weft/io/files.h"
+#include "weft/onnx/interpreter.h"
+#include "weft/onnx/operators.h"
+
+namespace weft::onnx {
+namespace {
+using io::printable;
+
+constexpr int deepest = 64;  // graphs inside each other
+
+// Uses says how the nodes of a model read an initializer.
+struct Use {
+  bool as_constant = false, as_buffer = false, as_parameter = false;
+};
+
+// Checks the nodes of a model before any is interpreted: that weft has their operators, and that
+// their values come from somewhere, in order.
+class Checker {
+ public:
+  explicit Checker(Model& model) : model_(model) {}
+
+  void check() {
+    std::set<std::string, std::less<>> known;
+    for (const ValueInfo& each : model_.graph.inputs) known.insert(each.name);
+    check_graph(model_.graph, known, 0);
+    for (Function& function : model_.functions) check_function(function);
+    if (unknown_.empty()) return;
+    std::vector<std::string> list;
+    for (const auto& [name, count] : unknown_) list.push_back(fmt::format("{} ({})", name, count));
+    throw Error(ErrorKind::data, "[onnx] {}: weft lacks {} of its operators: {}.",
+                printable(model_.file), unknown_.size(), fmt::join(list, ", "));
+  }
+  // Returns whether the elements of a value of the outermost graph must be known.
+  bool is_static(std::string_view name) const { return static_.contains(name); }
+  Use use_of(std::string_view initializer) const {
+    const auto found = uses_.find(initializer);
+    return found == uses_.end() ? Use{} : found->second;
+  }
+
+ private:
+  using Names = std::set<std::string, std::less<>>;
+
+  void check_function(Function& function) {
+    Names known(function.inputs.begin(), function.inputs.end());
+    const bool counts = std::exchange(counts_uses_, false);  // its names are its own
+    check_nodes(function.nodes, known, 0);
+    counts_uses_ = counts;
+  }
+
+  void check_graph(Graph& graph, Names known, int depth) {
+    if (depth > deepest)
+      throw Error(ErrorKind::data, "[onnx] {}: more than {} graphs are inside each other.",
+                  printable(model_.file), deepest);
+    for (const ValueInfo& each : graph.inputs) known.insert(each.name);
+    for (const Initializer& each : graph.initializers) known.insert(each.name);
+    check_nodes(graph.nodes, known, depth);
+  }
+
+  // Puts nodes in an order in which each follows those that it reads.
+  void check_nodes(std::vector<Node>& nodes, Names& known, int depth) {
+    Names computed;
+    for (const Node& node : nodes)
+      for (const std::string& name : node.outputs)
+        if (!name.empty() && (known.contains(name) || !computed.insert(name).second))
+          throw Error(ErrorKind::data, "[onnx] {}: '{}' is computed twice.", printable(model_.file),
+                      printable(name));
+    std::vector<Node> sorted, waiting = std::move(nodes);
+    sorted.reserve(waiting.size());
+    while (!waiting.empty()) {
+      std::vector<Node> later;
+      for (Node& node : waiting) {
+        const bool ready = std::ranges::all_of(node.inputs, [&](const std::string& name) {
+          return name.empty() || known.contains(name) || !computed.contains(name);
+        });
+        if (!ready) {
+          later.push_back(std::move(node));
+          continue;
+        }
+        check_node(node, known, sorted.size(), depth);
+        for (const std::string& name : node.outputs) known.insert(name);
+        sorted.push_back(std::move(node));
+      }
+      if (later.size() == waiting.size())
+        throw Error(ErrorKind::data,
+                    "[onnx] {}: it reads what follows from its own result: a cycle.",
+                    place_of(model_.file, later.front(), sorted.size()));
+      waiting = std::move(later);
+    }
+    nodes = std::move(sorted);
+    if (counts_uses_)
+      for (const Node& node : std::views::reverse(nodes)) note_static(node);
+  }
+
+  // What must be known passes that on to what it is computed from, except for its shape.
+  void note_static(const Node& node) {
+    const bool needs_elements = node.op != "Shape" && node.op != "Size";
+    const bool is_needed = needs_elements && std::ranges::any_of(
+        node.outputs, [&](const std::string& name) { return static_.contains(name); });
+    const Operator* op = find_operator(node.domain, node.op);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool decides = op != nullptr && i < 32 && (op->constants >> i & 1) != 0;
+      if (is_needed || decides) static_.insert(node.inputs[i]);
+    }
+  }
+
+  void check_node(Node& node, const Names& known, size_t index, int depth) {
+    const Function* function = find_function(model_, node);
+    const Operator* op = function != nullptr ? nullptr : find_operator(node.domain, node.op);
+    if (function == nullptr && op == nullptr)
+      ++unknown_[printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const std::string& name = node.inputs[i];
+      if (name.empty()) continue;
+      if (!known.contains(name))
+        throw Error(ErrorKind::data, "[onnx] {}: it reads '{}', which nothing computes.",
+                    place_of(model_.file, node, index), printable(name));
+      if (!counts_uses_) continue;
+      const uint32_t bit = i < 32 ? uint32_t{1} << i : 0;
+      Use& use = uses_[name];
+      if (op != nullptr && (op->constants & bit) != 0)
+        use.as_constant = true;
+      else if (op != nullptr && (op->buffers & bit) != 0)
+        use.as_buffer = true;
+      else
+        use.as_parameter = true;
+    }
+    for (auto& [name, value] : node.attributes)
+      if (const auto* graph = std::get_if<std::shared_ptr<const Graph>>(&value)) {
+        auto copy = std::make_shared<Graph>(**graph);
+        check_graph(*copy, known, depth + 1);
+        value = std::shared_ptr<const Graph>(std::move(copy));
+      }
+  }
+
+  Model& model_;
+  std::map<std::string, int> unknown_;
+  std::map<std::string, Use, std::less<>> uses_;
+  bool counts_uses_ = true;
+  Names static_;
+};
+
+bool can_be_parameter(const Type& type) {
+  return is_float(type.dtype) && !info(type.dtype).stored_only && !type.shape.empty() &&
+         type.elements() > 0;
+}
+
+std::string dims_text(const std::vector<Dim>& dims) {
+  std::vector<std::string> texts;
+  for (const Dim& dim : dims)
+    texts.push_back(dim.extent >= 0      ? std::to_string(dim.extent)
+                    : dim.symbol.empty() ? "?"
+                                         : dim.symbol);
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+}  // namespace
+
+const Function* find_function(const Model& model, const Node& node) {
+  for (const Function& function : model.functions)
+    if (function.name == node.op && function.domain == node.domain) return &function;
+  return nullptr;
+}
+
+Net::Net(Model model) : model_(std::move(model)) {
+  Checker checker(model_);
+  checker.check();
+  for (const ValueInfo& each : inputs()) static_inputs_.push_back(checker.is_static(each.name));
+  for (const Initializer& each : model_.graph.initializers) {
+    const Type& type = each.value.type();
+    const Use use = checker.use_of(each.name);
+    if (!can_be_parameter(type) || checker.is_static(each.name) ||
+        (!use.as_parameter && !use.as_buffer))
+      continue;
+    const nn::BuildScope scope({.dtype = type.dtype, .initialize = false});
+    const bool is_buffer = use.as_buffer && accumulator(type.dtype) == type.dtype;
+    const Variable variable = is_buffer ? buffer(each.name, type.shape, 0)
+                                        : parameter(each.name, type.shape, nn::Init::constant(0));
+    if (use.as_buffer && !is_buffer) variable.freeze();
+    variable.adopt(each.value->storage->buffer());
+    variables_.emplace(each.name, variable);
+  }
+}
+
+Net::~Net() = default;
+
+std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
+  const std::vector<ValueInfo>& wanted = this->inputs();
+  WEFT_CHECK(inputs.size() == wanted.size(), "[onnx] {} takes {} inputs. Got {}.",
+             printable(model_.file), wanted.size(), inputs.size());
+  Extents extents;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueInfo& info = wanted[i];
+    const std::string name = printable(info.name);
+    if (!info.refused.empty())
+      throw Error(ErrorKind::data, "[onnx] {}: input '{}' is {}, which weft does not take.",
+                  printable(model_.file), name, info.refused);
+    if (info.dtype)
+      WEFT_CHECK(inputs[i].dtype() == *info.dtype, "[onnx] {}: input '{}' is {}. Got {}.",
+                 printable(model_.file), name, *info.dtype, inputs[i].dtype());
+    if (!info.shape) continue;
+    const Shape& shape = inputs[i].shape();
+    WEFT_CHECK(shape.size() == std::ssize(*info.shape),
+               "[onnx] {}: input '{}' has the shape {}. Got {}.", printable(model_.file), name,
+               dims_text(*info.shape), to_string(shape));
+    for (int axis = 0; axis < shape.size(); ++axis) {
+      const Dim& dim = (*info.shape)[static_cast<size_t>(axis)];
+      int64_t extent = dim.extent;
+      if (extent < 0 && !dim.symbol.empty())
+        extent = extents.emplace(dim.symbol, shape[axis]).first->second;
+      WEFT_CHECK(
+          extent < 0 || extent == shape[axis], "[onnx] {}: input '{}' has the shape {}{}. Got {}.",
+          printable(model_.file), name, dims_text(*info.shape),
+          dim.extent < 0 ? fmt::format(", where {} is {}", printable(dim.symbol), extent) : "",
+          to_string(shape));
+    }
+  }
+  return Interpreter(*this).run(inputs);
+}
+
+std::vector<Type> Net::input_types(const Extents& extents) const {
+  std::vector<Type> types;
+  std::set<std::string> unbound;
+  for (const ValueInfo& info : inputs()) {
+    if (!info.refused.empty() || !info.dtype || !info.shape)
+      throw Error(ErrorKind::data, "[onnx] {}: input '{}' is {}, which cannot be planned for.",
+                  printable(model_.file), printable(info.name),
+                  info.refused.empty() ? "of no known type" : info.refused);
+    Type type{*info.dtype, {}};
+    for (size_t axis = 0; axis < info.shape->size(); ++axis) {
+      const Dim& dim = (*info.shape)[axis];
+      const std::string symbol =
+          dim.symbol.empty() ? fmt::format("{}.{}", info.name, axis) : dim.symbol;
+      const auto bound = extents.find(symbol);
+      if (dim.extent < 0 && bound == extents.end()) unbound.insert(symbol);
+      type.shape.push_back(dim.extent >= 0          ? dim.extent
+                           : bound != extents.end() ? bound->second
+                                                    : 1);
+    }
+    types.push_back(std::move(type));
+  }
+  if (!unbound.empty())
+    throw Error(ErrorKind::usage,
+                "[onnx] {}: these extents of its inputs are not known: {}. Hint: --dim {}=1.",
+                printable(model_.file), fmt::join(unbound, ", "), *unbound.begin());
+  return types;
+}
+
+}  // namespace weft::onnx

@@ -1,0 +1,54 @@
+// A Net is an ONNX model as a module of weft: its float initializers are parameters under their
+// names, and calling it builds its graph in weft's operations, for inference or for training.
+//
+//   onnx::Net net(onnx::read("resnet.onnx"));
+//   auto step = compile([&](Tensor x) { return net({x})[0]; });
+//
+// Shapes are static in weft: those of the inputs of a call bind the symbolic extents of the file,
+// and what the file computes from shapes is folded.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/nn/module.h"
+#include "weft/onnx/model.h"
+
+namespace weft::onnx {
+
+class Net : public nn::Module {
+ public:
+  // Throws Error(data) for a model with operators that weft lacks, all of which the message lists
+  // with their counts, and for one whose values form a cycle or come from nowhere.
+  explicit Net(Model model);
+  ~Net() override;
+
+  const Model& model() const { return model_; }
+  const std::vector<ValueInfo>& inputs() const { return model_.graph.inputs; }
+  const std::vector<ValueInfo>& outputs() const { return model_.graph.outputs; }
+
+  // Returns which inputs decide shapes (the operand of a Reshape): their elements must be known when
+  // the graph is built, so that a step that is compiled captures them.
+  const std::vector<bool>& static_inputs() const { return static_inputs_; }
+
+  // Returns the outputs of the model. Inputs are in the order of the file's. Throws Error(data)
+  // that names the node for one that does not take its operands, and Error(usage) for inputs of
+  // other types than the file says.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+
+  // Returns the types of the inputs, where `extents` binds symbolic extents by name. Throws
+  // Error(usage) that lists those that have none.
+  using Extents = std::map<std::string, int64_t, std::less<>>;
+  std::vector<Type> input_types(const Extents& extents) const;
+
+ private:
+  friend class Interpreter;
+
+  Model model_;
+  std::vector<bool> static_inputs_;
+  std::map<std::string, Variable, std::less<>> variables_;  // by the initializer's name
+};
+
+}  // namespace weft::onnx

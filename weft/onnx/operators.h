@@ -1,0 +1,35 @@
+// Lists the operators of ONNX that weft reads: each is a function from a node to the values that it
+// computes, in weft's operations. Each family of them is in an operators_*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "weft/onnx/call.h"
+
+namespace weft::onnx {
+
+struct Operator {
+  std::string_view name;
+  std::vector<Tensor> (*build)(const Call& call);  // one value per output; later ones may lack
+  std::string_view domain = "";
+  // Bit i is set where the elements of operand i decide shapes or what is computed, so that they
+  // must be known when the graph is built.
+  uint32_t constants = 0;
+  uint32_t buffers = 0;  // bit i: an initializer there is state that does not train
+};
+
+std::span<const Operator> elementwise_operators();
+std::span<const Operator> movement_operators();
+std::span<const Operator> gather_operators();
+std::span<const Operator> reduction_operators();
+std::span<const Operator> layer_operators();
+std::span<const Operator> window_operators();
+
+// Returns null for an operator that weft lacks.
+const Operator* find_operator(std::string_view domain, std::string_view name);
+std::vector<const Operator*> all_operators();  // by domain and name
+
+}  // namespace weft::onnx

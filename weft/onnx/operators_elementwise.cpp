@@ -1,0 +1,249 @@
+// Maps ONNX's elementwise operators. This is one file because it is a list: a function, or a row,
+// for each.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "weft/onnx/operators.h"
+#include "weft/onnx/types.h"
+
+namespace weft::onnx {
+namespace {
+using Tensors = std::vector<Tensor>;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+template <Tensor (*function)(Arg)>
+Tensors unary(const Call& call) {
+  return {function(call[0])};
+}
+template <Tensor (*function)(Arg, Arg)>
+Tensors binary(const Call& call) {
+  return {function(call[0], call[1])};
+}
+// Applies a function of two to any number of operands, from left to right.
+template <Tensor (*function)(Arg, Arg)>
+Tensors variadic(const Call& call) {
+  const Tensors all = call.all();
+  Tensor result = all[0];
+  for (size_t i = 1; i < all.size(); ++i) result = function(result, all[i]);
+  return {result};
+}
+
+Tensor like(double number, const Tensor& other) { return scalar(number, other.dtype()); }
+
+Tensors mean_of(const Call& call) {
+  return {variadic<add>(call)[0] / static_cast<double>(call.size())};
+}
+
+// Integers divide towards zero, as in C.
+Tensor quotient(Arg a, Arg b) {
+  if (is_float(a.value.dtype())) return div(a, b);
+  const Tensor floored = floor_divide(a, b);
+  if (a.value.dtype() == DType::u8) return floored;
+  const Tensor rest = remainder(a, b);
+  const Tensor opposite = logical_xor(less(a, 0), less(b, 0));
+  return select(logical_and(not_equal(rest, 0), opposite), floored + 1, floored);
+}
+
+// fmod has the sign of the dividend, and the operator's other form that of the divisor.
+Tensors mod(const Call& call) {
+  const Tensor &a = call[0], &b = call[1];
+  const Tensor rest = remainder(a, b);
+  if (!call.flag("fmod")) return {rest};
+  const Tensor differs = logical_xor(less(rest, 0), less(a, 0));
+  return {select(logical_and(not_equal(rest, 0), differs), rest - b, rest)};
+}
+
+Tensors power(const Call& call) {
+  const Tensor &base = call[0], &exponent = call[1];
+  if (base.dtype() == exponent.dtype()) return {pow(base, exponent)};
+  if (is_float(base.dtype())) return {pow(base, cast(exponent, base.dtype()))};
+  if (!is_float(exponent.dtype())) return {pow(base, cast(exponent, base.dtype()))};
+  return {cast(pow(cast(base, exponent.dtype()), exponent), base.dtype())};
+}
+
+Tensors clip(const Call& call) {
+  Tensor x = call[0];
+  if (call.opset() < 11) {
+    if (call.has("min")) x = maximum(x, like(call.number("min"), x));
+    if (call.has("max")) x = minimum(x, like(call.number("max"), x));
+    return {x};
+  }
+  if (call.has(1)) x = maximum(x, call[1]);
+  if (call.has(2)) x = minimum(x, call[2]);
+  return {x};
+}
+
+Tensor cast_to(const Call& call, const Tensor& x, DType to) {
+  const bool saturates = call.flag("saturate", true);
+  if (saturates || !info(to).stored_only || !is_float(x.dtype())) return cast(x, to);
+  // Beyond the greatest number that rounds into the format, without saturation, are NaN (e4m3) or
+  // infinities (e5m2).
+  const double beyond = to == DType::f8_e4m3 ? std::numeric_limits<double>::quiet_NaN() : infinity;
+  const double limit = to == DType::f8_e4m3 ? 464 : 61440;
+  const Tensor wide = cast(x, DType::f32);
+  const Tensor outside = greater(abs(wide), limit);
+  return cast(select(outside, wide * like(beyond, wide), wide), to);
+}
+
+Tensors cast_operator(const Call& call) {
+  const int64_t to = call.integer("to");
+  const auto type = element_type(to);
+  if (!type || type->four_bits)
+    call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
+  return {cast_to(call, call[0], type->dtype)};
+}
+
+Tensors is_infinite(const Call& call) {
+  const Tensor x = call[0];
+  const Tensor wide = info(x.dtype()).stored_only ? cast(x, DType::f32) : x;
+  const bool low = call.flag("detect_negative", true), high = call.flag("detect_positive", true);
+  const Tensor above = equal(wide, like(infinity, wide)),
+               below = equal(wide, like(-infinity, wide));
+  if (high && low) return {logical_or(above, below)};
+  if (high) return {above};
+  if (low) return {below};
+  return {logical_and(above, below)};  // nowhere
+}
+
+// Slopes have the shape of the operand's channels, or broadcast to it.
+Tensors prelu(const Call& call) {
+  const Tensor& x = call[0];
+  return {select(less(x, 0), x * call[1], x)};
+}
+
+Tensors gelu_operator(const Call& call) {
+  if (call.text("approximate", "none") == "tanh") return {gelu_tanh(call[0])};
+  return {gelu(call[0])};
+}
+
+Tensors shrink(const Call& call) {
+  const Tensor& x = call[0];
+  const double bias = call.number("bias", 0.0), limit = call.number("lambd", 0.5);
+  const Tensor shrunk = select(less(x, -limit), cast(x + bias, x.dtype()),
+                               select(greater(x, limit), cast(x - bias, x.dtype()), zeros_like(x)));
+  return {shrunk};
+}
+
+Tensors shift(const Call& call) {
+  const std::string direction = call.text("direction");
+  if (direction == "LEFT") return {shift_left(call[0], call[1])};
+  if (direction == "RIGHT") return {shift_right(call[0], call[1])};
+  call.refuse("attribute 'direction' is LEFT or RIGHT. Got '{}'", direction);
+}
+
+Tensors bit_cast(const Call& call) {
+  const int64_t to = call.integer("to");
+  const auto type = element_type(to);
+  if (!type || type->four_bits)
+    call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
+  return {bitcast(call[0], type->dtype)};
+}
+
+// Returns x times the sigmoid of alpha x.
+Tensor swish(const Call& call, const Tensor& x) {
+  const double alpha = call.number("alpha", 1.0);
+  return alpha == 1 ? silu(x) : x * sigmoid(x * alpha);
+}
+
+const Operator rows[] = {
+    {"Abs", unary<weft::abs>},
+    {"Acos", unary<weft::acos>},
+    {"Acosh", unary<weft::acosh>},
+    {"Add", binary<add>},
+    {"And", binary<logical_and>},
+    {"Asin", unary<weft::asin>},
+    {"Asinh", unary<weft::asinh>},
+    {"Atan", unary<weft::atan>},
+    {"Atanh", unary<weft::atanh>},
+    {"BitCast", bit_cast},
+    {"BitShift", shift},
+    {"BitwiseAnd", binary<bitwise_and>},
+    {"BitwiseNot", unary<bitwise_not>},
+    {"BitwiseOr", binary<bitwise_or>},
+    {"BitwiseXor", binary<bitwise_xor>},
+    {"Cast", cast_operator},
+    {"CastLike",
+     [](const Call& call) -> Tensors { return {cast_to(call, call[0], call[1].dtype())}; }},
+    {"Ceil", unary<weft::ceil>},
+    {"Celu",
+     [](const Call& call) -> Tensors { return {celu(call[0], call.number("alpha", 1.0))}; }},
+    {"Clip", clip},
+    {"Cos", unary<weft::cos>},
+    {"Cosh", unary<weft::cosh>},
+    {"Div", binary<quotient>},
+    {"Elu", [](const Call& call) -> Tensors { return {elu(call[0], call.number("alpha", 1.0))}; }},
+    {"Equal", binary<equal>},
+    {"Erf", unary<weft::erf>},
+    {"Exp", unary<weft::exp>},
+    {"Floor", unary<weft::floor>},
+    {"Gelu", gelu_operator},
+    {"Greater", binary<greater>},
+    {"GreaterOrEqual", binary<greater_equal>},
+    {"HardSigmoid",
+     [](const Call& call) -> Tensors {
+       return {clamp(call[0] * call.number("alpha", 0.2) + call.number("beta", 0.5), 0, 1)};
+     }},
+    {"HardSwish", [](const Call& call) -> Tensors { return {hardswish(call[0])}; }},
+    {"Identity", [](const Call& call) -> Tensors { return {call[0]}; }},
+    {"IsInf", is_infinite},
+    {"IsNaN",
+     [](const Call& call) -> Tensors {
+       return {is_nan(info(call[0].dtype()).stored_only ? cast(call[0], DType::f32) : call[0])};
+     }},
+    {"LeakyRelu",
+     [](const Call& call) -> Tensors { return {leaky_relu(call[0], call.number("alpha", 0.01))}; }},
+    {"Less", binary<less>},
+    {"LessOrEqual", binary<less_equal>},
+    {"Log", unary<weft::log>},
+    {"Max", variadic<maximum>},
+    {"Mean", mean_of},
+    {"Min", variadic<minimum>},
+    {"Mish", unary<mish>},
+    {"Mod", mod},
+    {"Mul", binary<mul>},
+    {"Neg", unary<neg>},
+    {"Not", unary<logical_not>},
+    {"Or", binary<logical_or>},
+    {"PRelu", prelu},
+    {"Pow", power},
+    {"Reciprocal", unary<reciprocal>},
+    {"Relu",
+     [](const Call& call) -> Tensors {
+       const Tensor& x = call[0];
+       return {is_float(x.dtype()) ? relu(x) : maximum(x, zeros_like(x))};
+     }},
+    {"Round", unary<weft::round>},
+    {"Selu",
+     [](const Call& call) -> Tensors {
+       if (!call.has("alpha") && !call.has("gamma")) return {selu(call[0])};
+       const double gamma = call.number("gamma", 1.0507009873554805);
+       return {elu(call[0], call.number("alpha", 1.6732632423543772)) * gamma};
+     }},
+    {"Shrink", shrink},
+    {"Sigmoid", unary<sigmoid>},
+    {"Sign", unary<weft::sign>},
+    {"Sin", unary<weft::sin>},
+    {"Sinh", unary<weft::sinh>},
+    {"Softplus", unary<softplus>},
+    {"Softsign", unary<softsign>},
+    {"Sqrt", unary<weft::sqrt>},
+    {"Sub", binary<sub>},
+    {"Sum", variadic<add>},
+    {"SwiGLU", [](const Call& call) -> Tensors { return {swish(call, call[0]) * call[1]}; }},
+    {"Swish", [](const Call& call) -> Tensors { return {swish(call, call[0])}; }},
+    {"Tan", unary<weft::tan>},
+    {"Tanh", unary<weft::tanh>},
+    {"ThresholdedRelu",
+     [](const Call& call) -> Tensors {
+       const Tensor& x = call[0];
+       return {select(greater(x, call.number("alpha", 1.0)), x, zeros_like(x))};
+     }},
+    {"Where", [](const Call& call) -> Tensors { return {select(call[0], call[1], call[2])}; }},
+    {"Xor", binary<logical_xor>},
+};
+}  // namespace
+
+std::span<const Operator> elementwise_operators() { return rows; }
+
+}  // namespace weft::onnx

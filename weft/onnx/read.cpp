@@ -1,0 +1,398 @@
+// Reads ONNX files: protobuf's messages become the structures of model.h.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/unknown_field_set.h>
+#define ONNX_ML 1
+#include <onnx/onnx_pb.h>
+
+#include "weft/base/buffer.h"
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/io/model_folder.h"
+#include "weft/onnx/model.h"
+#include "weft/onnx/types.h"
+
+namespace weft::onnx {
+namespace {
+namespace fs = std::filesystem;
+using io::printable;
+
+constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
+
+// Opset names: both stand for the operators of the specification.
+std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
+
+class Reader {
+ public:
+  // An empty folder refuses external data.
+  Reader(std::string file, std::string folder)
+      : file_(std::move(file)), folder_(std::move(folder)) {}
+
+  Model model(::onnx::ModelProto& proto) {
+    Model model{.file = file_, .ir_version = proto.ir_version(), .producer = proto.producer_name()};
+    if (!proto.has_graph()) fail("it has no graph");
+    model.opsets = opsets(proto.opset_import());
+    for (const auto& entry : proto.metadata_props()) model.metadata[entry.key()] = entry.value();
+    model.graph = graph(*proto.mutable_graph(), "the graph");
+    for (::onnx::FunctionProto& function : *proto.mutable_functions())
+      model.functions.push_back(this->function(function));
+    return model;
+  }
+
+  Tensor tensor(::onnx::TensorProto& proto, const std::string& what) {
+    const std::optional<ElementType> element = element_type(proto.data_type());
+    if (!element)
+      fail("{} holds {}, which weft has no type for", what, onnx_type_name(proto.data_type()));
+    if (proto.has_segment()) fail("{} is a segment of a tensor, which is not supported", what);
+    const Type type{element->dtype, shape_of(proto, what)};
+    if (proto.data_location() == ::onnx::TensorProto::EXTERNAL)
+      return external(proto, type, *element, what);
+    if (proto.has_raw_data()) {
+      auto bytes = std::shared_ptr<std::string>(proto.release_raw_data());
+      return elements(bytes, {bytes->data(), bytes->size()}, type, *element, what);
+    }
+    return typed(proto, type, *element, what);
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorKind::data, "[onnx] {}: {}.", printable(file_),
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Shape shape_of(const ::onnx::TensorProto& proto, const std::string& what) const {
+    if (proto.dims_size() > max_rank)
+      fail("{} has {} axes; weft's tensors have at most {}", what, proto.dims_size(), max_rank);
+    Shape shape;
+    int64_t count = 1;
+    for (int64_t extent : proto.dims()) {
+      if (extent < 0 || __builtin_mul_overflow(count, extent, &count))
+        fail("{} has an impossible extent {}", what, extent);
+      shape.push_back(extent);
+    }
+    return shape;
+  }
+
+  void check_count(size_t got, const Type& type, const std::string& what) const {
+    if (got != static_cast<size_t>(type.elements()))
+      fail("{} of shape {} needs {} elements and has {}", what, to_string(type.shape),
+           type.elements(), got);
+  }
+
+  // Returns elements in little-endian bytes, which `owner` keeps alive.
+  Tensor elements(std::shared_ptr<void> owner, std::span<char> bytes, const Type& type,
+                  const ElementType& element, const std::string& what) const {
+    const int64_t count = type.elements();
+    const int64_t needed = element.four_bits ? count / 2 + count % 2
+                                             : count * static_cast<int64_t>(size_of(type.dtype));
+    if (count > static_cast<int64_t>(most_bytes) * 1024 || std::ssize(bytes) != needed)
+      fail("{} of shape {} needs {} bytes and has {}", what, to_string(type.shape), needed,
+           bytes.size());
+    if (element.four_bits) {
+      std::vector<double> numbers;
+      for (int64_t i = 0; i < count; ++i) {
+        const int nibble =
+            (static_cast<uint8_t>(bytes[static_cast<size_t>(i / 2)]) >> (i % 2 * 4)) & 15;
+        numbers.push_back(type.dtype == DType::i8 && nibble > 7 ? nibble - 16 : nibble);
+      }
+      return weft::tensor(numbers, type.shape, type.dtype);
+    }
+    const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % size_of(type.dtype) == 0;
+    if (is_aligned) return tensor_over(std::move(owner), bytes.data(), type);
+    auto copy = Buffer::allocate(bytes.size());
+    std::memcpy(copy->data, bytes.data(), bytes.size());
+    return from_buffer(std::move(copy), type);
+  }
+
+  // Returns elements that are in one of the repeated fields of numbers.
+  Tensor typed(const ::onnx::TensorProto& proto, const Type& type, const ElementType& element,
+               const std::string& what) const {
+    switch (type.dtype) {
+      case DType::f32:
+        return copied<float>(proto.float_data(), type, what);
+      case DType::f64:
+        return copied<double>(proto.double_data(), type, what);
+      case DType::i64:
+        return copied<int64_t>(proto.int64_data(), type, what);
+      default:
+        break;
+    }
+    if (element.four_bits) {
+      std::string bytes;
+      for (int32_t pair : proto.int32_data()) bytes.push_back(static_cast<char>(pair));
+      auto owner = std::make_shared<std::string>(std::move(bytes));
+      return elements(owner, {owner->data(), owner->size()}, type, element, what);
+    }
+    switch (size_of(type.dtype)) {  // the bits of one element in each number
+      case 1:
+        return copied<uint8_t>(proto.int32_data(), type, what);
+      case 2:
+        return copied<uint16_t>(proto.int32_data(), type, what);
+      default:
+        return copied<int32_t>(proto.int32_data(), type, what);
+    }
+  }
+
+  template <class T, class Field>
+  Tensor copied(const Field& field, const Type& type, const std::string& what) const {
+    check_count(static_cast<size_t>(field.size()), type, what);
+    auto buffer = Buffer::allocate(type.bytes());
+    auto* to = reinterpret_cast<T*>(buffer->data);
+    for (int i = 0; i < field.size(); ++i) to[i] = static_cast<T>(field[i]);
+    return from_buffer(std::move(buffer), type);
+  }
+
+  // ---- external data
+
+  uint64_t count_of(const std::string& text, const char* key, const std::string& what) const {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+      fail("{} has external data whose {} is no count: '{}'", what, key, printable(text));
+    return value;
+  }
+
+  std::shared_ptr<Buffer> external_file(const std::string& location, const std::string& what) {
+    if (const auto known = external_.find(location); known != external_.end()) return known->second;
+    const fs::path path(location);
+    const bool leaves = path.is_absolute() || location.empty() ||
+                        std::ranges::find(path, fs::path("..")) != path.end();
+    if (folder_.empty() || leaves)
+      fail("{} has external data in '{}', outside of the model's folder, which is not read", what,
+           printable(location));
+    const std::string file = io::file_of_folder(folder_, location);
+    if (!io::exists(file))
+      fail("{} has external data in {}, which is missing", what, printable(file));
+    return external_[location] = io::map_file(file, ErrorKind::data, io::Mapping::copy_on_write);
+  }
+
+  Tensor external(const ::onnx::TensorProto& proto, const Type& type, const ElementType& element,
+                  const std::string& what) {
+    std::string location;
+    uint64_t offset = 0;
+    std::optional<uint64_t> length;
+    for (const auto& entry : proto.external_data()) {
+      if (entry.key() == "location") location = entry.value();
+      if (entry.key() == "offset") offset = count_of(entry.value(), "offset", what);
+      if (entry.key() == "length") length = count_of(entry.value(), "length", what);
+    }
+    const std::shared_ptr<Buffer> whole = external_file(location, what);
+    const uint64_t rest = offset <= whole->bytes ? whole->bytes - offset : 0;
+    const auto packed = static_cast<uint64_t>(type.bytes());
+    const uint64_t bytes = length.value_or(element.four_bits ? (packed + 1) / 2 : packed);
+    if (offset > whole->bytes || bytes > rest)
+      fail("{} is bytes {} to {} of '{}', which has {}", what, offset, offset + bytes,
+           printable(location), whole->bytes);
+    auto part = Buffer::part(whole, offset, bytes);
+    return elements(part, {reinterpret_cast<char*>(part->data), bytes}, type, element, what);
+  }
+
+  // ---- graphs
+
+  template <class Imports>
+  std::map<std::string, int64_t, std::less<>> opsets(const Imports& imports) const {
+    std::map<std::string, int64_t, std::less<>> versions;
+    for (const auto& import : imports) versions[domain_of(import.domain())] = import.version();
+    const auto own = versions.find("");
+    if (own != versions.end() && (own->second < oldest_opset || own->second > newest_opset))
+      fail("it uses opset {}; weft reads {} to {}", own->second, oldest_opset, newest_opset);
+    return versions;
+  }
+
+  Attribute attribute(::onnx::AttributeProto& proto, const std::string& where) {
+    const std::string what = fmt::format("attribute '{}' of {}", printable(proto.name()), where);
+    switch (proto.type()) {
+      case ::onnx::AttributeProto::INT:
+        return proto.i();
+      case ::onnx::AttributeProto::FLOAT:
+        return static_cast<double>(proto.f());
+      case ::onnx::AttributeProto::STRING:
+        return proto.s();
+      case ::onnx::AttributeProto::TENSOR:
+        return tensor(*proto.mutable_t(), what);
+      case ::onnx::AttributeProto::GRAPH:
+        return std::make_shared<const Graph>(graph(*proto.mutable_g(), what));
+      case ::onnx::AttributeProto::INTS:
+        return std::vector<int64_t>(proto.ints().begin(), proto.ints().end());
+      case ::onnx::AttributeProto::FLOATS:
+        return std::vector<double>(proto.floats().begin(), proto.floats().end());
+      case ::onnx::AttributeProto::STRINGS:
+        return std::vector<std::string>(proto.strings().begin(), proto.strings().end());
+      case ::onnx::AttributeProto::TENSORS: {
+        std::vector<Tensor> all;
+        for (::onnx::TensorProto& each : *proto.mutable_tensors())
+          all.push_back(tensor(each, what));
+        return all;
+      }
+      default:
+        fail("{} is of a kind that weft does not read ({})", what, static_cast<int>(proto.type()));
+    }
+  }
+
+  Node node(::onnx::NodeProto& proto, size_t index) {
+    Node node{.op = proto.op_type(),
+              .domain = domain_of(proto.domain()),
+              .name = proto.name(),
+              .inputs = {proto.input().begin(), proto.input().end()},
+              .outputs = {proto.output().begin(), proto.output().end()},
+              .attributes = {}};
+    const std::string where =
+        node.name.empty() ? fmt::format("node {} ({})", index, printable(node.op))
+                          : fmt::format("node '{}' ({})", printable(node.name), printable(node.op));
+    for (::onnx::AttributeProto& each : *proto.mutable_attribute()) {
+      if (!each.ref_attr_name().empty())
+        node.references[each.name()] = each.ref_attr_name();
+      else
+        node.attributes.emplace(each.name(), attribute(each, where));
+    }
+    return node;
+  }
+
+  template <class Nodes>
+  std::vector<Node> nodes(Nodes& protos) {
+    std::vector<Node> all;
+    for (::onnx::NodeProto& proto : protos) all.push_back(node(proto, all.size()));
+    return all;
+  }
+
+  ValueInfo value_info(const ::onnx::ValueInfoProto& proto) const {
+    ValueInfo info{.name = proto.name(), .dtype = {}, .shape = {}, .refused = {}};
+    const auto kind = proto.type().value_case();
+    if (kind == ::onnx::TypeProto::VALUE_NOT_SET) return info;
+    if (kind != ::onnx::TypeProto::kTensorType) {
+      constexpr const char* names[] = {"a sequence", "a map", "a sparse tensor", "an optional"};
+      const int place = kind == ::onnx::TypeProto::kSequenceType       ? 0
+                        : kind == ::onnx::TypeProto::kMapType          ? 1
+                        : kind == ::onnx::TypeProto::kSparseTensorType ? 2
+                                                                       : 3;
+      info.refused = names[place];
+      return info;
+    }
+    const auto& tensor = proto.type().tensor_type();
+    if (const auto element = element_type(tensor.elem_type()))
+      info.dtype = element->dtype;
+    else if (tensor.elem_type() != 0)
+      info.refused = "a tensor of " + onnx_type_name(tensor.elem_type());
+    if (!tensor.has_shape()) return info;
+    if (tensor.shape().dim_size() > max_rank)
+      fail("'{}' has {} axes; weft's tensors have at most {}", printable(info.name),
+           tensor.shape().dim_size(), max_rank);
+    std::vector<Dim> shape;
+    for (const auto& dim : tensor.shape().dim()) {
+      if (dim.has_dim_value() && dim.dim_value() < 0)
+        fail("'{}' has an impossible extent {}", printable(info.name), dim.dim_value());
+      if (dim.has_dim_value())
+        shape.push_back({dim.dim_value(), ""});
+      else
+        shape.push_back({-1, dim.dim_param()});
+    }
+    info.shape = std::move(shape);
+    return info;
+  }
+
+  Graph graph(::onnx::GraphProto& proto, const std::string& what) {
+    Graph graph{.name = proto.name()};
+    if (proto.sparse_initializer_size() > 0)
+      fail("{} has sparse initializers, which are not supported", what);
+    std::set<std::string> known;
+    for (::onnx::TensorProto& each : *proto.mutable_initializer()) {
+      std::string name = each.name();
+      if (!known.insert(name).second) fail("{} has two initializers '{}'", what, printable(name));
+      Tensor value = tensor(each, fmt::format("initializer '{}'", printable(name)));
+      graph.initializers.push_back({std::move(name), std::move(value)});
+    }
+    for (const auto& each : proto.input())
+      if (!known.contains(each.name())) graph.inputs.push_back(value_info(each));
+    for (const auto& each : proto.output()) graph.outputs.push_back(value_info(each));
+    graph.nodes = nodes(*proto.mutable_node());
+    return graph;
+  }
+
+  Function function(::onnx::FunctionProto& proto) {
+    Function function{.name = proto.name(),
+                      .domain = domain_of(proto.domain()),
+                      .inputs = {proto.input().begin(), proto.input().end()},
+                      .outputs = {proto.output().begin(), proto.output().end()}};
+    function.opsets = opsets(proto.opset_import());
+    // Field 11, attributes with defaults, is younger than the message classes.
+    const auto& unknown = proto.GetReflection()->GetUnknownFields(proto);
+    for (int i = 0; i < unknown.field_count(); ++i) {
+      const auto& field = unknown.field(i);
+      if (field.number() != 11 ||
+          field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+        continue;
+      ::onnx::AttributeProto fallback;
+      if (!fallback.ParseFromString(field.length_delimited()))
+        fail("function '{}' has a damaged attribute", printable(function.name));
+      std::string name = fallback.name();
+      function.defaults.emplace(name, attribute(fallback, "function " + printable(function.name)));
+    }
+    function.nodes = nodes(*proto.mutable_node());
+    return function;
+  }
+
+  std::string file_, folder_;
+  std::map<std::string, std::shared_ptr<Buffer>> external_;
+};
+
+template <class Message>
+void parse_message(Message& message, std::string_view bytes, const std::string& file) {
+  if (bytes.size() >= most_bytes)
+    throw Error(ErrorKind::data,
+                "[onnx] {}: {} bytes; a file has at most 2 GiB, with larger weights beside it as "
+                "external data.",
+                printable(file), bytes.size());
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                static_cast<int>(bytes.size()));
+  if (!message.MergePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
+    throw Error(
+        ErrorKind::data,
+        "[onnx] {}: its bytes are no ONNX message; the file is cut or damaged near byte {}.",
+        printable(file), stream.CurrentPosition());
+}
+
+std::string_view text_of(const Buffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data), buffer.bytes};
+}
+}  // namespace
+
+std::string place_of(const std::string& file, const Node& node, size_t index) {
+  if (node.name.empty())
+    return fmt::format("{}: node {} ({})", printable(file), index, printable(node.op));
+  return fmt::format("{}: node '{}' ({})", printable(file), printable(node.name),
+                     printable(node.op));
+}
+
+bool is_model_file(const std::string& path) { return path.ends_with(".onnx"); }
+
+Model parse(std::string_view bytes, const std::string& name) {
+  ::onnx::ModelProto proto;
+  parse_message(proto, bytes, name);
+  return Reader(name, "").model(proto);
+}
+
+Model read(const std::string& path) {
+  const std::shared_ptr<Buffer> file = io::map_file(path);
+  ::onnx::ModelProto proto;
+  parse_message(proto, text_of(*file), path);
+  const fs::path folder = fs::path(path).parent_path();
+  return Reader(path, folder.empty() ? "." : folder.string()).model(proto);
+}
+
+Tensor read_tensor(const std::string& path) {
+  const std::shared_ptr<Buffer> file = io::map_file(path);
+  ::onnx::TensorProto proto;
+  parse_message(proto, text_of(*file), path);
+  return Reader(path, "").tensor(proto, "the tensor");
+}
+
+}  // namespace weft::onnx

@@ -1,0 +1,65 @@
+#include "weft/onnx/types.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+
+namespace weft::onnx {
+namespace {
+struct Row {
+  std::string_view name;
+  std::optional<ElementType> type;
+};
+// The index of a row is the number of the type in files.
+const std::array<Row, 27> rows = {{
+    {"undefined", {}},
+    {"float", {{DType::f32}}},
+    {"uint8", {{DType::u8}}},
+    {"int8", {{DType::i8}}},
+    {"uint16", {}},
+    {"int16", {{DType::i16}}},
+    {"int32", {{DType::i32}}},
+    {"int64", {{DType::i64}}},
+    {"string", {}},
+    {"bool", {{DType::boolean}}},
+    {"float16", {{DType::f16}}},
+    {"double", {{DType::f64}}},
+    {"uint32", {}},
+    {"uint64", {}},
+    {"complex64", {}},
+    {"complex128", {}},
+    {"bfloat16", {{DType::bf16}}},
+    {"float8e4m3fn", {{DType::f8_e4m3}}},
+    {"float8e4m3fnuz", {}},
+    {"float8e5m2", {{DType::f8_e5m2}}},
+    {"float8e5m2fnuz", {}},
+    {"uint4", {{DType::u8, true}}},
+    {"int4", {{DType::i8, true}}},
+    {"float4e2m1", {}},
+    {"float8e8m0", {}},
+    {"uint2", {}},
+    {"int2", {}},
+}};
+}  // namespace
+
+std::optional<ElementType> element_type(int64_t onnx_type) {
+  if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return {};
+  return rows[static_cast<size_t>(onnx_type)].type;
+}
+
+int64_t onnx_type(DType dtype) {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].type && rows[i].type->dtype == dtype && !rows[i].type->four_bits)
+      return static_cast<int64_t>(i);
+  WEFT_ASSERT(false, "no ONNX type for {}", name(dtype));
+}
+
+std::string onnx_type_name(int64_t onnx_type) {
+  if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return fmt::format("type {}", onnx_type);
+  return std::string(rows[static_cast<size_t>(onnx_type)].name);
+}
+
+}  // namespace weft::onnx
