@@ -106,8 +106,10 @@ class Checker {
   // What must be known passes that on to what it is computed from, except for its shape.
   void note_static(const Node& node) {
     const bool needs_elements = node.op != "Shape" && node.op != "Size";
-    const bool is_needed = needs_elements && std::ranges::any_of(
-        node.outputs, [&](const std::string& name) { return static_.contains(name); });
+    const bool is_needed =
+        needs_elements && std::ranges::any_of(node.outputs, [&](const std::string& name) {
+          return static_.contains(name);
+        });
     const Operator* op = find_operator(node.domain, node.op);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const bool decides = op != nullptr && i < 32 && (op->constants >> i & 1) != 0;

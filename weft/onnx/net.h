@@ -29,8 +29,8 @@ class Net : public nn::Module {
   const std::vector<ValueInfo>& inputs() const { return model_.graph.inputs; }
   const std::vector<ValueInfo>& outputs() const { return model_.graph.outputs; }
 
-  // Returns which inputs decide shapes (the operand of a Reshape): their elements must be known when
-  // the graph is built, so that a step that is compiled captures them.
+  // Returns which inputs decide shapes (the operand of a Reshape): their elements must be known
+  // when the graph is built, so that a step that is compiled captures them.
   const std::vector<bool>& static_inputs() const { return static_inputs_; }
 
   // Returns the outputs of the model. Inputs are in the order of the file's. Throws Error(data)

@@ -27,6 +27,8 @@ std::span<const Operator> gather_operators();
 std::span<const Operator> reduction_operators();
 std::span<const Operator> layer_operators();
 std::span<const Operator> window_operators();
+std::span<const Operator> attention_operators();
+std::span<const Operator> recurrent_operators();
 
 // Returns null for an operator that weft lacks.
 const Operator* find_operator(std::string_view domain, std::string_view name);

@@ -1,0 +1,313 @@
+// Maps ONNX's recurrent layers. Those that PyTorch exports become weft's lstm() and gru(); other
+// forms (activations, peepholes, lengths) are unrolled here.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "weft/onnx/operators.h"
+
+namespace weft::onnx {
+namespace {
+using Tensors = std::vector<Tensor>;
+using Activation = std::function<Tensor(const Tensor&)>;
+
+Activation activation_of(const Call& call, const std::string& name, double alpha, double beta) {
+  if (name == "Sigmoid") return [](const Tensor& x) { return sigmoid(x); };
+  if (name == "Tanh") return [](const Tensor& x) { return tanh(x); };
+  if (name == "Relu") return [](const Tensor& x) { return relu(x); };
+  if (name == "Softsign") return [](const Tensor& x) { return softsign(x); };
+  if (name == "Softplus") return [](const Tensor& x) { return softplus(x); };
+  if (name == "Affine") return [=](const Tensor& x) { return x * alpha + beta; };
+  if (name == "LeakyRelu") return [=](const Tensor& x) { return leaky_relu(x, alpha); };
+  if (name == "Elu") return [=](const Tensor& x) { return elu(x, alpha); };
+  if (name == "ScaledTanh") return [=](const Tensor& x) { return tanh(x * beta) * alpha; };
+  if (name == "HardSigmoid") return [=](const Tensor& x) { return clamp(x * alpha + beta, 0, 1); };
+  if (name == "ThresholdedRelu")
+    return [=](const Tensor& x) { return select(greater(x, alpha), x, zeros_like(x)); };
+  call.refuse("its activation '{}' is not known", name);
+}
+
+// Returns alpha and beta of an activation that has none of its own in the node.
+std::pair<double, double> defaults_of(const std::string& name) {
+  if (name == "LeakyRelu") return {0.01, 0};
+  if (name == "HardSigmoid") return {0.2, 0.5};
+  return {1, name == "ScaledTanh" ? 1 : 0};
+}
+
+// A Direction is one pass over the sequence, with its part of the operands.
+struct Direction {
+  bool reversed = false;
+  Tensor x;               // [T, B, I]; reversed already
+  Tensor w, r;            // [gates H, I], [gates H, H]
+  Tensor w_bias, r_bias;  // [gates H]; empty: none
+  Tensor h, c;            // [B, H]
+  Tensor peephole;        // [3 H]; empty: none
+  std::vector<Activation> f;
+  Tensor lengths;   // [B, 1]; empty: all steps
+  double clip = 0;  // 0: none
+
+  // Returns x w^T with its bias: [T, B, gates H].
+  Tensor projected() const {
+    const Tensor products = linear(x, w);
+    return w_bias.defined() ? products + w_bias : products;
+  }
+  Tensor clipped(const Tensor& gates) const { return clip > 0 ? clamp(gates, -clip, clip) : gates; }
+  // Returns `now` for the rows whose sequence has step t, else `before`.
+  Tensor where_it_goes_on(int64_t t, const Tensor& now, const Tensor& before) const {
+    if (!lengths.defined()) return now;
+    // Step t of a reversed sequence is the t-th of its own elements, as x was reversed by length.
+    return select(less(scalar(static_cast<double>(t), DType::i64), lengths), now, before);
+  }
+};
+
+struct Layer {
+  int64_t steps = 0, batch = 0, hidden = 0;
+  std::vector<Direction> directions;
+  bool has_default_activations = true, batch_first = false;
+};
+
+Tensor reversed(const Tensor& x, const Tensor& lengths) {  // x[T, B, ...], lengths[B, 1]
+  if (!lengths.defined()) return flip(x, {0});
+  const Tensor step = iota(x.shape(), 0);
+  const Tensor beside = reshape(lengths, {1, x.dim(1), 1});
+  return take_along_axis(x, select(less(step, beside), beside - 1 - step, step), 0);
+}
+
+Layer layer_of(const Call& call, int64_t gates, const std::vector<std::string>& defaults) {
+  Layer layer;
+  layer.batch_first = call.flag("layout");
+  const Tensor x = layer.batch_first ? transpose(call[0], 0, 1) : call[0];
+  const Tensor &w = call[1], &r = call[2];
+  if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3)
+    call.refuse("its operands have three axes. Got {}, {} and {}", to_string(x.type()),
+                to_string(w.type()), to_string(r.type()));
+  layer.steps = x.dim(0);
+  layer.batch = x.dim(1);
+  layer.hidden = r.dim(2);
+  const std::string direction = call.text("direction", "forward");
+  const bool both = direction == "bidirectional";
+  if (!both && direction != "forward" && direction != "reverse")
+    call.refuse("its direction is '{}', which weft does not know", direction);
+  const int64_t directions = both ? 2 : 1;
+  if (w.dim(0) != directions || w.dim(1) != gates * layer.hidden || r.dim(1) != w.dim(1))
+    call.refuse("its weights are {} and {} for {} directions of {} gates", to_string(w.type()),
+                to_string(r.type()), directions, gates);
+  const std::vector<std::string> names = call.texts("activations");
+  const std::vector<double> alphas = call.numbers("activation_alpha"),
+                            betas = call.numbers("activation_beta");
+  const size_t each = defaults.size();
+  if (!names.empty() && names.size() != each * static_cast<size_t>(directions))
+    call.refuse("it names {} activations for {}", names.size(),
+                each * static_cast<size_t>(directions));
+  Tensor lengths;
+  if (call.has(4)) lengths = reshape(cast(call[4], DType::i64), {layer.batch, 1});
+  for (int64_t d = 0; d < directions; ++d) {
+    const auto part = [&](size_t input) {
+      if (!call.has(input)) return Tensor();
+      const Tensor& all = call[input];
+      return squeeze(slice(all, 0, d, d + 1), 0);
+    };
+    Direction one;
+    one.reversed = d == 1 || direction == "reverse";
+    one.lengths = lengths;
+    one.x = one.reversed ? reversed(x, lengths) : x;
+    one.w = part(1);
+    one.r = part(2);
+    one.clip = call.number("clip", 0.0);
+    if (const Tensor bias = part(3); bias.defined()) {
+      one.w_bias = slice(bias, 0, 0, gates * layer.hidden);
+      one.r_bias = slice(bias, 0, gates * layer.hidden, 2 * gates * layer.hidden);
+    }
+    const auto initial = [&](size_t input) {
+      if (!call.has(input)) return zeros({layer.batch, layer.hidden}, x.dtype());
+      const Tensor all = layer.batch_first ? transpose(call[input], 0, 1) : call[input];
+      return squeeze(slice(all, 0, d, d + 1), 0);
+    };
+    one.h = initial(5);
+    if (gates == 4) {
+      one.c = initial(6);
+      one.peephole = part(7);
+    }
+    for (size_t i = 0; i < each; ++i) {
+      const size_t place = i + each * static_cast<size_t>(d);
+      const std::string& name = names.empty() ? defaults[i] : names[place];
+      layer.has_default_activations = layer.has_default_activations && name == defaults[i];
+      auto [alpha, beta] = defaults_of(name);
+      if (place < alphas.size()) alpha = alphas[place];
+      if (place < betas.size()) beta = betas[place];
+      one.f.push_back(activation_of(call, name, alpha, beta));
+    }
+    layer.directions.push_back(std::move(one));
+  }
+  return layer;
+}
+
+// States holds h after each step, [T, B, H], and the last h and c.
+struct States {
+  Tensor all, last, last_cell;
+};
+
+// Puts the directions together: Y, Y_h and, for an LSTM, Y_c.
+Tensors joined(const Layer& layer, const std::vector<States>& states, bool has_cell) {
+  std::vector<Tensor> all, last, cells;
+  for (size_t d = 0; d < states.size(); ++d) {
+    const Direction& one = layer.directions[d];
+    Tensor y = states[d].all;
+    if (one.lengths.defined()) {
+      const Tensor beside = reshape(one.lengths, {1, layer.batch, 1});
+      y = select(less(iota(y.shape(), 0), beside), y, zeros_like(y));
+    }
+    all.push_back(one.reversed ? reversed(y, one.lengths) : y);
+    last.push_back(states[d].last);
+    cells.push_back(states[d].last_cell);
+  }
+  Tensor y = stack(all, 1), h = stack(last, 0);  // [T, D, B, H], [D, B, H]
+  Tensor c = has_cell ? stack(cells, 0) : Tensor();
+  if (layer.batch_first) {
+    y = permute(y, {2, 0, 1, 3});
+    h = transpose(h, 0, 1);
+    if (has_cell) c = transpose(c, 0, 1);
+  }
+  if (has_cell) return {y, h, c};
+  return {y, h};
+}
+
+Tensor step_of(const Tensor& x, int64_t t) { return squeeze(slice(x, 0, t, t + 1), 0); }
+Tensor gate(const Tensor& gates, int64_t index, int64_t hidden) {
+  return slice(gates, -1, index * hidden, (index + 1) * hidden);
+}
+// Puts the parts of the last or first axis in another order.
+Tensor arranged(const Tensor& gates, const std::vector<int64_t>& order, int axis) {
+  const int64_t hidden = gates.dim(axis) / std::ssize(order);
+  std::vector<Tensor> parts;
+  for (int64_t index : order)
+    parts.push_back(slice(gates, axis, index * hidden, (index + 1) * hidden));
+  return concat(parts, axis);
+}
+Tensor with_bias(const Tensor& x, const Tensor& bias) { return bias.defined() ? x + bias : x; }
+
+// ---- layers
+
+States simple(const Layer& layer, const Direction& one) {
+  const Tensor inputs = with_bias(one.projected(), one.r_bias);
+  std::vector<Tensor> all;
+  Tensor h = one.h;
+  for (int64_t t = 0; t < layer.steps; ++t) {
+    const Tensor next = one.f[0](one.clipped(step_of(inputs, t) + linear(h, one.r)));
+    h = one.where_it_goes_on(t, next, h);
+    all.push_back(h);
+  }
+  return {stack(all, 0), h, {}};
+}
+
+// ONNX's gates are input, output, forget, cell; weft's input, forget, cell, output.
+States fused_lstm(const Direction& one) {
+  const std::vector<int64_t> order = {0, 2, 3, 1};
+  const Tensor inputs = with_bias(one.projected(), one.r_bias);
+  const LstmStates states =
+      lstm(arranged(inputs, order, 2), arranged(one.r, order, 0), one.h, one.c);
+  const int64_t steps = inputs.dim(0);
+  return {states.h, step_of(states.h, steps - 1), step_of(states.c, steps - 1)};
+}
+
+States unrolled_lstm(const Layer& layer, const Direction& one, bool couples) {
+  const Tensor inputs = with_bias(one.projected(), one.r_bias);
+  const int64_t hidden = layer.hidden;
+  const auto peek = [&](int64_t index, const Tensor& cell) {
+    return one.peephole.defined() ? gate(one.peephole, index, hidden) * cell : zeros_like(cell);
+  };
+  std::vector<Tensor> all;
+  Tensor h = one.h, c = one.c;
+  for (int64_t t = 0; t < layer.steps; ++t) {
+    const Tensor gates = step_of(inputs, t) + linear(h, one.r);
+    const Tensor in = one.f[0](one.clipped(gate(gates, 0, hidden) + peek(0, c)));
+    const Tensor forget =
+        couples ? 1 - in : one.f[0](one.clipped(gate(gates, 2, hidden) + peek(2, c)));
+    const Tensor next_c = forget * c + in * one.f[1](one.clipped(gate(gates, 3, hidden)));
+    const Tensor out = one.f[0](one.clipped(gate(gates, 1, hidden) + peek(1, next_c)));
+    h = one.where_it_goes_on(t, out * one.f[2](next_c), h);
+    c = one.where_it_goes_on(t, next_c, c);
+    all.push_back(h);
+  }
+  return {stack(all, 0), h, c};
+}
+
+// ONNX's gates are update, reset, new; weft's reset, update, new.
+States fused_gru(const Layer& layer, const Direction& one) {
+  const std::vector<int64_t> order = {1, 0, 2};
+  const Tensor bias = one.r_bias.defined() ? arranged(one.r_bias, order, 0)
+                                           : zeros({3 * layer.hidden}, one.x.dtype());
+  const Tensor states =
+      gru(arranged(one.projected(), order, 2), arranged(one.r, order, 0), bias, one.h);
+  return {states, step_of(states, layer.steps - 1), {}};
+}
+
+States unrolled_gru(const Layer& layer, const Direction& one, bool resets_product) {
+  const Tensor inputs = one.projected();
+  const int64_t hidden = layer.hidden;
+  const Tensor r_new = slice(one.r, 0, 2 * hidden, 3 * hidden);
+  const Tensor r_gates = slice(one.r, 0, 0, 2 * hidden);
+  Tensor bias_gates, bias_new;
+  if (one.r_bias.defined()) {
+    bias_gates = slice(one.r_bias, 0, 0, 2 * hidden);
+    bias_new = slice(one.r_bias, 0, 2 * hidden, 3 * hidden);
+  }
+  std::vector<Tensor> all;
+  Tensor h = one.h;
+  for (int64_t t = 0; t < layer.steps; ++t) {
+    const Tensor x = step_of(inputs, t);
+    const Tensor gates = one.f[0](
+        one.clipped(slice(x, -1, 0, 2 * hidden) + with_bias(linear(h, r_gates), bias_gates)));
+    const Tensor update = gate(gates, 0, hidden), reset = gate(gates, 1, hidden);
+    const Tensor product = resets_product ? reset * with_bias(linear(h, r_new), bias_new)
+                                          : with_bias(linear(reset * h, r_new), bias_new);
+    const Tensor fresh = one.f[1](one.clipped(slice(x, -1, 2 * hidden, 3 * hidden) + product));
+    h = one.where_it_goes_on(t, (1 - update) * fresh + update * h, h);
+    all.push_back(h);
+  }
+  return {stack(all, 0), h, {}};
+}
+
+bool is_plain(const Layer& layer, const Direction& one) {
+  return layer.has_default_activations && !one.lengths.defined() && one.clip == 0 &&
+         !one.peephole.defined() && layer.steps > 0;
+}
+
+Tensors lstm_operator(const Call& call) {
+  const Layer layer = layer_of(call, 4, {"Sigmoid", "Tanh", "Tanh"});
+  const bool couples = call.flag("input_forget");
+  std::vector<States> states;
+  for (const Direction& one : layer.directions)
+    states.push_back(is_plain(layer, one) && !couples ? fused_lstm(one)
+                                                      : unrolled_lstm(layer, one, couples));
+  return joined(layer, states, true);
+}
+
+Tensors gru_operator(const Call& call) {
+  const Layer layer = layer_of(call, 3, {"Sigmoid", "Tanh"});
+  const bool resets_product = call.flag("linear_before_reset");
+  std::vector<States> states;
+  for (const Direction& one : layer.directions)
+    states.push_back(is_plain(layer, one) && resets_product
+                         ? fused_gru(layer, one)
+                         : unrolled_gru(layer, one, resets_product));
+  return joined(layer, states, false);
+}
+
+Tensors rnn_operator(const Call& call) {
+  const Layer layer = layer_of(call, 1, {"Tanh"});
+  std::vector<States> states;
+  for (const Direction& one : layer.directions) states.push_back(simple(layer, one));
+  return joined(layer, states, false);
+}
+
+const Operator rows[] = {
+    {"GRU", gru_operator},
+    {"LSTM", lstm_operator},
+    {"RNN", rnn_operator},
+};
+}  // namespace
+
+std::span<const Operator> recurrent_operators() { return rows; }
+
+}  // namespace weft::onnx
