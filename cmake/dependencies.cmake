@@ -1,7 +1,7 @@
 # The dependencies of weft.
 #   weft_dep_public   for users of weft's headers
-#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, PCRE2, utf8proc, simdjson,
-#                     protobuf, ONNX's message classes, oneDNN, OpenCL
+#   weft_dep_private  used inside: yaml-cpp, xxHash, zlib, libjpeg-turbo, libpng, PCRE2, utf8proc,
+#                     simdjson, protobuf, ONNX's message classes, oneDNN, OpenCL
 #   weft_dep_heap     the program's heap, in place of the C library's
 #   weft_dep_llvm     link side of LLVM; its headers: WEFT_LLVM_COMPILE_OPTIONS, per source
 
@@ -15,7 +15,7 @@ target_link_libraries(weft_dep_public INTERFACE fmt::fmt Threads::Threads)
 add_library(weft_dep_private INTERFACE)
 
 foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h"
-    "pcre2-8 pcre2.h" "utf8proc utf8proc.h" "simdjson simdjson.h"
+    "jpeg jpeglib.h" "png png.h" "pcre2-8 pcre2.h" "utf8proc utf8proc.h" "simdjson simdjson.h"
     "protobuf google/protobuf/message.h" "onnx_proto onnx/onnx_pb.h")
   separate_arguments(library_and_header)
   list(POP_FRONT library_and_header library header)

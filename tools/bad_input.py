@@ -54,6 +54,9 @@ decimal commas and a kernel cache of another instruction set change nothing and 
 | any JSON | 500 levels |
 | the header of IDX | rank 8, extents below 2^31; plain: exactly the bytes that follow |
 | gzip | what its bytes can inflate to (1,032 times as much), and what this machine has of memory |
+| the header of `.npy` | rank 8; exactly the bytes that follow; no pickled objects |
+| `.npz` | members that do not overlap, stored or deflated, of at most 1,032 bytes for each in the file |
+| a JPEG or PNG | 268,435,456 pixels, and what its bytes can hold (512 pixels a byte; 1,032 bytes of rows a byte); 100 scans |
 | text | 4 GiB a file |
 | CSV | UTF-8 names, as many fields a line as the header; numbers of the range of float32, which take up to eight times the bytes of the file |
 | recipes may come from a pipe; all else | regular files: no folder, device, FIFO, socket or loop of links |

@@ -1,0 +1,162 @@
+// The pictures in tests/io/pictures, and the pixels that Pillow reads from them, were written by
+// tests/io/pictures/write.py.
+#include "weft/io/image.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include "tests/io/helpers.h"
+#include "weft/io/files.h"
+#include "weft/io/npy.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+
+std::string picture(const std::string& name) { return "tests/io/pictures/" + name; }
+std::string contents(const std::string& name) {
+  return io::read_file(picture(name), size_t{1} << 20);
+}
+io::Image parsed(std::string_view bytes, int channels = 3) {
+  return io::parse_image(std::as_bytes(std::span(bytes)), "f", channels);
+}
+std::string error_for(std::string_view bytes) {
+  return error_of([&] { parsed(bytes); });
+}
+
+void check_equal(const io::Image& image, const std::string& array) {
+  const Tensor expected = io::read_npy(picture(array));
+  CHECK(Shape{image.height, image.width, image.channels} == expected.shape());
+  CHECK(image.pixels == expected.to_vector<uint8_t>());
+}
+
+void append(std::string& bytes, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+}
+std::string chunk(const std::string& type, const std::string& data) {
+  std::string bytes;
+  append(bytes, static_cast<uint32_t>(data.size()));
+  const std::string checked = type + data;
+  bytes += checked;
+  append(bytes, static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(checked.data()),
+                                            static_cast<uInt>(checked.size()))));
+  return bytes;
+}
+// Returns a PNG of these rows, each with its filter byte.
+std::string png(uint32_t width, uint32_t height, char bits, char type, const std::string& rows,
+                char interlaced = 0) {
+  std::string header;
+  append(header, width), append(header, height);
+  header += {bits, type, 0, 0, interlaced};
+  uLongf size = compressBound(static_cast<uLong>(rows.size()));
+  std::string packed(size, '\0');
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+           reinterpret_cast<const Bytef*>(rows.data()), static_cast<uLong>(rows.size()));
+  packed.resize(size);
+  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", header) + chunk("IDAT", packed) + chunk("IEND", "");
+}
+
+}  // namespace
+
+TEST_CASE("PNGs of every kind have the pixels that Pillow reads") {
+  for (const char* name : {"rgb", "rgba", "gray", "bits", "palette"}) {
+    INFO(name);
+    check_equal(io::read_image(picture(fmt::format("{}.png", name))), fmt::format("{}.npy", name));
+  }
+  check_equal(io::read_image(picture("rgb.png"), 1), "rgb.gray.npy");
+}
+
+TEST_CASE("JPEGs, progressive, gray and CMYK, have the pixels that Pillow reads") {
+  for (const char* name : {"colours", "progressive", "gray_jpeg", "cmyk"}) {
+    INFO(name);
+    check_equal(io::read_image(picture(fmt::format("{}.jpg", name))), fmt::format("{}.npy", name));
+  }
+  check_equal(io::read_image(picture("colours.jpg"), 1), "colours.gray.npy");
+}
+
+TEST_CASE("the orientation of EXIF is applied as by Pillow's exif_transpose") {
+  for (int orientation = 2; orientation <= 8; ++orientation) {
+    INFO(orientation);
+    check_equal(io::read_image(picture(fmt::format("turned{}.jpg", orientation))),
+                fmt::format("turned{}.npy", orientation));
+  }
+}
+
+TEST_CASE("of 16 bits the upper 8 count, and interlaced rows are put in order") {
+  const std::string wide("\0\x12\x34\xff\x01", 5);  // filter 0, then the pixels 1234 and ff01
+  CHECK(parsed(png(2, 1, 16, 0, wide), 1).pixels == std::vector<uint8_t>{0x12, 0xff});
+  // Adam7 of 2 x 2: the first pass has pixel (0, 0), the sixth (0, 1), the seventh row 1.
+  const std::string passes("\0a\0b\0cd", 7);
+  CHECK(parsed(png(2, 2, 8, 0, passes, 1), 1).pixels == std::vector<uint8_t>{'a', 'b', 'c', 'd'});
+}
+
+TEST_CASE("a picture cut at any byte is refused in one line") {
+  for (const char* name :
+       {"rgb.png", "palette.png", "colours.jpg", "progressive.jpg", "turned6.jpg"}) {
+    const std::string whole = contents(name);
+    for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
+      INFO(name, " ", bytes);
+      CHECK(error_for(whole.substr(0, bytes)).starts_with("data: [image] f"));
+    }
+  }
+  CHECK(error_for("GIF89a") == "data: [image] f is neither a JPEG nor a PNG.");
+  CHECK(error_for(contents("rgb.png").substr(0, 60)) == "data: [image] f: the file is truncated.");
+  CHECK(error_for(contents("colours.jpg").substr(0, 640)) ==
+        "data: [image] f: Premature end of JPEG file.");
+}
+
+TEST_CASE("sizes that the file cannot hold are refused before memory is taken") {
+  CHECK(error_for(png(16384, 16384, 8, 2, "abc")) ==
+        "data: [image] f: 16384 x 16384 pixels are more than its 68 bytes can hold.");
+  CHECK(error_for(png(2147483647, 2147483647, 1, 0, "abc")) ==
+        "data: [image] f: 2147483647 x 2147483647 pixels are over the limit of 268435456.");
+  std::string huge = contents("colours.jpg");
+  const size_t frame = huge.find("\xff\xc0");
+  REQUIRE(frame != std::string::npos);
+  huge.replace(frame + 5, 4, "\x3f\xff\x3f\xff");
+  CHECK(error_for(huge) == fmt::format("data: [image] f: 16383 x 16383 pixels are more than its {} "
+                                       "bytes can hold.",
+                                       huge.size()));
+  huge.replace(frame + 5, 4, "\xff\xdc\xff\xdc");
+  CHECK(error_for(huge) ==
+        "data: [image] f: 65500 x 65500 pixels are over the limit of 268435456.");
+}
+
+TEST_CASE("damaged pictures are refused with the library's words") {
+  std::string damaged = contents("rgb.png");
+  damaged[damaged.size() - 14] ^= 1;
+  CHECK(error_for(damaged) == "data: [image] f: IDAT: CRC error.");
+  damaged = contents("colours.jpg");
+  damaged[damaged.find("\xff\xc0") + 4] = 12;  // bits of a sample
+  CHECK(error_for(damaged) == "data: [image] f: Unsupported JPEG data precision 12.");
+}
+
+TEST_CASE("pictures are written as PNG without loss, and as JPEG near to their pixels") {
+  const TemporaryFolder folder;
+  for (const int channels : {1, 3}) {
+    const io::Image image = io::read_image(picture("rgb.png"), channels);
+    io::write_image(folder.file("a.png"), image);
+    const io::Image again = io::read_image(folder.file("a.png"), channels);
+    CHECK(again.pixels == image.pixels);
+    CHECK(again.width == image.width);
+  }
+  const io::Image photograph = io::read_image(picture("progressive.jpg"));
+  io::write_image(folder.file("a.jpg"), photograph, 95);
+  const io::Image again = io::read_image(folder.file("a.jpg"));
+  REQUIRE(again.pixels.size() == photograph.pixels.size());
+  int largest = 0;
+  for (size_t i = 0; i < again.pixels.size(); ++i)
+    largest = std::max(largest, std::abs(again.pixels[i] - photograph.pixels[i]));
+  CHECK(largest <= 16);  // chroma of 2 x 2 pixels is averaged
+  CHECK(error_of([&] {
+          io::write_image(folder.file("a.gif"), again);
+        }).ends_with("a.gif: names of pictures end in .png, .jpg or .jpeg."));
+  CHECK(error_of([&] { io::jpeg_of(again, 0); }) ==
+        "usage: [image] quality is from 1 to 100. Got 0.");
+}

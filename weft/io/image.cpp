@@ -1,0 +1,62 @@
+#include "weft/io/image.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/io/image_parts.h"
+
+namespace weft::io {
+namespace {
+
+// Gray is ITU-R BT.601's luma, in the 16-bit arithmetic of Pillow's convert("L").
+Image with_channels(Image image, int64_t channels) {
+  if (image.channels == channels) return image;
+  Image other{.height = image.height, .width = image.width, .channels = channels};
+  const size_t count = static_cast<size_t>(image.height * image.width);
+  other.pixels.resize(count * static_cast<size_t>(channels));
+  const uint8_t* from = image.pixels.data();
+  uint8_t* to = other.pixels.data();
+  for (size_t i = 0; i < count; ++i) {
+    if (channels == 1)
+      to[i] = static_cast<uint8_t>(
+          (from[i * 3] * 19595 + from[i * 3 + 1] * 38470 + from[i * 3 + 2] * 7471 + 0x8000) >> 16);
+    else
+      std::fill_n(to + i * 3, 3, from[i]);
+  }
+  return other;
+}
+
+bool starts_with(std::span<const std::byte> bytes, std::string_view magic) {
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+      .starts_with(magic);
+}
+
+}  // namespace
+
+Image parse_image(std::span<const std::byte> bytes, std::string_view name, int channels) {
+  WEFT_CHECK(channels == 1 || channels == 3, "[image] pictures have 1 or 3 channels. Got {}.",
+             channels);
+  if (starts_with(bytes, "\xff\xd8\xff")) return with_channels(parse_jpeg(bytes, name), channels);
+  if (starts_with(bytes, "\x89PNG\r\n\x1a\n"))
+    return with_channels(parse_png(bytes, name), channels);
+  throw Error(ErrorKind::data, "[image] {} is neither a JPEG nor a PNG.", name);
+}
+
+Image read_image(const std::string& path, int channels) {
+  const std::shared_ptr<Buffer> file = map_file(path);
+  return parse_image({file->data, file->bytes}, path, channels);
+}
+
+void write_image(const std::string& path, const Image& image, int quality) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  const bool png = ending == ".png";
+  if (!png && ending != ".jpg" && ending != ".jpeg")
+    throw Error(ErrorKind::usage, "[image] {}: names of pictures end in .png, .jpg or .jpeg.",
+                path);
+  write_file_atomically(path, png ? png_of(image) : jpeg_of(image, quality));
+}
+
+}  // namespace weft::io

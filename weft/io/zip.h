@@ -1,0 +1,74 @@
+// Reads and writes ZIP archives, whose members are stored or deflated. Format: PKWARE, "APPNOTE.TXT
+// - .ZIP File Format Specification", 6.3, with the 64-bit extensions of its section 4.3.14.
+//
+// Errors (ErrorKind::data) name the archive, the member and the rule. Memory is bounded by the size
+// of the file: members must not overlap, and a member counts at most 1032 bytes for each that it
+// has in the file, which is the most that deflate compresses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/buffer.h"
+#include "weft/io/files.h"
+
+namespace weft::io {
+
+struct ZipMember {
+  std::string name;
+  uint64_t header = 0;  // where its local header begins in the file
+  uint64_t begin = 0;   // where its bytes begin
+  uint64_t packed = 0;  // bytes in the file
+  uint64_t size = 0;    // bytes of its contents
+  uint32_t checksum = 0;
+  bool deflated = false;
+};
+
+class ZipArchive {
+ public:
+  // `name` appears in messages. Throws for what is no archive, and for encrypted members, other
+  // methods than stored and deflated, two members of one name, and archives of several files.
+  ZipArchive(std::shared_ptr<Buffer> bytes, std::string name);
+
+  const std::vector<ZipMember>& members() const { return members_; }  // in the archive's order
+  // Returns the contents, whose size and CRC-32 are checked: a part of the archive's memory where
+  // they are stored.
+  std::shared_ptr<Buffer> read(const ZipMember& member) const;
+
+ private:
+  struct Directory {
+    uint64_t begin = 0, end = 0, count = 0;
+  };
+  Directory find_directory() const;
+  ZipMember read_entry(uint64_t& offset, uint64_t end) const;
+  void check_places(uint64_t directory);
+  uint64_t number(uint64_t offset, int bytes) const;  // little-endian
+  [[noreturn]] void refuse(const std::string& rule) const;
+
+  std::shared_ptr<Buffer> bytes_;
+  std::string name_;
+  std::vector<ZipMember> members_;
+};
+
+// ZipWriter writes stored members; the archive appears when it is committed. Equal contents give
+// equal files.
+class ZipWriter {
+ public:
+  explicit ZipWriter(const std::string& path) : file_(path) {}
+  // Adds a member whose contents are these parts, one after the other.
+  void add(const std::string& name, std::span<const std::span<const std::byte>> parts);
+  void commit();
+
+ private:
+  void write(const std::string& bytes);
+
+  AtomicFile file_;
+  uint64_t written_ = 0, count_ = 0;
+  std::string directory_;
+};
+
+}  // namespace weft::io
