@@ -53,6 +53,7 @@ int run(std::vector<std::string> arguments) {
                   .flags = std::move(flags)};
   add_run_verbs(program);
   add_model_verbs(program);
+  add_infer_verb(program);
   add_text_verbs(program);
   add_record_verbs(program);
   add_weight_verbs(program);

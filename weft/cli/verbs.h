@@ -15,6 +15,7 @@ struct Program {
 
 void add_run_verbs(Program& program);        // plan, train, finetune         (verbs_run.cpp)
 void add_model_verbs(Program& program);      // eval                        (verbs_model.cpp)
+void add_infer_verb(Program& program);       // run                           (verbs_infer.cpp)
 void add_text_verbs(Program& program);       // generate, chat               (verbs_text.cpp)
 void add_record_verbs(Program& program);     // runs, ckpt                    (verbs_record.cpp)
 void add_weight_verbs(Program& program);     // inspect to merge           (verbs_weights.cpp)
