@@ -6,9 +6,14 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "weft/base/error.h"
+#include "weft/base/quantity.h"
 #include "weft/infer/token_model.h"
+#include "weft/io/files.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/runner.h"
 
 namespace weft::cli {
 namespace {
@@ -23,11 +28,26 @@ std::vector<Id> some_ids(int64_t count, int64_t vocabulary) {
   return ids;
 }
 
+// Published is a model in a folder or a GGUF file.
+class Published : public Inference {
+ public:
+  Published(models::Pretrained model, int64_t batch) : Inference(batch), model_(std::move(model)) {}
+
+  const nn::Module& module() const override { return *model_.model; }
+  DType dtype() const override { return model_.dtype; }
+  std::pair<std::string, std::string> inputs_text() const override {
+    return {"sequences", fmt::format("{} of at most {} tokens", batch_, context_)};
+  }
+
+ protected:
+  models::Pretrained model_;
+};
+
 // Generation is what a decoder does: it reads a prompt, and then one token at a time.
-class Generation : public Inference {
+class Generation : public Published {
  public:
   Generation(models::Pretrained model, const InferenceOptions& options)
-      : Inference(std::move(model), options.batch),
+      : Published(std::move(model), options.batch),
         tokens_(infer::make_token_model(
             *model_.model, model_.vocabulary, model_.context,
             {.batch = batch_, .context = options.context, .device = options.device})) {
@@ -67,10 +87,10 @@ class Generation : public Inference {
 
 // Encoding is what an encoder does: it reads all tokens of its sequences at once, and hides
 // padding.
-class Encoding : public Inference {
+class Encoding : public Published {
  public:
   Encoding(models::Pretrained model, const InferenceOptions& options)
-      : Inference(std::move(model), options.batch),
+      : Published(std::move(model), options.batch),
         step_(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               return {(*model_.model)(in[0])};
@@ -101,16 +121,113 @@ class Encoding : public Inference {
 
   CompiledStep step_;
 };
+// Passes is the forward pass of an ONNX file.
+class Passes : public Inference {
+ public:
+  explicit Passes(const InferenceOptions& options)
+      : Inference(options.batch),
+        net_(onnx::read(options.folder)),
+        runner_(net_, {.mode = Mode::eval, .device = options.device}) {
+    const std::vector<onnx::ValueInfo>& inputs = net_.inputs();
+    onnx::Net::Extents extents = options.extents;
+    if (!inputs.empty() && inputs[0].shape && !inputs[0].shape->empty()) {
+      const onnx::Dim& first = inputs[0].shape->front();
+      if (first.extent < 0) extents.emplace(onnx::symbol_of(inputs[0], 0), batch_);
+    }
+    types_ = net_.input_types(extents);
+    if (!types_.empty() && !types_[0].shape.empty()) batch_ = types_[0].shape[0];
+    steps_ = {{"forward", "forward pass", batch_}};
+  }
+
+  const nn::Module& module() const override { return net_; }
+  DType dtype() const override {
+    const std::vector<Variable> weights = net_.variables();
+    return weights.empty() ? DType::f32 : weights.front().dtype();
+  }
+  std::pair<std::string, std::string> inputs_text() const override {
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < types_.size(); ++i)
+      texts.push_back(fmt::format("{} {}", net_.inputs()[i].name, to_string(types_[i])));
+    return {"inputs", fmt::format("{}", fmt::join(texts, ", "))};
+  }
+  std::string_view item() const override { return "row"; }
+
+  PlannedInference plan() override {
+    const PlanSummary plan = runner_.plan(types_);
+    return {.weight_bytes = static_cast<int64_t>(plan.state_bytes), .steps = {plan}};
+  }
+  Executable& executable(size_t) override { return runner_.prepare(types_); }
+  // Floats are in [0, 1); integers are 0 and 1, which are both tokens and masks.
+  void run(size_t) override {
+    if (inputs_.empty())
+      for (const Type& type : types_) {
+        const std::vector<int64_t> ids = some_ids<int64_t>(type.elements(), 97);
+        const Tensor numbers = tensor(ids, {type.elements()});
+        const Tensor value = is_float(type.dtype) ? cast(numbers, type.dtype) / 97
+                                                  : cast(remainder(numbers, 2), type.dtype);
+        inputs_.push_back(reshape(value, type.shape).eval());
+      }
+    eval(runner_.run(inputs_));
+  }
+
+ private:
+  onnx::Net net_;
+  onnx::Runner runner_;
+  std::vector<Type> types_;
+  std::vector<Tensor> inputs_;
+};
+
+onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
+  onnx::Net::Extents extents;
+  for (const std::string& dim : dims) {
+    const size_t equals = dim.find('=');
+    const auto extent =
+        equals == std::string::npos ? std::nullopt : parse_count(dim.substr(equals + 1));
+    if (equals == 0 || !extent || *extent < 1)
+      throw Error(ErrorKind::usage, "--dim binds an extent by name, as in batch=4. Got '{}'.", dim);
+    extents[dim.substr(0, equals)] = *extent;
+  }
+  return extents;
+}
 }  // namespace
 
+bool is_inference_model(const std::string& path) {
+  return models::is_model(path) ||
+         (onnx::is_model_file(path) && io::exists(path, ErrorKind::usage));
+}
+
+std::vector<Option> model_options(ModelFlags& flags) {
+  return {{.flag = "--context",
+           .type = "N",
+           .doc = "published models: most tokens of a sequence (plan: as many as the model takes; "
+                  "profile: 768)",
+           .target = &flags.context,
+           .range = {{1, 0x1p40}}},
+          {.flag = "--dtype",
+           .type = "TYPE",
+           .doc = "published models: f32, bf16 or f16 (that of its files)",
+           .target = &flags.dtype,
+           .choices = {"f32", "bf16", "f16"}},
+          {.flag = "--dim",
+           .type = "NAME=N",
+           .doc = "ONNX files: bind a symbolic extent; --batch binds the first of the first input",
+           .target = &flags.dims,
+           .most = 64}};
+}
+
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
-                                   const RecipeFlags& flags, const std::string& dtype,
-                                   int64_t context) {
+                                   const RecipeFlags& flags, const ModelFlags& own) {
+  const bool is_onnx = onnx::is_model_file(model);
+  if (is_onnx && (own.context > 0 || !own.dtype.empty()))
+    throw Error(ErrorKind::usage, "{} is for published models. {} is an ONNX file. Hint: --dim.",
+                own.context > 0 ? "--context" : "--dtype", model);
+  if (!is_onnx && !own.dims.empty())
+    throw Error(ErrorKind::usage, "--dim is for ONNX files. {} is a published model.", model);
   for (const RecipeFlag& flag : flags)
     if (flag.path != "train.device" && flag.path != "train.global_batch_size")
       throw Error(ErrorKind::usage,
-                  "{0} is for recipes. {1} is a published model. Hint: --model.pretrained {1} {2}s "
-                  "its training.",
+                  "{0} is for recipes. {1} is a model. Hint: --model.pretrained {1} {2}s its "
+                  "training.",
                   flag.flag, model, verb);
   train::Recipe recipe;
   recipe.set("train.global_batch_size", "1", "weft " + verb);
@@ -118,19 +235,22 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
   apply_flags(recipe, flags);
   InferenceOptions options{.folder = model,
                            .batch = recipe.integer("train.global_batch_size"),
-                           .context = context,
+                           .context = own.context,
+                           .extents = extents_of(own.dims),
                            .device = recipe.text("train.device")};
-  if (!dtype.empty()) options.dtype = parse_dtype(dtype);
+  if (!own.dtype.empty()) options.dtype = parse_dtype(own.dtype);
   return options;
 }
 
-void refuse_model_flags(const std::string& dtype, int64_t context) {
-  if (context > 0 || !dtype.empty())
+void refuse_model_flags(const ModelFlags& own) {
+  if (!own.dims.empty()) throw Error(ErrorKind::usage, "--dim is for ONNX files.");
+  if (own.context > 0 || !own.dtype.empty())
     throw Error(ErrorKind::usage, "{} is for published models, by their folder.",
-                context > 0 ? "--context" : "--dtype");
+                own.context > 0 ? "--context" : "--dtype");
 }
 
 std::unique_ptr<Inference> make_inference(const InferenceOptions& options, bool weights) {
+  if (onnx::is_model_file(options.folder)) return std::make_unique<Passes>(options);
   models::Pretrained model = models::load_pretrained(
       options.folder, {.dtype = options.dtype, .weights = weights, .hide_padding = true});
   if (dynamic_cast<const models::Encoder*>(model.model.get()) != nullptr)

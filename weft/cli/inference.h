@@ -1,44 +1,58 @@
-// Builds a published model with the steps that its inference takes, for `weft plan MODEL`, which
-// plans them, and `weft profile MODEL`, which times them.
+// Builds a published model, or that of an ONNX file, with the steps that its inference takes, for
+// `weft plan MODEL`, which plans them, and `weft profile MODEL`, which times them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/base/dtype.h"
+#include "weft/cli/command_line.h"
 #include "weft/cli/recipe_flags.h"
-#include "weft/models/pretrained.h"
+#include "weft/nn/module.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::cli {
 
+// Returns whether inference can be planned for `path`: a published model or an ONNX file.
+bool is_inference_model(const std::string& path);
+
 struct InferenceOptions {
-  std::string folder;               // folder of the model, or a GGUF file
+  std::string folder;               // folder of the model, or a GGUF or ONNX file
   std::optional<DType> dtype = {};  // type of weights and activations; absent: the model's
   int64_t batch = 1;                // sequences
   int64_t context = 0;              // most tokens of each; 0: as many as the model takes
-  std::string device = "auto";      // as train.device; a GPU of the catalogue need not be here
+  // Symbolic extents of an ONNX file by name; the batch is that of its first input's first axis.
+  std::map<std::string, int64_t, std::less<>> extents = {};
+  std::string device = "auto";  // as train.device; a GPU of the catalogue need not be here
 };
 
-// Returns the options of `weft VERB MODEL`: `flags` may set the batch and the device; `dtype` is ""
-// for that of the model. Throws Error(usage) for flags of recipes.
+// ModelFlags are the flags of `weft plan` and `weft profile` that only models take.
+struct ModelFlags {
+  std::string dtype = {};              // "": that of the model
+  int64_t context = 0;                 // 0: not given
+  std::vector<std::string> dims = {};  // NAME=N
+};
+std::vector<Option> model_options(ModelFlags& flags);
+// Returns the options of `weft VERB MODEL`: `flags` may set the batch and the device. Throws
+// Error(usage) for flags of recipes, and for those that this kind of model does not take.
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
-                                   const RecipeFlags& flags, const std::string& dtype,
-                                   int64_t context);
-// Throws Error(usage) where flags of published models are given beside something else.
-void refuse_model_flags(const std::string& dtype, int64_t context);
+                                   const RecipeFlags& flags, const ModelFlags& own);
+// Throws Error(usage) where flags of models are given beside something else.
+void refuse_model_flags(const ModelFlags& own);
 
-// InferenceStep describes a step: a decoder's prefill of a prompt or decoding of one token, or an
-// encoder's forward pass.
+// InferenceStep describes a step: a decoder's prefill of a prompt or decoding of one token, or the
+// forward pass of any other model.
 struct InferenceStep {
-  std::string key;     // in JSON: "prefill", "decode", "forward"
-  std::string text;    // "prompt of 512 tokens"
-  int64_t tokens = 0;  // that all sequences read together
+  std::string key;    // in JSON: "prefill", "decode", "forward"
+  std::string text;   // "prompt of 512 tokens"
+  int64_t items = 0;  // that rates count: tokens of all sequences together, or rows
 };
 
 struct PlannedInference {
@@ -53,9 +67,13 @@ class Inference {
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
-  const models::Pretrained& model() const { return model_; }
-  int64_t batch() const { return batch_; }      // sequences
-  int64_t context() const { return context_; }  // most tokens of each
+  virtual const nn::Module& module() const = 0;
+  virtual DType dtype() const = 0;  // of most weights
+  // Returns what a step reads, for tables: a title, and its text.
+  virtual std::pair<std::string, std::string> inputs_text() const = 0;
+  virtual std::string_view item() const { return "tok"; }  // what rates count
+  int64_t batch() const { return batch_; }                 // sequences, or rows
+  int64_t context() const { return context_; }             // most tokens of each; 0: no sequences
   const std::vector<InferenceStep>& steps() const { return steps_; }
   // Plans all steps without allocating weights, cache or arena.
   virtual PlannedInference plan() = 0;
@@ -64,9 +82,8 @@ class Inference {
   virtual void run(size_t step) = 0;
 
  protected:
-  Inference(models::Pretrained model, int64_t batch) : model_(std::move(model)), batch_(batch) {}
+  explicit Inference(int64_t batch) : batch_(batch) {}
 
-  models::Pretrained model_;
   int64_t batch_, context_ = 0;
   std::vector<InferenceStep> steps_;
 };

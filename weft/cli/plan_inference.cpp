@@ -68,24 +68,24 @@ void check_it_fits(const InferencePlan& plan) {
 }
 
 std::string table_of(const InferencePlan& plan, const std::string& folder) {
-  const models::Pretrained& model = plan.inference->model();
+  const nn::Module& module = plan.inference->module();
+  const std::string rate(plan.inference->item());
   auto size = [](size_t bytes) { return size_text(bytes); };
-  auto time = [&](const PlanSummary& step, int64_t tokens) {
+  auto time = [&](const PlanSummary& step, int64_t items) {
     const double seconds = step.expected_seconds();
-    return seconds > 0 ? fmt::format("{}, {} tok/s", train::time_text(seconds),
-                                     train::count_text(static_cast<double>(tokens) / seconds))
+    return seconds > 0 ? fmt::format("{}, {} {}/s", train::time_text(seconds),
+                                     train::count_text(static_cast<double>(items) / seconds), rate)
                        : std::string("not known");
   };
   Table table;
-  table.row(
-      {"model", fmt::format("{}, {} parameters in {}", folder,
-                            train::count_text(static_cast<double>(nn::number_count(*model.model))),
-                            name(model.dtype))});
+  table.row({"model", fmt::format("{}, {} parameters in {}", folder,
+                                  train::count_text(static_cast<double>(nn::number_count(module))),
+                                  name(plan.inference->dtype()))});
   table.row({"device", plan.device});
-  table.row({"sequences", fmt::format("{} of at most {} tokens", plan.inference->batch(),
-                                      plan.inference->context())});
+  const auto [title, inputs] = plan.inference->inputs_text();
+  table.row({title, inputs});
   table.row({"weights", size(static_cast<size_t>(plan.planned.weight_bytes))});
-  if (nn::has_blocks(*model.model))
+  if (nn::has_blocks(module))
     table.row({"activations", plan.planned.activations == DType::i8
                                   ? "int8 in products with weights in blocks"
                                   : "float32"});
@@ -99,26 +99,26 @@ std::string table_of(const InferencePlan& plan, const std::string& folder) {
                                                : size(plan.total_bytes())});
   const std::vector<InferenceStep>& steps = plan.inference->steps();
   for (size_t i = 0; i < steps.size(); ++i)
-    table.row({steps[i].text, time(plan.planned.steps[i], steps[i].tokens)});
+    table.row({steps[i].text, time(plan.planned.steps[i], steps[i].items)});
   return table.text();
 }
 
 json json_of(const InferencePlan& plan, const std::string& folder) {
-  auto step = [](const PlanSummary& summary, int64_t tokens) {
+  const bool counts_tokens = plan.inference->item() == "tok";
+  auto step = [&](const PlanSummary& summary, int64_t items) {
     const double seconds = summary.expected_seconds();
-    return json{{"tokens", tokens},
+    return json{{counts_tokens ? "tokens" : "rows", items},
                 {"seconds", seconds > 0 ? json(seconds) : json()},
                 {"flops", summary.flops},
                 {"bytes", summary.bytes},
                 {"kernels", summary.launches}};
   };
-  const models::Pretrained& model = plan.inference->model();
   json all{{"model", folder},
            {"device", plan.device},
-           {"dtype", name(model.dtype)},
-           {"parameters", nn::number_count(*model.model)},
+           {"dtype", name(plan.inference->dtype())},
+           {"parameters", nn::number_count(plan.inference->module())},
            {"batch", plan.inference->batch()},
-           {"context", plan.inference->context()},
+           {"context", plan.inference->context() > 0 ? json(plan.inference->context()) : json()},
            {"weight_bytes", plan.planned.weight_bytes},
            {"cache_bytes", plan.planned.cache_bytes},
            {"arena_bytes", plan.arena_bytes()},
@@ -128,7 +128,7 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
            {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()}};
   const std::vector<InferenceStep>& steps = plan.inference->steps();
   for (size_t i = 0; i < steps.size(); ++i)
-    all[steps[i].key] = step(plan.planned.steps[i], steps[i].tokens);
+    all[steps[i].key] = step(plan.planned.steps[i], steps[i].items);
   return all;
 }
 
@@ -181,9 +181,11 @@ std::string table_of(const std::vector<Planned>& all) {
         plan.available_bytes > 0 ? size_text(plan.available_bytes) : "-"};
     for (const PlanSummary& step : plan.planned.steps)
       row.push_back(step.expected_seconds() > 0 ? train::time_text(step.expected_seconds()) : "-");
-    const auto tokens = static_cast<double>(plan.inference->steps().back().tokens);
+    const auto items = static_cast<double>(plan.inference->steps().back().items);
     const double seconds = plan.last_seconds();
-    row.push_back(seconds > 0 ? train::count_text(tokens / seconds) + " tok/s" : "-");
+    row.push_back(seconds > 0 ? fmt::format("{} {}/s", train::count_text(items / seconds),
+                                            plan.inference->item())
+                              : "-");
     table.row(row);
   }
   return table.text() + reasons;

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "weft/data/loader.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/model.h"
 #include "weft/train/report.h"
 #include "weft/train/steps.h"
 
@@ -70,11 +72,11 @@ class InferenceSubject : public Subject {
   void update() override { inference_->run(step_); }
   NamedExecutables executables() override { return {{step().key, &inference_->executable(step_)}}; }
   std::string text() const override {
-    return fmt::format("{}, {}, {} of at most {} tokens", model_, step().text, inference_->batch(),
-                       inference_->context());
+    return fmt::format("{}, {}, {}", model_, step().text, inference_->inputs_text().second);
   }
   std::string rate_text(double seconds) const override {
-    return train::count_text(static_cast<double>(step().tokens) / seconds) + " tok/s";
+    return fmt::format("{} {}/s", train::count_text(static_cast<double>(step().items) / seconds),
+                       inference_->item());
   }
 
  private:
@@ -95,7 +97,7 @@ std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind,
 }
 Subjects inference_subjects(InferenceOptions options) {
   constexpr int64_t usual_room = 768;
-  if (options.context == 0)
+  if (options.context == 0 && !onnx::is_model_file(options.folder))
     options.context =
         std::min(usual_room, models::load_pretrained(options.folder, {.weights = false}).context);
   const std::shared_ptr<Inference> inference = make_inference(options, /*weights=*/true);

@@ -2,6 +2,7 @@
 // inference, by module, kind of operation and kernel.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -32,9 +33,7 @@ struct ProfileArguments : RecipeArguments {
   int64_t length = 0;
   int steps = 10, depth = 2;
   std::string trace, memory_svg, roofline_svg;
-  // These are options of published models.
-  std::string dtype;
-  int64_t context = 0;
+  ModelFlags model;
   bool as_json = false;
 };
 
@@ -100,16 +99,15 @@ struct Profiled {
   }
 };
 Profiled find_profiled(const Program& program, const ProfileArguments& arguments) {
-  const bool is_model = models::is_model(arguments.recipe);
+  const bool is_model = is_inference_model(arguments.recipe);
   check_name(arguments.recipe);
   if (arguments.length > 0 && (is_model || !is_workload(arguments.recipe)))
     throw Error(ErrorKind::usage, "--length is for workloads. Hint: {} N.",
                 is_model ? "--context" : "--data.seq_len");
   if (is_model)
     return {.model = inference_options("profile", arguments.recipe,
-                                       joined(arguments.flags, program.flags), arguments.dtype,
-                                       arguments.context)};
-  refuse_model_flags(arguments.dtype, arguments.context);
+                                       joined(arguments.flags, program.flags), arguments.model)};
+  refuse_model_flags(arguments.model);
   if (is_workload(arguments.recipe)) return {};
   return {.recipe = recipe_of(program, arguments, "profile")};
 }
@@ -244,7 +242,7 @@ void add_profile_verb(Program& program) {
       {.name = "profile",
        .group = "This machine",
        .doc = "Shows where the time of a training step goes, or that of a published model's "
-              "inference: of a prompt and each next token, or of an encoder's forward pass.",
+              "inference: of a prompt and each next token, or of a forward pass.",
        .examples = "weft profile recipes/mnist.yaml\n"
                    "weft profile gpt2 --batch 2 --trace gpt2.json\n"
                    "weft profile shakespeare --precision bf16-mixed --roofline-svg roof.svg\n"
@@ -254,7 +252,7 @@ void add_profile_verb(Program& program) {
   verb.options = {
       {.type = "RECIPE|WORKLOAD|MODEL",
        .doc = "YAML file, - for standard input, the name of a recipe or workload (weft list), or a "
-              "published model: its folder, or a GGUF file",
+              "model: its folder, a GGUF file, or an ONNX file",
        .target = &arguments->recipe},
       {.flag = "--steps",
        .type = "N",
@@ -266,17 +264,6 @@ void add_profile_verb(Program& program) {
        .doc = "tokens or columns per row of a workload",
        .target = &arguments->length,
        .range = {{1, 0x1p32}}},
-      {.flag = "--context",
-       .type = "N",
-       .doc =
-           "published models: most tokens of a sequence (768); a decoder's timed token is the last",
-       .target = &arguments->context,
-       .range = {{1, 0x1p40}}},
-      {.flag = "--dtype",
-       .type = "TYPE",
-       .doc = "published models: f32, bf16 or f16 (that of its files)",
-       .target = &arguments->dtype,
-       .choices = {"f32", "bf16", "f16"}},
       {.flag = "--depth",
        .type = "N",
        .doc = "levels of module names in the table",
@@ -298,6 +285,7 @@ void add_profile_verb(Program& program) {
        .target = &arguments->roofline_svg,
        .written = true},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+  std::ranges::move(model_options(arguments->model), std::back_inserter(verb.options));
   constexpr std::string_view other[] = {"--name", "--steps", "--epochs"};
   add_short_flags(verb, *arguments, other);
 }

@@ -40,8 +40,7 @@ struct PlanArguments : RecipeArguments {
   std::string dot, memory_svg, on, tokens;
   bool explain = false, as_json = false;
   // These are options of published models.
-  std::string dtype;
-  int64_t context = 0;
+  ModelFlags model;
 };
 
 // Returns the graph that a plan computes.
@@ -160,13 +159,12 @@ void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
 
 // Plans the inference of a published model.
 int plan_published(const PlanArguments& arguments, const RecipeFlags& more) {
-  InferenceOptions options = inference_options(
-      "plan", arguments.recipe, joined(arguments.flags, more), arguments.dtype, arguments.context);
+  InferenceOptions options =
+      inference_options("plan", arguments.recipe, joined(arguments.flags, more), arguments.model);
   if (arguments.explain || !arguments.dot.empty() || !arguments.memory_svg.empty() ||
       !arguments.tokens.empty())
     throw Error(ErrorKind::usage,
-                "--explain, --dot, --memory-svg and --tokens are for recipes. {} is a published "
-                "model.",
+                "--explain, --dot, --memory-svg and --tokens are for recipes. {} is a model.",
                 arguments.recipe);
   const std::vector<std::string> devices =
       arguments.on.empty() ? std::vector<std::string>() : devices_on(arguments.on);
@@ -191,21 +189,21 @@ void add_plan(Program& program) {
        .examples = "weft plan recipes/mnist.yaml\nweft plan gpt.yaml --batch 64 --json\n"
                    "weft plan shakespeare --explain\n"
                    "weft plan llama --on h100,a100,rtx4090 --tokens 1B\n"
-                   "weft plan models/Llama-3.2-1B --context 8192 --on rtx4090",
+                   "weft plan models/Llama-3.2-1B --context 8192 --on rtx4090\n"
+                   "weft plan resnet50.onnx --batch 8 --on h100,a100",
        .run =
            [&program, arguments] {
              check_device(*arguments, program.flags);
-             if (models::is_model(arguments->recipe))
+             if (is_inference_model(arguments->recipe))
                return plan_published(*arguments, program.flags);
-             refuse_model_flags(arguments->dtype, arguments->context);
+             refuse_model_flags(arguments->model);
              return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
            },
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, the name of a recipe, or a published model (its "
-              "folder, or a "
-              "GGUF file), whose generation of text or, of an encoder, forward pass is planned",
+       .doc = "YAML file, - for standard input, the name of a recipe, or a model (its folder, a "
+              "GGUF file, or an ONNX file), whose generation of text, or forward pass, is planned",
        .target = &arguments->recipe},
       {.flag = "--depth",
        .type = "N",
@@ -225,16 +223,6 @@ void add_plan(Program& program) {
        .type = "N",
        .doc = "train on this many tokens: 300M, 1B",
        .target = &arguments->tokens},
-      {.flag = "--context",
-       .type = "N",
-       .doc = "published models: most tokens of a sequence (as many as the model takes)",
-       .target = &arguments->context,
-       .range = {{1, 0x1p40}}},
-      {.flag = "--dtype",
-       .type = "TYPE",
-       .doc = "published models: f32, bf16 or f16 (as config.json says)",
-       .target = &arguments->dtype,
-       .choices = {"f32", "bf16", "f16"}},
       {.flag = "--explain",
        .doc = "show what each compiler pass saved, and why values are stored instead of fused",
        .target = &arguments->explain},
@@ -244,6 +232,7 @@ void add_plan(Program& program) {
        .target = &arguments->memory_svg,
        .written = true},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+  std::ranges::move(model_options(arguments->model), std::back_inserter(verb.options));
   add_short_flags(verb, *arguments);
 }
 

@@ -168,6 +168,11 @@ std::string dims_text(const std::vector<Dim>& dims) {
 }
 }  // namespace
 
+std::string symbol_of(const ValueInfo& input, size_t axis) {
+  const Dim& dim = (*input.shape)[axis];
+  return dim.symbol.empty() ? fmt::format("{}.{}", input.name, axis) : dim.symbol;
+}
+
 const Function* find_function(const Model& model, const Node& node) {
   for (const Function& function : model.functions)
     if (function.name == node.op && function.domain == node.domain) return &function;
@@ -241,8 +246,7 @@ std::vector<Type> Net::input_types(const Extents& extents) const {
     Type type{*info.dtype, {}};
     for (size_t axis = 0; axis < info.shape->size(); ++axis) {
       const Dim& dim = (*info.shape)[axis];
-      const std::string symbol =
-          dim.symbol.empty() ? fmt::format("{}.{}", info.name, axis) : dim.symbol;
+      const std::string symbol = symbol_of(info, axis);
       const auto bound = extents.find(symbol);
       if (dim.extent < 0 && bound == extents.end()) unbound.insert(symbol);
       type.shape.push_back(dim.extent >= 0          ? dim.extent

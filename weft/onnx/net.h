@@ -51,4 +51,7 @@ class Net : public nn::Module {
   std::map<std::string, Variable, std::less<>> variables_;  // by the initializer's name
 };
 
+// Returns the name by which an extent that is not known is bound: its symbol, or INPUT.AXIS.
+std::string symbol_of(const ValueInfo& input, size_t axis);
+
 }  // namespace weft::onnx
