@@ -12,6 +12,8 @@
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
+#include "weft/onnx/model.h"
+#include "weft/onnx/model_net.h"
 #include "weft/optim/registry.h"
 #include "weft/train/published.h"
 #include "weft/train/scoring.h"
@@ -179,6 +181,19 @@ void check_packing(const Recipe& recipe, const Model* model) {
                   "decoder, gpt or llama.");
 }
 
+std::unique_ptr<Model> load_onnx(const Recipe& recipe, const Experiment& experiment) {
+  const std::string& file = recipe.text("model.pretrained");
+  if (!io::exists(file, ErrorKind::usage))
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: {} is not there.", io::printable(file)));
+  if (experiment.precision.parameters != DType::f32)
+    recipe.refuse("train.precision",
+                  fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
+                              "bf16-mixed.",
+                              recipe.text("train.precision")));
+  return onnx::load_model(file, experiment.shape);
+}
+
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model; "": it is none. Weights that train are copies of the files, as a step assigns
 // them all; those that are only read are views.
@@ -197,6 +212,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                             .hide_padding = true,
                             .labels = head_of(experiment.labels)})
                 .model
+      : recipe.has("model.pretrained") ? load_onnx(recipe, experiment)
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
       : packed ? nullptr  // which check_packing() refuses
@@ -304,6 +320,7 @@ std::string published_folder(const Recipe& recipe, const ExperimentOptions& opti
   // An adapter's checkpoint has the adapter alone.
   if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   const std::string& folder = recipe.text("model.pretrained");
+  if (onnx::is_model_file(folder)) return "";  // which build() reads
   if (!io::is_gguf(folder) &&
       !io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
