@@ -65,18 +65,23 @@ constexpr RecipeKey table[] = {
     {"data.format", text, "null", "", 0, 0,
      "format of your own files at data.path; set either this or data.dataset"},
     {"data.path", text, "null", "", 0, 0,
-     "folder (idx, cifar) or file (text, jsonl), or either (csv: a folder has train.csv, and may "
+     "folder (idx, cifar, image_folder) or file (text, jsonl), or either (csv: a folder has "
+     "train.csv, and may "
      "have validation.csv); looked for as given, then under WEFT_DATA_DIR"},
-    {"data.val_path", text, "null", "", 0, 0, "file to evaluate on, instead of val_split"},
+    {"data.val_path", text, "null", "", 0, 0,
+     "file, or folder of pictures, to evaluate on, instead of val_split"},
     {"data.val_split", number, "0", "", 0, 0.9,
-     "text, jsonl: share of the file, at its end, held out for evaluation; csv: share of its rows, "
-     "drawn at random, the same for every seed; 0 and no val_path: no evaluation"},
+     "text, jsonl: share of the file, at its end, held out for evaluation; csv, image_folder: "
+     "share of "
+     "the rows or pictures, drawn at random, the same for every seed; 0 and no val_path: no "
+     "evaluation"},
     {"data.tokenizer", text, "auto", "", 0, 0,
      "how text becomes tokens: characters, bytes, or the path of a tokenizer (tokenizer.json, or "
      "its folder); auto: that of model.pretrained, else characters"},
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
-     "augmentation of training images: [{random_crop: {padding: 4}}, random_horizontal_flip]"},
+     "what is done to images, in this order: resize, center_crop and normalize to all, random_* to "
+     "training images: [{resize: 256}, {center_crop: 224}, random_horizontal_flip]"},
     {"data.mean", numbers, "null", "", 0, 1,
      "images: mean of each channel, with bytes scaled to 0..1, which is subtracted; null: that of "
      "the data set, else 0"},
