@@ -61,10 +61,10 @@ class Hoisting {
   void find_root(const Value& value) {
     if (!fixed_.contains(value.node()) || value->op->kind == OpKind::leaf) return;
     if (value->op->view != nullptr) return find_root(value->inputs[0]);
-    size_t bytes = 0;
+    size_t bytes = 0;  // 0 where it is computed from constants alone
     for (const std::shared_ptr<VariableState>& variable : variables_of(value))
       bytes += variable->type.bytes();
-    if (value.type().bytes() <= bytes) roots_.insert(value.node());
+    if (bytes > 0 && value.type().bytes() <= bytes) roots_.insert(value.node());
   }
 
   static Value derived(const Value& value) {

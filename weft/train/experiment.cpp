@@ -317,10 +317,10 @@ void check_host(const Experiment& experiment) {
 // Returns the folder that a published model is built from; "" for any other model.
 std::string published_folder(const Recipe& recipe, const ExperimentOptions& options) {
   if (!recipe.has("model.pretrained")) return "";
-  // An adapter's checkpoint has the adapter alone.
-  if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   const std::string& folder = recipe.text("model.pretrained");
   if (onnx::is_model_file(folder)) return "";  // which build() reads
+  // An adapter's checkpoint has the adapter alone.
+  if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   if (!io::is_gguf(folder) &&
       !io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
