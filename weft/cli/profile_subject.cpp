@@ -43,7 +43,9 @@ class RecipeSubject : public Subject {
   }
   NamedExecutables executables() override {
     NamedExecutables all = steps_.executables();
-    std::erase_if(all, [](const auto& named) { return named.first == "evaluate"; });
+    std::erase_if(all, [](const auto& named) {  // what no update runs
+      return named.first == "evaluate" || named.first == "search" || named.first == "prune";
+    });
     return all;
   }
   std::string text() const override {

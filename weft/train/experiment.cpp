@@ -13,6 +13,8 @@
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
 #include "weft/optim/registry.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/pruning.h"
 #include "weft/train/published.h"
 #include "weft/train/scoring.h"
 #include "weft/train/trainable.h"
@@ -185,6 +187,7 @@ void check_packing(const Recipe& recipe, const Model* model) {
 void build(Experiment& experiment, bool initialize, const std::string& published) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
+  experiment.pruner = nullptr;
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
@@ -202,11 +205,14 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
+  if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
-  if (experiment.train != nullptr)
+  if (experiment.train != nullptr) {
+    experiment.pruner = make_pruner(recipe, *experiment.model, experiment.total_steps, initialize);
     experiment.optimizer =
         make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+  }
   if (experiment.precision.products == Precision::fp16_mixed)
     experiment.loss_scale = std::make_unique<optim::LossScale>();
 }
@@ -221,6 +227,8 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
 std::vector<Variable> Experiment::update_state() const {
   if (optimizer == nullptr) return {};
   std::vector<Variable> state = optimizer->state();
+  if (pruner != nullptr)
+    for (const Variable& variable : pruner->state()) state.push_back(variable);
   if (loss_scale != nullptr)
     for (const Variable& variable : loss_scale->state()) state.push_back(variable);
   return state;
@@ -382,7 +390,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     build(experiment, false, published);
     check_host(experiment);
   }
-  const bool goes_on = !published.empty() && !options.checkpoint.empty();
+  const bool goes_on =
+      !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
   build(experiment, options.initialize && !goes_on, published);
   return experiment;
 }

@@ -13,6 +13,7 @@
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
+#include "weft/optim/pruning.h"
 #include "weft/train/dataset.h"
 #include "weft/train/loss.h"
 #include "weft/train/metric.h"
@@ -50,7 +51,8 @@ struct Experiment {
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
-      {};  // null without data: a schedule needs its length
+      {};                                      // null without data: a schedule needs its length
+  std::unique_ptr<optim::Pruner> pruner = {};  // null where nothing is pruned, and without data
   PrecisionKind precision;
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
@@ -72,8 +74,8 @@ struct Experiment {
   // Returns the hash, in hexadecimal digits, of the training and validation data that came from
   // files; "" where there are none. Each call computes it again.
   std::string data_fingerprint() const;
-  // Returns the state that an update needs besides the model: that of the optimizer, and the loss
-  // scale.
+  // Returns the state that an update needs besides the model: that of the optimizer, of pruning,
+  // and the loss scale.
   std::vector<Variable> update_state() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.

@@ -76,6 +76,17 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
                   accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
       update_([this](std::span<const Tensor>) { return update_step(); },
               of_step(chosen, Mode::train, 0)),
+      search_(
+          [this](std::span<const Tensor> in) {
+            experiment_.pruner->search(in[0]);
+            return std::vector<Tensor>();
+          },
+          of_step(chosen, Mode::train, experiment.kept_optimizer_bytes())),
+      prune_(
+          [this](std::span<const Tensor> in) {
+            return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
+          },
+          of_step(chosen, Mode::train, experiment.kept_optimizer_bytes())),
       evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
                 of_step(chosen, Mode::eval,
                         experiment.kept_optimizer_bytes() + kept_accumulator_bytes())) {}
@@ -113,6 +124,12 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
   };
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
+  if (experiment_.pruner != nullptr) {
+    const auto groups = std::ssize(experiment_.pruner->counts_at(0));
+    const std::vector<Type> counts{{DType::i64, {groups}}};
+    if (experiment_.pruner->searches()) add("search", search_, counts);
+    add("prune", prune_, counts);
+  }
   if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
   return all;
 }
@@ -139,6 +156,9 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   const Recipe& recipe = experiment_.recipe;
   const optim::LossScale* scale = experiment_.loss_scale.get();
   if (scale != nullptr) gradients = scale->unscaled(gradients);
+  if (experiment_.pruner != nullptr)
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = experiment_.pruner->masked(parameters_[i], gradients[i]);
   double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
   // Without a limit only the norm is used.
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
@@ -154,6 +174,7 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   note(step, loss, clipped.norm);
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
   experiment_.optimizer->step(limit > 0 ? clipped.gradients : gradients, only_if);
+  if (experiment_.pruner != nullptr) experiment_.pruner->hold();
   return {loss, clipped.norm};
 }
 
@@ -217,6 +238,17 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
   return results;
+}
+
+std::optional<double> Steps::prune(int64_t done) {
+  const optim::Pruner* const pruner = experiment_.pruner.get();
+  if (pruner == nullptr || !pruner->is_due(done)) return std::nullopt;
+  const std::vector<int64_t> units = pruner->counts_at(done);
+  const std::array counts{tensor(units, {std::ssize(units)})};
+  if (pruner->searches())
+    for (int round = 0; round < optim::Pruner::rounds; ++round) search_.run(counts);
+  const double pruned = prune_.run(counts).front().item();
+  return pruned / static_cast<double>(pruner->weights());
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {

@@ -186,6 +186,8 @@ class Trainer {
   }
 
   void update() {
+    if (const std::optional<double> sparsity = steps_.prune(progress_.step))
+      reporter_->pruning(progress_.step, *sparsity);
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
