@@ -87,3 +87,62 @@ TEST_CASE("weft prune refuses runs without pruned channels, and a folder that ex
   CHECK(fails_with(place.weft({"prune", "nothing", "small"}), checkpoint,
                    "no checkpoint under nothing") == "");
 }
+
+TEST_CASE("a teacher that does not fit is refused by one line") {
+  TinyRun place;
+  place.write("images.yaml", images("name: student\n"));
+  place.write("wide.yaml",
+              "name: wide\nmodel: {name: mlp, config: {hidden_sizes: [16]}}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 6}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  place.write("large.yaml",
+              "name: large\nmodel: {name: mlp, config: {hidden_sizes: [16]}}\n"
+              "data: {dataset: random-images, image_size: 8, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  for (const char* teacher : {"wide.yaml", "large.yaml"})
+    REQUIRE(place.weft({"train", teacher}).code == 0);
+  const auto plan = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"plan", "images.yaml"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return place.weft(arguments);
+  };
+  const std::string flag = "--distillation.teacher";
+  CHECK(fails_with(plan({flag, "nothing"}), usage,
+                   "distillation.teacher: nothing is no run, no checkpoint and no folder of a "
+                   "model.") == "");
+  CHECK(fails_with(plan({flag, "wide"}), usage,
+                   "distillation.teacher: wide answers a sample with logits [1, 6], and the model "
+                   "of this run with [1, 4].") == "");
+  CHECK(fails_with(plan({flag, "large"}), usage,
+                   "distillation.teacher: large does not take the inputs of these data: ") == "");
+  CHECK(fails_with(plan({flag, "tiny"}), usage,
+                   "distillation.teacher: tiny does not take the inputs of these data: ") == "");
+  CHECK(fails_with(plan({"--distillation.alpha", "0.3"}), usage,
+                   "--distillation.alpha: distillation.alpha needs distillation.teacher. Hint: "
+                   "--distillation.teacher RUN.") == "");
+  CHECK(place.weft({"train", "images.yaml"}).code == 0);  // it teaches another of its kind
+  CHECK(fails_with(plan({flag, "student", "--distillation.features", "[fc7]"}), usage,
+                   "distillation.features: the model of this run has no layer 'fc7'.") == "");
+  CHECK(fails_with(plan({flag, "student", "--distillation.features", "[fc1=fc7]"}), usage,
+                   "distillation.features: the teacher has no layer 'fc7'.") == "");
+  place.write("conv.yaml",
+              "name: conv\nmodel: {layers: [{conv2d: {out_channels: 4, kernel_size: 3}}, flatten, "
+              "{linear: {out_features: 4}}]}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  REQUIRE(place.weft({"train", "conv.yaml"}).code == 0);
+  CHECK(fails_with(plan({flag, "conv", "--distillation.features", "[fc1=0]"}), usage,
+                   "distillation.features: fc1 yields [1, 8], and the teacher's layer [1, 4, 2, "
+                   "2]; they may differ in channels alone.") == "");
+}
+
+TEST_CASE("a residual net has as many inner widths as blocks") {
+  Workplace place;
+  place.write("wrong.yaml",
+              "model: {name: resnet, config: {depth: 20, inner_channels: [8, 8]}}\n"
+              "data: {dataset: random-images, image_size: 8, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage,
+                   "[resnet] inner_channels lists 9 widths of the 9 blocks of depth 20. Got 2.") ==
+        "");
+}

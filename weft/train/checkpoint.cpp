@@ -194,6 +194,7 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "pruning.end_step",
                                        "pruning.frequency",
                                        "pruning.exclude",
+                                       "distillation.features",
                                        "adapter.type",
                                        "adapter.r",
                                        "adapter.lora_alpha",

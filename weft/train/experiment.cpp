@@ -184,10 +184,12 @@ void check_packing(const Recipe& recipe, const Model* model) {
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model; "": it is none. Weights that train are copies of the files, as a step assigns
 // them all; those that are only read are views.
-void build(Experiment& experiment, bool initialize, const std::string& published) {
+// `teaches`: the model will train.
+void build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.pruner = nullptr;
+  experiment.distillation = nullptr;
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
@@ -210,8 +212,9 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
   if (experiment.train != nullptr) {
     experiment.pruner = make_pruner(recipe, *experiment.model, experiment.total_steps, initialize);
-    experiment.optimizer =
-        make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+    if (teaches && recipe.has("distillation.teacher"))
+      experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
+    experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);
   }
   if (experiment.precision.products == Precision::fp16_mixed)
     experiment.loss_scale = std::make_unique<optim::LossScale>();
@@ -224,11 +227,19 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
 }
 }  // namespace
 
+std::vector<Variable> Experiment::trained() const {
+  std::vector<Variable> parameters = model->parameters();
+  if (distillation != nullptr)
+    for (const Variable& variable : distillation->parameters()) parameters.push_back(variable);
+  return parameters;
+}
 std::vector<Variable> Experiment::update_state() const {
   if (optimizer == nullptr) return {};
   std::vector<Variable> state = optimizer->state();
   if (pruner != nullptr)
     for (const Variable& variable : pruner->state()) state.push_back(variable);
+  if (distillation != nullptr)
+    for (const Variable& variable : distillation->parameters()) state.push_back(variable);
   if (loss_scale != nullptr)
     for (const Variable& variable : loss_scale->state()) state.push_back(variable);
   return state;
@@ -251,6 +262,12 @@ std::string_view Experiment::unit() const {
 int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
 int64_t Experiment::trained_bytes() const { return bytes_of(model->parameters()); }
 int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
+int64_t Experiment::teacher_bytes() const {
+  return distillation == nullptr ? 0 : bytes_of(distillation->teacher().variables());
+}
+int64_t Experiment::kept_teacher_bytes() const {
+  return distillation == nullptr ? 0 : kept_bytes(distillation->teacher().variables(), offload());
+}
 int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
 int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
 
@@ -296,12 +313,13 @@ namespace {
 // Checks that host memory suffices: weights are initialized there before they move to a device.
 // Offloaded state of a host run is in files and takes none; that of a device run is in host memory.
 void check_host(const Experiment& experiment) {
-  const int64_t kept = experiment.kept_optimizer_bytes(), weights = experiment.model_bytes();
+  const int64_t kept = experiment.kept_optimizer_bytes(),
+                weights = experiment.model_bytes() + experiment.teacher_bytes();
   if (library(experiment.recipe.text("train.device")).on_host())
     return check_fits("the run does not fit: its weights and optimizer state",
                       static_cast<size_t>(weights + kept));
-  const int64_t moved =
-      weights - experiment.kept_model_bytes() + bytes_of(experiment.update_state()) - kept;
+  const int64_t moved = weights - experiment.kept_model_bytes() - experiment.kept_teacher_bytes() +
+                        bytes_of(experiment.update_state()) - kept;
   check_fits("the run does not fit: its weights, and what is offloaded to host memory,",
              static_cast<size_t>(weights + moved));
 }
@@ -387,12 +405,14 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   manual_seed(recipe.integer("seed"));
   if (experiment.train != nullptr) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
-    build(experiment, false, published);
+    build(experiment, false, published, true);
     check_host(experiment);
   }
   const bool goes_on =
       !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
-  build(experiment, options.initialize && !goes_on, published);
+  // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
+  const bool teaches = options.initialize || options.checkpoint.empty();
+  build(experiment, options.initialize && !goes_on, published, teaches);
   return experiment;
 }
 

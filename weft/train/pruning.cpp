@@ -26,15 +26,6 @@ constexpr std::pair<std::string_view, PruningPattern> patterns[] = {
     {"2:4", PruningPattern::two_of_four},
     {"channels", PruningPattern::channels}};
 
-// Refuses keys that nothing reads. A run's own recipe gives every key.
-void check_unread(const Recipe& recipe) {
-  for (const RecipeKey& key : recipe_keys())
-    if (key.path.starts_with("pruning.") && recipe.to_yaml(key.path) != Recipe().to_yaml(key.path))
-      recipe.refuse(key.path, fmt::format("{} needs pruning.pattern. Hint: --pruning.pattern "
-                                          "unstructured.",
-                                          key.path));
-}
-
 PruningOptions options_of(const Recipe& recipe, int64_t total_steps) {
   const std::string& pattern = recipe.text("pruning.pattern");
   const int64_t begin = recipe.integer("pruning.begin_step");
@@ -139,10 +130,7 @@ Tensor taken(const Tensor& x, const Kept& kept) {
 
 std::unique_ptr<optim::Pruner> make_pruner(const Recipe& recipe, const Model& model,
                                            int64_t total_steps, bool say) {
-  if (!recipe.has("pruning.pattern")) {
-    check_unread(recipe);
-    return nullptr;
-  }
+  if (!recipe.has("pruning.pattern")) return nullptr;
   const PruningOptions options = options_of(recipe, total_steps);
   const bool channels = options.pattern == PruningPattern::channels;
   auto named = channels ? channels_of(model) : weights_of(model);

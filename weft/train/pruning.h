@@ -11,9 +11,9 @@
 namespace weft::train {
 
 // Returns null where the recipe prunes nothing. With pattern 2:4, weights whose input features are
-// no multiple of four stay whole, which a note says if `say`. Throws Error(usage) for keys without
-// pruning.pattern, a schedule that does not end before the run, patterns that match nothing, and
-// where there is nothing to prune.
+// no multiple of four stay whole, which a note says if `say`. Throws Error(usage) for a schedule
+// that does not end before the run, patterns that match nothing, and where there is nothing to
+// prune.
 std::unique_ptr<optim::Pruner> make_pruner(const Recipe& recipe, const Model& model,
                                            int64_t total_steps, bool say);
 

@@ -121,6 +121,20 @@ constexpr RecipeKey table[] = {
     {"pruning.frequency", integer, "100", "", 1, many, "updates between two steps of the schedule"},
     {"pruning.exclude", texts, "[]", "", 0, 0,
      "weights that are not pruned, by patterns of their names: [conv1.*, fc.*]"},
+    {"distillation.teacher", text, "null", "", 0, 0,
+     "a trained model of the same task whose results the model learns, too: a run, a checkpoint, "
+     "or "
+     "the folder of a published model; null: no distillation"},
+    {"distillation.temperature", number, "2", "", 0.01, 1000,
+     "the logits of both are divided by this, and the loss on them is multiplied by its square"},
+    {"distillation.alpha", number, "0.5", "", 0, 1,
+     "weight of the loss on the labels; that of the loss on the teacher's probabilities is 1 - "
+     "alpha"},
+    {"distillation.features", texts, "[]", "", 0, 0,
+     "layers whose results should equal the teacher's, by their paths: [layer2], or of both "
+     "[layer2=layer3]; a learned projection joins other widths"},
+    {"distillation.feature_weight", number, "1", "", 0, many,
+     "weight of the mean squared error of each of these features"},
     {"scheduler.name", text, "constant", "", 0, 0, "learning rate schedule"},
     {"scheduler.warmup_steps", integer, "0", "", 0, many,
      "steps in which the learning rate rises linearly"},

@@ -38,6 +38,10 @@ StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
   options.held = static_cast<size_t>(held);
   return options;
 }
+// Returns the bytes of state in memory besides the model's and the accumulators.
+int64_t beside_weights(const Experiment& experiment) {
+  return experiment.kept_optimizer_bytes() + experiment.kept_teacher_bytes();
+}
 }  // namespace
 
 StepOptions step_options(const Experiment& experiment, const std::string& device) {
@@ -57,7 +61,7 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
 
 Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
     : experiment_(experiment),
-      parameters_(experiment.model->parameters()),
+      parameters_(experiment.trained()),
       accumulator_(experiment.passes_per_step() > 1
                        ? std::make_unique<optim::Accumulator>(parameters_)
                        : nullptr),
@@ -75,21 +79,21 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
           of_step(chosen, Mode::train,
                   accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              of_step(chosen, Mode::train, 0)),
+              of_step(chosen, Mode::train, experiment.kept_teacher_bytes())),
       search_(
           [this](std::span<const Tensor> in) {
             experiment_.pruner->search(in[0]);
             return std::vector<Tensor>();
           },
-          of_step(chosen, Mode::train, experiment.kept_optimizer_bytes())),
+          of_step(chosen, Mode::train, beside_weights(experiment))),
       prune_(
           [this](std::span<const Tensor> in) {
             return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
           },
-          of_step(chosen, Mode::train, experiment.kept_optimizer_bytes())),
-      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                of_step(chosen, Mode::eval,
-                        experiment.kept_optimizer_bytes() + kept_accumulator_bytes())) {}
+          of_step(chosen, Mode::train, beside_weights(experiment))),
+      evaluate_(
+          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+          of_step(chosen, Mode::eval, beside_weights(experiment) + kept_accumulator_bytes())) {}
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
@@ -134,16 +138,25 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
   return all;
 }
 
+Tensor Steps::model_input(const Tensor& inputs) const {
+  const bool images = is_float(inputs.dtype());
+  return images ? cast(inputs, experiment_.precision.parameters) : inputs;
+}
+
 Tensor Steps::logits(const Tensor& inputs) const {
-  bool images = is_float(inputs.dtype());
-  Tensor x = images ? cast(inputs, experiment_.precision.parameters) : inputs;
-  return (*experiment_.model)(Arg(x, UserLocation()));  // its nodes record the lines of the model
+  // Its nodes record the lines of the model.
+  return (*experiment_.model)(Arg(model_input(inputs), UserLocation()));
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
+  const Distillation* const distillation = experiment_.distillation.get();
+  const nn::OutputScope features(distillation != nullptr ? distillation->student_layers()
+                                                         : std::vector<std::string>());
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
-  return experiment_.loss->train(scores, labels, experiment_.recipe);
+  const Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
+  if (distillation == nullptr) return loss;
+  return distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
 }
 
 std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {

@@ -76,6 +76,7 @@ class Steps {
  private:
   // `largest` is set to the error of the largest step that does not fit.
   std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
+  Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;

@@ -223,8 +223,10 @@ class Trainer {
   size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
 
   size_t used_state() const {
+    const auto& distillation = experiment_.distillation;
     return allocated_bytes(experiment_.model->variables()) +
-           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators());
+           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators()) +
+           (distillation == nullptr ? 0 : allocated_bytes(distillation->teacher().variables()));
   }
 
   void line() {
