@@ -36,7 +36,7 @@ namespace {
 
 struct InspectArguments {
   std::string model;
-  bool all = false, as_json = false;
+  bool all = false, zeros = false, as_json = false;
 };
 
 void add_inspect(Program& program) {
@@ -53,7 +53,7 @@ void add_inspect(Program& program) {
          const ModelSource source = io::is_gguf(model) ? ModelSource{.files = {model}}
                                                        : find_model(model, /*verify=*/false);
          const std::string& what = source.folder.empty() ? source.files.front() : source.folder;
-         list_tensors(what, source.files, arguments->all, arguments->as_json);
+         list_tensors(what, source.files, arguments->all, arguments->zeros, arguments->as_json);
          return 0;
        }});
   verb.options = {
@@ -65,6 +65,9 @@ void add_inspect(Program& program) {
       {.flag = "--all",
        .doc = "one row for each tensor, also where names differ only by numbers",
        .target = &arguments->all},
+      {.flag = "--zeros",
+       .doc = "also the share of zeros of each tensor: the sparsity of pruned weights",
+       .target = &arguments->zeros},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 
