@@ -1,18 +1,21 @@
 // Tests distillation: loss and gradients against PyTorch's, and runs with a teacher.
 #include "weft/train/distillation.h"
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/published_model.h"
 #include "tests/support/reference_file.h"
 #include "tests/support/values.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
 #include "weft/io/safetensors.h"
+#include "weft/models/pretrained.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/plan_run.h"
 #include "weft/train/steps.h"
@@ -185,4 +188,40 @@ TEST_CASE("a language model learns from another") {
       train_in(folder, with(sums_recipe("train: {steps: 4, global_batch_size: 8}\n"),
                             {{"distillation.teacher", teacher}}));
   CHECK(std::isfinite(*result.train_loss));
+}
+
+TEST_CASE("a published language model teaches a smaller one of its vocabulary") {
+  TemporaryFolder folder;
+  write_published(folder.file("student"), {.layers = 1});
+  write_published(folder.file("teacher"), {.layers = 3, .width = 32});
+  write_published(folder.file("other"), {.vocabulary = 120});
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
+  folder.file("text.txt", text);
+  const train::Recipe recipe = train::Recipe::parse(
+      fmt::format("model: {{pretrained: {0}/student}}\n"
+                  "data: {{format: text, path: {0}/text.txt, seq_len: 16, val_split: 0.2}}\n"
+                  "distillation: {{teacher: {0}/teacher}}\n"
+                  "train: {{steps: 2, global_batch_size: 4, precision: bf16-mixed}}\n",
+                  folder.path()),
+      "test.yaml");
+  const train::Experiment experiment = train::make_experiment(recipe);
+  const auto files = io::Safetensors::open(folder.file("teacher") + "/model.safetensors");
+  for (const auto& entry : files.entries()) {
+    const auto named = experiment.distillation->teacher().state();
+    const auto found = std::ranges::find(named, entry.name, &nn::NamedVariable::name);
+    if (found != named.end())
+      CHECK(found->variable.to_doubles() == testing::elements(files.tensor(entry.name)));
+  }
+  const train::TrainResult result = train_in(folder, recipe);
+  CHECK(std::isfinite(*result.train_loss));
+  // What is resumed or converted is the student alone.
+  CHECK(models::load_pretrained(result.checkpoint).model->state().size() <
+        experiment.distillation->teacher().state().size());
+  CHECK(
+      error_of([&] {
+        train::make_experiment(with(recipe, {{"distillation.teacher", folder.file("other")}}));
+      })
+          .find("answers a sample with logits [1, 16, 120], and the model of this run with [1, 16, "
+                "100].") != std::string::npos);
 }

@@ -92,7 +92,7 @@ std::vector<int64_t> Pruner::counts_at(int64_t step) const {
 }
 
 Tensor Pruner::score(size_t weight) const {
-  const Tensor magnitude = abs(cast(items_[weight].weight.value(), DType::f32));
+  Tensor magnitude = abs(cast(items_[weight].weight.value(), DType::f32));
   if (options_.pattern != PruningPattern::channels) return magnitude;
   const Tensor rows = reshape(magnitude, {magnitude.dim(0), -1});
   return sqrt(sum(rows * rows, {.axes = {1}}));

@@ -154,7 +154,7 @@ Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
                                                          : std::vector<std::string>());
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
-  const Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
+  Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
   if (distillation == nullptr) return loss;
   return distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
 }
