@@ -24,7 +24,24 @@ TYPES = {
 }
 # Operators whose results have a size that depends on elements.
 DATA_DEPENDENT = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "ImageDecoder"}
-LOOPS = {"Loop", "Scan", "SequenceMap"}
+# The specification fixes no generator of random numbers.
+RANDOM = {
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+}
+DROPOUTS = {
+    "test_training_dropout", "test_training_dropout_default", "test_training_dropout_default_mask",
+    "test_training_dropout_mask",
+}
+OLDEST_OPSET = 7
+# Cases whose expected numbers are less exact than the suite's tolerance: relative, absolute.
+TOLERANCES = {
+    # NumPy's float32 transform leaves 2e-7 where the sum is 0.
+    "test_dft_inverse": (1e-3, 1e-6),
+    "test_dft_inverse_opset19": (1e-3, 1e-6),
+    # Every node rounds to float16: two units in the last place from the exact 0.46919.
+    "test_attention_4d_causal_fp16_expanded": (2e-3, 1e-7),
+}
 
 
 def operators(graph):
@@ -33,6 +50,12 @@ def operators(graph):
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from operators(attribute.g)
+
+
+def all_operators(model):
+    yield from operators(model.graph)
+    for function in model.functions:
+        yield from function.node
 
 
 def reason_to_leave_out(case):
@@ -45,9 +68,16 @@ def reason_to_leave_out(case):
         if value.type.tensor_type.elem_type not in TYPES:
             name = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
             return f"has a tensor of {name}"
-    for node in operators(case.model.graph):
-        if node.op_type in LOOPS:
-            return f"loops ({node.op_type})"
+    opsets = {each.domain: each.version for each in case.model.opset_import}
+    if opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
+        return f"uses opset {opsets['']}; weft reads {OLDEST_OPSET} and up"
+    if case.name in DROPOUTS:
+        return "draws random numbers, whose generator is not specified (Dropout)"
+    for node in all_operators(case.model):
+        if node.op_type == "SequenceMap":
+            return f"works on sequences or optionals ({node.op_type})"
+        if node.op_type in RANDOM:
+            return f"draws random numbers, whose generator is not specified ({node.op_type})"
         if node.op_type in DATA_DEPENDENT:
             return f"has a result whose size depends on elements ({node.op_type})"
         if node.op_type.startswith(("Sequence", "Optional", "ConcatFromSequence", "SplitToSequence")):
@@ -79,7 +109,8 @@ def main():
         place = folder / case.name
         place.mkdir(exist_ok=True)
         (place / "model.onnx").write_bytes(case.model.SerializeToString())
-        (place / "tolerance").write_text(f"{case.rtol} {case.atol}\n")
+        relative, absolute = TOLERANCES.get(case.name, (case.rtol, case.atol))
+        (place / "tolerance").write_text(f"{relative} {absolute}\n")
         inputs, outputs = case.data_sets[0]
         graph = case.model.graph
         for i, value in enumerate(inputs):

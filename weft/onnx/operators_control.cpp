@@ -74,17 +74,20 @@ Tensors loop_operator(const Call& call) {
   return state;
 }
 
-// Before opset 9 a Scan runs for each row of a batch.
-Tensors scan_operator(const Call& call) {
-  const Graph& body = call.graph("body");
-  if (call.opset() < 9) call.refuse("weft reads Scan from opset 9 on");
+// Scanning holds which operands of a Scan are states, and how it walks along the others.
+struct Scanning {
+  size_t states = 0, results = 0;
+  std::vector<int64_t> in_axes, in_backward, out_axes, out_backward;
+};
+
+Scanning scanning_of(const Call& call, const Graph& body, size_t operands) {
   const auto scanned = static_cast<size_t>(std::max<int64_t>(call.integer("num_scan_inputs"), 0));
-  if (scanned == 0 || scanned > call.size() || body.inputs.size() != call.size() ||
-      body.outputs.size() < call.size() - scanned)
+  if (scanned == 0 || scanned > operands || body.inputs.size() != operands ||
+      body.outputs.size() < operands - scanned)
     call.refuse("its body takes {} values for {} operands, of which {} are scanned",
-                body.inputs.size(), call.size(), scanned);
-  const size_t states = call.size() - scanned;
-  const size_t results = body.outputs.size() - states;
+                body.inputs.size(), operands, scanned);
+  Scanning how{.states = operands - scanned};
+  how.results = body.outputs.size() - how.states;
   const auto list = [&](const char* name, size_t count) {
     std::vector<int64_t> given = call.integers(name);
     if (given.empty()) given.assign(count, 0);
@@ -92,37 +95,63 @@ Tensors scan_operator(const Call& call) {
       call.refuse("attribute '{}' has {} numbers for {}", name, given.size(), count);
     return given;
   };
-  const auto in_axes = list("scan_input_axes", scanned),
-             out_axes = list("scan_output_axes", results);
-  const auto backward = list("scan_input_directions", scanned),
-             out_backward = list("scan_output_directions", results);
-  Tensors state, inputs;
-  for (size_t i = 0; i < states; ++i) state.push_back(call[i]);
+  how.in_axes = list("scan_input_axes", scanned);
+  how.in_backward = list(call.opset() < 9 ? "directions" : "scan_input_directions", scanned);
+  how.out_axes = list("scan_output_axes", how.results);
+  how.out_backward = list("scan_output_directions", how.results);
+  return how;
+}
+
+Tensors scanned(const Call& call, const Graph& body, const Scanning& how, const Tensors& operands) {
+  const auto states = static_cast<int64_t>(how.states);
+  Tensors state(operands.begin(), operands.begin() + states);
+  const Tensors inputs(operands.begin() + states, operands.end());
   std::vector<int> axes;
-  for (size_t i = 0; i < scanned; ++i) {
-    inputs.push_back(call[states + i]);
-    axes.push_back(call.axis_in(in_axes[i], inputs[i].rank()));
-  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    axes.push_back(call.axis_in(how.in_axes[i], inputs[i].rank()));
   const int64_t steps = inputs[0].dim(axes[0]);
   if (steps > most_steps)
     call.refuse("it has {} steps; weft unrolls at most {}", steps, most_steps);
-  std::vector<Tensors> scans(results);
+  std::vector<Tensors> scans(how.results);
   for (int64_t step = 0; step < steps; ++step) {
     Tensors now = state;
-    for (size_t i = 0; i < scanned; ++i) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
       const int64_t extent = inputs[i].dim(axes[i]);
       if (extent != steps) call.refuse("it scans axes of {} and {} elements", steps, extent);
-      const int64_t at = backward[i] != 0 ? steps - 1 - step : step;
+      const int64_t at = how.in_backward[i] != 0 ? steps - 1 - step : step;
       now.push_back(squeeze(slice(inputs[i], axes[i], at, at + 1), axes[i]));
     }
     const Tensors given = call.interpreter().run_inside(body, std::move(now), call);
-    state.assign(given.begin(), given.begin() + static_cast<int64_t>(states));
-    for (size_t i = 0; i < results; ++i) scans[i].push_back(given[states + i]);
+    state.assign(given.begin(), given.begin() + states);
+    for (size_t i = 0; i < how.results; ++i) scans[i].push_back(given[how.states + i]);
   }
-  const Tensors whole = stacked(call, scans, {out_axes.begin(), out_axes.end()},
-                                std::vector<bool>(out_backward.begin(), out_backward.end()));
+  const Tensors whole =
+      stacked(call, scans, {how.out_axes.begin(), how.out_axes.end()},
+              std::vector<bool>(how.out_backward.begin(), how.out_backward.end()));
   state.insert(state.end(), whole.begin(), whole.end());
   return state;
+}
+
+// Before opset 9 the first operand is lengths, and all others have a batch as first axis.
+Tensors scan_operator(const Call& call) {
+  const Graph& body = call.graph("body");
+  if (call.opset() >= 9) {
+    const Tensors operands = call.all();
+    return scanned(call, body, scanning_of(call, body, operands.size()), operands);
+  }
+  if (call.has(0)) call.refuse("it has lengths of sequences, which weft does not read");
+  Tensors operands;
+  for (size_t i = 1; i < call.size(); ++i) operands.push_back(call[i]);
+  const Scanning how = scanning_of(call, body, operands.size());
+  std::vector<Tensors> by_row(body.outputs.size());
+  for (int64_t row = 0; row < operands[0].dim(0); ++row) {
+    Tensors now;
+    for (const Tensor& each : operands) now.push_back(squeeze(slice(each, 0, row, row + 1), 0));
+    const Tensors given = scanned(call, body, how, now);
+    for (size_t i = 0; i < given.size(); ++i) by_row[i].push_back(given[i]);
+  }
+  return stacked(call, by_row, std::vector<int>(by_row.size(), 0),
+                 std::vector<bool>(by_row.size(), false));
 }
 
 const Operator rows[] = {

@@ -75,9 +75,10 @@ Tensors clip(const Call& call) {
 }
 
 Tensor cast_to(const Call& call, const Tensor& x, DType to) {
-  const bool saturates = call.flag("saturate", true);
-  if (saturates || !info(to).stored_only || !is_float(x.dtype())) return cast(x, to);
-  return cast_without_saturation(x, to);
+  if (!info(to).stored_only || !is_float(x.dtype())) return cast(x, to);
+  if (!call.flag("saturate", true)) return cast_without_saturation(x, to);
+  const double limit = to == DType::f8_e4m3 ? 448 : 57344;
+  return cast(clamp(info(x.dtype()).stored_only ? cast(x, DType::f32) : x, -limit, limit), to);
 }
 
 Tensors cast_operator(const Call& call) {

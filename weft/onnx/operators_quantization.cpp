@@ -2,6 +2,8 @@
 // numbers less their zero, summed in int32; what rounds is quantize_affine() alone.
 #include <algorithm>
 
+#include "weft/ir/op_def.h"
+#include "weft/onnx/interpreter.h"
 #include "weft/onnx/operators.h"
 #include "weft/onnx/types.h"
 #include "weft/onnx/windows.h"
@@ -64,12 +66,27 @@ Tensors quantize_linear(const Call& call) {
   return {quantize_affine(x, scale, blocks_of(call, call.optional(2), x), dtype)};
 }
 
+// Returns whether two blocks hold the same numbers: of one value, or equal constants.
+bool same_blocks(const Call& call, const Tensor& a, const Tensor& b) {
+  if (before_reshapes(a) == before_reshapes(b)) return true;
+  Interpreter& interpreter = call.interpreter();
+  return a.type() == b.type() && interpreter.is_constant(a) && interpreter.is_constant(b) &&
+         constant_elements(a).to_doubles() == constant_elements(b).to_doubles();
+}
+// Returns whether x was quantized by the scale and zero of this node.
+bool is_inverse(const Call& call, const Tensor& x, const Tensor& scale, const Tensor& zero) {
+  if (!x->is("quantize_affine") || !same_blocks(call, x->inputs[1], scale)) return false;
+  const bool has_zero = x->inputs.size() > 2;
+  return has_zero == zero.defined() && (!has_zero || same_blocks(call, x->inputs[2], zero));
+}
+
 // What was quantized by the same scale is a fake_quantize(), through which gradients pass.
 Tensors dequantize_linear(const Call& call) {
   const Tensor& x = call[0];
   const Tensor scale = blocks_of(call, call[1], x);
   const Tensor zero = is_float(x.dtype()) ? Tensor() : blocks_of(call, call.optional(2), x);
-  Tensor y = dequantize(x, scale, zero);
+  Tensor y = is_inverse(call, x, scale, zero) ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
+                                              : dequantize(x, scale, zero);
   if (const int64_t wanted = call.integer("output_dtype", 0); wanted != 0)
     y = cast(y, stored_type(call, wanted));
   return {y};
@@ -167,12 +184,12 @@ Tensors conv_integer(const Call& call) { return {convolution(call, 0, 2, 1, 3)};
 
 const Operator rows[] = {
     {"ConvInteger", conv_integer},
-    {"DequantizeLinear", dequantize_linear},
+    {"DequantizeLinear", dequantize_linear, "", 0, 0b110},
     {"DynamicQuantizeLinear", dynamic_quantize_linear},
     {"MatMulInteger", matmul_integer},
     {"QLinearConv", qlinear_conv},
     {"QLinearMatMul", qlinear_matmul},
-    {"QuantizeLinear", quantize_linear},
+    {"QuantizeLinear", quantize_linear, "", 0, 0b110},
 };
 }  // namespace
 

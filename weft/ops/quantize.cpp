@@ -97,7 +97,9 @@ struct Range {
 Range range_of(DType dtype) {
   if (is_float(dtype)) {
     const FloatFormat& format = info(dtype).format;
-    const double high = std::abs(from_bits(to_bits(-1e30, format), format));
+    const double high = format.has_infinities
+                            ? std::ldexp(2 - std::ldexp(1.0, -format.fraction), format.bias())
+                            : from_bits(to_bits(1e30, format), format);
     return {-high, high};
   }
   const double count = std::ldexp(1.0, whole_bits(dtype));
@@ -137,7 +139,7 @@ const OpDef& quantize_affine_def = define({
       const DType dtype = node.type.dtype;
       const Range range = range_of(dtype);
       const Tensor numbers = unsaturated(node.inputs[0], node.inputs[1], zero_of(node), dtype);
-      return cast(is_float(dtype) ? numbers : clamp(numbers, range.low, range.high), dtype);
+      return cast(clamp(numbers, range.low, range.high), dtype);
     },
     .test = {.no_gradient = "yields numbers that are only stored"},
 });
