@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "tests/onnx/compare.h"
+#include "tests/support/skip.h"
 #include "weft/onnx/net.h"
 #include "weft/tensor/compile.h"
 
@@ -65,7 +66,7 @@ TEST_SUITE("slow onnx") {
   TEST_CASE("cases of the onnx package's suite give its outputs") {
     const char* folder = std::getenv("WEFT_ONNX_CASES");
     if (folder == nullptr) {
-      MESSAGE("skipped: WEFT_ONNX_CASES names no folder; tools/onnx_cases.py writes one");
+      testing::skipped("WEFT_ONNX_CASES names no folder (make test-onnx)");
       return;
     }
     const char* backend = std::getenv("BACKEND");
