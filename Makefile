@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-zoo test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build demo test test-isa test-zoo test-onnx test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,12 @@ test-isa: build ## ops, kernels, passes and training under every instruction set
 
 test-zoo: build ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB, and runs that are killed
 	@tools/test.sh release -R '^((train|models)\.zoo|train\.kill|io)\.slow$$'
+
+test-onnx: build ## the cases of the onnx package's backend suite, and that the list of operators is complete
+	@tools/setup.sh --onnx
+	@build/onnx-venv/bin/python tools/onnx_cases.py build/onnx-cases
+	@build/onnx-venv/bin/python tools/onnx_cases.py --table build/release --check
+	@WEFT_ONNX_CASES=$(CURDIR)/build/onnx-cases tools/test.sh release -R '^onnx(\.slow)?$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'

@@ -9,6 +9,8 @@
 #   tools/setup.sh --peers  also brings PyTorch, JAX, tokenizers, transformers and PEFT to a virtual
 #                           environment in build/peers-venv, for the tests and benchmarks that
 #                           hold weft against them
+#   tools/setup.sh --onnx   also brings the packages onnx and onnxruntime to a virtual environment in
+#                           build/onnx-venv, for the tests that hold weft against them
 set -euo pipefail
 
 packages=(
@@ -27,7 +29,7 @@ packages=(
 )
 case ${1:-} in
   --cuda) packages+=(python3-pip) ;;
-  --peers) packages+=(python3-venv) ;;
+  --peers | --onnx) packages+=(python3-venv) ;;
 esac
 
 missing=()
@@ -68,6 +70,16 @@ if [ "${1:-}" = --peers ]; then
       torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0 peft==0.21.2
   fi
   echo "setup: PyTorch, JAX, tokenizers, transformers and PEFT are in build/peers-venv"
+fi
+if [ "${1:-}" = --onnx ]; then
+  venv=$(dirname "$0")/../build/onnx-venv
+  if ! "$venv/bin/python" -c 'import onnx, onnxruntime' 2>/dev/null; then
+    echo "setup: bringing onnx and onnxruntime to build/onnx-venv"
+    python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check \
+      onnx==1.23.2 onnxruntime==1.32.0 numpy ml_dtypes
+  fi
+  echo "setup: onnx and onnxruntime are in build/onnx-venv"
 fi
 [ "${1:-}" = --cuda ] || exit 0
 

@@ -1,7 +1,6 @@
 // Runs cases of the onnx package's backend suite that tools/onnx_cases.py wrote to the folder
 // WEFT_ONNX_CASES: each a folder with model.onnx, input_N.pb and output_N.pb.
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/onnx/compare.h"
+#include "tests/support/skip.h"
 #include "weft/onnx/net.h"
 #include "weft/tensor/compile.h"
 
@@ -27,35 +28,15 @@ std::vector<Tensor> tensors(const fs::path& folder, const char* kind) {
   }
 }
 
-struct Tolerance {
-  double relative = 1e-3, absolute = 1e-7;
-};
 Tolerance tolerance_of(const fs::path& folder) {
   Tolerance tolerance;
   std::ifstream(folder / "tolerance") >> tolerance.relative >> tolerance.absolute;
   return tolerance;
 }
 
-// Returns what differs, as the package's own runner compares; "" where nothing does.
-std::string difference(const Tensor& got, const Tensor& expected, Tolerance tolerance) {
-  if (!(got.type() == expected.type()))
-    return fmt::format("got {}, expected {}", to_string(got.type()), to_string(expected.type()));
-  if (got.dtype() == DType::bf16)  // two units in the last place
-    tolerance.relative = std::max(tolerance.relative, 0x1p-6);
-  const std::vector<double> a = got.to_doubles(), b = expected.to_doubles();
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    if (a[i] == b[i]) continue;
-    if (!(std::fabs(a[i] - b[i]) <= tolerance.absolute + tolerance.relative * std::fabs(b[i])))
-      return fmt::format("element {}: got {}, expected {}", i, a[i], b[i]);
-  }
-  return "";
-}
-
 std::string run_case(const fs::path& folder, const std::string& device) {
   const onnx::Net net(onnx::read((folder / "model.onnx").string()));
-  const std::vector<Tensor> inputs = tensors(folder, "input"),
-                            expected = tensors(folder, "output");
+  const std::vector<Tensor> inputs = tensors(folder, "input"), expected = tensors(folder, "output");
   if (inputs.size() != net.inputs().size())
     return fmt::format("{} inputs for {}", inputs.size(), net.inputs().size());
   std::vector<Tensor> known = inputs, bound;
@@ -85,7 +66,7 @@ TEST_SUITE("slow onnx") {
   TEST_CASE("cases of the onnx package's suite give its outputs") {
     const char* folder = std::getenv("WEFT_ONNX_CASES");
     if (folder == nullptr) {
-      MESSAGE("skipped: WEFT_ONNX_CASES names no folder; tools/onnx_cases.py writes one");
+      testing::skipped("WEFT_ONNX_CASES names no folder (make test-onnx)");
       return;
     }
     const char* backend = std::getenv("BACKEND");

@@ -68,7 +68,7 @@ FUNCTIONS = {  # PyTorch has these under other names
     "gelu_tanh_gradient":
         lambda x, dy: gradient(lambda at: F.gelu(at, approximate="tanh"), x, dy),
 }
-MIXED = {"matmul_mixed", "dequantize"}  # whose integers are numbers, too, not indices
+MIXED = {"matmul_mixed", "dequantize", "quantize_affine", "fake_quantize"}  # whose integers are numbers, too, not indices
 QUOTIENTS = {"floor_divide", "remainder"}
 CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
 # PyTorch has no op for these, nor for numbers in llama.cpp's blocks and their products, which
@@ -132,6 +132,24 @@ def dequantize(shape, x, scale, zero=None):
         scale, zero = (t if t is None else t.repeat_interleave(extent // t.shape[axis], axis)
                        for t in (scale, zero))
     return (x if zero is None else x - zero) * scale
+
+
+# By weft's number of the type.
+QUANTIZED = {1: torch.uint8, 2: torch.int8, 3: torch.int16, 7: torch.float8_e4m3fn,
+             8: torch.float8_e5m2}
+
+
+def quantize(a, x, scale, zero=None):
+    """Returns numbers of the type a["dtype"] in float64."""
+    dtype = QUANTIZED[a["dtype"]]
+    for axis, extent in enumerate(x.shape):
+        scale, zero = (t if t is None else t.repeat_interleave(extent // t.shape[axis], axis)
+                       for t in (scale, zero))
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    numbers = x / scale
+    if not dtype.is_floating_point:
+        numbers = numbers.round() + (0 if zero is None else zero)
+    return numbers.clamp(limits.min, limits.max).to(dtype).double()
 
 
 def groups(rows, counts):
@@ -368,6 +386,12 @@ def expected(case, inputs, out):
             return torch.where(top, limits.max, x.long() if out.dtype != torch.int64
                                else torch.where(top, 0.0, x).long()), None
         return x.to(out.dtype), None
+    if op == "quantize_affine":
+        return quantize(a, *exact), None
+    if op == "fake_quantize":
+        want = dequantize(out.shape, quantize(a, *exact), exact[1],
+                          *(() if QUANTIZED[a["dtype"]].is_floating_point else exact[2:]))
+        return want, (unit + (inner if unit > inner else 0)) * want.abs() + least
     if op == "dequantize":  # x - zero is exact; the product is rounded, and again to 16 bits
         want = dequantize(out.shape, *exact)
         return want, (unit + (inner if unit > inner else 0)) * want.abs() + least

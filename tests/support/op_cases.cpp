@@ -209,7 +209,8 @@ std::vector<DType> dtypes_of(const OpDef& def) {
   if (def.name == "pack") return {DType::i8};
   if (def.name == "dequantize_blocks") return {DType::u8};
   if (def.name == "dequantize")
-    return {DType::i8, DType::u8, DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
+    return {DType::i8,      DType::u8,      DType::i16, DType::i32,
+            DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
   if (carries || def.test.stored)
     for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) dtypes.push_back(dtype);
   if (carries) dtypes.push_back(DType::i4x2);

@@ -80,6 +80,20 @@ Value pack_case(const Draw& draw) {
   shape[shape.size() - 1] *= 2;
   return draw.make({draw.operand(shape)});
 }
+// Scales are powers of two: quotients are exact, and no rounding is near a tie but those that are
+// one.
+Value quantize_case(const Draw& draw) {
+  const Shape shape = draw.shape(1);
+  Shape blocks = shape;
+  for (int axis = 0; axis < shape.size(); ++axis)
+    if (draw.random.chance(0.5) && shape[axis] > 0) blocks[axis] = 1;
+  const DType numbers =
+      draw.random.pick<DType>({DType::i8, DType::u8, DType::i16, DType::f8_e4m3, DType::f8_e5m2});
+  std::vector<Value> inputs{draw.operand(shape), exp2(floor(draw.operand(blocks) - 4))};
+  if (!is_float(numbers) && draw.random.chance(0.5))
+    inputs.push_back(draw.operand({numbers, blocks}));
+  return draw.make(inputs, {{"dtype", static_cast<int64_t>(numbers)}});
+}
 Value dequantize_case(const Draw& draw) {
   Shape shape = draw.shape(1), blocks = shape;
   for (int axis = 0; axis < shape.size(); ++axis) {
@@ -87,7 +101,8 @@ Value dequantize_case(const Draw& draw) {
     const int64_t block = draw.random.pick<int64_t>({1, 2, 3});
     if (shape[axis] % block == 0) blocks[axis] = shape[axis] / block;
   }
-  const DType numbers = info(draw.dtype).bits == 8 ? draw.dtype : DType::i8;
+  const bool is_number = info(draw.dtype).bits == 8 || is_integer(draw.dtype);
+  const DType numbers = is_number ? draw.dtype : DType::i8;
   const Value x = draw.operand({numbers, shape});
   blocks[shape.size() - 1] *= info(numbers).numbers;
   const DType scale =
@@ -342,6 +357,8 @@ std::map<std::string_view, Builder> layer_builders() {
       {"unpack", unpack_case},
       {"pack", pack_case},
       {"dequantize", dequantize_case},
+      {"quantize_affine", quantize_case},
+      {"fake_quantize", quantize_case},
       {"dequantize_blocks", dequantize_blocks_case},
       {"matmul_blocks", matmul_blocks_case},
       {"matmul_blocks_int8", matmul_blocks_case},

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/storage.h"
 #include "weft/io/files.h"
+#include "weft/onnx/call.h"
 #include "weft/onnx/interpreter.h"
 #include "weft/onnx/operators.h"
 
@@ -34,8 +35,10 @@ class Checker {
   void check() {
     std::set<std::string, std::less<>> known;
     for (const ValueInfo& each : model_.graph.inputs) known.insert(each.name);
-    check_graph(model_.graph, known, 0);
     for (Function& function : model_.functions) check_function(function);
+    note_functions();
+    check_graph(model_.graph, known, 0);
+    note_nodes(model_.graph.nodes);
     if (unknown_.empty()) return;
     std::vector<std::string> list;
     for (const auto& [name, count] : unknown_) list.push_back(fmt::format("{} ({})", name, count));
@@ -57,6 +60,24 @@ class Checker {
     const bool counts = std::exchange(counts_uses_, false);  // its names are its own
     check_nodes(function.nodes, known, 0);
     counts_uses_ = counts;
+  }
+
+  // Finds the inputs of functions that must be known; a function that calls another needs what that
+  // one needs, so that this goes on until nothing changes.
+  void note_functions() {
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (const Function& function : model_.functions) {
+        static_.clear();
+        note_nodes(function.nodes);
+        std::set<size_t>& needed = static_operands_[&function];
+        const size_t before = needed.size();
+        for (size_t i = 0; i < function.inputs.size(); ++i)
+          if (static_.contains(function.inputs[i])) needed.insert(i);
+        changes = changes || needed.size() > before;
+      }
+    }
+    static_.clear();
   }
 
   void check_graph(Graph& graph, Names known, int depth) {
@@ -99,8 +120,31 @@ class Checker {
       waiting = std::move(later);
     }
     nodes = std::move(sorted);
-    if (counts_uses_)
-      for (const Node& node : std::views::reverse(nodes)) note_static(node);
+  }
+
+  void note_nodes(const std::vector<Node>& nodes) {
+    for (const Node& node : std::views::reverse(nodes)) note_static(node);
+  }
+
+  // The graphs of a node compute its results; they read the values around them, and in loops the
+  // operands, of which each step gives those of the next. Two rounds pass that on.
+  void note_graphs(const Node& node, bool is_needed) {
+    for (const auto& [name, value] : node.attributes) {
+      const auto* graph = std::get_if<std::shared_ptr<const Graph>>(&value);
+      if (graph == nullptr) continue;
+      const bool loops = !(*graph)->inputs.empty();
+      for (int round = 0; round < (loops ? 2 : 1); ++round) {
+        bool reads_static = false;
+        for (size_t i = 0; i < (*graph)->inputs.size() && i < node.inputs.size(); ++i)
+          if (static_.contains((*graph)->inputs[i].name)) {
+            static_.insert(node.inputs[i]);
+            reads_static = true;
+          }
+        if (is_needed || reads_static)
+          for (const ValueInfo& each : (*graph)->outputs) static_.insert(each.name);
+        note_nodes((*graph)->nodes);
+      }
+    }
   }
 
   // What must be known passes that on to what it is computed from, except for its shape.
@@ -110,11 +154,19 @@ class Checker {
         needs_elements && std::ranges::any_of(node.outputs, [&](const std::string& name) {
           return static_.contains(name);
         });
-    const Operator* op = find_operator(node.domain, node.op);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const bool decides = op != nullptr && i < 32 && (op->constants >> i & 1) != 0;
-      if (is_needed || decides) static_.insert(node.inputs[i]);
+    note_graphs(node, is_needed);
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (is_needed || decides(node, i)) static_.insert(node.inputs[i]);
+  }
+
+  // Returns whether the elements of an operand decide shapes or what is computed.
+  bool decides(const Node& node, size_t input) const {
+    if (const Function* function = find_function(model_, node)) {
+      const auto found = static_operands_.find(function);
+      return found != static_operands_.end() && found->second.contains(input);
     }
+    const Operator* op = find_operator(node.domain, node.op);
+    return op != nullptr && input < 32 && (op->constants >> input & 1) != 0;
   }
 
   void check_node(Node& node, const Names& known, size_t index, int depth) {
@@ -131,7 +183,7 @@ class Checker {
       if (!counts_uses_) continue;
       const uint32_t bit = i < 32 ? uint32_t{1} << i : 0;
       Use& use = uses_[name];
-      if (op != nullptr && (op->constants & bit) != 0)
+      if (decides(node, i))
         use.as_constant = true;
       else if (op != nullptr && (op->buffers & bit) != 0)
         use.as_buffer = true;
@@ -151,6 +203,7 @@ class Checker {
   std::map<std::string, Use, std::less<>> uses_;
   bool counts_uses_ = true;
   Names static_;
+  std::map<const Function*, std::set<size_t>> static_operands_;
 };
 
 bool can_be_parameter(const Type& type) {
@@ -243,7 +296,10 @@ std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
           to_string(shape));
     }
   }
-  return Interpreter(*this).run(inputs);
+  std::vector<Tensor> values(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < values.size(); ++i)  // a step warns of elements from outside of it
+    if (static_inputs_[i] && values[i]->storage != nullptr) values[i] = leaf_of(values[i]);
+  return Interpreter(*this).run(values);
 }
 
 std::vector<Type> Net::input_types(const Extents& extents) const {

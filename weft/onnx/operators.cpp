@@ -10,7 +10,9 @@ std::vector<const Operator*> all_operators() {
     std::vector<const Operator*> list;
     for (const std::span<const Operator> family :
          {elementwise_operators(), movement_operators(), gather_operators(), reduction_operators(),
-          layer_operators(), window_operators(), attention_operators(), recurrent_operators()})
+          layer_operators(), window_operators(), attention_operators(), recurrent_operators(),
+          quantization_operators(), resize_operators(), sample_operators(), signal_operators(),
+          training_operators(), random_operators(), learned_operators(), control_operators()})
       for (const Operator& each : family) list.push_back(&each);
     std::ranges::sort(list, {},
                       [](const Operator* each) { return std::tuple(each->domain, each->name); });

@@ -29,6 +29,14 @@ std::span<const Operator> layer_operators();
 std::span<const Operator> window_operators();
 std::span<const Operator> attention_operators();
 std::span<const Operator> recurrent_operators();
+std::span<const Operator> quantization_operators();
+std::span<const Operator> resize_operators();
+std::span<const Operator> sample_operators();
+std::span<const Operator> signal_operators();
+std::span<const Operator> training_operators();
+std::span<const Operator> random_operators();
+std::span<const Operator> learned_operators();
+std::span<const Operator> control_operators();
 
 // Returns null for an operator that weft lacks.
 const Operator* find_operator(std::string_view domain, std::string_view name);

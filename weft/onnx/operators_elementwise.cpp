@@ -75,15 +75,10 @@ Tensors clip(const Call& call) {
 }
 
 Tensor cast_to(const Call& call, const Tensor& x, DType to) {
-  const bool saturates = call.flag("saturate", true);
-  if (saturates || !info(to).stored_only || !is_float(x.dtype())) return cast(x, to);
-  // Beyond the greatest number that rounds into the format, without saturation, are NaN (e4m3) or
-  // infinities (e5m2).
-  const double beyond = to == DType::f8_e4m3 ? std::numeric_limits<double>::quiet_NaN() : infinity;
-  const double limit = to == DType::f8_e4m3 ? 464 : 61440;
-  const Tensor wide = cast(x, DType::f32);
-  const Tensor outside = greater(abs(wide), limit);
-  return cast(select(outside, wide * like(beyond, wide), wide), to);
+  if (!info(to).stored_only || !is_float(x.dtype())) return cast(x, to);
+  if (!call.flag("saturate", true)) return cast_without_saturation(x, to);
+  const double limit = to == DType::f8_e4m3 ? 448 : 57344;
+  return cast(clamp(info(x.dtype()).stored_only ? cast(x, DType::f32) : x, -limit, limit), to);
 }
 
 Tensors cast_operator(const Call& call) {

@@ -352,7 +352,9 @@ Tensors space_to_depth(const Call& call) {
   const Tensor& x = call[0];
   const int64_t b = call.integer("blocksize"), c = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
   const Tensor parts = reshape(x, {x.dim(0), c, h, b, w, b});
-  return {reshape(permute(parts, {0, 3, 5, 1, 2, 4}), {x.dim(0), b * b * c, h, w})};
+  const bool by_channel = call.text("mode", "DCR") == "CRD";
+  const Dims order = by_channel ? Dims{0, 1, 3, 5, 2, 4} : Dims{0, 3, 5, 1, 2, 4};
+  return {reshape(permute(parts, order), {x.dim(0), b * b * c, h, w})};
 }
 
 const Operator rows[] = {

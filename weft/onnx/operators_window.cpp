@@ -108,9 +108,11 @@ Tensors average_pool(const Call& call) {
     })};
   // Elements beyond the padding, which ceil_mode adds, never count.
   Windows given = windows;
-  if (const std::vector<int64_t> pads = call.integers("pads"); !pads.empty())
+  if (!call.text("auto_pad", "NOTSET").starts_with("SAME")) {
+    const std::vector<int64_t> pads = call.integers("pads");
     for (int i = 0; i < windows.axes(); ++i)
-      given.high[i] = pads[static_cast<size_t>(i + windows.axes())];
+      given.high[i] = pads.empty() ? 0 : pads[static_cast<size_t>(i + windows.axes())];
+  }
   Tensor ones = full(x.shape(), 1, x.dtype());
   if (counts_padding) {
     Windows rest = windows;

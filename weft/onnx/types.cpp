@@ -1,6 +1,7 @@
 #include "weft/onnx/types.h"
 
 #include <array>
+#include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -60,6 +61,15 @@ int64_t onnx_type(DType dtype) {
 std::string onnx_type_name(int64_t onnx_type) {
   if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return fmt::format("type {}", onnx_type);
   return std::string(rows[static_cast<size_t>(onnx_type)].name);
+}
+
+Tensor cast_without_saturation(const Tensor& x, DType to) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const bool is_e4m3 = to == DType::f8_e4m3;
+  const double beyond = is_e4m3 ? std::numeric_limits<double>::quiet_NaN() : infinity;
+  const double limit = is_e4m3 ? 464 : 61440;  // the greatest number that rounds into the format
+  const Tensor wide = cast(x, DType::f32);
+  return cast(select(greater(abs(wide), limit), wide * scalar(beyond), wide), to);
 }
 
 }  // namespace weft::onnx

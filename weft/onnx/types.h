@@ -6,6 +6,7 @@
 #include <string>
 
 #include "weft/base/dtype.h"
+#include "weft/ops/ops.h"
 
 namespace weft::onnx {
 
@@ -18,5 +19,9 @@ struct ElementType {
 std::optional<ElementType> element_type(int64_t onnx_type);
 int64_t onnx_type(DType dtype);
 std::string onnx_type_name(int64_t onnx_type);  // "float", "uint16"
+
+// Casts floating point to an 8-bit float; what rounds beyond its greatest number becomes NaN (e4m3)
+// or infinite (e5m2), where cast() saturates.
+Tensor cast_without_saturation(const Tensor& x, DType to);
 
 }  // namespace weft::onnx

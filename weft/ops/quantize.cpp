@@ -1,6 +1,7 @@
 // Defines the operations on numbers of few bits: integers of four, two in a byte, and scales for
 // blocks of neighbours.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -84,9 +85,92 @@ void check_blocks(const Tensor& blocks, const Shape& shape, std::string_view wha
     divides = extent == shape[axis] || (extent > 0 && shape[axis] % extent == 0);
   }
   WEFT_CHECK(divides,
-             "[dequantize] each extent of {} must divide that of the numbers. Got {} for {}.", what,
+             "[quantize] each extent of {} must divide that of the numbers. Got {} for {}.", what,
              to_string(blocks.shape()), to_string(shape));
 }
+bool is_scale(DType dtype) { return is_float(dtype) && !info(dtype).stored_only; }
+
+// Range holds the least and the greatest number of a type that quantization rounds to.
+struct Range {
+  double low = 0, high = 0;
+};
+Range range_of(DType dtype) {
+  if (is_float(dtype)) {
+    const FloatFormat& format = info(dtype).format;
+    const double high = format.has_infinities
+                            ? std::ldexp(2 - std::ldexp(1.0, -format.fraction), format.bias())
+                            : from_bits(to_bits(1e30, format), format);
+    return {-high, high};
+  }
+  const double count = std::ldexp(1.0, whole_bits(dtype));
+  return {info(dtype).kind == NumberKind::with_sign ? -count : 0, count - 1};
+}
+
+// Returns x / scale + zero before it is saturated; whole where the numbers are integers.
+Tensor unsaturated(const Tensor& x, const Tensor& scale, const Tensor& zero, DType dtype) {
+  const Tensor wide = widen(x);
+  const Tensor numbers = wide / for_blocks(widen(cast(scale, wide.dtype())), wide.shape());
+  if (is_float(dtype)) return numbers;
+  const Tensor whole = round(numbers);
+  return zero.defined() ? whole + for_blocks(cast(zero, wide.dtype()), wide.shape()) : whole;
+}
+
+Type affine_type(std::span<const Tensor> inputs, const Attrs& attrs) {
+  const Tensor &x = inputs[0], &scale = inputs[1];
+  const auto dtype = static_cast<DType>(attrs.integer("dtype"));
+  WEFT_CHECK(is_scale(x.dtype()) && is_scale(scale.dtype()),
+             "[quantize] x and the scale must be f64, f32, bf16 or f16. Got {} and {}.",
+             name(x.dtype()), name(scale.dtype()));
+  WEFT_CHECK(dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i16 ||
+                 (info(dtype).stored_only && is_float(dtype)),
+             "[quantize] numbers are of i8, u8, i16 or an 8-bit float. Got {}.", name(dtype));
+  check_blocks(scale, x.shape(), "the scale");
+  if (inputs.size() > 2) check_blocks(inputs[2], x.shape(), "the zero");
+  return {dtype, x.shape()};
+}
+Tensor zero_of(const Node& node) { return node.inputs.size() > 2 ? node.inputs[2] : Tensor(); }
+
+const OpDef& quantize_affine_def = define({
+    .name = "quantize_affine",
+    .arity = -1,
+    .doc = "round(x / scale) + zero, by blocks, saturating in the type of attr dtype",
+    .infer = affine_type,
+    .decompose = [](const Node& node) -> Tensor {
+      const DType dtype = node.type.dtype;
+      const Range range = range_of(dtype);
+      const Tensor numbers = unsaturated(node.inputs[0], node.inputs[1], zero_of(node), dtype);
+      return cast(clamp(numbers, range.low, range.high), dtype);
+    },
+    .test = {.no_gradient = "yields numbers that are only stored"},
+});
+
+const OpDef& fake_quantize_def = define({
+    .name = "fake_quantize",
+    .arity = -1,
+    .doc = "dequantize(quantize_affine(x)), whose gradient passes where x did not saturate",
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      affine_type(inputs, attrs);
+      return {inputs[1].dtype(), inputs[0].shape()};
+    },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const auto dtype = static_cast<DType>(y->attrs.integer("dtype"));
+      const Tensor& x = y->inputs[0];
+      const Range range = range_of(dtype);
+      const Tensor numbers = unsaturated(x, y->inputs[1], zero_of(*y.node()), dtype);
+      const Tensor inside =
+          logical_and(greater_equal(numbers, range.low), less_equal(numbers, range.high));
+      Gradients all(y->inputs.size());
+      all[0] = narrow_to(select(inside, dy, zeros_like(dy)), x.dtype());
+      return all;
+    },
+    .decompose = [](const Node& node) -> Tensor {
+      const auto dtype = static_cast<DType>(node.attrs.integer("dtype"));
+      const Tensor zero = zero_of(node);
+      const Tensor numbers = quantize_affine(node.inputs[0], node.inputs[1], zero, dtype);
+      return dequantize(numbers, node.inputs[1], is_float(dtype) ? Tensor() : zero);
+    },
+    .test = {.differentiable = false},
+});
 
 const OpDef& dequantize_def = define({
     .name = "dequantize",
@@ -94,10 +178,11 @@ const OpDef& dequantize_def = define({
     .doc = "(x - zero) scale, by blocks, in the type of the scale",
     .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       const Tensor &x = inputs[0], &scale = inputs[1];
-      const bool known = info(x.dtype()).bits == 8 && x.dtype() != DType::boolean;
-      WEFT_CHECK(known, "[dequantize] x must be i8, u8, an 8-bit float or i4x2. Got {}.",
+      const bool known = (info(x.dtype()).bits == 8 && x.dtype() != DType::boolean) ||
+                         x.dtype() == DType::i16 || x.dtype() == DType::i32;
+      WEFT_CHECK(known, "[dequantize] x must be i8, u8, i16, i32, an 8-bit float or i4x2. Got {}.",
                  name(x.dtype()));
-      WEFT_CHECK(is_float(scale.dtype()) && !info(scale.dtype()).stored_only,
+      WEFT_CHECK(is_scale(scale.dtype()),
                  "[dequantize] the scale must be f64, f32, bf16 or f16. Got {}.",
                  name(scale.dtype()));
       const Shape shape = shape_of_numbers(x.type());
@@ -117,9 +202,13 @@ const OpDef& dequantize_def = define({
 
 // Returns the greatest magnitude that a type has on both sides of 0.
 double greatest(DType dtype) {
-  if (info(dtype).numbers > 1) return largest_nibble;
-  if (!is_float(dtype)) return 127;
-  return std::abs(from_bits(to_bits(-1e30, info(dtype).format), info(dtype).format));
+  return info(dtype).numbers > 1 ? largest_nibble : range_of(dtype).high;
+}
+
+std::vector<Tensor> affine_operands(const Arg& x, const Arg& scale, const Tensor& zero) {
+  std::vector<Tensor> inputs{to_value(x, {}), to_value(scale, {})};
+  if (zero.defined()) inputs.push_back(zero);
+  return inputs;
 }
 }  // namespace
 
@@ -134,9 +223,18 @@ Tensor pack(Arg x) {
 
 Tensor dequantize(Arg x, Arg scale, const Tensor& zero) {
   CallSite here(x.where);
-  std::vector<Tensor> inputs{to_value(x, {}), to_value(scale, {})};
-  if (zero.defined()) inputs.push_back(zero);
-  return make_node(dequantize_def, std::move(inputs));
+  return make_node(dequantize_def, affine_operands(x, scale, zero));
+}
+
+Tensor quantize_affine(Arg x, Arg scale, const Tensor& zero, DType dtype) {
+  CallSite here(x.where);
+  return make_node(quantize_affine_def, affine_operands(x, scale, zero),
+                   {{"dtype", static_cast<int64_t>(dtype)}});
+}
+Tensor fake_quantize(Arg x, Arg scale, const Tensor& zero, DType dtype) {
+  CallSite here(x.where);
+  return make_node(fake_quantize_def, affine_operands(x, scale, zero),
+                   {{"dtype", static_cast<int64_t>(dtype)}});
 }
 
 Quantized quantize(Arg x, DType dtype, int64_t block) {

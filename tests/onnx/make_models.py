@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Writes the small models of tests/onnx: python3 tests/onnx/make_models.py (needs onnx and numpy).
+
+opsets/NAME.onnx   forms of operators in old opsets, which the onnx package's suite lacks. Operands
+                   are initializers; the outputs are pairs of a result and what it must be, which
+                   NumPy computed.
+refused/NAME.onnx  models that weft refuses (tests/error/onnx_test.cpp)
+"""
+
+import pathlib
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+FOLDER = pathlib.Path(__file__).parent
+RANDOM = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def write(path, graph, opset, domains=()):
+    imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(*each) for each in domains]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    path.write_bytes(model.SerializeToString())
+
+
+def case(name, opset, op, operands, expected, domain="", **attributes):
+    """Writes one node; operands are arrays, or None where the node has none."""
+    named = {f"x{i}": each for i, each in enumerate(operands) if each is not None}
+    results = [f"y{i}" for i in range(len(expected))]
+    node = helper.make_node(op, [f"x{i}" if each is not None else "" for i, each in enumerate(operands)],
+                            results, domain=domain, **attributes)
+    nodes_case(name, opset, [node], named, dict(zip(results, expected)),
+               [(domain, 1)] if domain else [])
+
+
+def nodes_case(name, opset, nodes, named, expected, domains=()):
+    initializers = [numpy_helper.from_array(np.asarray(value), key) for key, value in named.items()]
+    outputs = []
+    for key, value in expected.items():
+        value = np.asarray(value)
+        initializers.append(numpy_helper.from_array(value, f"want_{key}"))
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        for each in (key, f"want_{key}"):
+            outputs.append(helper.make_tensor_value_info(each, kind, list(value.shape)))
+    graph = helper.make_graph(nodes, name, [], outputs, initializers)
+    write(FOLDER / "opsets" / f"{name}.onnx", graph, opset, domains)
+
+
+def softmax(x, axes):
+    powers = np.exp(x - x.max(axes, keepdims=True))
+    return powers / powers.sum(axes, keepdims=True)
+
+
+def opset_cases():
+    x = draw(2, 3, 4)
+    case("softmax_11_flattens", 11, "Softmax", [x], [softmax(x, (1, 2))])
+    case("softmax_13_one_axis", 13, "Softmax", [x], [softmax(x, (2,))])
+    case("log_softmax_7_flattens", 7, "LogSoftmax", [x], [np.log(softmax(x, (1, 2)))], axis=1)
+    hard = np.zeros((2, 12), np.float32)
+    hard[np.arange(2), x.reshape(2, 12).argmax(1)] = 1
+    case("hardmax_11_flattens", 11, "Hardmax", [x], [hard.reshape(2, 3, 4)])
+    case("clip_7_attributes", 7, "Clip", [x], [x.clip(-0.5, 0.25)], min=-0.5, max=0.25)
+    case("clip_11_only_max", 11, "Clip", [x, None, np.float32(0.25)], [np.minimum(x, 0.25)])
+    case("slice_9_attributes", 9, "Slice", [x], [x[:, 1:, -3:-1]],
+         axes=[1, 2], starts=[1, -3], ends=[100, -1])
+    case("pad_7_attributes", 7, "Pad", [x], [np.pad(x, [(0, 0), (1, 0), (0, 2)], constant_values=1.5)],
+         pads=[0, 1, 0, 0, 0, 2], value=1.5)
+    image = draw(1, 2, 2, 3)
+    twice = image.repeat(2, 2).repeat(3, 3)
+    case("upsample_7_attributes", 7, "Upsample", [image], [twice], scales=[1.0, 1.0, 2.0, 3.0])
+    case("upsample_9_operand", 9, "Upsample", [image, np.array([1, 1, 2, 3], np.float32)], [twice])
+    case("resize_10", 10, "Resize", [image, np.array([1, 1, 2, 3], np.float32)], [twice])
+    scale, bias, mean = draw(2), draw(2), draw(2)
+    variance = abs(draw(2)) + 0.5
+    beside = (1, 2, 1, 1)
+    normal = ((image - mean.reshape(beside)) / np.sqrt(variance.reshape(beside) + 1e-3)
+              * scale.reshape(beside) + bias.reshape(beside))
+    case("batch_normalization_7", 7, "BatchNormalization", [image, scale, bias, mean, variance],
+         [normal], epsilon=1e-3)
+    case("batch_normalization_9", 9, "BatchNormalization", [image, scale, bias, mean, variance],
+         [normal], epsilon=1e-3)
+    case("dropout_7", 7, "Dropout", [x], [x], ratio=0.5)
+    case("dropout_10_mask", 10, "Dropout", [x], [x, np.ones(x.shape, bool)], ratio=0.5)
+    order = np.argsort(-x, -1)[..., :2]
+    best = np.take_along_axis(x, order, -1)
+    case("top_k_9_attribute", 9, "TopK", [x], [best, order], k=2)
+    case("top_k_10_operand", 10, "TopK", [x, np.array([2])], [best, order])
+    one = draw(1, 3, 1, 2)
+    case("squeeze_11_attribute", 11, "Squeeze", [one], [one[0, :, :, :]], axes=[0])
+    case("squeeze_7_all", 7, "Squeeze", [one], [one.squeeze()])
+    case("unsqueeze_11_attribute", 11, "Unsqueeze", [x], [x[None, :, :, :, None]], axes=[0, -1])
+    case("split_11_attribute", 11, "Split", [x], [x[..., :1], x[..., 1:]], axis=2, split=[1, 3])
+    case("reduce_sum_11_attribute", 11, "ReduceSum", [x], [x.sum((0, 2))], axes=[0, 2], keepdims=0)
+    case("reduce_max_17_attribute", 17, "ReduceMax", [x], [x.max(1, keepdims=True)], axes=[1])
+    case("reduce_l2_13_all", 13, "ReduceL2", [x], [np.sqrt((x * x).sum()).reshape(1, 1, 1)])
+    a, b, c = draw(2, 3), draw(4, 3), draw(4)
+    case("gemm_7_broadcasts", 7, "Gemm", [a, b, c], [0.5 * a @ b.T + 2 * c],
+         transB=1, alpha=0.5, beta=2.0)
+    case("flatten_9_negative_free", 9, "Flatten", [x], [x.reshape(6, 4)], axis=2)
+    slope = draw(3, 1)
+    case("prelu_7_broadcasts", 7, "PRelu", [x, slope], [np.where(x < 0, x * slope, x)])
+    case("arg_max_11", 11, "ArgMax", [x], [x.argmax(1)], axis=1, keepdims=0)
+    case("cast_9", 9, "Cast", [x], [x.astype(np.int32)], to=TensorProto.INT32)
+    rows = np.array([[1, 0, 2]])
+    scattered = x[0, :2].copy()
+    scattered[rows[0, :1], 0] = 5
+    case("scatter_9", 9, "Scatter", [x[0, :2], np.array([[1]]), np.array([[5]], np.float32)],
+         [scattered])
+    case("one_hot_9", 9, "OneHot", [np.array([2, 0]), np.array(3), np.array([0, 1], np.float32)],
+         [np.eye(3, dtype=np.float32)[[2, 0]]])
+    groups = draw(1, 4, 3)
+    parts = groups.reshape(1, 2, 6)
+    parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + 1e-5)
+    by_group, shift = draw(2), draw(2)
+    case("group_normalization_18_by_group", 18, "GroupNormalization", [groups, by_group, shift],
+         [(parts * by_group.reshape(1, 2, 1) + shift.reshape(1, 2, 1)).reshape(1, 4, 3)],
+         num_groups=2)
+    pooled = image[:, :, :, :2] + image[:, :, :, 1:]
+    case("average_pool_7", 7, "AveragePool", [image], [(pooled[:, :, :1] + pooled[:, :, 1:]) / 4],
+         kernel_shape=[2, 2])
+    case("mul_7_broadcasts", 7, "Mul", [x, slope], [x * slope])
+    case("max_8_any_number", 8, "Max", [x, x * 2, -x], [np.maximum(x * 2, np.maximum(x, -x))])
+    # Straddles ties and both limits.
+    scale = np.array([0.5, 0.25], np.float32)
+    zero = np.array([3, 250], np.uint8)
+    given = np.array([[0.25, 0.75, -9, 200], [0.125, 0.375, 1.25, -80]], np.float32)
+    numbers = (np.rint(given / scale[:, None]) + zero[:, None]).clip(0, 255).astype(np.uint8)
+    case("quantize_10_ties", 13, "QuantizeLinear", [given, scale, zero], [numbers], axis=0)
+    real = (numbers.astype(np.float32) - zero[:, None]) * scale[:, None]
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=0),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=0)]
+    nodes_case("quantize_and_back", 13, nodes, {"x": given, "s": scale, "z": zero}, {"y": real})
+    # A loop of three steps that doubles, and a branch whose condition is not known.
+    body = helper.make_graph(
+        [helper.make_node("Add", ["h", "h"], ["h2"]), helper.make_node("Identity", ["c"], ["c2"]),
+         helper.make_node("Identity", ["h2"], ["scan"])], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+         helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("h", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("c2", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("h2", TensorProto.FLOAT, [2]),
+         helper.make_tensor_value_info("scan", TensorProto.FLOAT, [2])])
+    start = draw(2)
+    case("loop_11", 11, "Loop", [np.array(3), np.array(True), start],
+         [start * 8, np.stack([start * 2, start * 4, start * 8])], body=body)
+    branch = {key: helper.make_graph([helper.make_node(op, ["x"], [f"{key}_y"])], key, [],
+                                     [helper.make_tensor_value_info(f"{key}_y", TensorProto.FLOAT, [2])])
+              for key, op in (("yes", "Neg"), ("no", "Abs"))}
+    nodes = [helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+             helper.make_node("Less", ["s", "zero"], ["c"]),
+             helper.make_node("If", ["c"], ["y"], then_branch=branch["yes"], else_branch=branch["no"])]
+    negative = np.array([-3, 1], np.float32)
+    nodes_case("if_of_a_computed_condition", 11, nodes,
+               {"x": negative, "zero": np.float32(0)}, {"y": -negative})
+
+
+def refused():
+    value = helper.make_tensor_value_info
+    x, y = value("x", TensorProto.FLOAT, [2, 3]), value("y", TensorProto.FLOAT, [2, 3])
+
+    def model(name, nodes, opset=13, inputs=(x,), initializers=(), domains=()):
+        graph = helper.make_graph(nodes, name, list(inputs), [y], list(initializers))
+        write(FOLDER / "refused" / f"{name}.onnx", graph, opset, domains)
+
+    node = helper.make_node
+    model("unknown_operators", [node("Fancy", ["x"], ["a"], domain="my.ops"),
+                                node("Fancy", ["a"], ["b"], domain="my.ops"),
+                                node("NonMaxSuppression", ["b", "b"], ["y"])],
+          domains=[("my.ops", 1)])
+    model("cycle", [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]),
+                    node("Neg", ["a"], ["y"])])
+    model("nowhere", [node("Add", ["x", "absent"], ["y"], name="sum")])
+    model("twice", [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])])
+    model("old_opset", [node("Neg", ["x"], ["y"])], opset=6)
+    model("new_opset", [node("Neg", ["x"], ["y"])], opset=99)
+    model("shapes", [node("MatMul", ["x", "x"], ["y"], name="product")])
+    model("attribute", [node("Softmax", ["x"], ["y"], name="soft", axis=7)])
+    model("dynamic_shape", [node("Cast", ["x"], ["s"], to=TensorProto.INT64),
+                            node("ReduceSum", ["s"], ["t"], keepdims=0),
+                            node("Range", ["t", "t", "t"], ["r"]),
+                            node("Reshape", ["x", "r"], ["y"], name="reshape")])
+    body = helper.make_graph([node("Identity", ["c"], ["c2"])], "body",
+                             [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, [])],
+                             [value("c2", TensorProto.BOOL, [])])
+    endless = [numpy_helper.from_array(np.array(True), "go")]
+    model("endless_loop", [node("Loop", ["", "go"], [], body=body, name="loop"),
+                           node("Neg", ["x"], ["y"])], initializers=endless)
+
+
+if __name__ == "__main__":
+    for kind in ("opsets", "refused"):
+        (FOLDER / kind).mkdir(exist_ok=True)
+        for old in (FOLDER / kind).glob("*.onnx"):
+            old.unlink()
+    opset_cases()
+    refused()

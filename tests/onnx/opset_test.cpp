@@ -1,0 +1,122 @@
+// Tests forms of operators in old opsets, control flow and quantization by models that
+// tests/onnx/make_models.py wrote, whose expected outputs NumPy computed.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/onnx/compare.h"
+#include "weft/onnx/net.h"
+#include "weft/onnx/operators.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+namespace fs = std::filesystem;
+
+namespace {
+fs::path source(const char* folder) { return fs::path(std::getenv("SRC")) / folder; }
+
+std::string message_of(const fs::path& file) {
+  try {
+    const onnx::Net net(onnx::read(file.string()));
+    CompiledStep step([&](std::span<const Tensor> inputs) { return net(inputs); },
+                      {.mode = Mode::eval});
+    step.run(std::vector<Tensor>{ones({2, 3}).eval()});
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::data ? error.what() : "another kind";
+  }
+  return "";
+}
+
+// Rows of docs/onnx-operators.md: | `Name` | domain | since | read or why not |
+std::set<std::string> documented() {
+  std::ifstream page(source("docs/onnx-operators.md"));
+  std::set<std::string> names;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `") || !line.ends_with("| read |")) continue;
+    const size_t end = line.find('`', 3), domain = line.find("| ", end) + 2;
+    const std::string where = line.substr(domain, line.find(" |", domain) - domain);
+    names.insert((where == "ai.onnx" ? "" : where) + "." + line.substr(3, end - 3));
+  }
+  return names;
+}
+}  // namespace
+
+TEST_CASE("old forms of operators, loops and branches give NumPy's outputs") {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(source("tests/onnx/opsets")))
+    files.push_back(entry.path());
+  std::ranges::sort(files);
+  REQUIRE(files.size() > 30);
+  for (const char* device : {"cpu", "reference"})
+    for (const fs::path& file : files) {
+      INFO(file.stem().string(), " on ", device);
+      const onnx::Net net(onnx::read(file.string()));
+      CompiledStep step([&](std::span<const Tensor> inputs) { return net(inputs); },
+                        {.mode = Mode::eval, .device = device});
+      const std::span<const Tensor> results = step.run(std::vector<Tensor>{});
+      REQUIRE(results.size() % 2 == 0);
+      for (size_t i = 0; i < results.size(); i += 2) {
+        const std::string what =
+            difference(results[i].eval(), results[i + 1].eval(), {.relative = 1e-5});
+        CHECK_MESSAGE(what.empty(), what);
+      }
+    }
+}
+
+TEST_CASE("models that weft cannot read are refused in one line that names the place") {
+  struct Row {
+    const char *file, *message;
+  };
+  for (const Row& row : {
+           Row{"unknown_operators",
+               "weft lacks 2 of its operators: NonMaxSuppression (1), "
+               "my.ops.Fancy (2)."},
+           {"cycle", "a cycle."},
+           {"nowhere", "node 'sum' (Add): it reads 'absent', which nothing computes."},
+           {"twice", "'y' is computed twice."},
+           {"old_opset", "it uses opset 6; weft reads 7 to 28."},
+           {"new_opset", "it uses opset 99; weft reads 7 to 28."},
+           {"shapes", "node 'product' (MatMul): [matmul]"},
+           {"attribute", "node 'soft' (Softmax): axis 7 is outside of its operand"},
+           {"dynamic_shape", "is known only when the model runs."},
+           {"endless_loop", "it has more than 4096 steps, which weft does not unroll."},
+       }) {
+    INFO(row.file);
+    const fs::path file = source("tests/onnx/refused") / fmt::format("{}.onnx", row.file);
+    const std::string message = message_of(file);
+    INFO(message);
+    CHECK(message.starts_with("[onnx] "));
+    CHECK(message.find(file.string()) != std::string::npos);
+    CHECK(message.find(row.message) != std::string::npos);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("a quantized and dequantized value passes the gradient where it did not saturate") {
+  const onnx::Net net(onnx::read(source("tests/onnx/opsets/quantize_and_back.onnx").string()));
+  const std::vector<Variable> all = net.parameters();
+  REQUIRE(all.size() == 1);  // the scale is no parameter
+  auto step = compile([&] { return grad(sum(net(std::span<const Tensor>())[0]), all)[0]; });
+  // x / scale + zero, in u8: [3.5, 4.5, -15, 403], [250.5, 251.5, 255, -70].
+  CHECK(step().eval().to_doubles() == std::vector<double>{1, 1, 0, 0, 1, 1, 1, 0});
+}
+
+TEST_CASE("docs/onnx-operators.md lists the operators that weft reads") {
+  std::set<std::string> read;
+  for (const onnx::Operator* each : onnx::all_operators())
+    read.insert(fmt::format("{}.{}", each->domain, each->name));
+  if (const char* list = std::getenv("WEFT_ONNX_OPERATORS")) {  // for tools/onnx_cases.py --table
+    std::ofstream file(list);
+    for (const std::string& name : read) file << name << '\n';
+    return;
+  }
+  CHECK(documented() == read);
+}
