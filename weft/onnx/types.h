@@ -6,7 +6,7 @@
 #include <string>
 
 #include "weft/base/dtype.h"
-#include "weft/ops/ops.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::onnx {
 
