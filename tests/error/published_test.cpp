@@ -214,14 +214,14 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "weft finetune and --model.pretrained both set model.pretrained."},
       {{"finetune"}, "weft finetune needs a model. Hint: weft finetune FOLDER --data.path FILE."},
       {{"eval", "m", "--model.name", "gpt"},
-       "--model.name is for recipes. m is a published model."},
+       "--model.name is for recipes. m is a model."},
       {{"plan", "m", "--lr", "1"},
-       "--lr is for recipes. m is a published model. Hint: "
+       "--lr is for recipes. m is a model. Hint: "
        "--model.pretrained m plans its training."},
       {{"plan", "m", "--explain"},
-       "--explain, --dot, --memory-svg and --tokens are for recipes. m is a published model."},
+       "--explain, --dot, --memory-svg and --tokens are for recipes. m is a model."},
       {{"profile", "m", "--lr", "1"},
-       "--lr is for recipes. m is a published model. Hint: "
+       "--lr is for recipes. m is a model. Hint: "
        "--model.pretrained m profiles its training."},
       {{"profile", "m", "--length", "8"}, "--length is for workloads. Hint: --context N."},
       {{"profile", "m", "--context", "65"},

@@ -4,6 +4,7 @@
 //   decompose   replaces composites that no backend kernel overrides by their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   copies      stores weights also in the narrower type in which products read them
+//   fixed       marks variables that the step does not assign, and computes once what derives from them
 //   row_tiling  computes the widest rows of a step tile by tile
 //   compression stores activations in a narrower type, on request
 //   bufferize   fuses, then: one Launch per kernel, slots, layouts   -> Plan
