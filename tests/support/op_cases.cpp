@@ -204,6 +204,7 @@ std::vector<DType> dtypes_of(const OpDef& def) {
   if (def.test.booleans) dtypes.push_back(DType::boolean);
   const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast;
   if (def.name == "unpack") return {DType::i4x2};
+  if (def.name == "bitcast") return {DType::f32, DType::f64, DType::u8, DType::i8};
   if (def.name == "pack") return {DType::i8};
   if (def.name == "dequantize_blocks") return {DType::u8};
   if (def.name == "dequantize")

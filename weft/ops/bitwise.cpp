@@ -134,7 +134,9 @@ const OpDef& bitcast_def = define({
     .kind = OpKind::elementwise,
     .doc = "the same bits as a number of the other type of their width",
     .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
-      return {*counterpart(inputs[0].dtype()), inputs[0].shape()};
+      const std::optional<DType> other = counterpart(inputs[0].dtype());
+      WEFT_ASSERT(other.has_value(), "bitcast() checks its operand");
+      return {*other, inputs[0].shape()};
     },
     .expression = [](Exprs x) -> Expr { return bitcast(x[0], *counterpart(x[0].type())); },
     .reinterprets = true,
