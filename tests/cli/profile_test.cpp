@@ -356,3 +356,17 @@ TEST_CASE("a fusion that was refused has its reason") {
                    "exp.add, add f32[64, 64]: the reader loops over other axes",
                });
 }
+
+TEST_CASE("profile --inference times the evaluation step of a recipe") {
+  Workplace place;
+  place.write("tiny.yaml", tiny);
+  const json profile = json_of(place.weft(
+      {"profile", "tiny.yaml", "--inference", "--data.digits", "2", "--steps", "2", "--json"}));
+  CHECK(profile["profile"] == "tiny, 4 samples per evaluation step");
+  std::set<std::string> modules;
+  for (const json& module : profile["modules"]) modules.insert(module["module"]);
+  CHECK(modules.contains("metrics"));
+  CHECK(!modules.contains("optimizer"));
+  CHECK(fails_with(place.weft({"profile", "gpt2", "--inference"}), 2,
+                   "--inference is for recipes.") == "");
+}

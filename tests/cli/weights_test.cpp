@@ -81,6 +81,33 @@ TEST_CASE("inspect groups tensors whose names differ by numbers alone") {
   CHECK(each[1] == "layers.0.experts.0");
 }
 
+TEST_CASE("inspect counts the zeros of pruned weights") {
+  Workplace place;
+  const auto add = [](std::vector<io::NamedBytes>& tensors, const std::string& name,
+                      const Tensor& tensor) {
+    const auto* bytes = static_cast<const std::byte*>(tensor->data());
+    tensors.push_back({name, tensor.type(), {bytes, tensor.type().bytes()}});
+  };
+  const Tensor half = tensor({0, -0.0, 3, 1e-45}, {2, 2}, DType::f32).eval(),
+               whole = tensor({1, 2}, {2}, DType::bf16).eval(),
+               numbers = tensor(std::vector<int64_t>{0, 1}, {2}).eval();
+  std::vector<io::NamedBytes> tensors;
+  add(tensors, "a.0", half);
+  add(tensors, "a.1", half);
+  add(tensors, "b", whole);
+  add(tensors, "c", numbers);
+  io::write_safetensors(place.path("m.safetensors"), tensors);
+  const json report = json_of(place.weft({"inspect", "m.safetensors", "--zeros", "--json"}));
+  CHECK(report["zeros"] == 4);
+  std::map<std::string, json> zeros;
+  for (const json& entry : report["tensors"]) zeros[entry["name"]] = entry.value("zeros", json());
+  CHECK(zeros == std::map<std::string, json>{{"a.0", 2}, {"a.1", 2}, {"b", 0}, {"c", json()}});
+  const std::string table = place.weft({"inspect", "m.safetensors", "--zeros"}).out;
+  CHECK(table.find("zeros: 33.3 %\n") != std::string::npos);
+  CHECK(table.find("50.0 %") != std::string::npos);
+  CHECK(!json_of(place.weft({"inspect", "m.safetensors", "--json"})).contains("zeros"));
+}
+
 TEST_CASE("inspect reports in JSON, a folder with its shards") {
   const Weights place;
   REQUIRE(

@@ -1,5 +1,7 @@
 // Tests missing or damaged data.
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 #include <doctest/doctest.h>
 
@@ -80,6 +82,75 @@ TEST_CASE("a label outside a known data set's classes is refused wherever it occ
     CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code,
                      file + ": label 200 of image 5 is outside 0 to 9.") == "");
   }
+}
+
+TEST_CASE("bad folders of pictures are refused by name, before training or in it") {
+  const auto picture = [](const std::string& name) {
+    std::ifstream file(std::string(std::getenv("SRC")) + "/tests/io/pictures/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string recipe =
+      "name: pets\ndata: {format: image_folder, path: pets}\nmodel: {name: mlp}\n"
+      "train: {steps: 1, global_batch_size: 1}\n";
+  Workplace place;
+  place.write("r.yaml", recipe);
+  place.write("pets", "");
+  CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code,
+                   "pets is no folder with a folder for each class.") == "");
+  place.write("r.yaml", recipe);
+  place.write("none/readme.txt", "");
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan", "r.yaml"};
+    words.insert(words.end(), more.begin(), more.end());
+    return place.weft(words);
+  };
+  CHECK(fails_with(plan({"--data.path", "none"}), data_code,
+                   "none has no folders, which are the classes.") == "");
+  place.write("sets/train/cat/1.png", picture("rgb.png"));
+  place.write("sets/val/cat/1.png", picture("rgb.png"));
+  CHECK(fails_with(plan({"--data.path", "sets"}), data_code,
+                   "sets has no classes, but train and val.") == "");
+  place.write("empty/cat/notes.txt", "");
+  CHECK(fails_with(plan({"--data.path", "empty"}), data_code,
+                   "empty/cat has no pictures (.jpg, .jpeg or .png).") == "");
+  place.write("two/cat/1.png", picture("rgb.png"));
+  place.write("two/dog/1.jpg", picture("colours.jpg"));
+  place.write("more/emu/1.png", picture("rgb.png"));
+  const auto two = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--data.path", "two"});
+    return plan(more);
+  };
+  CHECK(fails_with(two({"--data.val_path", "more"}), data_code,
+                   "more has a class 'emu', which training lacks.") == "");
+  CHECK(fails_with(two({"--data.transforms", "[{center_crop: 8}]"}), data_code,
+                   "two/cat/1.png: [center_crop] 9 x 7 pixels have no window of 8 x 8.") == "");
+  CHECK(fails_with(two({"--data.transforms", "[{resize: 16384}]"}), data_code,
+                   "[resize] 9 x 7 pixels would become 21065 x 16384, over 268435456.") == "");
+  for (const auto& [transforms, message] :
+       {std::pair<const char*, const char*>{"[{crop: 8}]", "data.transforms knows resize, "},
+        {"[random_horizontal_flip, {resize: 4}]", "resize stands before random_crop and"},
+        {"[{random_resized_crop: 4}]",
+         "data.transforms give training images [3, 4, 4], those for "
+         "evaluation [3, 7, 9]. Hint: end with center_crop."},
+        {"[{normalize: {mean: [0.5], std: [0.5]}}]",
+         "normalize: mean needs a number for each channel of the images, 3. Got 1."},
+        {"[{resize: {size: 4, interpolation: cubic}}]", "interpolation"}})
+    CHECK(fails_with(two({"--data.transforms", transforms}), 2, message) == "");
+  CHECK(fails_with(two({"--data.channels", "2"}), 2, "data.channels must be 1 (gray) or 3.") == "");
+  const auto train = [&](const std::string& first) {
+    place.write("bad/cat/1.png", first);
+    return place.weft({"train", "r.yaml", "--data.path", "bad", "--overwrite"});
+  };
+  CHECK(fails_with(train("GIF89a"), data_code, "1.png is neither a JPEG nor a PNG.") == "");
+  CHECK(fails_with(train(picture("rgb.png").substr(0, 60)), data_code,
+                   "1.png: the file is truncated.") == "");
+  CHECK(fails_with(train(picture("colours.jpg").substr(0, 640)), data_code,
+                   "1.png: Premature end of JPEG file.") == "");
+  CHECK(fails_with(place.weft({"train", "r.yaml", "--data.path", "two", "--train.steps", "2",
+                               "--overwrite"}),
+                   data_code,
+                   "two/dog/1.jpg: [transform] the image has 17 x 11 pixels where others "
+                   "have 9 x 7.") == "");
 }
 
 TEST_CASE("bad CSV files are refused with the line and the column") {

@@ -120,7 +120,7 @@ TEST_CASE("a mistake in a flag or a variable names it") {
   CHECK(fails_with(plan({"--scheduler.min_lr", "0.5"}), 2,
                    "--scheduler.min_lr: scheduler.min_lr is at most optimizer.lr.") == "");
   CHECK(fails_with(plan({"--model.config.heads", "[a]"}), 2,
-                   "--model.config.heads: model.config lists hold whole numbers.") == "");
+                   "--model.config.heads: model.config lists hold numbers.") == "");
   CHECK(fails_with(plan({"--model.configuration.heads", "3"}), 2,
                    "model.configuration.heads is no recipe key.") == "");
   CHECK(fails_with(plan({"--optimizer.lr"}), 2, "--optimizer.lr needs a value.") == "");

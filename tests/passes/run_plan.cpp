@@ -22,11 +22,16 @@ class PlanRunner {
     for (const Slot& slot : plan.slots) {
       own_.emplace_back(slot.space == Space::arena ? 0 : slot.bytes);
       const Buffer* source = nullptr;
+      Value derived;
       const bool file = slot.space == Space::file && slot.value->variable != nullptr;
       if (slot.space == Space::state || file)
         source = slot.value->variable->storage->buffer().get();
       if (slot.space == Space::constant && slot.value->storage != nullptr)
         source = slot.value->storage->buffer().get();
+      if (slot.space == Space::state && slot.value->variable->derivation != nullptr) {
+        derived = interpret(slot.value->variable->derivation->expression);
+        source = derived->storage->buffer().get();
+      }
       if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
     }
   }

@@ -499,7 +499,8 @@ TEST_CASE("refusals list the entries of weft and of the user's program") {
         "usage: r:1: scheduler.name must be one of constant, linear, cosine, step, wsd, inverse. "
         "Got 'sine'.");
   CHECK(message("data: {format: png}") ==
-        "usage: r:1: data.format must be one of idx, cifar, text, jsonl, csv, points. Got 'png'.");
+        "usage: r:1: data.format must be one of idx, cifar, text, jsonl, csv, image_folder, "
+        "points. Got 'png'.");
   CHECK(message("data: {dataset: imagenet}") ==
         "usage: r:1: data.dataset must be one of mnist, fashion-mnist, cifar10, addition, "
         "random-images, random-tokens, quadrants, distances. Got 'imagenet'.");

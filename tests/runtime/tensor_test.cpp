@@ -141,6 +141,17 @@ TEST_CASE("dropout without a key follows the mode as nn::Dropout does") {
   CHECK(train(x).to_doubles() != train(x).to_doubles());
   CHECK(compile(drop, {.mode = Mode::eval})(x).to_doubles() == x.to_doubles());
   CHECK(dropout(x, 0).node() == x.node());
+  // A scope within a step holds for what is captured while it lives.
+  auto both = compile([](Tensor x) {
+    const Tensor evaluated = [&] {
+      const ModeScope inner(Mode::eval);
+      return dropout(x, 0.5);
+    }();
+    return std::pair(evaluated, dropout(x, 0.5));
+  });
+  const auto [evaluated, trained] = both(x);
+  CHECK(evaluated.to_doubles() == x.to_doubles());
+  CHECK(trained.min().item() == 0);
   const ModeScope mode(Mode::eval);
   CHECK(dropout(x, 0.5).node() == x.node());
   CHECK_THROWS_WITH_AS(dropout(x, 1.5), doctest::Contains("[dropout] the probability must be in"),

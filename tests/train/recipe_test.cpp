@@ -233,10 +233,8 @@ TEST_CASE("schema and reference list every key of the table once") {
   CHECK(entry("data", "target") == json::parse(R"({"type": ["array", "string"]})"));
   CHECK(entry("optimizer", "name") ==
         json::parse(R"({"type": "string", "enum": ["adamw", "adam", "sgd"]})"));
-  CHECK(
-      entry("data", "format") ==
-      json::parse(
-          R"({"type": ["string", "null"], "enum": ["idx", "cifar", "text", "jsonl", "csv", null]})"));
+  CHECK(entry("data", "format") == json::parse(R"({"type": ["string", "null"], "enum":
+        ["idx", "cifar", "text", "jsonl", "csv", "image_folder", null]})"));
   CHECK(entry("optimizer", "lr") ==
         json::parse(R"({"type": "number", "minimum": 0.0, "maximum": 100.0})"));
   CHECK(entry("data", "digits") == json::parse(R"({"type": ["integer", "string"],

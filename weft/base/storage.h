@@ -51,6 +51,7 @@ class Storage {
   uint64_t moves() const { return moves_; }
   // Code that may have written elements calls note_write(), which invalidates copies of them.
   void note_write() { ++writes_; }
+  uint64_t writes() const { return writes_; }
   // Records that these elements are a copy of those that `source` has now.
   void note_copy_of(const Storage& source) { copied_ = source.writes_; }
   bool is_copy_of(const Storage& source) const { return copied_ == source.writes_; }

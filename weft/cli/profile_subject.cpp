@@ -31,33 +31,51 @@ class WorkloadSubject : public Subject {
 
 class RecipeSubject : public Subject {
  public:
-  explicit RecipeSubject(const train::Recipe& recipe)
-      : experiment_(train::make_experiment(recipe)),
+  RecipeSubject(const train::Recipe& recipe, bool inference)
+      : inference_(inference),
+        experiment_(train::make_experiment(recipe)),
         steps_(experiment_, recipe.text("train.device")),
-        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
-                                    .shuffle = true,
-                                    .drop_last = true,
-                                    .seed = recipe.integer("seed")}) {}
+        loader_(source(), {.batch_size = batch_size(),
+                           .shuffle = !inference,
+                           .drop_last = true,
+                           .seed = recipe.integer("seed")}) {}
 
   void update() override {
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
-    steps_.run(batch_.inputs, batch_.labels);
+    if (inference_)
+      steps_.evaluate(batch_.inputs, batch_.labels);
+    else
+      steps_.run(batch_.inputs, batch_.labels);
   }
   NamedExecutables executables() override {
     NamedExecutables all = steps_.executables();
-    std::erase_if(all, [](const auto& named) { return named.first == "evaluate"; });
+    std::erase_if(all, [&](const auto& named) {  // what update() does not run
+      const bool no_update =
+          named.first == "evaluate" || named.first == "search" || named.first == "prune";
+      return inference_ ? named.first != "evaluate" : no_update;
+    });
     return all;
   }
   std::string text() const override {
-    return fmt::format("{}, {} samples per update", experiment_.recipe.text("name"),
-                       experiment_.global_batch);
+    return fmt::format("{}, {} samples per {}", experiment_.recipe.text("name"), batch_size(),
+                       inference_ ? "evaluation step" : "update");
   }
   std::string rate_text(double seconds) const override {
-    auto units = static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    auto units = static_cast<double>(batch_size() * experiment_.units_per_sample());
     return fmt::format("{} {}/s", train::count_text(units / seconds), experiment_.unit());
   }
 
  private:
+  int64_t batch_size() const {
+    return inference_ ? experiment_.eval_batch : experiment_.global_batch;
+  }
+  const std::shared_ptr<const data::Source>& source() const {
+    if (inference_ && experiment_.validation == nullptr)
+      throw Error(ErrorKind::usage, "--inference needs data to evaluate on. Hint: data.val_split.");
+    return inference_ ? experiment_.validation : experiment_.train;
+  }
+
+  bool inference_;
   train::Experiment experiment_;
   train::Steps steps_;
   data::Loader loader_;
@@ -88,8 +106,8 @@ class InferenceSubject : public Subject {
 };
 }  // namespace
 
-std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe) {
-  return std::make_unique<RecipeSubject>(recipe);
+std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe, bool inference) {
+  return std::make_unique<RecipeSubject>(recipe, inference);
 }
 std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind,
                                           const WorkloadOptions& options) {

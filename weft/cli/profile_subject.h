@@ -1,5 +1,5 @@
-// Declares what `weft profile` times: an update of a recipe, a step of a workload, or the steps of
-// a published model's inference.
+// Declares what `weft profile` times: an update or an evaluation step of a recipe, a step of a
+// workload, or the steps of a published model's inference.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,8 @@ class Subject {
 
 using Subjects = std::vector<std::unique_ptr<Subject>>;
 
-std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe);
+// `inference`: the evaluation step is timed, instead of an update.
+std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe, bool inference);
 std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind, const WorkloadOptions& options);
 // Returns the steps of a model's inference. Without a context it is 768 tokens, or what the model
 // takes if that is less: `weft generate` has caches of this size for a prompt of 512 and 200 more.

@@ -11,6 +11,7 @@
 #include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
+#include "weft/onnx/model.h"
 
 namespace fs = std::filesystem;
 
@@ -171,6 +172,9 @@ train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
                 "{0} is a model, not a recipe. Hint: weft finetune {0} --data.path FILE, or "
                 "--model.pretrained {0}.",
                 name);
+  if (onnx::is_model_file(name))
+    throw Error(ErrorKind::usage,
+                "{0} is a model, not a recipe. Hint: --model.pretrained {0} with data.", name);
   train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
   recipe.apply_environment();
   apply_flags(recipe, flags);

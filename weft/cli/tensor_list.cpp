@@ -1,6 +1,9 @@
 #include "weft/cli/tensor_list.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/parallel.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/terminal.h"
 #include "weft/io/files.h"
@@ -32,19 +36,45 @@ struct Listed {
   std::string_view type;
   Shape shape;  // shape of the numbers
   size_t bytes = 0;
+  std::optional<int64_t> zeros = {};  // nullopt: not counted
 };
+
+// Returns how many elements of a tensor are zero; of bytes, in which blocks are, none are counted.
+std::optional<int64_t> zeros_of(const Safetensors& file, const Safetensors::Entry& entry) {
+  if (!is_float(entry.type.dtype) || info(entry.type.dtype).stored_only) return std::nullopt;
+  const std::span<const std::byte> bytes = file.bytes(entry);
+  const size_t size = size_of(entry.type.dtype);
+  std::atomic<int64_t> zeros = 0;
+  parallel_for(entry.type.elements(), [&](int64_t begin, int64_t end) {
+    int64_t here = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+      std::memcpy(element.data(), bytes.data() + static_cast<size_t>(i) * size, size);
+      if (load(element.data(), entry.type.dtype, 0) == 0) ++here;
+    }
+    zeros += here;
+  });
+  return zeros.load();
+}
 
 struct Sums {
   size_t tensors = 0, bytes = 0;
-  int64_t elements = 0;
+  int64_t elements = 0, zeros = 0;
 
   void add(const Listed& tensor) {
     ++tensors;
+    zeros += tensor.zeros.value_or(0);
     bytes += tensor.bytes;
     elements += element_count(tensor.shape);
   }
 };
 std::string text_of_bytes(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+// Returns the share of zeros, "50.0 %".
+std::string text_of_zeros(int64_t zeros, int64_t elements) {
+  const auto share =
+      static_cast<double>(zeros) / static_cast<double>(std::max<int64_t>(elements, 1));
+  return fmt::format("{:.1f} %", 100 * share);
+}
 std::string text_of_elements(int64_t elements) { return count_text(static_cast<double>(elements)); }
 
 // Returns the number that a part of a name is; nullopt for other text.
@@ -204,7 +234,9 @@ struct Listing {
   std::map<std::string, std::string> metadata;  // printable
   json metadata_json = json::object();
 
-  explicit Listing(const std::vector<std::string>& paths) {
+  bool has_zeros;
+
+  Listing(const std::vector<std::string>& paths, bool count_zeros) : has_zeros(count_zeros) {
     for (const std::string& path : paths) {
       if (io::is_gguf(path))
         add(io::Gguf::open(path));
@@ -227,8 +259,9 @@ struct Listing {
     }
     File& added = files.emplace_back(File{.name = file.name()});
     for (const Safetensors::Entry& entry : file.entries())
-      added.tensors.push_back(
-          {entry.name, weft::name(entry.type.dtype), entry.type.shape, entry.type.bytes()});
+      added.tensors.push_back({entry.name, weft::name(entry.type.dtype), entry.type.shape,
+                               entry.type.bytes(),
+                               has_zeros ? zeros_of(file, entry) : std::nullopt});
   }
   void add(const io::Gguf& file) {
     for (const auto& [key, value] : file.metadata()) {
@@ -256,25 +289,39 @@ json to_json(const Listing& listing) {
     json entry = to_json(file.sums());
     entry["file"] = file.name;
     files.push_back(std::move(entry));
-    for (const Listed& tensor : file.tensors)
+    for (const Listed& tensor : file.tensors) {
       tensors.push_back({{"name", tensor.name},
                          {"dtype", tensor.type},
                          {"bytes", tensor.bytes},
                          {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
                          {"file", file.name}});
+      if (tensor.zeros) tensors.back()["zeros"] = *tensor.zeros;
+    }
   }
+  if (listing.has_zeros) result["zeros"] = listing.all.zeros;
   if (listing.files.size() == 1) result["file"] = listing.files.front().name;
   return result;
 }
 
 Table table_of(const Listing& listing, bool each) {
-  Table table({"tensor", "type", "shape", ">count", ">size"});
-  auto add = [&](const std::string& name, const Listed& tensor, size_t count) {
-    table.row({io::printable(name), std::string(tensor.type), to_string(tensor.shape),
-               count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * tensor.bytes)});
+  std::vector<std::string> columns = {"tensor", "type", "shape", ">count", ">size"};
+  if (listing.has_zeros) columns.emplace_back(">zeros");
+  Table table(columns);
+  auto add = [&](const std::string& name, const std::vector<const Listed*>& entries) {
+    const Listed& tensor = *entries.front();
+    const size_t count = entries.size();
+    std::vector<std::string> row = {
+        io::printable(name), std::string(tensor.type), to_string(tensor.shape),
+        count > 1 ? fmt::format("x {}", count) : "", text_of_bytes(count * tensor.bytes)};
+    if (listing.has_zeros) {
+      Sums sums;
+      for (const Listed* entry : entries) sums.add(*entry);
+      row.push_back(tensor.zeros ? text_of_zeros(sums.zeros, sums.elements) : "");
+    }
+    table.row(row);
   };
   auto add_each = [&](const std::vector<const Listed*>& entries) {
-    for (const Listed* entry : entries) add(entry->name, *entry, 1);
+    for (const Listed* entry : entries) add(entry->name, {entry});
   };
   if (each) {
     add_each(listing.entries);
@@ -282,7 +329,7 @@ Table table_of(const Listing& listing, bool each) {
   }
   for (const Group& group : grouped(listing.entries)) {
     if (group.is_full())
-      add(group.name(), *group.entries.front(), group.entries.size());
+      add(group.name(), group.entries);
     else
       add_each(group.entries);
   }
@@ -291,14 +338,16 @@ Table table_of(const Listing& listing, bool each) {
 }  // namespace
 
 void list_tensors(const std::string& what, const std::vector<std::string>& files, bool all,
-                  bool as_json) {
-  const Listing listing(files);
+                  bool zeros, bool as_json) {
+  const Listing listing(files, zeros);
   if (as_json) {
     line(io::json_text(to_json(listing), 2));
     return;
   }
-  show(fmt::format("{}: {} tensors, {} parameters, {}\n", escaped(what), listing.all.tensors,
-                   text_of_elements(listing.all.elements), text_of_bytes(listing.all.bytes)));
+  show(fmt::format(
+      "{}: {} tensors, {} parameters, {}{}\n", escaped(what), listing.all.tensors,
+      text_of_elements(listing.all.elements), text_of_bytes(listing.all.bytes),
+      zeros ? ", zeros: " + text_of_zeros(listing.all.zeros, listing.all.elements) : ""));
   for (const auto& [key, value] : listing.metadata)
     show(fmt::format("{}: {}\n", io::printable(key), value));
   if (listing.files.size() > 1) {

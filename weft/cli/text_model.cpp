@@ -58,6 +58,22 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
   return train::make_experiment(recipe, {.evaluate_only = true});
 }
 
+train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags) {
+  for (const RecipeFlag& flag : flags)
+    if (flag.path.starts_with("model."))
+      throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);
+  train::Recipe recipe;
+  apply_flags(recipe, {{"weft eval", "model.pretrained", file}, {"weft eval", "train.steps", "1"}});
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  if (!recipe.has("data.dataset") && !recipe.has("data.format"))
+    throw Error(ErrorKind::usage,
+                "evaluating {} needs data. Hint: --data.dataset cifar10, or --data.format and "
+                "--data.path.",
+                file);
+  return train::make_experiment(recipe, {.evaluate_only = true});
+}
+
 namespace {
 TextModel text_model_of(train::Experiment experiment) {
   if (experiment.task != train::Task::causal_lm)

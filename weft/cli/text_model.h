@@ -25,6 +25,9 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
 // Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
 train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
 
+// Builds the experiment that evaluates an ONNX file on the data that the flags name.
+train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags);
+
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
   // Either `experiment` or `pretrained` holds the model.

@@ -34,18 +34,6 @@ std::vector<std::string> names_of(const std::vector<onnx::ValueInfo>& values) {
   return names;
 }
 
-std::string type_text(const onnx::ValueInfo& value) {
-  if (!value.refused.empty()) return value.refused;
-  std::string text = value.dtype ? std::string(name(*value.dtype)) : "?";
-  if (!value.shape) return text;
-  std::vector<std::string> extents;
-  for (const onnx::Dim& dim : *value.shape)
-    extents.push_back(dim.extent >= 0      ? std::to_string(dim.extent)
-                      : dim.symbol.empty() ? "?"
-                                           : dim.symbol);
-  return fmt::format("{}[{}]", text, fmt::join(extents, ", "));
-}
-
 // Reads the arrays of a flag's file under the names that it gives them: "" where it gives none.
 std::vector<io::NamedTensor> read_arrays(const std::string& value) {
   std::string name, file = value;
@@ -99,7 +87,7 @@ std::vector<Tensor> bind_inputs(const onnx::Net& net, const std::vector<std::str
   std::vector<std::string> missing;
   for (size_t i = 0; i < bound.size(); ++i)
     if (!bound[i].defined())
-      missing.push_back(fmt::format("'{}' ({})", names[i], type_text(net.inputs()[i])));
+      missing.push_back(fmt::format("'{}' ({})", names[i], to_string(net.inputs()[i])));
   if (!missing.empty())
     throw Error(ErrorKind::usage, "{}: inputs are missing: {}. Hint: --input NAME=FILE.npy.",
                 io::printable(net.model().file), fmt::join(missing, ", "));

@@ -14,6 +14,7 @@
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
 #include "weft/nn/block_activations.h"
+#include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 
 namespace weft::cli {
@@ -29,17 +30,19 @@ struct EvalArguments {
 
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const RecipeFlags flags = joined(arguments.flags, more);
-  const bool is_published = models::is_model(arguments.checkpoint);
+  const bool is_onnx = onnx::is_model_file(arguments.checkpoint);
+  const bool is_published = is_onnx || models::is_model(arguments.checkpoint);
   const std::string folder =
       is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
-  const Experiment experiment =
-      is_published ? evaluation_of(folder, flags) : load_experiment(folder, flags, true);
+  const Experiment experiment = is_onnx        ? evaluation_of_onnx(folder, flags)
+                                : is_published ? evaluation_of(folder, flags)
+                                               : load_experiment(folder, flags, true);
   const nn::BlockActivations scope(nn::BlockActivations::choose(
       *experiment.model, experiment.recipe.text("train.device"),
       activations_of(arguments.activations, *experiment.model, arguments.checkpoint)));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {
-    if (is_published) models::refuse_non_finite(io::weight_files(folder));
+    if (is_published && !is_onnx) models::refuse_non_finite(io::weight_files(folder));
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   }
   if (arguments.as_json) {
@@ -67,13 +70,14 @@ void add_eval(Program& program) {
        .examples =
            "weft eval mnist\nweft eval runs/mnist/checkpoints/step-00000938 --eval.batch_size 500\n"
            "weft eval models/gpt2 --data.path wiki.test.raw --data.seq_len 1024\n"
-           "weft eval models/bert-reviews --data.path labelled.jsonl",
+           "weft eval models/bert-reviews --data.path labelled.jsonl\n"
+           "weft eval resnet20.onnx --data.dataset cifar10",
        .run = [&program, arguments] { return run_eval(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {
       {.type = "CHECKPOINT",
-       .doc = "a checkpoint folder, a run's folder or name, or with --data.path the folder of a "
-              "published model",
+       .doc = "a checkpoint folder, a run's folder or name, with --data.path the folder of a "
+              "published model, or with data an ONNX file",
        .target = &arguments->checkpoint,
        .required = true},
       activations_option(arguments->activations),

@@ -34,7 +34,7 @@ struct ProfileArguments : RecipeArguments {
   int steps = 10, depth = 2;
   std::string trace, memory_svg, roofline_svg;
   ModelFlags model;
-  bool as_json = false;
+  bool inference = false, as_json = false;
 };
 
 // ---- what is profiled
@@ -104,6 +104,9 @@ Profiled find_profiled(const Program& program, const ProfileArguments& arguments
   if (arguments.length > 0 && (is_model || !is_workload(arguments.recipe)))
     throw Error(ErrorKind::usage, "--length is for workloads. Hint: {} N.",
                 is_model ? "--context" : "--data.seq_len");
+  if (arguments.inference && (is_model || is_workload(arguments.recipe)))
+    throw Error(ErrorKind::usage, "--inference is for recipes.{}",
+                is_model ? " A model is profiled so already." : "");
   if (is_model)
     return {.model = inference_options("profile", arguments.recipe,
                                        joined(arguments.flags, program.flags), arguments.model)};
@@ -117,7 +120,7 @@ Subjects subjects_of(const Profiled& profiled, const Program& program,
   if (profiled.model) return inference_subjects(*profiled.model);
   Subjects subjects;
   if (profiled.recipe)
-    subjects.push_back(recipe_subject(*profiled.recipe));
+    subjects.push_back(recipe_subject(*profiled.recipe, arguments.inference));
   else
     subjects.push_back(named_workload(program, arguments));
   return subjects;
@@ -259,6 +262,9 @@ void add_profile_verb(Program& program) {
        .doc = "timed updates, after three untimed ones (10)",
        .target = &arguments->steps,
        .range = {{1, 100000}}},
+      {.flag = "--inference",
+       .doc = "recipes: time the evaluation step instead of an update",
+       .target = &arguments->inference},
       {.flag = "--length",
        .type = "N",
        .doc = "tokens or columns per row of a workload",

@@ -20,6 +20,7 @@
 #include "weft/train/dataset.h"
 #include "weft/train/loss.h"
 #include "weft/train/metric.h"
+#include "weft/train/transforms.h"
 
 namespace fs = std::filesystem;
 
@@ -203,6 +204,7 @@ std::vector<Topic> topics() {
           layers(),
           families(),
           {"data", {"data", "what it is", "where"}, data_rows()},
+          topic_of("transforms", "transform", "options", registry::transforms()),
           topic_of("losses", "loss", "what it is", registry::losses()),
           topic_of("metrics", "metric", "what it is", registry::metrics()),
           optimizers(),

@@ -302,7 +302,7 @@ int ckpt_inspect(const std::string& name, bool all, bool as_json) {
   std::error_code none;
   if (!fs::is_regular_file(name, none))
     file = train::weights_of(train::find_checkpoint(train::locate_run(name)));
-  list_tensors(file, {file}, all, as_json);
+  list_tensors(file, {file}, all, /*zeros=*/false, as_json);
   return 0;
 }
 

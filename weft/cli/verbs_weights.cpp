@@ -1,5 +1,6 @@
 // Implements the verbs on files of weights, except convert.
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <set>
 
@@ -25,6 +26,7 @@
 #include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
+#include "weft/train/pruning.h"
 #include "weft/train/published.h"
 #include "weft/train/report.h"
 
@@ -34,7 +36,7 @@ namespace {
 
 struct InspectArguments {
   std::string model;
-  bool all = false, as_json = false;
+  bool all = false, zeros = false, as_json = false;
 };
 
 void add_inspect(Program& program) {
@@ -51,7 +53,7 @@ void add_inspect(Program& program) {
          const ModelSource source = io::is_gguf(model) ? ModelSource{.files = {model}}
                                                        : find_model(model, /*verify=*/false);
          const std::string& what = source.folder.empty() ? source.files.front() : source.folder;
-         list_tensors(what, source.files, arguments->all, arguments->as_json);
+         list_tensors(what, source.files, arguments->all, arguments->zeros, arguments->as_json);
          return 0;
        }});
   verb.options = {
@@ -63,6 +65,9 @@ void add_inspect(Program& program) {
       {.flag = "--all",
        .doc = "one row for each tensor, also where names differ only by numbers",
        .target = &arguments->all},
+      {.flag = "--zeros",
+       .doc = "also the share of zeros of each tensor: the sparsity of pruned weights",
+       .target = &arguments->zeros},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 
@@ -157,6 +162,51 @@ void add_quantize(Program& program) {
       arguments->out.shard_option("largest file of weights (5GB)")};
 }
 
+// ---- prune
+
+struct PruneArguments {
+  std::string run;
+  OutputArguments out = {};
+};
+
+int prune(const PruneArguments& arguments) {
+  const std::string& path = arguments.out.path;
+  (void)arguments.out.checked();
+  const std::string from = checkpoint_of(arguments.run);
+  train::Experiment experiment = load_experiment(from, {}, /*with_data=*/false);
+  const int64_t before = nn::number_count(*experiment.model);
+  try {
+    train::remove_pruned_channels(experiment);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "{}: {}", from, error.what());
+  }
+  experiment.recipe.set("name", std::filesystem::path(path).filename().string(), "weft prune");
+  experiment.recipe.set("model.weights", path, "weft prune");
+  train::write_checkpoint(path, experiment, {});
+  line(fmt::format("{}: {} parameters instead of {}", escaped(path),
+                   train::count_text(static_cast<double>(nn::number_count(*experiment.model))),
+                   train::count_text(static_cast<double>(before))));
+  return 0;
+}
+
+void add_prune(Program& program) {
+  auto arguments = std::make_shared<PruneArguments>();
+  Verb& verb = program.root.add(
+      {.name = "prune",
+       .group = "Weights",
+       .doc = "Removes the channels that a run with pruning.pattern channels set to zero, and "
+              "writes the smaller net as a checkpoint with its recipe.",
+       .examples = "weft prune resnet20-channels resnet20-small\n"
+                   "weft eval resnet20-small\n"
+                   "weft train resnet20-small/recipe.yaml --name tuned",
+       .run = [arguments] { return prune(*arguments); }});
+  verb.options = {{.type = "RUN",
+                   .doc = "a run's folder or name, or a checkpoint folder",
+                   .target = &arguments->run,
+                   .required = true},
+                  arguments->out.path_option("the folder to write, which must not exist")};
+}
+
 // ---- merge
 
 struct MergeArguments {
@@ -217,6 +267,7 @@ void add_weight_verbs(Program& program) {
   add_inspect(program);
   add_convert_verb(program);
   add_quantize(program);
+  add_prune(program);
   add_merge(program);
 }
 

@@ -33,7 +33,7 @@ class ImageSource : public Source {
         transform_(contents_->image, transforms, normalization) {}
 
   int64_t size() const override { return last_ - first_; }
-  Type input_type() const override { return {DType::f32, contents_->image}; }
+  Type input_type() const override { return {DType::f32, transform_.shape()}; }
   Shape label_shape() const override { return {}; }
   size_t bytes() const override { return static_cast<size_t>(size() * (image_bytes_ + 1)); }
   uint64_t fingerprint() const override {

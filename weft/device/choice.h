@@ -46,6 +46,9 @@ struct KernelChoice {
   std::vector<Room> rooms = {};
   size_t workspace = 0;              // bytes
   size_t most_workspace = 0;         // bytes for a faster algorithm, if the arena has space
+  // Bytes in which the kernel keeps fixed variables (Annotations::fixed) in a layout of its own
+  // from run to run; it packs them anew after they were written.
+  size_t kept = 0;
   std::optional<int> in_place = {};  // operand whose memory the result may alias
   // `depth` is the count of terms that a matrix product sums at a time, in order, independent of
   // its extents; 0: not known. The same kernel then computes a part of the product with the same

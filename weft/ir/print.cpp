@@ -52,6 +52,7 @@ std::string to_string(const Annotations& annotations) {
   std::string text;
   if (annotations.tf32) text += ", tf32=1";
   if (annotations.compressed) text += ", compressed=1";
+  if (annotations.fixed) text += ", fixed=1";
   if (annotations.by_kernel != nullptr) text += ", by_kernel=" + *annotations.by_kernel;
   if (annotations.composite.defined())
     text += fmt::format(", composite={}", annotations.composite->op->name);

@@ -209,6 +209,7 @@ using GradientRule = std::function<std::vector<Tensor>(const Tensor& gradient)>;
 struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast of activation compression
+  bool fixed = false;       // a variable that the step does not assign
   const std::string* by_kernel = nullptr;  // interned; a tile of rows: the kernel of the whole
   // `composite` is the composite that this value equals, on operands in the same graph, where its
   // expression is one that a library kernel may compute (KernelChooser::is_epilogue). Passes that
@@ -218,7 +219,8 @@ struct Annotations {
 
   // Comparison leaves out `composite`, which follows from the inputs.
   friend bool operator==(const Annotations& a, const Annotations& b) {
-    return a.tf32 == b.tf32 && a.compressed == b.compressed && a.by_kernel == b.by_kernel;
+    return a.tf32 == b.tf32 && a.compressed == b.compressed && a.fixed == b.fixed &&
+           a.by_kernel == b.by_kernel;
   }
 };
 std::string to_string(const Annotations& annotations);  // ", tf32=1, composite=gelu_tanh"

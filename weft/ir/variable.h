@@ -13,6 +13,8 @@
 
 namespace weft {
 
+struct VariableState;
+
 // The category says what a byte is used for, as the memory table reports it.
 enum class Category : uint8_t {
   parameter,
@@ -26,6 +28,14 @@ enum class Category : uint8_t {
   output,
 };
 std::string_view name(Category category);
+
+// A Derivation says that a variable holds what an expression of other variables gives; the runtime
+// computes it again after one of these was written.
+struct Derivation {
+  Value expression;  // of variable leaves and constants
+  std::vector<std::shared_ptr<VariableState>> sources;
+  std::vector<uint64_t> seen;  // writes of each source when it was computed; empty: never
+};
 
 // Variables are state that outlives a step: parameters, optimizer state, statistics, counters.
 struct VariableState {
@@ -43,6 +53,7 @@ struct VariableState {
   // the variable that it is a copy of.
   std::vector<std::weak_ptr<VariableState>> copies;
   std::shared_ptr<VariableState> copy_of;
+  std::shared_ptr<Derivation> derivation;  // null: elements of its own
 };
 // Returns the variable's copy in `type`. If there is none yet, makes one with `room` bytes of
 // storage, which is not yet filled.

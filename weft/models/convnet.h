@@ -21,6 +21,8 @@ struct CnnConfig {
 class Cnn : public Model {
  public:
   explicit Cnn(const CnnConfig& config);
+  std::vector<ChannelGroup> channel_groups() const override;
+  nn::Options config_with(std::span<const int64_t> channels) const override;
 
  protected:
   Tensor forward(const Tensor& x) const override;  // [B, C, H, W] -> [B, num_labels]

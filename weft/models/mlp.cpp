@@ -42,6 +42,18 @@ Mlp::Mlp(const MlpConfig& config)
   add(config.num_labels);
 }
 
+std::vector<ChannelGroup> Mlp::channel_groups() const {
+  std::vector<ChannelGroup> groups;
+  for (size_t i = 0; i + 1 < layers_.size(); ++i)
+    groups.push_back({layers_[i]->weight, {layers_[i]->bias}, {{layers_[i + 1]->weight}}});
+  return groups;
+}
+nn::Options Mlp::config_with(std::span<const int64_t> channels) const {
+  nn::Options options = config();
+  options.set("hidden_sizes", std::vector<int64_t>(channels.begin(), channels.end()));
+  return options;
+}
+
 Tensor Mlp::forward(const Tensor& x) const {
   Tensor y = x.rank() > 2 ? flatten(x, 1) : x;
   for (size_t i = 0; i + 1 < layers_.size(); ++i) y = dropout_(activation_((*layers_[i])(y)));

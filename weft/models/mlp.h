@@ -21,6 +21,8 @@ struct MlpConfig {
 class Mlp : public Model {
  public:
   explicit Mlp(const MlpConfig& config);
+  std::vector<ChannelGroup> channel_groups() const override;
+  nn::Options config_with(std::span<const int64_t> channels) const override;
 
  protected:
   Tensor forward(const Tensor& x) const override;  // [B, ...] -> [B, num_labels]

@@ -49,6 +49,11 @@ Model::Model(InputKind input_kind, nn::Options config)
     : input_kind_(input_kind), config_(std::move(config)) {}
 Model::~Model() = default;
 
+nn::Options Model::config_with(std::span<const int64_t> channels) const {
+  WEFT_ASSERT(channels.empty(), "a model with channel groups says how they become its config");
+  return config_;
+}
+
 Registry<ModelEntry>& registry::models() {
   static Registry<ModelEntry> models("model", "model", weft::models::zoo());
   return models;

@@ -1,6 +1,7 @@
 #include "weft/models/resnet.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "weft/models/zoo.h"
 
@@ -46,8 +47,22 @@ std::optional<Stages> stages_of(const ResNetConfig& config) {
 
 struct BlockShape {
   int64_t in, width, stride;
-  std::string shortcut;  // as in ResNetConfig
+  std::string shortcut;                     // as in ResNetConfig
+  std::span<const int64_t> inner_channels;  // those of this block
 };
+
+// Block is a residual block, whose inner channels only its own convolutions read.
+class Block : public nn::Layer {
+ public:
+  using Layer::Layer;
+  virtual void add_channel_groups(std::vector<ChannelGroup>& groups) const = 0;
+};
+ChannelGroup channel_group(const nn::Conv2d& conv, const nn::BatchNorm& norm,
+                           const nn::Conv2d& reader) {
+  return {conv.weight,
+          {norm.weight, norm.bias, norm.running_mean, norm.running_var},
+          {{reader.weight}}};
+}
 
 // Shortcut is what a block adds to its result: its input if the shape stays, else a convolution of
 // it, or every stride-th pixel with channels of zeros.
@@ -74,17 +89,22 @@ class Shortcut {
 };
 
 // BasicBlock computes relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)).
-class BasicBlock : public nn::Layer {
+class BasicBlock : public Block {
  public:
   static constexpr int64_t expansion = 1;
+  static constexpr size_t inner = 1;
   BasicBlock(nn::Module& parent, std::string name, const BlockShape& shape)
-      : Layer(parent, std::move(name)),
-        conv1_(*this, "conv1", shape.in, shape.width, 3,
-               conv_options(3, shape.width, shape.stride)),
-        bn1_(*this, "bn1", shape.width),
-        conv2_(*this, "conv2", shape.width, shape.width, 3, conv_options(3, shape.width, 1)),
+      : Block(parent, std::move(name)),
+        conv1_(*this, "conv1", shape.in, shape.inner_channels[0], 3,
+               conv_options(3, shape.inner_channels[0], shape.stride)),
+        bn1_(*this, "bn1", shape.inner_channels[0]),
+        conv2_(*this, "conv2", shape.inner_channels[0], shape.width, 3,
+               conv_options(3, shape.width, 1)),
         bn2_(*this, "bn2", shape.width),
         shortcut_(*this, shape, shape.width) {}
+  void add_channel_groups(std::vector<ChannelGroup>& groups) const override {
+    groups.push_back(channel_group(conv1_, bn1_, conv2_));
+  }
 
  protected:
   Tensor forward(const Tensor& x) const override {
@@ -102,20 +122,26 @@ class BasicBlock : public nn::Layer {
 
 // Bottleneck computes relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x));
 // kernels are 1x1, 3x3 and 1x1, the last to four times the width.
-class Bottleneck : public nn::Layer {
+class Bottleneck : public Block {
  public:
   static constexpr int64_t expansion = 4;
+  static constexpr size_t inner = 2;
   Bottleneck(nn::Module& parent, std::string name, const BlockShape& shape)
-      : Layer(parent, std::move(name)),
-        conv1_(*this, "conv1", shape.in, shape.width, 1, conv_options(1, shape.width, 1)),
-        bn1_(*this, "bn1", shape.width),
-        conv2_(*this, "conv2", shape.width, shape.width, 3,
-               conv_options(3, shape.width, shape.stride)),
-        bn2_(*this, "bn2", shape.width),
-        conv3_(*this, "conv3", shape.width, expansion * shape.width, 1,
+      : Block(parent, std::move(name)),
+        conv1_(*this, "conv1", shape.in, shape.inner_channels[0], 1,
+               conv_options(1, shape.inner_channels[0], 1)),
+        bn1_(*this, "bn1", shape.inner_channels[0]),
+        conv2_(*this, "conv2", shape.inner_channels[0], shape.inner_channels[1], 3,
+               conv_options(3, shape.inner_channels[1], shape.stride)),
+        bn2_(*this, "bn2", shape.inner_channels[1]),
+        conv3_(*this, "conv3", shape.inner_channels[1], expansion * shape.width, 1,
                conv_options(1, expansion * shape.width, 1)),
         bn3_(*this, "bn3", expansion * shape.width),
         shortcut_(*this, shape, expansion * shape.width) {}
+  void add_channel_groups(std::vector<ChannelGroup>& groups) const override {
+    groups.push_back(channel_group(conv1_, bn1_, conv2_));
+    groups.push_back(channel_group(conv2_, bn2_, conv3_));
+  }
 
  protected:
   Tensor forward(const Tensor& x) const override {
@@ -133,12 +159,17 @@ class Bottleneck : public nn::Layer {
   Shortcut shortcut_;
 };
 
-// Adds `count` blocks, of which the first has the stride; returns the channels of the last.
-template <class Block>
-int64_t add_blocks(nn::Sequential& stage, int64_t count, BlockShape shape) {
+// Adds `count` blocks, of which the first has the stride; returns the channels of the last. `inner`
+// are the inner channels of these blocks and those behind, or empty, and loses what it gave.
+template <class B>
+int64_t add_blocks(nn::Sequential& stage, int64_t count, BlockShape shape,
+                   std::span<const int64_t>& inner) {
+  const std::vector<int64_t> usual(B::inner, shape.width);
   for (int64_t i = 0; i < count; ++i) {
-    stage.add<Block>(shape);
-    shape.in = Block::expansion * shape.width;
+    shape.inner_channels = inner.empty() ? usual : inner.first(B::inner);
+    if (!inner.empty()) inner = inner.subspan(B::inner);
+    stage.add<B>(shape);
+    shape.in = B::expansion * shape.width;
     shape.stride = 1;
   }
   return shape.in;
@@ -150,14 +181,16 @@ std::vector<std::unique_ptr<nn::Sequential>> make_stages(nn::Module& net,
   WEFT_CHECK(stages, "[resnet] no form \"{}\" of depth {}.", config.form, config.depth);
   std::vector<std::unique_ptr<nn::Sequential>> made;
   int64_t channels = config.hidden_size;
+  std::span<const int64_t> inner = config.inner_channels;
   for (size_t i = 0; i < stages->blocks.size(); ++i) {
     BlockShape shape{.in = channels,
                      .width = config.hidden_size << i,
                      .stride = i == 0 ? 1 : 2,
-                     .shortcut = config.form == "imagenet" ? "projection" : config.shortcut};
+                     .shortcut = config.form == "imagenet" ? "projection" : config.shortcut,
+                     .inner_channels = {}};
     made.push_back(std::make_unique<nn::Sequential>(net, "layer" + std::to_string(i + 1)));
-    channels = stages->bottleneck ? add_blocks<Bottleneck>(*made.back(), stages->blocks[i], shape)
-                                  : add_blocks<BasicBlock>(*made.back(), stages->blocks[i], shape);
+    const auto add = stages->bottleneck ? add_blocks<Bottleneck> : add_blocks<BasicBlock>;
+    channels = add(*made.back(), stages->blocks[i], shape, inner);
   }
   return made;
 }
@@ -198,7 +231,15 @@ ResNetConfig ResNetConfig::read(const nn::Options& config, const TaskShape& task
   c.num_channels = reader.integer("num_channels", task.input[0]);
   c.num_labels = reader.integer("num_labels", task.classes);
   c.hidden_size = reader.integer("hidden_size", small ? 16 : 64);
+  c.inner_channels = reader.integers("inner_channels", std::vector<int64_t>());
   reader.finish();
+  const Stages stages = *stages_of(c);
+  const auto blocks = std::accumulate(stages.blocks.begin(), stages.blocks.end(), int64_t{0});
+  const int64_t wanted = blocks * (stages.bottleneck ? 2 : 1);
+  if (!c.inner_channels.empty() && std::ssize(c.inner_channels) != wanted)
+    throw Error(ErrorKind::usage,
+                "[resnet] inner_channels lists {} widths of the {} blocks of depth {}. Got {}.",
+                wanted, blocks, c.depth, c.inner_channels.size());
   return c;
 }
 
@@ -209,8 +250,9 @@ nn::Options ResNetConfig::options() const {
                       {"num_channels", num_channels},
                       {"num_labels", num_labels},
                       {"hidden_size", hidden_size}};
-  // The default is left out, as older checkpoints do not have the option.
+  // Defaults are left out, as older checkpoints do not have these options.
   if (form == "cifar" && shortcut != ResNetConfig().shortcut) options.set("shortcut", shortcut);
+  if (!inner_channels.empty()) options.set("inner_channels", inner_channels);
   return options;
 }
 
@@ -221,6 +263,19 @@ ResNet::ResNet(const ResNetConfig& config)
       stages_(make_stages(*this, config)),
       fc_(*this, "fc", final_channels(config), config.num_labels),
       pooled_(config.form == "imagenet") {}
+
+std::vector<ChannelGroup> ResNet::channel_groups() const {
+  std::vector<ChannelGroup> groups;
+  for (const auto& stage : stages_)
+    for (size_t i = 0; i < stage->size(); ++i)
+      dynamic_cast<const Block&>((*stage)[i]).add_channel_groups(groups);
+  return groups;
+}
+nn::Options ResNet::config_with(std::span<const int64_t> channels) const {
+  nn::Options options = config();
+  options.set("inner_channels", std::vector<int64_t>(channels.begin(), channels.end()));
+  return options;
+}
 
 Tensor ResNet::forward(const Tensor& x) const {
   Tensor y = relu(bn1_(conv1_(x)));

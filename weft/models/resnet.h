@@ -22,6 +22,9 @@ struct ResNetConfig {
   int64_t num_channels = 3;
   int64_t num_labels = 10;
   int64_t hidden_size = 16;  // the first stage's channels; later stages double them. imagenet: 64
+  // Channels inside the blocks, in their order (conv1's; in a bottleneck conv1's and conv2's);
+  // empty: the width of their stage. Pruned nets have fewer.
+  std::vector<int64_t> inner_channels = {};
 
   static ResNetConfig read(const nn::Options& config, const TaskShape& task);
   nn::Options options() const;
@@ -30,6 +33,8 @@ struct ResNetConfig {
 class ResNet : public Model {
  public:
   explicit ResNet(const ResNetConfig& config);
+  std::vector<ChannelGroup> channel_groups() const override;
+  nn::Options config_with(std::span<const int64_t> channels) const override;
 
  protected:
   Tensor forward(const Tensor& x) const override;  // [B, C, H, W] -> [B, num_labels]

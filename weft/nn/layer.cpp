@@ -2,12 +2,26 @@
 
 namespace weft::nn {
 
+namespace {
+thread_local OutputScope* outputs = nullptr;  // the innermost
+}
+
+OutputScope::OutputScope(std::vector<std::string> paths)
+    : paths_(std::move(paths)), outputs_(paths_.size()), outer_(std::exchange(outputs, this)) {}
+OutputScope::~OutputScope() { outputs = outer_; }
+void OutputScope::keep(const std::string& path, const Tensor& result) {
+  for (size_t i = 0; i < paths_.size(); ++i)
+    if (paths_[i] == path) outputs_[i] = result;
+}
+
 Layer::~Layer() = default;
 
 Tensor Layer::operator()(const Arg& x) const {
   OriginScope scope(path(), x.where);
   WEFT_CHECK(x.value.defined(), "[{}] a layer takes a tensor.", path());
-  return forward(x.value);
+  Tensor result = forward(x.value);
+  if (outputs != nullptr) outputs->keep(path(), result);
+  return result;
 }
 
 Sequential::~Sequential() {

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,26 @@ class Layer : public Module {
 
  protected:
   virtual Tensor forward(const Tensor& x) const = 0;
+};
+
+// While an OutputScope lives, it keeps the results of layers that run on its thread, by their
+// paths. The inner one of two keeps them.
+class OutputScope {
+ public:
+  explicit OutputScope(std::vector<std::string> paths);
+  ~OutputScope();
+  OutputScope(const OutputScope&) = delete;
+  OutputScope& operator=(const OutputScope&) = delete;
+  // Returns the last result of the layer at index `i` of the paths; empty if none ran.
+  const Tensor& output(size_t i) const { return outputs_[i]; }
+
+ private:
+  friend class Layer;
+  void keep(const std::string& path, const Tensor& result);
+
+  std::vector<std::string> paths_;
+  std::vector<Tensor> outputs_;
+  OutputScope* outer_;
 };
 
 // Sequential applies layers one after the other, named "0", "1", ... as in PyTorch.

@@ -28,17 +28,21 @@ BuildScope::BuildScope(const BuildOptions& options) : saved_(build) {
   WEFT_CHECK(is_float(options.dtype) && !info(options.dtype).stored_only,
              "[module] parameters are floating point. Got {}.", weft::name(options.dtype));
   build = options;
+  if (build.root.empty()) build.root = saved_.root;
 }
 BuildScope::~BuildScope() { build = saved_; }
 DType parameter_dtype() { return build.dtype; }
 bool initializes_parameters() { return build.initialize; }
 const BlockFormat* weight_blocks(const Module& layer, int64_t row, const std::string& name) {
-  const std::string_view wanted =
-      build.blocks ? build.blocks(layer, join_path(layer.path(), name)) : std::string_view();
+  std::string path = join_path(layer.path(), name);
+  if (!build.root.empty()) path.erase(0, build.root.size() + 1);  // which files do not know
+  const std::string_view wanted = build.blocks ? build.blocks(layer, path) : std::string_view();
   if (wanted.empty()) return nullptr;
   const BlockFormat& format = block_format(wanted);
   return row % format.numbers == 0 ? &format : nullptr;
 }
+
+Module::Module() : path_(build.root) {}
 
 Module::Module(Module& parent, std::string name)
     : name_(std::move(name)),

@@ -32,6 +32,8 @@ class Module;
 struct BuildOptions {
   DType dtype = DType::f32;  // type of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
+  // The path of whole models, so that those of a second one differ; "": as an enclosing scope says.
+  std::string root = {};
   // Returns the format in which a layer holds a weight (weft/base/block_format.h), which is then
   // frozen. `path` is the layer's, or with the weight's name where it has several; "" or no
   // function: as numbers of `dtype`.
@@ -61,7 +63,7 @@ struct NamedVariable {
 
 class Module {
  public:
-  Module() = default;  // a root: a whole model
+  Module();  // a root: a whole model
   // An empty name adds nothing to the path. Throws if the parent has a child of this name.
   Module(Module& parent, std::string name);
   virtual ~Module();
@@ -69,7 +71,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::string& path() const { return path_; }  // "" at the root
+  const std::string& path() const { return path_; }  // BuildOptions::root at the root
   const std::vector<Module*>& children() const { return children_; }
 
   // The lists have PyTorch's order: a module's own variables, in order of registration, then those

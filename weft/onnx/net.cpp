@@ -221,6 +221,12 @@ std::string dims_text(const std::vector<Dim>& dims) {
 }
 }  // namespace
 
+std::string to_string(const ValueInfo& value) {
+  if (!value.refused.empty()) return value.refused;
+  std::string text = value.dtype ? std::string(name(*value.dtype)) : "?";
+  return value.shape ? text + dims_text(*value.shape) : text;
+}
+
 std::string symbol_of(const ValueInfo& input, size_t axis) {
   const Dim& dim = (*input.shape)[axis];
   return dim.symbol.empty() ? fmt::format("{}.{}", input.name, axis) : dim.symbol;
@@ -232,7 +238,12 @@ const Function* find_function(const Model& model, const Node& node) {
   return nullptr;
 }
 
-Net::Net(Model model) : model_(std::move(model)) {
+Net::Net(Model model) : model_(std::move(model)) { add_variables(); }
+Net::Net(nn::Module& parent, Model model) : nn::Module(parent, ""), model_(std::move(model)) {
+  add_variables();
+}
+
+void Net::add_variables() {
   Checker checker(model_);
   checker.check();
   for (const ValueInfo& each : inputs()) static_inputs_.push_back(checker.is_static(each.name));

@@ -23,6 +23,7 @@ class Net : public nn::Module {
   // Throws Error(data) for a model with operators that weft lacks, all of which the message lists
   // with their counts, and for one whose values form a cycle or come from nowhere.
   explicit Net(Model model);
+  Net(nn::Module& parent, Model model);  // its variables have the same names as without a parent
   ~Net() override;
 
   const Model& model() const { return model_; }
@@ -46,11 +47,15 @@ class Net : public nn::Module {
  private:
   friend class Interpreter;
 
+  void add_variables();
+
   Model model_;
   std::vector<bool> static_inputs_;
   std::map<std::string, Variable, std::less<>> variables_;  // by the initializer's name
 };
 
+// Returns "f32[batch, 3, 224, 224]", or what else the value is.
+std::string to_string(const ValueInfo& value);
 // Returns the name by which an extent that is not known is bound: its symbol, or INPUT.AXIS.
 std::string symbol_of(const ValueInfo& input, size_t axis);
 

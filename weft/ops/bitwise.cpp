@@ -117,8 +117,8 @@ const OpDef& shift_right_def = define({
              .no_gradient = of_bits},
 });
 
-// Returns the type of as many bits, whose values are floats where those of `dtype` are integers, and
-// integers where they are floats; for bytes, the one with or without a sign.
+// Returns the type of as many bits, whose values are floats where those of `dtype` are integers,
+// and integers where they are floats; for bytes, the one with or without a sign.
 std::optional<DType> counterpart(DType dtype) {
   constexpr std::pair<DType, DType> pairs[] = {
       {DType::f32, DType::i32}, {DType::f64, DType::i64}, {DType::u8, DType::i8}};
@@ -134,9 +134,9 @@ const OpDef& bitcast_def = define({
     .kind = OpKind::elementwise,
     .doc = "the same bits as a number of the other type of their width",
     .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
-      const std::optional<DType> other = counterpart(inputs[0].dtype());
-      WEFT_ASSERT(other.has_value(), "bitcast() checks its operand");
-      return {*other, inputs[0].shape()};
+      const std::optional<DType> to = counterpart(inputs[0].dtype());
+      WEFT_CHECK(to.has_value(), "[bitcast] no type has the bits of {}.", inputs[0].dtype());
+      return {*to, inputs[0].shape()};
     },
     .expression = [](Exprs x) -> Expr { return bitcast(x[0], *counterpart(x[0].type())); },
     .reinterprets = true,

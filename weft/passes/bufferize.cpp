@@ -236,6 +236,7 @@ class Scheduler {
     launch.body = group.nodes;
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
+    launch.kept = choice.kept;
     const std::vector<Value> inputs = group.inputs();
     for (size_t i = 0; i < operands.size(); ++i)
       launch.operands.push_back({inputs[i], operands[i]});

@@ -51,6 +51,8 @@ Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& optio
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
+// Marks the variables that the step does not assign, which kernels may keep in a layout of their own.
+Graph mark_fixed(const Graph& graph, const PassOptions& options);
 // Tiles the widest rows into options.row_tiles parts where that changes no bits (except the last
 // digit of sums of 16-bit products); otherwise returns the same graph.
 Graph tile_rows(const Graph& graph, const PassOptions& options);

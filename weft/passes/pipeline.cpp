@@ -11,7 +11,7 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision",   "simplify", "copies", "row_tiling",
+constexpr std::string_view optional[] = {"precision",   "simplify", "copies", "fixed", "row_tiling",
                                          "compression", "fuse",     "alias",  "offload",
                                          "recompute",   "schedule", "join",   "reuse"};
 
@@ -126,6 +126,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
   step = run.unless_skipped("copies", keep_copies, std::move(step));
+  step = run.unless_skipped("fixed", mark_fixed, std::move(step));
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));

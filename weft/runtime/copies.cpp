@@ -5,6 +5,7 @@
 #include "weft/base/narrow.h"
 #include "weft/base/parallel.h"
 #include "weft/base/storage.h"
+#include "weft/runtime/executable.h"
 
 namespace weft {
 namespace {
@@ -38,20 +39,44 @@ void make_anew(VariableState& copy) {
 }
 }  // namespace
 
-Copies::Copies(const Plan& plan) {
+namespace {
+// Computes a derived variable where one of its sources was written since.
+void derive_anew(VariableState& derived, const KernelLibrary& library) {
+  Derivation& derivation = *derived.derivation;
+  std::vector<uint64_t> writes;
+  for (const auto& source : derivation.sources) writes.push_back(source->storage->writes());
+  if (writes == derivation.seen) return;
+  Graph graph;
+  graph.outputs = {derivation.expression};
+  PassOptions options;
+  options.step.skip = {"fixed"};
+  const auto executable =
+      compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
+  const Value& elements = executable->run({})[0];
+  elements->storage->on_host();
+  derived.storage->copy_from(elements->data(), derived.type.bytes());
+  derived.storage->note_write();
+  derivation.seen = std::move(writes);
+}
+}  // namespace
+
+Copies::Copies(const Plan& plan, const KernelLibrary& library) : library_(library) {
   auto variable = [&](int slot) { return plan.slots[static_cast<size_t>(slot)].value->variable; };
   for (const Launch& launch : plan.launches)
     for (const Access& operand : launch.operands)
-      if (std::shared_ptr<VariableState> state = variable(operand.at.slot);
-          state != nullptr && state->copy_of != nullptr &&
-          std::ranges::find(read_, state) == read_.end())
-        read_.push_back(std::move(state));
+      if (std::shared_ptr<VariableState> state = variable(operand.at.slot); state != nullptr) {
+        auto& list = state->derivation != nullptr ? derived_ : read_;
+        const bool follows_others = state->derivation != nullptr || state->copy_of != nullptr;
+        if (follows_others && std::ranges::find(list, state) == list.end())
+          list.push_back(std::move(state));
+      }
   for (const Assign& assign : plan.assigns) assigned_.push_back(variable(assign.state_slot));
 }
 
 void Copies::refresh() const {
   for (const auto& copy : read_)
     if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
+  for (const auto& derived : derived_) derive_anew(*derived, library_);
 }
 
 void Copies::note_writes() const {

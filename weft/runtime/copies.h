@@ -1,19 +1,21 @@
-// Refreshes narrower copies of weights (passes/copies.cpp) after their weights were written.
+// Refreshes narrower copies of weights (passes/copies.cpp), and values derived from them
+// (passes/fixed.cpp), after their weights were written.
 #pragma once
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "weft/device/device.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
 
 class Copies {
  public:
-  explicit Copies(const Plan& plan);
-  // Refreshes in place the copies that the plan reads and that are stale. They are rounded on the
-  // host, to the same bits as by the kernels.
+  Copies(const Plan& plan, const KernelLibrary& library);
+  // Refreshes in place what the plan reads and that is stale. Copies are rounded on the host, to
+  // the same bits as by the kernels; derived values are computed by the library.
   void refresh() const;
   // Marks all assigned state as written, before the run, because a run may fail at any launch.
   void note_writes() const;
@@ -21,7 +23,8 @@ class Copies {
   void note_copies() const;
 
  private:
-  std::vector<std::shared_ptr<VariableState>> read_, assigned_;
+  const KernelLibrary& library_;
+  std::vector<std::shared_ptr<VariableState>> read_, assigned_, derived_;
 };
 
 }  // namespace weft

@@ -37,7 +37,7 @@ class Executable::Running {
         workspace_(std::move(workspace)),
         memory_(library.memory()),
         residency_(make_residency(plan, memory_, *workspace_, folder)),
-        copies_(plan),
+        copies_(plan, library),
         results_(plan, *residency_, memory_, workspace_) {
     set_poisoning(debug_build && memory_.is_host());
     start_team();

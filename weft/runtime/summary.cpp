@@ -57,6 +57,7 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
   }
   for (const Launch& launch : plan.launches) {
     summary.bytes += launch.bytes;
+    summary.constant_bytes += launch.kept;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;
     if (launch.rematerialized) ++summary.rematerialized;

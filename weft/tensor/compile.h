@@ -23,7 +23,7 @@ class Executable;  // weft/runtime/executable.h
 struct Plan;
 
 Mode current_mode();
-class ModeScope {  // sets the mode outside of compile
+class ModeScope {  // sets the mode of what is computed, or captured, while it lives
  public:
   explicit ModeScope(Mode mode);
   ~ModeScope();

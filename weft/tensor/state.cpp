@@ -169,8 +169,14 @@ Mode current_mode() {
   auto* trace = detail::active_trace();
   return trace != nullptr ? trace->mode : outside_mode;
 }
-ModeScope::ModeScope(Mode mode) : saved_(outside_mode) { outside_mode = mode; }
-ModeScope::~ModeScope() { outside_mode = saved_; }
+namespace {
+void set_mode(Mode mode) {
+  auto* trace = detail::active_trace();
+  (trace != nullptr ? trace->mode : outside_mode) = mode;
+}
+}  // namespace
+ModeScope::ModeScope(Mode mode) : saved_(current_mode()) { set_mode(mode); }
+ModeScope::~ModeScope() { set_mode(saved_); }
 
 Variable random_step() {
   static const Variable step("random_step", {DType::i64, {}}, Category::buffer_state);

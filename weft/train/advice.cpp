@@ -70,7 +70,8 @@ class Search {
   // Returns the bytes of model and optimizer in memory if they exceed the limit, else 0.
   int64_t state_that_exceeds(const Settings& settings) const {
     const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
-    const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes();
+    const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes() +
+                          experiment.kept_teacher_bytes();
     return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
   }
 

@@ -91,6 +91,7 @@ class Replay {
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);
     next(loader, batch);
+    plain.prune(step - 1);
     NonFiniteSearch search;
     for (const auto& [executable, inputs] : plain.runs(batch.inputs, batch.labels)) {
       stop_if_asked();
@@ -129,6 +130,7 @@ class Replay {
     for (; progress.step < updates; ++progress.step) {
       stop_if_asked();
       next(loader, batch);
+      steps.prune(progress.step);
       steps.run(batch.inputs, batch.labels);
     }
   }

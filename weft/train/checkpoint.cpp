@@ -186,6 +186,15 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "optimizer.name",
                                        "model.freeze",
                                        "model.unfreeze",
+                                       "pruning.pattern",
+                                       "pruning.sparsity",
+                                       "pruning.scope",
+                                       "pruning.initial_sparsity",
+                                       "pruning.begin_step",
+                                       "pruning.end_step",
+                                       "pruning.frequency",
+                                       "pruning.exclude",
+                                       "distillation.features",
                                        "adapter.type",
                                        "adapter.r",
                                        "adapter.lora_alpha",
@@ -219,6 +228,13 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
   }
   prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
   return join(folder, name);
+}
+
+void write_checkpoint(const std::string& folder, const Experiment& experiment,
+                      const Progress& progress) {
+  io::AtomicFolder whole(folder);
+  write_files(whole.path(), experiment, progress);
+  whole.commit();
 }
 
 void verify_checkpoint(const std::string& folder) {
@@ -313,6 +329,17 @@ void load_model(const std::string& folder, Experiment& experiment) {
   } else {
     io::load_into(weights, io::state_of(*experiment.model));
   }
+}
+
+void load_first_weights(const Recipe& recipe, Model& model) {
+  const std::string& path = recipe.text("model.weights");
+  const std::string found = locate_run(path);
+  if (!io::exists(found, ErrorKind::usage))
+    recipe.refuse("model.weights",
+                  fmt::format("model.weights: {} does not exist.", io::printable(path)));
+  const std::string file =
+      io::is_folder(found, ErrorKind::usage) ? weights_of(verified_checkpoint(found)) : found;
+  models::as_data([&] { io::load_into(file, io::state_of(model), {.cast = true}); });
 }
 
 Progress load_checkpoint(const std::string& folder, Experiment& experiment) {

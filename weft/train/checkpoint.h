@@ -62,6 +62,10 @@ std::string none_is_saved(const std::string& run_folder);
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
                             const Progress& progress, bool best);
 
+// Writes a checkpoint as a new folder, which appears whole, beside no run. Throws as above.
+void write_checkpoint(const std::string& folder, const Experiment& experiment,
+                      const Progress& progress);
+
 // Returns the path of a checkpoint's file of weights: those of the model, or of its adapter.
 std::string weights_of(const std::string& checkpoint);
 
@@ -79,6 +83,10 @@ std::string newest_whole_checkpoint(const std::string& run_folder);
 // Returns the verified result of find_checkpoint(). Throws the error found in it, and names the
 // newest intact checkpoint of its run.
 std::string verified_checkpoint(const std::string& path);
+
+// Loads the weights that the recipe's `model.weights` names into a model that begins with them.
+// Throws Error(usage) for a path that has none, Error(data) for weights of another model.
+void load_first_weights(const Recipe& recipe, Model& model);
 
 // Loads parameters and buffers of a verified checkpoint; the model must be the one that was saved.
 void load_model(const std::string& folder, Experiment& experiment);

@@ -65,6 +65,7 @@ Registry<train::DataEntry>& registry::formats() {
     all.push_back(train::text_format());
     all.push_back(train::jsonl_format());
     all.push_back(train::csv_format());
+    all.push_back(train::image_folder_format());
     return all;
   }());
   return formats;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
 #include "weft/base/memory.h"
 #include "weft/data/masked.h"
@@ -12,7 +11,11 @@
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
+#include "weft/onnx/model.h"
+#include "weft/onnx/model_net.h"
 #include "weft/optim/registry.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/pruning.h"
 #include "weft/train/published.h"
 #include "weft/train/scoring.h"
 #include "weft/train/trainable.h"
@@ -179,12 +182,28 @@ void check_packing(const Recipe& recipe, const Model* model) {
                   "decoder, gpt or llama.");
 }
 
+std::unique_ptr<Model> load_onnx(const Recipe& recipe, const Experiment& experiment) {
+  const std::string& file = recipe.text("model.pretrained");
+  if (!io::exists(file, ErrorKind::usage))
+    recipe.refuse("model.pretrained",
+                  fmt::format("model.pretrained: {} is not there.", io::printable(file)));
+  if (experiment.precision.parameters != DType::f32)
+    recipe.refuse("train.precision",
+                  fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
+                              "bf16-mixed.",
+                              recipe.text("train.precision")));
+  return onnx::load_model(file, experiment.shape);
+}
+
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model; "": it is none. Weights that train are copies of the files, as a step assigns
 // them all; those that are only read are views.
-void build(Experiment& experiment, bool initialize, const std::string& published) {
+// `teaches`: the model will train.
+void build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
+  experiment.pruner = nullptr;
+  experiment.distillation = nullptr;
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
@@ -197,103 +216,35 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                             .hide_padding = true,
                             .labels = head_of(experiment.labels)})
                 .model
+      : recipe.has("model.pretrained") ? load_onnx(recipe, experiment)
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
+  if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
-  if (experiment.train != nullptr)
-    experiment.optimizer =
-        make_optimizer(recipe, experiment.model->parameters(), experiment.total_steps);
+  if (experiment.train != nullptr) {
+    experiment.pruner = make_pruner(recipe, *experiment.model, experiment.total_steps, initialize);
+    if (teaches && recipe.has("distillation.teacher"))
+      experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
+    experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);
+  }
   if (experiment.precision.products == Precision::fp16_mixed)
     experiment.loss_scale = std::make_unique<optim::LossScale>();
 }
 
-int64_t bytes_of(const std::vector<Variable>& variables) {
-  int64_t bytes = 0;
-  for (const Variable& variable : variables) bytes += static_cast<int64_t>(variable.type().bytes());
-  return bytes;
-}
-}  // namespace
-
-std::vector<Variable> Experiment::update_state() const {
-  if (optimizer == nullptr) return {};
-  std::vector<Variable> state = optimizer->state();
-  if (loss_scale != nullptr)
-    for (const Variable& variable : loss_scale->state()) state.push_back(variable);
-  return state;
-}
-std::string Experiment::data_fingerprint() const {
-  const uint64_t trained = train != nullptr ? train->fingerprint() : 0;
-  const uint64_t evaluated = validation != nullptr ? validation->fingerprint() : 0;
-  return trained == 0 ? "" : to_hex(hash_combine(trained, evaluated));
-}
-Type Experiment::label_type(int64_t rows) const {
-  Type labels{labels_of(task), {rows}};
-  if (task == Task::regression) labels.shape.push_back(shape.classes);
-  if (shape.labels_tokens()) labels.shape.push_back(shape.input[0]);
-  return labels;
-}
-std::string_view Experiment::unit() const {
-  constexpr std::string_view units[] = {"row", "img", "tok"};
-  return units[static_cast<size_t>(shape.kind)];
-}
-int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
-int64_t Experiment::trained_bytes() const { return bytes_of(model->parameters()); }
-int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
-int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
-int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
-
-Offload Experiment::offload() const {
-  constexpr std::pair<std::string_view, Category> categories[] = {
-      {"parameters", Category::parameter},
-      {"optimizer", Category::optimizer_state},
-      {"gradients", Category::gradient},
-      {"activations", Category::activation}};
-  Offload offload{.folder = recipe.text("train.offload_folder")};
-  for (const auto& [name, category] : categories)
-    if (std::ranges::find(recipe.texts("train.offload"), name) !=
-        recipe.texts("train.offload").end())
-      offload.categories.push_back(category);
-  return offload;
-}
-
-uint64_t Experiment::published_bytes() const {
-  uint64_t bytes = 0;
-  for (const io::FolderFile& file : published_files) bytes += file.contents.size();
-  return bytes;
-}
-
-size_t Experiment::data_bytes() const {
-  size_t bytes = published_bytes();
-  if (train != nullptr)
-    bytes +=
-        train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});
-  if (validation != nullptr)
-    bytes += validation->bytes() + data::loader_bytes(*validation, {.batch_size = eval_batch});
-  return bytes;
-}
-
-int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload) {
-  int64_t bytes = bytes_of(variables);
-  for (const Variable& variable : variables)
-    if (offload.covers(variable.category(), variable.type().bytes()))
-      bytes -= static_cast<int64_t>(variable.type().bytes());
-  return bytes;
-}
-
-namespace {
 // Checks that host memory suffices: weights are initialized there before they move to a device.
 // Offloaded state of a host run is in files and takes none; that of a device run is in host memory.
 void check_host(const Experiment& experiment) {
-  const int64_t kept = experiment.kept_optimizer_bytes(), weights = experiment.model_bytes();
+  const int64_t kept = experiment.kept_optimizer_bytes(),
+                weights = experiment.model_bytes() + experiment.teacher_bytes();
   if (library(experiment.recipe.text("train.device")).on_host())
     return check_fits("the run does not fit: its weights and optimizer state",
                       static_cast<size_t>(weights + kept));
-  const int64_t moved =
-      weights - experiment.kept_model_bytes() + bytes_of(experiment.update_state()) - kept;
+  const int64_t moved = weights - experiment.kept_model_bytes() - experiment.kept_teacher_bytes() +
+                        experiment.optimizer_bytes() - kept;
   check_fits("the run does not fit: its weights, and what is offloaded to host memory,",
              static_cast<size_t>(weights + moved));
 }
@@ -301,9 +252,10 @@ void check_host(const Experiment& experiment) {
 // Returns the folder that a published model is built from; "" for any other model.
 std::string published_folder(const Recipe& recipe, const ExperimentOptions& options) {
   if (!recipe.has("model.pretrained")) return "";
+  const std::string& folder = recipe.text("model.pretrained");
+  if (onnx::is_model_file(folder)) return "";  // which build() reads
   // An adapter's checkpoint has the adapter alone.
   if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
-  const std::string& folder = recipe.text("model.pretrained");
   if (!io::is_gguf(folder) &&
       !io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
@@ -379,11 +331,14 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   manual_seed(recipe.integer("seed"));
   if (experiment.train != nullptr) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
-    build(experiment, false, published);
+    build(experiment, false, published, true);
     check_host(experiment);
   }
-  const bool goes_on = !published.empty() && !options.checkpoint.empty();
-  build(experiment, options.initialize && !goes_on, published);
+  const bool goes_on =
+      !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
+  // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
+  const bool teaches = options.initialize || options.checkpoint.empty();
+  build(experiment, options.initialize && !goes_on, published, teaches);
   return experiment;
 }
 

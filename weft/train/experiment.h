@@ -13,7 +13,9 @@
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
+#include "weft/optim/pruning.h"
 #include "weft/train/dataset.h"
+#include "weft/train/distillation.h"
 #include "weft/train/loss.h"
 #include "weft/train/metric.h"
 #include "weft/train/precision.h"
@@ -51,6 +53,8 @@ struct Experiment {
   std::unique_ptr<Model> model = {};
   std::unique_ptr<optim::Optimizer> optimizer =
       {};  // null without data: a schedule needs its length
+  std::unique_ptr<Distillation> distillation = {};  // null where no teacher is needed
+  std::unique_ptr<optim::Pruner> pruner = {};  // null where nothing is pruned, and without data
   PrecisionKind precision;
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
@@ -72,8 +76,11 @@ struct Experiment {
   // Returns the hash, in hexadecimal digits, of the training and validation data that came from
   // files; "" where there are none. Each call computes it again.
   std::string data_fingerprint() const;
-  // Returns the state that an update needs besides the model: that of the optimizer, and the loss
-  // scale.
+  // Returns what an update trains: the parameters of the model that are not frozen, and those that
+  // distillation adds.
+  std::vector<Variable> trained() const;
+  // Returns the state that an update needs besides the model: that of the optimizer, of pruning, of
+  // distillation (but not its teacher, which does not change), and the loss scale.
   std::vector<Variable> update_state() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
@@ -82,10 +89,11 @@ struct Experiment {
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
-  // Returns which state the recipe moves to files; the two below give the bytes that stay in
+  int64_t teacher_bytes() const;  // bytes of parameters and buffers of the teacher, if there is one
+  // Returns which state the recipe moves to files; the three below give the bytes that stay in
   // memory.
   Offload offload() const;
-  int64_t kept_model_bytes() const, kept_optimizer_bytes() const;
+  int64_t kept_model_bytes() const, kept_optimizer_bytes() const, kept_teacher_bytes() const;
 };
 
 // Returns the bytes of those variables that stay in memory.

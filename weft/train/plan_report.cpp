@@ -145,6 +145,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
       .model_bytes = static_cast<size_t>(experiment.model_bytes()),
       .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
       .accumulator_bytes = accumulator_bytes,
+      .teacher_bytes = static_cast<size_t>(experiment.teacher_bytes()),
       .trained_bytes = static_cast<size_t>(experiment.trained_bytes()),
       .trains_part =
           experiment.model->parameters().size() < experiment.model->named_parameters().size(),
@@ -237,11 +238,13 @@ std::string refusal_table(const RunReport& report, size_t room) {
     text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
   };
   size_t takes = report.state_bytes() + report.arena_bytes;
-  const size_t made = report.on_host ? report.model_bytes : 0;  // before the arena exists
+  const size_t made =  // before the arena exists
+      report.on_host ? report.model_bytes + report.teacher_bytes : 0;
   text += fmt::format("does not fit {}: weights, state and arena take {}, {} are available.\n\n",
                       place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
   row("weights", report.model_bytes);
   row("optimizer", report.optimizer_bytes);
+  if (report.teacher_bytes > 0) row("teacher", report.teacher_bytes);
   if (report.accumulator_bytes > 0) row("accumulated gradients", report.accumulator_bytes);
   if (report.copy_bytes > 0) row("16-bit weight copies", report.copy_bytes);
   if (report.offloaded_bytes > 0)
@@ -275,6 +278,7 @@ std::string to_table(const RunReport& report) {
   row("weights", bytes(report.model_bytes),
       report.trains_part ? "of which " + bytes(report.trained_bytes) + " are trained" : "");
   row("optimizer", bytes(report.optimizer_bytes));
+  if (report.teacher_bytes > 0) row("teacher", bytes(report.teacher_bytes), "of distillation");
   if (report.accumulator_bytes > 0)
     row("gradients", bytes(report.accumulator_bytes), "accumulated over micro-batches");
   if (report.copy_bytes > 0)
@@ -379,6 +383,7 @@ std::string to_json(const RunReport& report) {
               {"trained_bytes", report.trained_bytes},
               {"optimizer_bytes", report.optimizer_bytes},
               {"accumulator_bytes", report.accumulator_bytes},
+              {"teacher_bytes", report.teacher_bytes},
               {"copy_bytes", report.copy_bytes},
               {"offloaded_bytes", report.offloaded_bytes},
               {"file_bytes", report.file_bytes},

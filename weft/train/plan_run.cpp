@@ -63,9 +63,9 @@ StepOptions options_until(const Experiment& experiment, std::optional<double> un
 RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine) {
   std::vector<StepReport> reports;
   for (auto& [name, executable] : steps.executables()) {
-    int64_t times = name == "accumulate" ? experiment.passes_per_step()
-                    : name == "evaluate" ? 0
-                                         : 1;
+    int64_t times = name == "accumulate"                  ? experiment.passes_per_step()
+                    : name == "train" || name == "update" ? 1
+                                                          : 0;
     reports.push_back({name, &executable->plan(), times});
   }
   return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()),

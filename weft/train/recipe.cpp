@@ -1,3 +1,4 @@
+// This is one file because most of it is one class of rules between keys, beside the recipe itself.
 #include "weft/train/recipe.h"
 
 #include <algorithm>
@@ -211,12 +212,9 @@ class Rules {
       usage({"model.unfreeze"}, "model.unfreeze needs model.freeze.");
     if (recipe_.has("adapter.type") && !recipe_.has("model.pretrained"))
       usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
-    // A run's own recipe gives every key, those of no adapter with their defaults.
-    for (const RecipeKey& key : recipe_keys())
-      if (!recipe_.has("adapter.type") && key.path.starts_with("adapter.") &&
-          given_.contains(key.path) && recipe_.to_yaml(key.path) != Recipe().to_yaml(key.path))
-        usage({key.path},
-              fmt::format("{} needs adapter.type. Hint: --adapter.type lora.", key.path));
+    check_section("adapter.type", "--adapter.type lora");
+    check_section("pruning.pattern", "--pruning.pattern unstructured");
+    check_section("distillation.teacher", "--distillation.teacher RUN");
   }
 
   // Returns the hint that the name of the file suggests.
@@ -322,6 +320,15 @@ class Rules {
   }
 
  private:
+  // Refuses other keys of a section that `first` turns on. A run's own recipe gives every key,
+  // those of a section that is off with their defaults.
+  void check_section(std::string_view first, std::string_view hint) const {
+    const std::string_view section = first.substr(0, first.find('.') + 1);
+    for (const RecipeKey& key : recipe_keys())
+      if (!recipe_.has(first) && key.path.starts_with(section) && given_.contains(key.path) &&
+          recipe_.to_yaml(key.path) != Recipe().to_yaml(key.path))
+        usage({key.path}, fmt::format("{} needs {}. Hint: {}.", key.path, first, hint));
+  }
   // Throws an error at the place of the first of `keys` that was given.
   [[noreturn]] void usage(std::initializer_list<std::string_view> keys,
                           const std::string& message) const {

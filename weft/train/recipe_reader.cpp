@@ -78,14 +78,18 @@ class Reader {
   // Reads one entry of a map of options.
   nn::Option option(const YAML::Node& node) const {
     if (node.IsSequence()) {
-      std::vector<int64_t> all;
+      std::vector<int64_t> integers;
+      std::vector<double> numbers;
       for (const YAML::Node& entry : node) {
-        auto value = entry.IsScalar() ? parse_count(entry.Scalar()) : std::nullopt;
-        if (!value)
-          fail(origin_, entry, key_.path, "lists hold whole numbers. Got " + shown(entry) + ".");
-        all.push_back(*value);
+        const auto integer = entry.IsScalar() ? parse_count(entry.Scalar()) : std::nullopt;
+        const auto number = entry.IsScalar() ? as_number(entry.Scalar()) : std::nullopt;
+        if (!integer && !number)
+          fail(origin_, entry, key_.path, "lists hold numbers. Got " + shown(entry) + ".");
+        if (integer) integers.push_back(*integer);
+        numbers.push_back(integer ? static_cast<double>(*integer) : *number);
       }
-      return all;
+      if (integers.size() == numbers.size()) return integers;
+      return numbers;
     }
     std::string value = scalar(node, "a value");
     if (auto integer = parse_count(value)) return *integer;
@@ -188,7 +192,12 @@ class Reader {
              "lists names, or maps of one name to its options. Got " + shown(entry) + ".");
       const auto& only = *entry.begin();
       spec.name = only.first.Scalar();
-      if (!only.second.IsNull()) spec.options = options(only.second, spec.name);
+      // {resize: 256} is {resize: {size: 256}}.
+      const bool is_size = std::is_same_v<Spec, TransformSpec> && only.second.IsScalar();
+      if (is_size && !only.second.IsNull())
+        spec.options.set("size", option(only.second));
+      else if (!only.second.IsNull())
+        spec.options = options(only.second, spec.name);
     }
     return all;
   }

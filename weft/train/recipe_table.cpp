@@ -1,4 +1,5 @@
-// Defines the single table of recipe keys, and the pages that are generated from it.
+// Defines the single table of recipe keys, and the pages that are generated from it. It is one file
+// because most of it is that table.
 #include <algorithm>
 #include <list>
 #include <mutex>
@@ -46,6 +47,9 @@ constexpr RecipeKey table[] = {
     {"model.unfreeze", texts, "[]", "", 0, 0,
      "parameters among those of model.freeze that train all the same: with model.freeze ['*'], "
      "those that train"},
+    {"model.weights", text, "null", "", 0, 0,
+     "weights that a model.name or model.layers begins with: a run or a checkpoint of it, or a "
+     "safetensors file; null: drawn by the seed"},
     {"adapter.type", text, "null", "lora", 0, 0,
      "fine-tuning of model.pretrained with few parameters: its weights stay as they are, and "
      "products of two small matrices beside them train; null: all weights train"},
@@ -65,18 +69,23 @@ constexpr RecipeKey table[] = {
     {"data.format", text, "null", "", 0, 0,
      "format of your own files at data.path; set either this or data.dataset"},
     {"data.path", text, "null", "", 0, 0,
-     "folder (idx, cifar) or file (text, jsonl), or either (csv: a folder has train.csv, and may "
+     "folder (idx, cifar, image_folder) or file (text, jsonl), or either (csv: a folder has "
+     "train.csv, and may "
      "have validation.csv); looked for as given, then under WEFT_DATA_DIR"},
-    {"data.val_path", text, "null", "", 0, 0, "file to evaluate on, instead of val_split"},
+    {"data.val_path", text, "null", "", 0, 0,
+     "file, or folder of pictures, to evaluate on, instead of val_split"},
     {"data.val_split", number, "0", "", 0, 0.9,
-     "text, jsonl: share of the file, at its end, held out for evaluation; csv: share of its rows, "
-     "drawn at random, the same for every seed; 0 and no val_path: no evaluation"},
+     "text, jsonl: share of the file, at its end, held out for evaluation; csv, image_folder: "
+     "share of "
+     "the rows or pictures, drawn at random, the same for every seed; 0 and no val_path: no "
+     "evaluation"},
     {"data.tokenizer", text, "auto", "", 0, 0,
      "how text becomes tokens: characters, bytes, or the path of a tokenizer (tokenizer.json, or "
      "its folder); auto: that of model.pretrained, else characters"},
     {"data.seq_len", integer, "1024", "", 1, 1 << 20, "tokens per sample"},
     {"data.transforms", transforms, "[]", "", 0, 0,
-     "augmentation of training images: [{random_crop: {padding: 4}}, random_horizontal_flip]"},
+     "what is done to images, in this order: resize, center_crop and normalize to all, random_* to "
+     "training images: [{resize: 256}, {center_crop: 224}, random_horizontal_flip]"},
     {"data.mean", numbers, "null", "", 0, 1,
      "images: mean of each channel, with bytes scaled to 0..1, which is subtracted; null: that of "
      "the data set, else 0"},
@@ -102,6 +111,35 @@ constexpr RecipeKey table[] = {
      "which parameters decay; matrices: those of rank 2 and above"},
     {"optimizer.momentum", number, "0", "", 0, 1, "sgd: momentum"},
     {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd: Nesterov momentum"},
+    {"pruning.pattern", text, "null", "unstructured, 2:4, channels", 0, 0,
+     "weights of least magnitude become zeros and stay so; 2:4: two of each four neighbours along "
+     "the input features; channels: inner channels of resnet, cnn, mlp; null: no pruning"},
+    {"pruning.sparsity", number, "0.5", "", 0, 0.999,
+     "share of the weights, or channels, that is pruned from pruning.end_step on"},
+    {"pruning.scope", text, "layer", "layer, global", 0, 0,
+     "layer: each layer is pruned to that share; global: all together, by one threshold"},
+    {"pruning.initial_sparsity", number, "0", "", 0, 0.999,
+     "share that is pruned at pruning.begin_step, from which a cubic schedule rises"},
+    {"pruning.begin_step", integer, "0", "", 0, many, "updates before the first weight is pruned"},
+    {"pruning.end_step", integer, "null", "", 0, many,
+     "updates after which pruning.sparsity is reached; null: at once, at pruning.begin_step"},
+    {"pruning.frequency", integer, "100", "", 1, many, "updates between two steps of the schedule"},
+    {"pruning.exclude", texts, "[]", "", 0, 0,
+     "weights that are not pruned, by patterns of their names: [conv1.*, fc.*]"},
+    {"distillation.teacher", text, "null", "", 0, 0,
+     "a trained model of the same task whose results the model learns, too: a run, a checkpoint, "
+     "or "
+     "the folder of a published model; null: no distillation"},
+    {"distillation.temperature", number, "2", "", 0.01, 1000,
+     "the logits of both are divided by this, and the loss on them is multiplied by its square"},
+    {"distillation.alpha", number, "0.5", "", 0, 1,
+     "weight of the loss on the labels; that of the loss on the teacher's probabilities is 1 - "
+     "alpha"},
+    {"distillation.features", texts, "[]", "", 0, 0,
+     "layers whose results should equal the teacher's, by their paths: [layer2], or of both "
+     "[layer2=layer3]; a learned projection joins other widths"},
+    {"distillation.feature_weight", number, "1", "", 0, many,
+     "weight of the mean squared error of each of these features"},
     {"scheduler.name", text, "constant", "", 0, 0, "learning rate schedule"},
     {"scheduler.warmup_steps", integer, "0", "", 0, many,
      "steps in which the learning rate rises linearly"},

@@ -333,6 +333,11 @@ void Reporter::evaluation(int64_t step, const Evaluation& evaluation) {
   log(io::json_text(entry));
 }
 
+void Reporter::pruning(int64_t step, double sparsity) {
+  text(fmt::format("pruned step {}  sparsity {:.4f}\n", step, sparsity));
+  log(io::json_text(json{{"pruned_step", step}, {"sparsity", sparsity}}));
+}
+
 void Reporter::closing(const ClosingReport& report) {
   text("\n" + to_table(report));
   json entry{{"steps", report.steps},

@@ -51,20 +51,21 @@ struct RunReport {
   double units = 0;            // tokens, images or rows of an update
   std::string_view unit = {};  // as Experiment::unit() returns it
   size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t trained_bytes = 0;     // bytes of the weights that train
-  bool trains_part = false;     // other weights are frozen, as beside an adapter
-  size_t copy_bytes = 0;        // copies of weights in the narrower type of products
-  size_t offloaded_bytes = 0;   // bytes of the first three that are in files instead of memory
-  size_t file_bytes = 0;        // in files: offloaded state, and values of the steps
-  double file_traffic = 0;      // bytes to and from files per update
-  size_t arena_bytes = 0;       // bytes of the largest step's arena: the steps share it
-  size_t constant_bytes = 0;    // constants of all steps
-  size_t staging_bytes = 0;     // batches on their way to a device
-  size_t data_bytes = 0;        // samples, and the batches of loaders
-  size_t runtime_bytes = 0;     // see runtime_bytes()
-  double flops = 0, bytes = 0;  // operations and memory traffic of an update
-  double seconds = 0;           // planned seconds of an update; 0: unknown
-  double likely_seconds = 0;    // likely seconds of an update; 0: unknown
+  size_t teacher_bytes = 0;           // of distillation
+  size_t trained_bytes = 0;           // bytes of the weights that train
+  bool trains_part = false;           // other weights are frozen, as beside an adapter
+  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
+  size_t offloaded_bytes = 0;         // bytes of the first four that are in files instead of memory
+  size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
+  double file_traffic = 0;            // bytes to and from files per update
+  size_t arena_bytes = 0;             // bytes of the largest step's arena: the steps share it
+  size_t constant_bytes = 0;          // constants of all steps
+  size_t staging_bytes = 0;           // batches on their way to a device
+  size_t data_bytes = 0;              // samples, and the batches of loaders
+  size_t runtime_bytes = 0;           // see runtime_bytes()
+  double flops = 0, bytes = 0;        // operations and memory traffic of an update
+  double seconds = 0;                 // planned seconds of an update; 0: unknown
+  double likely_seconds = 0;          // likely seconds of an update; 0: unknown
   double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
   double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
   std::optional<double> usd_per_hour = {};  // price of the machine
@@ -86,7 +87,8 @@ struct RunReport {
 
   // These are bytes in memory.
   size_t state_bytes() const {
-    return model_bytes + optimizer_bytes + accumulator_bytes + copy_bytes - offloaded_bytes;
+    return model_bytes + optimizer_bytes + accumulator_bytes + teacher_bytes + copy_bytes -
+           offloaded_bytes;
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
@@ -105,7 +107,8 @@ struct RunReport {
   // arena exists. Returns 0 on a device, whose memory is not the process's.
   size_t process_bytes() const {
     if (!on_host) return 0;
-    return std::max(total_bytes(), model_bytes) + constant_bytes + data_bytes + runtime_bytes;
+    return std::max(total_bytes(), model_bytes + teacher_bytes) + constant_bytes + data_bytes +
+           runtime_bytes;
   }
 };
 
@@ -212,6 +215,8 @@ class Reporter {
   // `epoch` counts from 1; `seconds` excludes evaluations and checkpoints.
   void epoch(int64_t step, int64_t epoch, double seconds);
   void evaluation(int64_t step, const Evaluation& evaluation);
+  // `sparsity` is the share of the weights that is pruned once `step` updates are done.
+  void pruning(int64_t step, double sparsity);
   void closing(const ClosingReport& report);
 
  private:

@@ -300,8 +300,10 @@ void RunFolder::go_back_to(int64_t step) const {
     auto is_later = [&](const char* key) {
       return entry.contains(key) && entry[key].is_number() && entry[key] > step;
     };
+    // A checkpoint is saved before weights are pruned at its step, which the run then does again.
+    const bool is_repeated = entry.contains("pruned_step") && entry["pruned_step"] == step;
     if (!is_later("step") && !is_later("epoch_step") && !is_later("eval_step") &&
-        !is_later("last_step"))
+        !is_later("last_step") && !is_later("pruned_step") && !is_repeated)
       kept += line + "\n";
   }
   io::write_own_file(log_path(), kept);

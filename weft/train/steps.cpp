@@ -38,6 +38,10 @@ StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
   options.held = static_cast<size_t>(held);
   return options;
 }
+// Returns the bytes of state in memory besides the model's and the accumulators.
+int64_t beside_weights(const Experiment& experiment) {
+  return experiment.kept_optimizer_bytes() + experiment.kept_teacher_bytes();
+}
 }  // namespace
 
 StepOptions step_options(const Experiment& experiment, const std::string& device) {
@@ -57,7 +61,7 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
 
 Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
     : experiment_(experiment),
-      parameters_(experiment.model->parameters()),
+      parameters_(experiment.trained()),
       accumulator_(experiment.passes_per_step() > 1
                        ? std::make_unique<optim::Accumulator>(parameters_)
                        : nullptr),
@@ -75,10 +79,21 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
           of_step(chosen, Mode::train,
                   accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              of_step(chosen, Mode::train, 0)),
-      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-                of_step(chosen, Mode::eval,
-                        experiment.kept_optimizer_bytes() + kept_accumulator_bytes())) {}
+              of_step(chosen, Mode::train, experiment.kept_teacher_bytes())),
+      search_(
+          [this](std::span<const Tensor> in) {
+            experiment_.pruner->search(in[0]);
+            return std::vector<Tensor>();
+          },
+          of_step(chosen, Mode::train, beside_weights(experiment))),
+      prune_(
+          [this](std::span<const Tensor> in) {
+            return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
+          },
+          of_step(chosen, Mode::train, beside_weights(experiment))),
+      evaluate_(
+          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+          of_step(chosen, Mode::eval, beside_weights(experiment) + kept_accumulator_bytes())) {}
 
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
@@ -113,20 +128,35 @@ std::vector<std::pair<std::string, Executable*>> Steps::prepare(
   };
   add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
   if (accumulator_ != nullptr) add("update", update_, {});
+  if (experiment_.pruner != nullptr) {
+    const auto groups = std::ssize(experiment_.pruner->counts_at(0));
+    const std::vector<Type> counts{{DType::i64, {groups}}};
+    if (experiment_.pruner->searches()) add("search", search_, counts);
+    add("prune", prune_, counts);
+  }
   if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
   return all;
 }
 
+Tensor Steps::model_input(const Tensor& inputs) const {
+  const bool images = is_float(inputs.dtype());
+  return images ? cast(inputs, experiment_.precision.parameters) : inputs;
+}
+
 Tensor Steps::logits(const Tensor& inputs) const {
-  bool images = is_float(inputs.dtype());
-  Tensor x = images ? cast(inputs, experiment_.precision.parameters) : inputs;
-  return (*experiment_.model)(Arg(x, UserLocation()));  // its nodes record the lines of the model
+  // Its nodes record the lines of the model.
+  return (*experiment_.model)(Arg(model_input(inputs), UserLocation()));
 }
 
 Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
+  const Distillation* const distillation = experiment_.distillation.get();
+  const nn::OutputScope features(distillation != nullptr ? distillation->student_layers()
+                                                         : std::vector<std::string>());
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
-  return experiment_.loss->train(scores, labels, experiment_.recipe);
+  Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
+  if (distillation == nullptr) return loss;
+  return distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
 }
 
 std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
@@ -139,6 +169,9 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   const Recipe& recipe = experiment_.recipe;
   const optim::LossScale* scale = experiment_.loss_scale.get();
   if (scale != nullptr) gradients = scale->unscaled(gradients);
+  if (experiment_.pruner != nullptr)
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = experiment_.pruner->masked(parameters_[i], gradients[i]);
   double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
   // Without a limit only the norm is used.
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
@@ -154,6 +187,7 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   note(step, loss, clipped.norm);
   first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
   experiment_.optimizer->step(limit > 0 ? clipped.gradients : gradients, only_if);
+  if (experiment_.pruner != nullptr) experiment_.pruner->hold();
   return {loss, clipped.norm};
 }
 
@@ -217,6 +251,17 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
   return results;
+}
+
+std::optional<double> Steps::prune(int64_t done) {
+  const optim::Pruner* const pruner = experiment_.pruner.get();
+  if (pruner == nullptr || !pruner->is_due(done)) return std::nullopt;
+  const std::vector<int64_t> units = pruner->counts_at(done);
+  const std::array counts{tensor(units, {std::ssize(units)})};
+  if (pruner->searches())
+    for (int round = 0; round < optim::Pruner::rounds; ++round) search_.run(counts);
+  const double pruned = prune_.run(counts).front().item();
+  return pruned / static_cast<double>(pruner->weights());
 }
 
 void Steps::pass(const Tensor& inputs, const Tensor& labels) {

@@ -35,11 +35,15 @@ class Steps {
   Steps(const Experiment& experiment, const StepOptions& options);
 
   // Compiles and returns all steps: "train" and "evaluate", or with several passes per update
-  // "accumulate", "update" and "evaluate".
+  // "accumulate", "update" and "evaluate"; where weights are pruned, "search" and "prune" before
+  // the last.
   std::vector<std::pair<std::string, Executable*>> executables();
   // Does the same, with null for a step that exceeds its limit, for which executables() throws.
   std::vector<std::pair<std::string, Executable*>> executables_that_fit();
 
+  // Prunes weights before the next update where the schedule says so once `done` updates are done.
+  // Returns the share of the weights that is pruned then; nullopt where nothing was due.
+  std::optional<double> prune(int64_t done);
   // Runs one pass over a micro-batch. Where the update takes several, gradients accumulate until
   // update().
   void pass(const Tensor& inputs, const Tensor& labels);
@@ -72,6 +76,7 @@ class Steps {
  private:
   // `largest` is set to the error of the largest step that does not fit.
   std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
+  Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;
@@ -94,7 +99,7 @@ class Steps {
   // These are rings of the last updates: their numbers, [kept_norms] (0: none yet), and
   // [kept_norms, 2], the loss and the norm of each.
   Variable noted_steps_, norms_;
-  CompiledStep pass_, update_, evaluate_;
+  CompiledStep pass_, update_, search_, prune_, evaluate_;
   Tensor loss_, grad_norm_;
 };
 

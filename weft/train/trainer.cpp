@@ -186,6 +186,8 @@ class Trainer {
   }
 
   void update() {
+    if (const std::optional<double> sparsity = steps_.prune(progress_.step))
+      reporter_->pruning(progress_.step, *sparsity);
     double before = now();
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
     steps_.run(batch_.inputs, batch_.labels);
@@ -221,8 +223,10 @@ class Trainer {
   size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
 
   size_t used_state() const {
+    const auto& distillation = experiment_.distillation;
     return allocated_bytes(experiment_.model->variables()) +
-           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators());
+           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators()) +
+           (distillation == nullptr ? 0 : allocated_bytes(distillation->teacher().variables()));
   }
 
   void line() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the pictures beside it, and what Pillow reads from them: NAME.npy, u8 [H, W, 3], and for
-colours also NAME.gray.npy, u8 [H, W, 1]. The files here are those of Pillow 13.0.0."""
+colours also NAME.gray.npy, u8 [H, W, 1]; and rgb.png resized, as FILTER_HEIGHTxWIDTH.npy. The
+files here are those of Pillow 13.0.0."""
 import pathlib
 import numpy
 from PIL import Image, ImageOps
@@ -34,3 +35,8 @@ for orientation in range(2, 9):
     exif = Image.Exif()
     exif[0x0112] = orientation
     save(f"turned{orientation}.jpg", Image.fromarray(smooth), quality=90, exif=exif)
+
+for height, width in (5, 6), (20, 31), (2, 3), (7, 4):
+    for kind in Image.Resampling.BILINEAR, Image.Resampling.NEAREST:
+        resized = Image.open(here / "rgb.png").resize((width, height), kind)
+        numpy.save(here / f"{kind.name.lower()}_{height}x{width}.npy", numpy.asarray(resized))

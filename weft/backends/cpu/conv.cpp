@@ -8,6 +8,7 @@
 #include "weft/backends/cpu/im2col.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/winograd.h"
 #include "weft/base/parallel.h"
 
@@ -41,7 +42,8 @@ Convolution convolution_of(const Node& node) {
   return conv;
 }
 
-onednn::Problem problem_of(const Convolution& conv) {
+// A fixed weight is packed once.
+onednn::Problem problem_of(const Convolution& conv, bool has_fixed_weight) {
   auto activation = [&](const Shape& shape) {
     return onednn::Tensor{conv.dtype, shape, dense_strides(shape, channels_last), false};
   };
@@ -69,14 +71,19 @@ onednn::Problem problem_of(const Convolution& conv) {
       break;
   }
   problem.result.dtype = conv.result_dtype();
+  problem.keeps_b = has_fixed_weight;
   return problem;
 }
 
-std::optional<onednn::Primitive> library_primitive(const Convolution& conv) {
+bool has_fixed_weight(const Node& node) {
+  return node.op->role != Role::weight_gradient && is_fixed(node.inputs[1]);
+}
+
+std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv) {
   const bool empty = element_count(conv.x_shape()) == 0 ||
                      element_count(conv.weight_shape()) == 0 || element_count(conv.y_shape()) == 0;
   if (empty || !onednn::supports(conv.dtype)) return std::nullopt;
-  return onednn::Primitive::make(problem_of(conv));
+  return onednn::Primitive::make(problem_of(conv, has_fixed_weight(node)));
 }
 
 // Returns a 1 x 1 convolution as a matrix product: channels-last activations have a row for each
@@ -122,14 +129,18 @@ class LibraryConv : public Kernel {
         result_(bind_result(launch)) {
     WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
                 launch.kernel, launch.workspace, primitive_.workspace());
+    WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
+                launch.kernel, launch.kept, primitive_.kept());
+    if (launch.kept > 0) weight_.emplace(launch.body.front()->inputs[1], launch.kept);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
-                   workspace);
+                   workspace, weight_ ? weight_->data() : nullptr, weight_ && weight_->packs_now());
   }
 
  private:
   onednn::Primitive primitive_;
+  std::optional<Packed> weight_;
   std::vector<Bound> inputs_;
   Bound result_;
 };
@@ -171,10 +182,11 @@ KernelChoice laid_out(const Node& node, KernelChoice choice) {
 }
 
 std::optional<KernelChoice> library_choice(const Node& node, const Convolution& conv) {
-  auto primitive = library_primitive(conv);
+  auto primitive = library_primitive(node, conv);
   if (!primitive) return std::nullopt;
-  return laid_out(
-      node, {.kernel = "dnnl:" + std::string(node.op->name), .workspace = primitive->workspace()});
+  return laid_out(node, {.kernel = "dnnl:" + std::string(node.op->name),
+                         .workspace = primitive->workspace(),
+                         .kept = primitive->kept()});
 }
 KernelChoice windows_choice(const Node& node, const Convolution& conv) {
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
@@ -223,7 +235,7 @@ std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
   if (!launch.kernel.starts_with("dnnl:"))
     return std::make_unique<OwnConv>(conv, launch, im2col_convolve,
                                      im2col_workspace(conv, thread_count()));
-  auto primitive = library_primitive(conv);
+  auto primitive = library_primitive(*launch.body.front().node(), conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
   return std::make_unique<LibraryConv>(std::move(*primitive), launch);
 }

@@ -43,7 +43,8 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
   }
   if (node.annotations.by_kernel != nullptr) text += ' ' + *node.annotations.by_kernel;
   for (size_t i = 0; i < operands.size(); ++i)
-    text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides);
+    text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides) +
+            (node.inputs[i]->annotations.fixed ? "f" : "");
   return text + " t" + std::to_string(thread_count());
 }
 

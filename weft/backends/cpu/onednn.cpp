@@ -42,7 +42,7 @@ class SingleThreaded {
 };
 
 // Base is what an offset is relative to. The first three are the caller's.
-enum Base : uint8_t { base_a, base_b, base_result, base_workspace, bases };
+enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, bases };
 struct Place {
   Base base = base_workspace;
   size_t offset = 0;
@@ -121,7 +121,8 @@ struct Partials {
 
 struct Primitive::Parts {
   std::string implementation;
-  size_t workspace = 0;
+  size_t workspace = 0, kept = 0;
+  Stage packing;              // converts b to the layout that is kept
   std::vector<Stage> stages;  // one after the other
   Partials partials;          // added at the end
 };
@@ -146,13 +147,16 @@ class Builder {
       if (implementation.empty()) implementation = implementation_of(description.get());
       products.push_back(calls_of(piece, description.get(), adds));
     }
-    if (!shared_.empty()) stages.push_back(std::move(shared_));
+    if (pieces_.front().problem.keeps_b && kept > 0) packing = std::move(shared_b_);
+    for (Stage* conversions : {&shared_a_, &shared_b_})
+      if (!conversions->empty()) stages.push_back(std::move(*conversions));
     stages.push_back(std::move(products));
     return true;
   }
 
   std::string implementation;
-  size_t workspace = 0;
+  size_t workspace = 0, kept = 0;
+  Stage packing;
   std::vector<Stage> stages;
   Partials partials;
 
@@ -186,7 +190,7 @@ class Builder {
         used[i] = in_workspace(chosen);
         after.push_back(convert(used[i], given));
       } else if (is_shared(static_cast<Base>(i))) {
-        used[i] = shared(given, chosen);
+        used[i] = shared(given, chosen, i == base_b);
       } else {
         used[i] = in_workspace(chosen);
         before.push_back(convert(given, used[i]));
@@ -254,24 +258,31 @@ class Builder {
 
   // Converts an operand that all pieces read, once and by the whole team, before they begin; pieces
   // of other sizes may need another layout.
-  Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen) {
+  Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen, bool is_b) {
     for (const Operand& known : converted_)
       if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
-    const Operand to = in_workspace(chosen);
+    Operand to{chosen};
+    if (is_b && pieces_.front().problem.keeps_b) {
+      to.at = {base_kept, kept};
+      kept += round_up(dnnl_memory_desc_get_size(&chosen), buffer_alignment);
+    } else {
+      to = in_workspace(chosen);
+    }
     converted_.push_back(to);
+    Stage& stage = is_b ? shared_b_ : shared_a_;
     const int64_t extent = given.layout.dims[0];
     const int64_t units = ceil_div(extent, shared_unit);
     const int64_t parts = std::min<int64_t>(units, thread_count());
-    shared_.resize(std::max(shared_.size(), static_cast<size_t>(parts)));
+    stage.resize(std::max(stage.size(), static_cast<size_t>(parts)));
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = units * part / parts * shared_unit;
       const int64_t end = std::min(extent, units * (part + 1) / parts * shared_unit);
       const auto from_part = slice(given, begin, end), to_part = slice(to, begin, end);
       if (!from_part || !to_part) {
-        shared_.front().push_back(convert(given, to));
+        stage.front().push_back(convert(given, to));
         break;
       }
-      shared_[static_cast<size_t>(part)].push_back(convert(*from_part, *to_part));
+      stage[static_cast<size_t>(part)].push_back(convert(*from_part, *to_part));
     }
     return to;
   }
@@ -291,7 +302,7 @@ class Builder {
   static constexpr int64_t shared_unit = 64;  // no layout of oneDNN has longer blocks
   std::vector<Piece> pieces_;
   std::array<int, 3> names_;
-  Stage shared_;
+  Stage shared_a_, shared_b_;  // conversions of operands that all pieces read
   std::vector<Operand> converted_;
 };
 }  // namespace
@@ -305,17 +316,20 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
   const SingleThreaded single;
   Builder builder(cut(problem, thread_count()));
   if (!builder.build()) return std::nullopt;
-  return Primitive(
-      std::make_unique<Parts>(Parts{std::move(builder.implementation), builder.workspace,
-                                    std::move(builder.stages), std::move(builder.partials)}));
+  return Primitive(std::make_unique<Parts>(
+      Parts{std::move(builder.implementation), builder.workspace, builder.kept,
+            std::move(builder.packing), std::move(builder.stages), std::move(builder.partials)}));
 }
 
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
+size_t Primitive::kept() const { return parts_->kept; }
 
-void Primitive::run(const void* a, const void* b, void* result, void* workspace) const {
+void Primitive::run(const void* a, const void* b, void* result, void* workspace, void* kept,
+                    bool packs) const {
   auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
-  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace)};
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
+  if (packs) run_stage(parts_->packing, addresses);
   for (const Stage& stage : parts_->stages) run_stage(stage, addresses);
   const Partials& partials = parts_->partials;
   if (partials.offsets.empty()) return;

@@ -31,6 +31,7 @@ struct Problem {
   Tensor a, b, result;
   Dims stride, padding, padding_after, dilation;  // attributes of convolutions, per spatial axis
   bool accumulate = false;                        // matmul: adds to the result
+  bool keeps_b = false;  // the layout that b is converted to is kept from run to run
 };
 
 // Primitive holds one oneDNN primitive per thread of the team (onednn_cut.h), with the conversions
@@ -47,7 +48,11 @@ class Primitive {
 
   const std::string& implementation() const;  // "brg:avx512_core"
   size_t workspace() const;                   // bytes, aligned to buffer_alignment by the caller
-  void run(const void* a, const void* b, void* result, void* workspace) const;
+  // Returns the bytes that run() needs for b in the layout that is kept; 0: b is not converted.
+  size_t kept() const;
+  // `kept` is memory that holds what the last run left there; `packs` converts b to it.
+  void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
+           bool packs = false) const;
 
  private:
   struct Parts;

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/data/random.h"
 #include "weft/data/table.h"
 #include "weft/io/files.h"
 #include "weft/train/datasets/datasets.h"
@@ -80,16 +79,6 @@ std::vector<int64_t> all_rows(const data::Table& table) {
   return rows;
 }
 
-// Removes a share of the rows and returns it. The choice depends on nothing but the number of rows,
-// so that runs with different seeds are evaluated on the same ones.
-std::vector<int64_t> held_out(std::vector<int64_t>& rows, double share) {
-  data::shuffle(rows, 0, 0);
-  const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(rows.size()) * (1 - share));
-  std::vector<int64_t> rest(rows.begin() + kept, rows.end());
-  rows.resize(static_cast<size_t>(kept));
-  return rest;
-}
-
 struct Files {
   std::string train, validation;  // paths; `validation` is "" where there is none
 };
@@ -129,13 +118,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
   const bool evaluated = holds_out(recipe, !files.validation.empty());
   const auto table = std::make_shared<const data::Table>(data::read_table(files.train, how));
   std::vector<int64_t> rows = all_rows(*table), others;
-  if (evaluated && files.validation.empty()) {
-    others = held_out(rows, recipe.number("data.val_split"));
-    if (rows.empty() || others.empty())
-      recipe.refuse("data.val_split",
-                    fmt::format("data.val_split must leave rows on both sides of the {} of {}.",
-                                table->rows(), files.train));
-  }
+  if (evaluated && files.validation.empty()) others = held_out(recipe, rows, files.train);
   if (!columns) columns = data::columns_of(*table, rows);
   TaskData parts = task_of(*columns);
   parts.train = data::table_source(table, std::move(rows), *columns);

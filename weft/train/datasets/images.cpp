@@ -1,10 +1,8 @@
 // Reads labelled images, of well-known data sets and of files in their formats.
 #include "weft/data/images.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,60 +11,36 @@
 
 #include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/nn/options.h"
 #include "weft/train/datasets/datasets.h"
+#include "weft/train/transforms.h"
 
 namespace weft::train {
 namespace {
 // Loads one split; `classes` is 0 where the labels determine their number.
 using Load = std::function<data::ImageDataset(std::string_view split, int64_t classes)>;
 
-data::Transforms read_transforms(const Recipe& recipe) {
-  data::Transforms transforms;
-  for (const TransformSpec& spec : recipe.transforms()) {
-    nn::OptionReader reader(spec.options, "data.transforms: " + spec.name);
-    if (spec.name == "random_crop")
-      transforms.random_crop = reader.integer("padding", 4, 0, 1024);
-    else if (spec.name == "random_horizontal_flip")
-      transforms.random_horizontal_flip = reader.number("p", 0.5, 0, 1);
-    else
-      recipe.refuse("data.transforms",
-                    fmt::format("data.transforms knows random_crop, random_horizontal_flip. Got "
-                                "'{}'.",
-                                spec.name));
-    reader.finish();
-  }
-  return transforms;
-}
-
-// A recipe may replace the data set's normalization: published weights expect the one that they
-// were trained with.
-std::optional<data::Normalization> read_normalization(const Recipe& recipe, int64_t channels) {
-  if (!recipe.has("data.mean")) return std::nullopt;
-  const std::vector<double>&mean = recipe.numbers("data.mean"), &std = recipe.numbers("data.std");
-  for (std::string_view key : {"data.mean", "data.std"})
-    if (const size_t got = recipe.numbers(key).size(); got != static_cast<size_t>(channels))
-      recipe.refuse(
-          key, fmt::format("{} needs a number for each channel of the images, {}. Got {}.", key,
-                           channels, got));
-  if (std::ranges::min(std) == 0) recipe.refuse("data.std", "data.std must be above 0.");
-  return data::Normalization{mean, std};
-}
-
 TaskData read_images(const Recipe& recipe, const Load& load) {
-  data::ImageDataset train = load("train", 0).transform(read_transforms(recipe));
-  data::ImageDataset test = load("test", train.classes());
+  data::ImageDataset train = load("train", 0), test = load("test", train.classes());
+  const auto prepare = [&](data::ImageDataset& images, bool training) {
+    const Preparation how = preparation_of(recipe, images.image_shape()[0], training);
+    images = images.transform(how.transforms);
+    if (how.normalization) images = images.normalize(*how.normalization);
+    return images.source();
+  };
   if (train.image_shape() != test.image_shape())
     throw Error(ErrorKind::data, "[data] training images are {}, those for evaluation {}.",
                 to_string(train.image_shape()), to_string(test.image_shape()));
-  if (const auto normalization = read_normalization(recipe, train.image_shape()[0])) {
-    train = train.normalize(*normalization);
-    test = test.normalize(*normalization);
-  }
+  const auto training = prepare(train, true), validation = prepare(test, false);
+  const Shape shape = training->input_type().shape;
+  if (shape != validation->input_type().shape)
+    recipe.refuse("data.transforms",
+                  fmt::format("data.transforms give training images {}, those for evaluation {}. "
+                              "Hint: end with center_crop.",
+                              to_string(shape), to_string(validation->input_type().shape)));
   return {.task = Task::classification,
-          .shape = {InputKind::images, train.image_shape(), train.classes()},
-          .train = train.source(),
-          .validation = test.source()};
+          .shape = {InputKind::images, shape, train.classes()},
+          .train = training,
+          .validation = validation};
 }
 
 constexpr std::string_view image_keys[] = {"data.path", "data.transforms", "data.mean", "data.std"};

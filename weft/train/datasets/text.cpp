@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/data/random.h"
 #include "weft/data/tokens.h"
 #include "weft/train/datasets/datasets.h"
 
@@ -70,6 +71,21 @@ bool holds_out(const Recipe& recipe, bool beside) {
                                      "data.val_path.",
                                      key));
   return evaluated;
+}
+
+std::vector<int64_t> held_out(const Recipe& recipe, std::vector<int64_t>& samples,
+                              const std::string& path) {
+  data::shuffle(samples, 0, 0);
+  const size_t all = samples.size();
+  const auto kept =
+      static_cast<std::ptrdiff_t>(static_cast<double>(all) * (1 - recipe.number("data.val_split")));
+  std::vector<int64_t> rest(samples.begin() + kept, samples.end());
+  samples.resize(static_cast<size_t>(kept));
+  if (samples.empty() || rest.empty())
+    recipe.refuse(
+        "data.val_split",
+        fmt::format("data.val_split must leave rows on both sides of the {} of {}.", all, path));
+  return rest;
 }
 
 DataEntry text_format() {

@@ -1,0 +1,148 @@
+// Tests refusals of pruning and of the weights that a model begins with.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/error/tiny_run.h"
+
+using namespace weft::test;
+
+namespace {
+// Returns the recipe of a small net on generated images, with further lines.
+std::string images(const std::string& more) {
+  return "model: {name: mlp, config: {hidden_sizes: [8]}}\n"
+         "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+         "train: {steps: 5, global_batch_size: 4}\n" +
+         more;
+}
+}  // namespace
+
+TEST_CASE("a recipe whose pruning cannot be done is refused by key and limit") {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"pruning: {sparsity: 0.7}\n",
+       "wrong.yaml:4: pruning.sparsity needs pruning.pattern. Hint: --pruning.pattern "
+       "unstructured."},
+      {"pruning: {pattern: magnitude}\n",
+       "wrong.yaml:4: pruning.pattern must be one of unstructured, 2:4, channels. Got "
+       "'magnitude'."},
+      {"pruning: {pattern: unstructured, sparsity: 1}\n",
+       "wrong.yaml:4: pruning.sparsity must be in 0 .. 0.999. Got '1'."},
+      {"pruning: {pattern: unstructured, begin_step: 3, end_step: 2}\n",
+       "wrong.yaml:4: pruning.end_step is at least pruning.begin_step. Got 2 and 3."},
+      {"pruning: {pattern: unstructured, end_step: 5}\n",
+       "wrong.yaml:4: pruning ends before the last of the 5 steps of the run, so that what is left "
+       "trains on. Got step 5."},
+      {"pruning: {pattern: unstructured, sparsity: 0.3, initial_sparsity: 0.4}\n",
+       "wrong.yaml:4: pruning.initial_sparsity is at most pruning.sparsity. Got 0.4 and 0.3."},
+      {"pruning: {pattern: 2:4, sparsity: 0.6}\n",
+       "wrong.yaml:4: pruning.pattern 2:4 has sparsity 0.5. Got 0.6."},
+      {"pruning: {pattern: 2:4, end_step: 3}\n",
+       "wrong.yaml:4: pruning.pattern 2:4 prunes at once, at pruning.begin_step: it has no "
+       "end_step."},
+      {"pruning: {pattern: unstructured, exclude: [conv*]}\n",
+       "wrong.yaml:4: pruning.exclude: no weight to prune has a name like 'conv*'. The first is "
+       "fc1.weight."},
+      {"pruning: {pattern: unstructured, exclude: ['*']}\n",
+       "wrong.yaml:4: pruning: no weight is left to prune."}};
+  Workplace place;
+  for (const auto& [recipe, message] : mistakes) {
+    place.write("wrong.yaml", images(recipe));
+    CAPTURE(recipe);
+    CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage, message) == "");
+  }
+  place.write("wrong.yaml",
+              "model: {layers: [flatten, {linear: {out_features: 4}}]}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 5, global_batch_size: 4}\npruning: {pattern: channels}\n");
+  CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage,
+                   "wrong.yaml:4: pruning.pattern channels: this model has no channels that can be "
+                   "removed. Those of resnet, cnn and mlp have.") == "");
+}
+
+TEST_CASE("a model begins with no weights that are missing or of another model") {
+  TinyRun place;
+  place.write("images.yaml", images(""));
+  place.write("notes.txt", "no weights");
+  const auto train = [&](const std::string& weights) {
+    return place.weft({"train", "images.yaml", "--model.weights", weights});
+  };
+  CHECK(fails_with(train("nothing"), usage,
+                   "--model.weights: model.weights: nothing does not "
+                   "exist.") == "");
+  CHECK(fails_with(train("notes.txt"), data_code, "notes.txt") == "");
+  CHECK(fails_with(train("tiny"), data_code, "model.safetensors does not fit") == "");
+}
+
+TEST_CASE("weft prune refuses runs without pruned channels, and a folder that exists") {
+  TinyRun place;
+  CHECK(fails_with(place.weft({"prune", "tiny", "small"}), usage,
+                   "this model has no channels that can be removed. Hint: pruning.pattern: "
+                   "channels.") == "");
+  place.write("images.yaml", images("name: images\neval: {batch_size: 4}\n"));
+  CHECK(place.weft({"train", "images.yaml"}).code == 0);
+  CHECK(fails_with(place.weft({"prune", "images", "small"}), usage,
+                   "no channel of this model is pruned. Hint: pruning.pattern: channels.") == "");
+  CHECK(fails_with(place.weft({"prune", "images", "runs"}), usage,
+                   "runs exists. Nothing was changed.") == "");
+  CHECK(fails_with(place.weft({"prune", "nothing", "small"}), checkpoint,
+                   "no checkpoint under nothing") == "");
+}
+
+TEST_CASE("a teacher that does not fit is refused by one line") {
+  TinyRun place;
+  place.write("images.yaml", images("name: student\n"));
+  place.write("wide.yaml",
+              "name: wide\nmodel: {name: mlp, config: {hidden_sizes: [16]}}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 6}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  place.write("large.yaml",
+              "name: large\nmodel: {name: mlp, config: {hidden_sizes: [16]}}\n"
+              "data: {dataset: random-images, image_size: 8, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  for (const char* teacher : {"wide.yaml", "large.yaml"})
+    REQUIRE(place.weft({"train", teacher}).code == 0);
+  const auto plan = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"plan", "images.yaml"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return place.weft(arguments);
+  };
+  const std::string flag = "--distillation.teacher";
+  CHECK(fails_with(plan({flag, "nothing"}), usage,
+                   "distillation.teacher: nothing is no run, no checkpoint and no folder of a "
+                   "model.") == "");
+  CHECK(fails_with(plan({flag, "wide"}), usage,
+                   "distillation.teacher: wide answers a sample with logits [1, 6], and the model "
+                   "of this run with [1, 4].") == "");
+  CHECK(fails_with(plan({flag, "large"}), usage,
+                   "distillation.teacher: large does not take the inputs of these data: ") == "");
+  CHECK(fails_with(plan({flag, "tiny"}), usage,
+                   "distillation.teacher: tiny does not take the inputs of these data: ") == "");
+  CHECK(fails_with(plan({"--distillation.alpha", "0.3"}), usage,
+                   "--distillation.alpha: distillation.alpha needs distillation.teacher. Hint: "
+                   "--distillation.teacher RUN.") == "");
+  CHECK(place.weft({"train", "images.yaml"}).code == 0);  // it teaches another of its kind
+  CHECK(fails_with(plan({flag, "student", "--distillation.features", "[fc7]"}), usage,
+                   "distillation.features: the model of this run has no layer 'fc7'.") == "");
+  CHECK(fails_with(plan({flag, "student", "--distillation.features", "[fc1=fc7]"}), usage,
+                   "distillation.features: the teacher has no layer 'fc7'.") == "");
+  place.write("conv.yaml",
+              "name: conv\nmodel: {layers: [{conv2d: {out_channels: 4, kernel_size: 3}}, flatten, "
+              "{linear: {out_features: 4}}]}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  REQUIRE(place.weft({"train", "conv.yaml"}).code == 0);
+  CHECK(fails_with(plan({flag, "conv", "--distillation.features", "[fc1=0]"}), usage,
+                   "distillation.features: fc1 yields [1, 8], and the teacher's layer [1, 4, 2, "
+                   "2]; they may differ in channels alone.") == "");
+}
+
+TEST_CASE("a residual net has as many inner widths as blocks") {
+  Workplace place;
+  place.write("wrong.yaml",
+              "model: {name: resnet, config: {depth: 20, inner_channels: [8, 8]}}\n"
+              "data: {dataset: random-images, image_size: 8, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\n");
+  CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage,
+                   "[resnet] inner_channels lists 9 widths of the 9 blocks of depth 20. Got 2.") ==
+        "");
+}

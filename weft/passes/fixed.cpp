@@ -1,0 +1,102 @@
+// Marks the variables that a step reads and does not assign: weights at inference. Kernels of the
+// host may then keep them packed for their loops from run to run (KernelChoice::kept), which saves
+// the conversion that a step that updates its weights needs in each run. What a step computes from
+// such variables alone (the gates of a recurrent weight in another order, a folded batch norm) is
+// computed once and kept as state of its own (Derivation), where it takes no more bytes than what
+// it is computed from. Both take memory beside the weights, so with a limit of memory nothing is
+// marked. The pass runs last on the graph, because the passes before it match variables by their
+// nodes.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/base/storage.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+using States = std::unordered_set<const VariableState*>;
+
+std::vector<std::shared_ptr<VariableState>> variables_of(const Value& value) {
+  Graph part;
+  part.outputs = {value};
+  std::vector<std::shared_ptr<VariableState>> variables;
+  for (const Value& node : part.nodes())
+    if (node->variable != nullptr &&
+        std::ranges::find(variables, node->variable) == variables.end())
+      variables.push_back(node->variable);
+  return variables;
+}
+
+// Hoisting finds the values that depend on fixed variables alone, and replaces the last ones before
+// the rest of the step by derived variables.
+class Hoisting {
+ public:
+  Hoisting(const Graph& graph, const States& assigned) : assigned_(assigned) {
+    for (const Value& value : graph.nodes())
+      if (depends_on_fixed_alone(value)) fixed_.insert(value.node());
+    for (const Value& value : graph.nodes())
+      if (!fixed_.contains(value.node()))
+        for (const Value& input : value->inputs) find_root(input);
+  }
+  Graph run(const Graph& graph) const {
+    return rewrite(graph, [&](const Value& value) {
+      return roots_.contains(value.node()) ? derived(value) : Value();
+    });
+  }
+
+ private:
+  bool depends_on_fixed_alone(const Value& value) const {
+    const OpDef& op = *value->op;
+    if (value->variable != nullptr) return !assigned_.contains(value->variable.get());
+    if (op.kind == OpKind::leaf) return op.leaf != LeafKind::input;
+    return op.kind != OpKind::random && std::ranges::all_of(value->inputs, [&](const Value& input) {
+             return fixed_.contains(input.node());
+           });
+  }
+
+  // A view is read as what it is a view of.
+  void find_root(const Value& value) {
+    if (!fixed_.contains(value.node()) || value->op->kind == OpKind::leaf) return;
+    if (value->op->view != nullptr) return find_root(value->inputs[0]);
+    size_t bytes = 0;  // 0 where it is computed from constants alone
+    for (const std::shared_ptr<VariableState>& variable : variables_of(value))
+      bytes += variable->type.bytes();
+    if (bytes > 0 && value.type().bytes() <= bytes) roots_.insert(value.node());
+  }
+
+  static Value derived(const Value& value) {
+    auto state = std::make_shared<VariableState>("", value.type(), Category::constant,
+                                                 std::make_shared<Storage>(value.type().bytes()));
+    state->derivation = std::make_shared<Derivation>(Derivation{value, variables_of(value)});
+    state->name = state->derivation->sources.front()->name;
+    return variable_leaf(std::move(state));
+  }
+
+  const States& assigned_;
+  std::unordered_set<const Node*> fixed_, roots_;
+};
+}  // namespace
+
+Graph mark_fixed(const Graph& graph, const PassOptions& options) {
+  const bool can_keep = options.library != nullptr && options.library->on_host();
+  if (!can_keep || options.step.memory > 0 || options.may_drop()) return graph;
+  States assigned;
+  for (const auto& [variable, value] : graph.assignments) assigned.insert(variable->variable.get());
+  std::unordered_map<const Node*, Value> marked;
+  return rewrite(Hoisting(graph, assigned).run(graph), [&](const Value& value) -> Value {
+    const VariableState* state = value->variable.get();
+    if (state == nullptr || assigned.contains(state) || assigned.contains(state->copy_of.get()))
+      return {};
+    Value& leaf = marked[value.node()];
+    if (!leaf.defined()) {
+      leaf = variable_leaf(value->variable);
+      leaf->annotations.fixed = true;
+    }
+    return leaf;
+  });
+}
+
+}  // namespace weft

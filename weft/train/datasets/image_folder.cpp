@@ -1,0 +1,133 @@
+// Reads folders of pictures with a folder for each class.
+#include "weft/data/image_folder.h"
+
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/io/json.h"
+#include "weft/train/datasets/datasets.h"
+#include "weft/train/transforms.h"
+
+namespace weft::train {
+namespace {
+
+constexpr const char* kept_file = "images.json";
+constexpr size_t kept_limit = size_t{64} << 20;  // bytes
+
+// Kept is what checkpoints keep of the data.
+struct Kept {
+  std::vector<std::string> classes;
+  Shape image;  // [C, H, W] of a row of the model's input
+};
+
+std::string to_json(const Kept& kept) {
+  nlohmann::ordered_json json;
+  json["classes"] = kept.classes;
+  json["image"] = std::vector<int64_t>(kept.image.begin(), kept.image.end());
+  return io::json_text(json, 1) + "\n";
+}
+
+Kept kept_by(const std::string& checkpoint) {
+  const std::string path = (std::filesystem::path(checkpoint) / kept_file).string();
+  const nlohmann::json json = io::read_json_file(path, kept_limit, ErrorKind::checkpoint);
+  const auto wrong = [&](std::string_view rule) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, rule);
+  };
+  Kept kept;
+  if (!json.is_object() || !json.contains("classes") || !json["classes"].is_array() ||
+      json["classes"].empty())
+    wrong("classes must be a list of names");
+  for (const auto& name : json["classes"]) {
+    if (!name.is_string()) wrong("classes must be a list of names");
+    kept.classes.push_back(name.get<std::string>());
+  }
+  if (!json.contains("image") || !json["image"].is_array() || json["image"].size() != 3)
+    wrong("image must be three extents");
+  for (const auto& extent : json["image"]) {
+    if (!extent.is_number_integer() || extent.get<int64_t>() < 1 || extent.get<int64_t>() > 1 << 20)
+      wrong("image must be three extents from 1 to 1048576");
+    kept.image.push_back(extent.get<int64_t>());
+  }
+  return kept;
+}
+
+TaskData task_of(const Kept& kept) {
+  TaskData parts{.task = Task::classification,
+                 .shape = {InputKind::images, kept.image, std::ssize(kept.classes)}};
+  parts.files.push_back({kept_file, to_json(kept)});
+  return parts;
+}
+
+TaskData read(const Recipe& recipe, const DataOptions& options) {
+  std::optional<Kept> kept;
+  if (!options.checkpoint.empty()) kept = kept_by(options.checkpoint);
+  if (kept && !options.with_data) return task_of(*kept);
+  const auto channels = static_cast<int>(recipe.integer("data.channels"));
+  if (channels == 2) recipe.refuse("data.channels", "data.channels must be 1 (gray) or 3. Got 2.");
+  const auto folder_of = [&](const char* key) {
+    std::optional<std::vector<std::string>> known;
+    if (kept) known = kept->classes;
+    return std::make_shared<const data::ImageFolder>(
+        data::read_image_folder(find_data(recipe.text(key)), known));
+  };
+  const auto folder = folder_of("data.path");
+  const Shape first = data::first_shape(*folder, channels);
+  const auto transform = [&](bool training) {
+    const Preparation how = preparation_of(recipe, channels, training);
+    try {
+      return data::ImageTransform(first, how.transforms,
+                                  how.normalization.value_or(data::Normalization{}));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      throw Error(ErrorKind::data, "{}: {}", folder->pictures.front().path, error.what());
+    }
+  };
+  const data::ImageTransform for_training = transform(true), for_evaluation = transform(false);
+  if (for_training.shape() != for_evaluation.shape())
+    recipe.refuse("data.transforms",
+                  fmt::format("data.transforms give training images {}, those for evaluation {}. "
+                              "Hint: end with center_crop.",
+                              to_string(for_training.shape()), to_string(for_evaluation.shape())));
+  if (!kept) kept = Kept{folder->classes, for_training.shape()};
+  if (kept->image != for_training.shape())
+    recipe.refuse("data.transforms", fmt::format("data.transforms give images {}. {} has {}.",
+                                                 to_string(for_training.shape()),
+                                                 options.checkpoint, to_string(kept->image)));
+  TaskData parts = task_of(*kept);
+  const auto all_of = [](const data::ImageFolder& all) {
+    std::vector<int64_t> indices(all.pictures.size());
+    std::iota(indices.begin(), indices.end(), 0);
+    return indices;
+  };
+  std::vector<int64_t> indices = all_of(*folder), others;
+  auto held = folder;
+  const bool evaluated = holds_out(recipe);
+  if (recipe.has("data.val_path")) {
+    held = folder_of("data.val_path");
+    others = all_of(*held);
+  } else if (evaluated) {
+    others = held_out(recipe, indices, folder->path);
+  }
+  parts.train = data::image_folder_source(folder, std::move(indices), for_training);
+  if (evaluated)
+    parts.validation = data::image_folder_source(held, std::move(others), for_evaluation);
+  return parts;
+}
+}  // namespace
+
+DataEntry image_folder_format() {
+  return {.name = "image_folder",
+          .doc = "a folder of JPEG and PNG pictures for each class",
+          .read = read,
+          .reads = {"data.path", "data.val_path", "data.val_split", "data.transforms", "data.mean",
+                    "data.std"},
+          .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,
+                    "image_folder: 3 for colours (RGB), 1 for gray"}}};
+}
+
+}  // namespace weft::train

@@ -1,0 +1,185 @@
+#include "weft/train/distillation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/io/files.h"
+#include "weft/io/load.h"
+#include "weft/models/pretrained.h"
+#include "weft/nn/layers.h"
+#include "weft/tensor/compile.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/experiment.h"
+#include "weft/train/published.h"
+
+namespace weft::train {
+namespace {
+constexpr const char* key = "distillation.teacher";
+
+[[noreturn]] void refuse(const Experiment& student, const std::string& what) {
+  const Recipe& recipe = student.recipe;
+  recipe.refuse(key, fmt::format("{}: {} {}", key, io::printable(recipe.text(key)), what));
+}
+
+// Builds the model of a run's checkpoint with the inputs of the student; its config says its
+// classes.
+std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment& student,
+                                bool weights) {
+  const Recipe recipe = checkpoint_recipe(checkpoint);
+  if (recipe.has("adapter.type"))
+    refuse(student, "has an adapter, without the weights that it adapts. Hint: weft merge.");
+  if (const auto words = checkpoint_vocabulary(checkpoint);
+      words && words->vocabulary() != nullptr && student.vocabulary &&
+      student.vocabulary->vocabulary() != nullptr &&
+      *words->vocabulary() != *student.vocabulary->vocabulary())
+    refuse(student, "has another vocabulary than these data.");
+  if (recipe.has("model.pretrained"))
+    return models::load_pretrained(checkpoint, {.dtype = student.precision.parameters,
+                                                .weights = weights,
+                                                .hide_padding = true,
+                                                .labels = head_of(student.labels)})
+        .model;
+  std::unique_ptr<Model> model =
+      recipe.has("model.layers")
+          ? make_layers_model(recipe.layers(), student.shape)
+          : make_model(recipe.text("model.name"), models::read_config(checkpoint), student.shape);
+  if (weights) io::load_into(weights_of(checkpoint), io::state_of(*model), {.cast = true});
+  return model;
+}
+
+// Returns the model that a path names. A further kind of file becomes a teacher by a line here.
+std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
+  const std::string& path = student.recipe.text(key);
+  const nn::BuildScope scope(
+      {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
+  if (models::is_model(path))
+    return models::load_pretrained(path, {.dtype = student.precision.parameters,
+                                          .weights = weights,
+                                          .hide_padding = true,
+                                          .labels = head_of(student.labels)})
+        .model;
+  const std::string run = locate_run(path);
+  if (!io::exists(run, ErrorKind::usage))
+    refuse(student, "is no run, no checkpoint and no folder of a model.");
+  return load_run(verified_checkpoint(run), student, weights);
+}
+
+// Returns the result of a model for one sample, and keeps the results of layers in `features`; only
+// types are computed.
+Type result_of(const Model& model, const TaskShape& shape) {
+  const ModeScope mode(Mode::eval);
+  const Type input = shape.batch(1);
+  return model(zeros(input.shape, input.dtype)).type();
+}
+
+// Returns the axis of the channels: the second of images, else the last.
+int channel_axis(const Type& feature) { return feature.shape.size() == 4 ? 1 : -1; }
+int64_t channels_of(const Type& feature) {
+  return feature.shape[normalize_axis(channel_axis(feature), feature.shape.size(), "feature")];
+}
+bool differ_in_channels_only(const Type& a, const Type& b) {
+  if (a.shape.size() != b.shape.size() || a.shape.size() < 2) return false;
+  Shape joined = a.shape;
+  joined[normalize_axis(channel_axis(a), a.shape.size(), "feature")] = channels_of(b);
+  return joined == b.shape;
+}
+}  // namespace
+
+Distillation::Distillation(const Experiment& student, bool weights)
+    : temperature_(student.recipe.number("distillation.temperature")),
+      alpha_(student.recipe.number("distillation.alpha")),
+      feature_weight_(student.recipe.number("distillation.feature_weight")) {
+  const Recipe& recipe = student.recipe;
+  if (student.task == Task::regression)
+    refuse(student, "teaches probabilities of classes, and these data have numbers as targets.");
+  for (const std::string& feature : recipe.texts("distillation.features")) {
+    const size_t equals = feature.find('=');
+    student_layers_.push_back(feature.substr(0, equals));
+    teacher_layers_.push_back("teacher." +
+                              (equals == std::string::npos ? feature : feature.substr(equals + 1)));
+  }
+  const nn::OutputScope ours(student_layers_);
+  const Type wanted = result_of(*student.model, student.shape);
+  const nn::OutputScope theirs(teacher_layers_);
+  Type got;
+  try {
+    teacher_ = load_teacher(student, weights);
+    got = result_of(*teacher_, student.shape);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage ||
+        std::string_view(error.what()).find(key) != std::string_view::npos)
+      throw;
+    refuse(student, fmt::format("does not take the inputs of these data: {}", error.what()));
+  }
+  if (got.shape != wanted.shape)
+    refuse(student,
+           fmt::format("answers a sample with logits {}, and the model of this run with {}.",
+                       to_string(got.shape), to_string(wanted.shape)));
+  teacher_->freeze();
+  const nn::BuildScope scope({.dtype = student.precision.parameters, .initialize = weights});
+  for (size_t i = 0; i < student_layers_.size(); ++i) {
+    const auto check_ran = [&](const Tensor& output, std::string_view path, const char* whose) {
+      if (!output.defined())
+        recipe.refuse("distillation.features",
+                      fmt::format("distillation.features: the {} has no layer '{}'.", whose,
+                                  io::printable(path)));
+    };
+    check_ran(ours.output(i), student_layers_[i], "model of this run");
+    check_ran(theirs.output(i), teacher_layers_[i].substr(sizeof("teacher.") - 1), "teacher");
+    const Type from = ours.output(i).type(), to = theirs.output(i).type();
+    if (!differ_in_channels_only(from, to))
+      recipe.refuse("distillation.features",
+                    fmt::format("distillation.features: {} yields {}, and the teacher's layer {}; "
+                                "they may differ in channels alone.",
+                                student_layers_[i], to_string(from.shape), to_string(to.shape)));
+    std::unique_ptr<nn::Layer>& projection = projection_.emplace_back();
+    const int64_t in = channels_of(from), out = channels_of(to);
+    if (in == out) continue;
+    const std::string name = "distillation" + std::to_string(i);
+    if (from.shape.size() == 4)
+      projection = std::make_unique<nn::Conv2d>(projections_, name, in, out, 1);
+    else
+      projection = std::make_unique<nn::Linear>(projections_, name, in, out);
+  }
+}
+
+Distillation::~Distillation() {
+  while (!projection_.empty()) projection_.pop_back();  // the newest child goes first
+}
+
+Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
+                        double temperature) {
+  const DType type = accumulator(scores.dtype());  // float32 for 16 bits
+  const auto log_probabilities = [&](const Tensor& logits) {
+    return log_softmax(cast(logits, type) / temperature, -1);
+  };
+  const Tensor ours = log_probabilities(scores), theirs = log_probabilities(teacher);
+  const Tensor rows = sum(exp(theirs) * (theirs - ours), {.axes = {-1}});
+  const Tensor mean = sum(select(counts, rows, 0)) / sum(cast(counts, type));
+  return mean * (temperature * temperature);
+}
+
+Tensor Distillation::loss(const Tensor& on_labels, const Tensor& scores,
+                          const nn::OutputScope& features, const Tensor& inputs,
+                          const Tensor& counts) const {
+  const nn::OutputScope theirs(teacher_layers_);
+  const Tensor answers = [&] {
+    const ModeScope mode(Mode::eval);
+    return (*teacher_)(Arg(inputs, UserLocation()));
+  }();
+  const Tensor soft = soft_target_loss(scores, answers, counts, temperature_);
+  Tensor all = alpha_ * on_labels + (1 - alpha_) * cast(soft, on_labels.dtype());
+  for (size_t i = 0; i < student_layers_.size(); ++i) {
+    const nn::Layer* const projection = projection_[i].get();
+    const Tensor feature =
+        projection != nullptr ? (*projection)(features.output(i)) : features.output(i);
+    const DType type = accumulator(feature.dtype());
+    const Tensor error = mse_loss(cast(feature, type), cast(theirs.output(i), type));
+    all = all + feature_weight_ * cast(error, all.dtype());
+  }
+  return all;
+}
+
+}  // namespace weft::train
