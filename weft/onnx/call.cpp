@@ -25,6 +25,12 @@ bool Call::is_constant(size_t input) const {
   return has(input) && interpreter_.is_constant(inputs_[input]);
 }
 
+int Call::bits(size_t input) const { return has(input) ? interpreter_.bits_of(inputs_[input]) : 0; }
+const Tensor& Call::with_bits(const Tensor& result, int bits) const {
+  interpreter_.set_bits(result, bits);
+  return result;
+}
+
 std::vector<Tensor> Call::all() const {
   if (size() == 0) refuse("it has no operands");
   std::vector<Tensor> values;
