@@ -9,7 +9,7 @@
 
 #include "weft/base/buffer.h"
 #include "weft/base/dtype.h"
-#include "weft/ops/ops.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::onnx {
 
