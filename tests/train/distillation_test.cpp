@@ -41,6 +41,7 @@ std::string layers_with(int64_t hidden) {
 // Returns the elements that make_distillation.py gives a tensor.
 Tensor numbers(const Type& type, int64_t seed, double scale = 1) {
   std::vector<double> values;
+  values.reserve(static_cast<size_t>(type.elements()));
   for (int64_t i = 0; i < type.elements(); ++i)
     values.push_back(scale * static_cast<double>((i * 7919 + seed * 104729) % 1009 - 504) / 2048);
   return tensor(values, type.shape, type.dtype);
