@@ -96,6 +96,36 @@ TEST_CASE("quantize is within half a unit of each number in every low-bit type")
   CHECK(elements(interpret(quantize(nothing, DType::i8).scale)) == Doubles(4, 1));
 }
 
+TEST_CASE("quantize_affine rounds ties to even and saturates, by blocks about a zero") {
+  const Value x =
+      constant(std::vector<float>{0.25F, 0.75F, -9, 200, 0.125F, 0.375F, 1.25F, -80}, {2, 4});
+  const Value scale = constant(std::vector<float>{0.5F, 0.25F}, {2, 1});
+  const Value zero = cast(constant(std::vector<float>{3, 250}, {2, 1}), DType::u8);
+  const Value numbers = quantize_affine(x, scale, zero, DType::u8);
+  CHECK(numbers.type() == Type{DType::u8, {2, 4}});
+  // x / scale is [0.5, 1.5, -18, 400] and [0.5, 1.5, 5, -320].
+  CHECK(run(numbers) == Doubles{3, 5, 0, 255, 250, 252, 255, 0});
+  CHECK(run(quantize_affine(x, scale, {}, DType::i8)) == Doubles{0, 2, -18, 127, 0, 2, 5, -128});
+  CHECK(run(fake_quantize(x, scale, zero, DType::u8)) ==
+        Doubles{0, 1, -1.5, 126, 0, 0.5, 1.25, -62.5});
+  const Value large = constant(std::vector<float>{1e6F, -1e6F, 0.3F}, {3});
+  const Value one = ones({1});
+  CHECK(run(cast(quantize_affine(large, one, {}, DType::f8_e4m3), DType::f32)) ==
+        Doubles{448, -448, 0.3125});
+  CHECK(run(cast(quantize_affine(large, one, {}, DType::f8_e5m2), DType::f32)) ==
+        Doubles{57344, -57344, 0.3125});
+}
+
+TEST_CASE("fake_quantize passes the gradient where x did not saturate, and none to its scale") {
+  const Value x = constant(std::vector<float>{-70, -64, 0.3F, 63.4F, 64}, {5});
+  const Value scale = constant(std::vector<float>{0.5F}, {1});
+  const Value dy = constant(std::vector<float>{1, 2, 3, 4, 5}, {5});
+  const Value y = fake_quantize(x, scale, {}, DType::i8);
+  const std::vector<Value> slopes = gradients(sum(y * dy), std::vector<Value>{x, scale});
+  CHECK(run(slopes[0]) == Doubles{0, 2, 3, 4, 0});
+  CHECK(run(slopes[1]) == Doubles{0});
+}
+
 TEST_CASE("products of two types read their operands as stored on every backend") {
   struct Product {
     DType a, b, y;
@@ -175,8 +205,16 @@ TEST_CASE("products of unsupported types and shapes are refused by name") {
       {"[dequantize] each extent of the zero must divide that of the numbers. Got [3, 1] for "
        "[4, 4].",
        [&] { dequantize(packed, zeros({4, 2}), zeros({3, 1})); }},
-      {"[dequantize] x must be i8, u8, an 8-bit float or i4x2. Got i32.",
-       [&] { dequantize(i, zeros({4, 2})); }},
+      {"[dequantize] x must be i8, u8, i16, i32, an 8-bit float or i4x2. Got i64.",
+       [&] { dequantize(cast(i, DType::i64), zeros({4, 2})); }},
+      {accepted, [&] { dequantize(i, zeros({4, 2})); }},
+      {"[quantize] each extent of the scale must divide that of the numbers. Got [2, 3] for "
+       "[2, 4].",
+       [&] { quantize_affine(f, zeros({2, 3}), {}, DType::i8); }},
+      {"[quantize] numbers are of i8, u8, i16 or an 8-bit float. Got i32.",
+       [&] { quantize_affine(f, zeros({1, 1}), {}, DType::i32); }},
+      {"[quantize] x and the scale must be f64, f32, bf16 or f16. Got i32 and f32.",
+       [&] { fake_quantize(i, zeros({1, 1}), {}, DType::i8); }},
       {"[dequantize] the scale must be f64, f32, bf16 or f16. Got i8.",
        [&] { dequantize(q, zeros({4, 2}, DType::i8)); }},
       {"[quantize] numbers are of i8, i4x2, f8_e4m3, f8_e5m2. Got u8.",

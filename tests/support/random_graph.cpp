@@ -57,6 +57,8 @@ bool decides(const OpDef& def) {
                                                    "argmax",
                                                    "argmin",
                                                    "cast",
+                                                   "quantize_affine",
+                                                   "fake_quantize",
                                                    "round_stochastic",
                                                    "max",
                                                    "min",

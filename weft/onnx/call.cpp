@@ -4,6 +4,9 @@
 #include "weft/onnx/interpreter.h"
 
 namespace weft::onnx {
+namespace {
+constexpr int64_t most_elements = int64_t{1} << 24;  // of a constant that decides what is computed
+}
 
 Tensor leaf_of(const Tensor& constant) {
   return from_buffer(constant->storage->buffer(), constant.type());
@@ -22,6 +25,12 @@ bool Call::is_constant(size_t input) const {
   return has(input) && interpreter_.is_constant(inputs_[input]);
 }
 
+int Call::bits(size_t input) const { return has(input) ? interpreter_.bits_of(inputs_[input]) : 0; }
+const Tensor& Call::with_bits(const Tensor& result, int bits) const {
+  interpreter_.set_bits(result, bits);
+  return result;
+}
+
 std::vector<Tensor> Call::all() const {
   if (size() == 0) refuse("it has no operands");
   std::vector<Tensor> values;
@@ -34,8 +43,8 @@ std::vector<int64_t> Call::integers(size_t input) const {
   if (!is_constant(input))
     refuse("operand {} ('{}') decides shapes and is known only when the model runs", input,
            node_.inputs[input]);
-  if (is_float(value.dtype()))
-    refuse("operand {} is of integers. Got {}", input, to_string(value.type()));
+  if (is_float(value.dtype()) || value.elements() > most_elements)
+    refuse("operand {} is of few integers. Got {}", input, to_string(value.type()));
   return constant_elements(cast(value, DType::i64)).to_vector<int64_t>();
 }
 
@@ -44,6 +53,8 @@ std::vector<double> Call::numbers(size_t input) const {
   if (!is_constant(input))
     refuse("operand {} ('{}') must be a constant, and is known only when the model runs", input,
            node_.inputs[input]);
+  if (value.elements() > most_elements)
+    refuse("operand {} is of few numbers. Got {}", input, to_string(value.type()));
   return constant_elements(value).to_doubles();
 }
 

@@ -46,6 +46,10 @@ class Call {
   std::vector<Tensor> all() const;
   // Returns whether an operand derives from constants alone, so that its elements can be known.
   bool is_constant(size_t input) const;
+  // Returns the bits of the numbers of an operand, 2 or 4, or 0 for all of its type; and notes
+  // those of a result.
+  int bits(size_t input) const;
+  const Tensor& with_bits(const Tensor& result, int bits) const;
   // Return the elements of a constant operand, at once. Refuse one that is known only when the
   // model runs.
   std::vector<int64_t> integers(size_t input) const;

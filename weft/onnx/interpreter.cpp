@@ -58,6 +58,14 @@ bool Interpreter::is_constant(const Tensor& value) {
   return constant_.at(value->id);
 }
 
+int Interpreter::bits_of(const Tensor& value) const {
+  const auto found = bits_.find(value->id);
+  return found == bits_.end() ? 0 : found->second;
+}
+void Interpreter::set_bits(const Tensor& value, int bits) {
+  if (bits > 0) bits_[value->id] = bits;
+}
+
 Variable Interpreter::variable_of(const Tensor& value) const {
   for (const auto& [name, variable] : net_.variables_)
     if (value->variable != nullptr && value->variable == variable.state()) return variable;
@@ -70,6 +78,7 @@ void Interpreter::add_initializers(const Graph& graph, bool outermost) {
     const auto variable = net_.variables_.find(each.name);
     scope[each.name] = outermost && variable != net_.variables_.end() ? variable->second.value()
                                                                       : leaf_of(each.value);
+    set_bits(scope[each.name], each.bits);
   }
 }
 
@@ -85,7 +94,10 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   const Model& model = net_.model();
   scopes_.emplace_back();
   add_initializers(model.graph, true);
-  for (size_t i = 0; i < inputs.size(); ++i) scopes_.back()[model.graph.inputs[i].name] = inputs[i];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    scopes_.back()[model.graph.inputs[i].name] = inputs[i];
+    set_bits(inputs[i], model.graph.inputs[i].bits);
+  }
   run_nodes(model.graph.nodes, model.opsets);
   std::vector<Tensor> outputs;
   for (const ValueInfo& each : model.graph.outputs)

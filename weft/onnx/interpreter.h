@@ -28,6 +28,9 @@ class Interpreter {
   Variable variable_of(const Tensor& value) const;
   // Returns whether a value derives from constants alone: from no input, variable or random number.
   bool is_constant(const Tensor& value);
+  // Integers of two or four bits are values of bytes; the interpreter notes how few they are.
+  int bits_of(const Tensor& value) const;
+  void set_bits(const Tensor& value, int bits);
 
  private:
   using Scope = std::map<std::string, Tensor, std::less<>>;
@@ -47,6 +50,7 @@ class Interpreter {
   const Opsets* opsets_ = nullptr;
   int depth_ = 0;
   std::unordered_map<uint64_t, bool> constant_;  // by the node's id
+  std::unordered_map<uint64_t, int> bits_;       // likewise
 };
 
 // Returns the model's own function that a node calls; null if it calls an operator.

@@ -43,6 +43,7 @@ struct Dim {
 struct ValueInfo {
   std::string name;
   std::optional<DType> dtype;             // absent: not said
+  int bits = 0;                           // as in ElementType
   std::optional<std::vector<Dim>> shape;  // absent: not said
   std::string refused;  // what it is, if that is no tensor, or one of a type that weft lacks
 };
@@ -50,6 +51,7 @@ struct ValueInfo {
 struct Initializer {
   std::string name;
   Tensor value;  // elements in memory
+  int bits = 0;  // as in ElementType (types.h)
 };
 
 struct Graph {

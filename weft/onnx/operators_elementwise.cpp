@@ -84,9 +84,14 @@ Tensor cast_to(const Call& call, const Tensor& x, DType to) {
 Tensors cast_operator(const Call& call) {
   const int64_t to = call.integer("to");
   const auto type = element_type(to);
-  if (!type || type->four_bits)
-    call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
+  if (!type) call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
+  if (type->bits > 0) return {call.with_bits(wrapped_to(call[0], *type), type->bits)};
   return {cast_to(call, call[0], type->dtype)};
+}
+Tensors cast_like(const Call& call) {
+  const ElementType type{call[1].dtype(), call.bits(1)};
+  if (type.bits > 0) return {call.with_bits(wrapped_to(call[0], type), type.bits)};
+  return {cast_to(call, call[0], type.dtype)};
 }
 
 Tensors is_infinite(const Call& call) {
@@ -130,7 +135,7 @@ Tensors shift(const Call& call) {
 Tensors bit_cast(const Call& call) {
   const int64_t to = call.integer("to");
   const auto type = element_type(to);
-  if (!type || type->four_bits)
+  if (!type || type->bits > 0)
     call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
   return {bitcast(call[0], type->dtype)};
 }
@@ -158,8 +163,7 @@ const Operator rows[] = {
     {"BitwiseOr", binary<bitwise_or>},
     {"BitwiseXor", binary<bitwise_xor>},
     {"Cast", cast_operator},
-    {"CastLike",
-     [](const Call& call) -> Tensors { return {cast_to(call, call[0], call[1].dtype())}; }},
+    {"CastLike", cast_like},
     {"Ceil", unary<weft::ceil>},
     {"Celu",
      [](const Call& call) -> Tensors { return {celu(call[0], call.number("alpha", 1.0))}; }},

@@ -39,31 +39,35 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
   return reshape(blocks, shape);
 }
 
-DType stored_type(const Call& call, int64_t onnx_type) {
+ElementType stored_type(const Call& call, int64_t onnx_type) {
   const auto type = element_type(onnx_type);
-  if (!type || type->four_bits)
-    call.refuse("it quantizes to {}, which weft has no type for", onnx_type_name(onnx_type));
-  return type->dtype;
+  if (!type) call.refuse("weft has no type {}", onnx_type_name(onnx_type));
+  return *type;
+}
+// Returns the type of the numbers: that of the zero, or attribute output_dtype.
+ElementType numbers_of(const Call& call) {
+  if (call.has(2)) return {call[2].dtype(), call.bits(2)};
+  const int64_t wanted = call.integer("output_dtype", 0);
+  return wanted != 0 ? stored_type(call, wanted) : ElementType{DType::u8};
 }
 
 // An 8-bit float has no zero; the file may name one for its type.
 Tensors quantize_linear(const Call& call) {
   Tensor x = call[0];
-  const int64_t wanted = call.integer("output_dtype", 0);
-  const DType dtype = call.has(2)   ? call[2].dtype()
-                      : wanted != 0 ? stored_type(call, wanted)
-                                    : DType::u8;
+  const ElementType type = numbers_of(call);
   if (!is_float(x.dtype())) x = cast(x, call[1].dtype());
   Tensor scale = blocks_of(call, call[1], x);
   if (const int64_t precision = call.integer("precision", 0); precision != 0) {
-    x = cast(x, stored_type(call, precision));
+    x = cast(x, stored_type(call, precision).dtype);
     scale = cast(scale, x.dtype());
   }
-  if (is_float(dtype)) {
-    if (call.flag("saturate", true)) return {quantize_affine(x, scale, {}, dtype)};
-    return {cast_without_saturation(x / cast(scale, x.dtype()), dtype)};
+  if (is_float(type.dtype)) {
+    if (call.flag("saturate", true)) return {quantize_affine(x, scale, {}, type.dtype)};
+    return {cast_without_saturation(x / cast(scale, x.dtype()), type.dtype)};
   }
-  return {quantize_affine(x, scale, blocks_of(call, call.optional(2), x), dtype)};
+  const Tensor y = quantize_affine(x, scale, blocks_of(call, call.optional(2), x), type.dtype);
+  if (type.bits == 0) return {y};
+  return {call.with_bits(saturated_to(y, type), type.bits)};
 }
 
 // Returns whether two blocks hold the same numbers: of one value, or equal constants.
@@ -88,7 +92,7 @@ Tensors dequantize_linear(const Call& call) {
   Tensor y = is_inverse(call, x, scale, zero) ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
                                               : dequantize(x, scale, zero);
   if (const int64_t wanted = call.integer("output_dtype", 0); wanted != 0)
-    y = cast(y, stored_type(call, wanted));
+    y = cast(y, stored_type(call, wanted).dtype);
   return {y};
 }
 

@@ -92,20 +92,14 @@ class Reader {
   Tensor elements(std::shared_ptr<void> owner, std::span<char> bytes, const Type& type,
                   const ElementType& element, const std::string& what) const {
     const int64_t count = type.elements();
-    const int64_t needed = element.four_bits ? count / 2 + count % 2
-                                             : count * static_cast<int64_t>(size_of(type.dtype));
-    if (count > static_cast<int64_t>(most_bytes) * 1024 || std::ssize(bytes) != needed)
+    if (count > static_cast<int64_t>(most_bytes) * 1024) fail("{} has too many elements", what);
+    const int64_t in_byte = element.bits > 0 ? 8 / element.bits : 1;
+    const int64_t needed = element.bits > 0 ? (count + in_byte - 1) / in_byte
+                                            : count * static_cast<int64_t>(size_of(type.dtype));
+    if (std::ssize(bytes) != needed)
       fail("{} of shape {} needs {} bytes and has {}", what, to_string(type.shape), needed,
            bytes.size());
-    if (element.four_bits) {
-      std::vector<double> numbers;
-      for (int64_t i = 0; i < count; ++i) {
-        const int nibble =
-            (static_cast<uint8_t>(bytes[static_cast<size_t>(i / 2)]) >> (i % 2 * 4)) & 15;
-        numbers.push_back(type.dtype == DType::i8 && nibble > 7 ? nibble - 16 : nibble);
-      }
-      return weft::tensor(numbers, type.shape, type.dtype);
-    }
+    if (element.bits > 0) return from_buffer(unpacked(bytes, count, element), type);
     const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % size_of(type.dtype) == 0;
     if (is_aligned) return tensor_over(std::move(owner), bytes.data(), type);
     auto copy = Buffer::allocate(bytes.size());
@@ -126,7 +120,7 @@ class Reader {
       default:
         break;
     }
-    if (element.four_bits) {
+    if (element.bits > 0) {
       std::string bytes;
       for (int32_t pair : proto.int32_data()) bytes.push_back(static_cast<char>(pair));
       auto owner = std::make_shared<std::string>(std::move(bytes));
@@ -188,7 +182,8 @@ class Reader {
     const std::shared_ptr<Buffer> whole = external_file(location, what);
     const uint64_t rest = offset <= whole->bytes ? whole->bytes - offset : 0;
     const auto packed = static_cast<uint64_t>(type.bytes());
-    const uint64_t bytes = length.value_or(element.four_bits ? (packed + 1) / 2 : packed);
+    const uint64_t bytes = length.value_or(
+        element.bits > 0 ? (packed * static_cast<uint64_t>(element.bits) + 7) / 8 : packed);
     if (offset > whole->bytes || bytes > rest)
       fail("{} is bytes {} to {} of '{}', which has {}", what, offset, offset + bytes,
            printable(location), whole->bytes);
@@ -278,10 +273,12 @@ class Reader {
       return info;
     }
     const auto& tensor = proto.type().tensor_type();
-    if (const auto element = element_type(tensor.elem_type()))
+    if (const auto element = element_type(tensor.elem_type())) {
       info.dtype = element->dtype;
-    else if (tensor.elem_type() != 0)
+      info.bits = element->bits;
+    } else if (tensor.elem_type() != 0) {
       info.refused = "a tensor of " + onnx_type_name(tensor.elem_type());
+    }
     if (!tensor.has_shape()) return info;
     if (tensor.shape().dim_size() > max_rank)
       fail("'{}' has {} axes; weft's tensors have at most {}", printable(info.name),
@@ -308,7 +305,8 @@ class Reader {
       std::string name = each.name();
       if (!known.insert(name).second) fail("{} has two initializers '{}'", what, printable(name));
       Tensor value = tensor(each, fmt::format("initializer '{}'", printable(name)));
-      graph.initializers.push_back({std::move(name), std::move(value)});
+      const int bits = element_type(each.data_type())->bits;
+      graph.initializers.push_back({std::move(name), std::move(value), bits});
     }
     for (const auto& each : proto.input())
       if (!known.contains(each.name())) graph.inputs.push_back(value_info(each));

@@ -37,12 +37,12 @@ const std::array<Row, 27> rows = {{
     {"float8e4m3fnuz", {}},
     {"float8e5m2", {{DType::f8_e5m2}}},
     {"float8e5m2fnuz", {}},
-    {"uint4", {{DType::u8, true}}},
-    {"int4", {{DType::i8, true}}},
+    {"uint4", {{DType::u8, 4}}},
+    {"int4", {{DType::i8, 4}}},
     {"float4e2m1", {}},
     {"float8e8m0", {}},
-    {"uint2", {}},
-    {"int2", {}},
+    {"uint2", {{DType::u8, 2}}},
+    {"int2", {{DType::i8, 2}}},
 }};
 }  // namespace
 
@@ -53,7 +53,7 @@ std::optional<ElementType> element_type(int64_t onnx_type) {
 
 int64_t onnx_type(DType dtype) {
   for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].type && rows[i].type->dtype == dtype && !rows[i].type->four_bits)
+    if (rows[i].type && rows[i].type->dtype == dtype && rows[i].type->bits == 0)
       return static_cast<int64_t>(i);
   WEFT_ASSERT(false, "no ONNX type for {}", name(dtype));
 }
@@ -61,6 +61,29 @@ int64_t onnx_type(DType dtype) {
 std::string onnx_type_name(int64_t onnx_type) {
   if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return fmt::format("type {}", onnx_type);
   return std::string(rows[static_cast<size_t>(onnx_type)].name);
+}
+
+std::shared_ptr<Buffer> unpacked(std::span<const char> bytes, int64_t count,
+                                 const ElementType& type) {
+  auto buffer = Buffer::allocate(static_cast<size_t>(count));
+  auto* numbers = reinterpret_cast<int8_t*>(buffer->data);
+  const int64_t in_byte = 8 / type.bits;
+  const int values = 1 << type.bits, below = type.dtype == DType::i8 ? values / 2 : values;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<uint8_t>(bytes[static_cast<size_t>(i / in_byte)]);
+    const int number = byte >> (i % in_byte * type.bits) & (values - 1);
+    numbers[i] = static_cast<int8_t>(number < below ? number : number - values);
+  }
+  return buffer;
+}
+
+Tensor wrapped_to(const Tensor& x, const ElementType& type) {
+  const int64_t count = int64_t{1} << type.bits, below = type.dtype == DType::i8 ? count / 2 : 0;
+  return cast(remainder(cast(x, DType::i32) + below, count) - below, type.dtype);
+}
+Tensor saturated_to(const Tensor& x, const ElementType& type) {
+  const double count = 1 << type.bits, low = type.dtype == DType::i8 ? -count / 2 : 0;
+  return cast(clamp(x, low, low + count - 1), type.dtype);
 }
 
 Tensor cast_without_saturation(const Tensor& x, DType to) {

@@ -47,10 +47,17 @@ Expr shift_right_code(Exprs x) {
   return select(negative, complement(shifted), shifted);
 }
 
+Type integers_type(std::span<const Tensor> inputs, const Attrs&) {
+  WEFT_CHECK(is_integer(inputs[0].dtype()), "[bitwise] works on integers. Got {}.",
+             inputs[0].dtype());
+  return inputs[0].type();
+}
+
 const OpDef& and_def = define({
     .name = "bitwise_and",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .infer = integers_type,
     .expression = [](Exprs x) -> Expr { return x[0] & x[1]; },
     .commutes = true,
     .oracle = in_doubles<all_of>,
@@ -62,6 +69,7 @@ const OpDef& or_def = define({
     .name = "bitwise_or",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .infer = integers_type,
     .expression = [](Exprs x) -> Expr { return x[0] | x[1]; },
     .commutes = true,
     .oracle = in_doubles<any_of>,
@@ -73,6 +81,7 @@ const OpDef& xor_def = define({
     .name = "bitwise_xor",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .infer = integers_type,
     .expression = [](Exprs x) -> Expr { return x[0] ^ x[1]; },
     .commutes = true,
     .oracle = in_doubles<one_of>,
@@ -83,6 +92,7 @@ const OpDef& xor_def = define({
 const OpDef& not_def = define({
     .name = "bitwise_not",
     .kind = OpKind::elementwise,
+    .infer = integers_type,
     .expression = [](Exprs x) -> Expr { return complement(x[0]); },
     .oracle = in_doubles<none_of>,
     .integer_oracle = none_of,
@@ -93,6 +103,7 @@ const OpDef& shift_left_def = define({
     .name = "shift_left",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .infer = integers_type,
     .expression = shift_left_code,
     .oracle = in_doubles<moved_left>,
     .integer_oracle = moved_left,
@@ -107,6 +118,7 @@ const OpDef& shift_right_def = define({
     .name = "shift_right",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .infer = integers_type,
     .expression = shift_right_code,
     .oracle = in_doubles<moved_right>,
     .integer_oracle = moved_right,

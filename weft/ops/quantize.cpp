@@ -78,15 +78,15 @@ Tensor for_blocks(Tensor x, const Shape& shape) {
     if (x.dim(axis) != shape[axis]) x = repeat(x, shape[axis] / x.dim(axis), axis);
   return x;
 }
-void check_blocks(const Tensor& blocks, const Shape& shape, std::string_view what) {
+void check_blocks(const Tensor& blocks, const Shape& shape, std::string_view what,
+                  std::string_view op) {
   bool divides = blocks.rank() == shape.size();
   for (int axis = 0; divides && axis < shape.size(); ++axis) {
     const int64_t extent = blocks.dim(axis);
     divides = extent == shape[axis] || (extent > 0 && shape[axis] % extent == 0);
   }
-  WEFT_CHECK(divides,
-             "[quantize] each extent of {} must divide that of the numbers. Got {} for {}.", what,
-             to_string(blocks.shape()), to_string(shape));
+  WEFT_CHECK(divides, "[{}] each extent of {} must divide that of the numbers. Got {} for {}.", op,
+             what, to_string(blocks.shape()), to_string(shape));
 }
 bool is_scale(DType dtype) { return is_float(dtype) && !info(dtype).stored_only; }
 
@@ -124,8 +124,8 @@ Type affine_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   WEFT_CHECK(dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i16 ||
                  (info(dtype).stored_only && is_float(dtype)),
              "[quantize] numbers are of i8, u8, i16 or an 8-bit float. Got {}.", name(dtype));
-  check_blocks(scale, x.shape(), "the scale");
-  if (inputs.size() > 2) check_blocks(inputs[2], x.shape(), "the zero");
+  check_blocks(scale, x.shape(), "the scale", "quantize");
+  if (inputs.size() > 2) check_blocks(inputs[2], x.shape(), "the zero", "quantize");
   return {dtype, x.shape()};
 }
 Tensor zero_of(const Node& node) { return node.inputs.size() > 2 ? node.inputs[2] : Tensor(); }
@@ -186,8 +186,8 @@ const OpDef& dequantize_def = define({
                  "[dequantize] the scale must be f64, f32, bf16 or f16. Got {}.",
                  name(scale.dtype()));
       const Shape shape = shape_of_numbers(x.type());
-      check_blocks(scale, shape, "the scale");
-      if (inputs.size() > 2) check_blocks(inputs[2], shape, "the zero");
+      check_blocks(scale, shape, "the scale", "dequantize");
+      if (inputs.size() > 2) check_blocks(inputs[2], shape, "the zero", "dequantize");
       return {scale.dtype(), shape};
     },
     .decompose = [](const Node& node) -> Tensor {

@@ -1,0 +1,63 @@
+// Tests ONNX files that weft refuses; tests/onnx/make_models.py wrote them.
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tests/error/tiny_run.h"
+#include "weft/io/npy.h"
+
+using namespace weft::test;
+
+namespace {
+std::string kept(const std::string& file) {
+  std::ifstream stream(std::string(std::getenv("SRC")) + "/tests/onnx/" + file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+struct Models : Workplace {
+  Models() { weft::io::write_npy(path("x.npy"), weft::ones({2, 3}).eval()); }
+  // Returns what is wrong with how the model of tests/onnx/refused is refused, or "".
+  std::string refuses(const std::string& name, const std::string& message) const {
+    write(name + ".onnx", kept("refused/" + name + ".onnx"));
+    return fails_with(weft({"run", name + ".onnx", "--input", "x.npy"}), data_code, message);
+  }
+};
+}  // namespace
+
+TEST_CASE_FIXTURE(Models, "an ONNX file that weft cannot read is refused, with all it lacks") {
+  CHECK(refuses("unknown_operators",
+                "[onnx] unknown_operators.onnx: weft lacks 2 of its operators: "
+                "NonMaxSuppression (1), my.ops.Fancy (2).") == "");
+  CHECK(refuses("old_opset", "old_opset.onnx: it uses opset 6; weft reads 7 to 28.") == "");
+  CHECK(refuses("new_opset", "new_opset.onnx: it uses opset 99; weft reads 7 to 28.") == "");
+  CHECK(refuses("cycle",
+                "cycle.onnx: node 0 (Add): it reads what follows from its own result: "
+                "a cycle.") == "");
+  CHECK(refuses("nowhere", "node 'sum' (Add): it reads 'absent', which nothing computes.") == "");
+  CHECK(refuses("twice", "twice.onnx: 'y' is computed twice.") == "");
+}
+
+TEST_CASE_FIXTURE(Models, "a node that does not take its operands is named") {
+  CHECK(refuses("shapes", "node 'product' (MatMul): [matmul]") == "");
+  CHECK(refuses("attribute",
+                "node 'soft' (Softmax): axis 7 is outside of its operand, which has 2 axes.") ==
+        "");
+  CHECK(refuses("endless_loop",
+                "node 'loop' (Loop): it has more than 4096 steps, which weft does "
+                "not unroll.") == "");
+}
+
+TEST_CASE_FIXTURE(Models, "an ONNX file that is cut anywhere, or is none, is refused") {
+  const std::string whole = kept("opsets/loop_11.onnx");
+  REQUIRE(whole.size() > 200);
+  for (const size_t size : {whole.size() / 8, whole.size() / 2, whole.size() - 1}) {
+    write("cut.onnx", whole.substr(0, size));
+    CHECK(fails_with(weft({"run", "cut.onnx"}), data_code, "[onnx] cut.onnx: ") == "");
+  }
+  write("text.onnx", "this is no model");
+  CHECK(fails_with(weft({"run", "text.onnx"}), data_code,
+                   "text.onnx: its bytes are no ONNX message") == "");
+}
