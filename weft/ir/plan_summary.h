@@ -11,7 +11,8 @@ struct PlanSummary {
   std::string device = {};  // the device of the plan: "NVIDIA H100 80GB HBM3"; "cpu"
   // These are bytes of that device's memory.
   size_t state_bytes = 0;      // variables, and copies of them in other types
-  size_t constant_bytes = 0;   // tensors from outside the step, and weights that kernels packed
+  // Tensors from outside the step, what derives from weights alone, and weights that kernels packed.
+  size_t constant_bytes = 0;
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device
   size_t live_peak_bytes = 0;  // least bytes of the arena: no order of allocations needs fewer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
@@ -49,8 +50,18 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
                       .seconds = planned_seconds(plan, machine)};
   if (library.stages_inputs()) summary.staging_bytes = staged_bytes(plan);
   if (machine.sustained) summary.likely_seconds = likely_seconds(plan, machine);
+  std::set<const VariableState*> counted;
+  for (const Slot& slot : plan.slots)
+    if (slot.space == Space::state) counted.insert(slot.value->variable.get());
   for (const Slot& slot : plan.slots) {
-    if (slot.space == Space::state) summary.state_bytes += slot.bytes;
+    if (slot.space == Space::state) {
+      const Derivation* derivation = slot.value->variable->derivation.get();
+      (derivation == nullptr ? summary.state_bytes : summary.constant_bytes) += slot.bytes;
+      // The weights that it derives from stay in memory, though the step does not read them.
+      if (derivation != nullptr)
+        for (const auto& source : derivation->sources)
+          if (counted.insert(source.get()).second) summary.state_bytes += source->type.bytes();
+    }
     if (slot.space == Space::constant) summary.constant_bytes += slot.bytes;
     if (slot.space == Space::file && slot.value->variable != nullptr)
       summary.file_bytes += slot.bytes;
