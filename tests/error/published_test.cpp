@@ -214,7 +214,7 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "weft finetune and --model.pretrained both set model.pretrained."},
       {{"finetune"}, "weft finetune needs a model. Hint: weft finetune FOLDER --data.path FILE."},
       {{"eval", "m", "--model.name", "gpt"},
-       "--model.name is for recipes. m is a model."},
+       "--model.name is for recipes. m is a published model."},
       {{"plan", "m", "--lr", "1"},
        "--lr is for recipes. m is a model. Hint: "
        "--model.pretrained m plans its training."},
