@@ -40,12 +40,14 @@ void make_anew(VariableState& copy) {
 }  // namespace
 
 namespace {
-// Computes a derived variable where one of its sources was written since.
+// Returns whether a source was written since the derived variable was computed.
+bool is_stale(const Derivation& derivation) {
+  return !std::ranges::equal(derivation.sources, derivation.seen, {},
+                             [](const auto& source) { return source->storage->writes(); });
+}
+
 void derive_anew(VariableState& derived, const KernelLibrary& library) {
   Derivation& derivation = *derived.derivation;
-  std::vector<uint64_t> writes;
-  for (const auto& source : derivation.sources) writes.push_back(source->storage->writes());
-  if (writes == derivation.seen) return;
   Graph graph;
   graph.outputs = {derivation.expression};
   PassOptions options;
@@ -56,7 +58,9 @@ void derive_anew(VariableState& derived, const KernelLibrary& library) {
   elements->storage->on_host();
   derived.storage->copy_from(elements->data(), derived.type.bytes());
   derived.storage->note_write();
-  derivation.seen = std::move(writes);
+  derivation.seen.clear();
+  for (const auto& source : derivation.sources)
+    derivation.seen.push_back(source->storage->writes());
 }
 }  // namespace
 
@@ -76,7 +80,8 @@ Copies::Copies(const Plan& plan, const KernelLibrary& library) : library_(librar
 void Copies::refresh() const {
   for (const auto& copy : read_)
     if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
-  for (const auto& derived : derived_) derive_anew(*derived, library_);
+  for (const auto& derived : derived_)
+    if (is_stale(*derived->derivation)) derive_anew(*derived, library_);
 }
 
 void Copies::note_writes() const {
