@@ -92,8 +92,8 @@ TEST_CASE("every op has a gradient or a stated reason for none") {
                         return random_values(type, low, high, random);
                       }};
     const Value result = draw_case(*def, dtypes_of(*def).front(), source);
-    const bool by_parts = def->decompose != nullptr && is_float(result.dtype()) &&
-                          !info(result.dtype()).stored_only;
+    const bool by_parts =
+        def->decompose != nullptr && is_float(result.dtype()) && !info(result.dtype()).stored_only;
     bool differentiable = def->gradient != nullptr || by_parts;
     CHECK(differentiable == def->test.no_gradient.empty());
   }

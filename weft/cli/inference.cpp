@@ -146,6 +146,7 @@ class Passes : public Inference {
   }
   std::pair<std::string, std::string> inputs_text() const override {
     std::vector<std::string> texts;
+    texts.reserve(types_.size());
     for (size_t i = 0; i < types_.size(); ++i)
       texts.push_back(fmt::format("{} {}", net_.inputs()[i].name, to_string(types_[i])));
     return {"inputs", fmt::format("{}", fmt::join(texts, ", "))};

@@ -36,8 +36,8 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
   recipe.check();  // before machine_spec() measures
   if (!arguments.recipe.empty())
     check_not_written(program, "the recipe", find_recipe(arguments.recipe));
-  for (const char* key : {"data.path", "data.val_path", "model.pretrained", "model.weights",
-        "distillation.teacher"})
+  for (const char* key :
+       {"data.path", "data.val_path", "model.pretrained", "model.weights", "distillation.teacher"})
     if (recipe.has(key)) check_not_written(program, key, recipe.text(key));
   return recipe;
 }

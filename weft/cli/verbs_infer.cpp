@@ -30,6 +30,7 @@ struct RunArguments {
 
 std::vector<std::string> names_of(const std::vector<onnx::ValueInfo>& values) {
   std::vector<std::string> names;
+  names.reserve(values.size());
   for (const onnx::ValueInfo& value : values) names.push_back(value.name);
   return names;
 }
@@ -101,6 +102,7 @@ std::string preview(const Tensor& values) {
   const std::vector<double> first =
       slice(flat, 0, 0, std::min(most, values.elements())).to_doubles();
   std::vector<std::string> texts;
+  texts.reserve(first.size());
   for (double number : first) texts.push_back(fmt::format("{:.6g}", number));
   return fmt::format("{}{}", fmt::join(texts, " "), values.elements() > most ? " ..." : "");
 }
@@ -141,6 +143,7 @@ int run_model(const RunArguments& arguments) {
   onnx::Runner runner(net, {.mode = Mode::eval, .device = arguments.device});
   const std::span<const Tensor> results = runner.run(inputs);
   std::vector<io::NamedTensor> outputs;
+  outputs.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i)
     outputs.push_back({net.outputs()[i].name, results[i].eval()});
   if (!arguments.output.empty()) write_outputs(arguments.output, outputs);

@@ -44,8 +44,8 @@ struct KernelChoice {
   // `rooms` have the padding of operands, then results; the kernel is faster if all have it
   // (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
-  size_t workspace = 0;              // bytes
-  size_t most_workspace = 0;         // bytes for a faster algorithm, if the arena has space
+  size_t workspace = 0;       // bytes
+  size_t most_workspace = 0;  // bytes for a faster algorithm, if the arena has space
   // Bytes in which the kernel keeps fixed variables (Annotations::fixed) in a layout of its own
   // from run to run; it packs them anew after they were written.
   size_t kept = 0;

@@ -10,8 +10,9 @@ namespace weft {
 struct PlanSummary {
   std::string device = {};  // the device of the plan: "NVIDIA H100 80GB HBM3"; "cpu"
   // These are bytes of that device's memory.
-  size_t state_bytes = 0;      // variables, and copies of them in other types
-  // Tensors from outside the step, what derives from weights alone, and weights that kernels packed.
+  size_t state_bytes = 0;  // variables, and copies of them in other types
+  // Tensors from outside the step, what derives from weights alone, and weights that kernels
+  // packed.
   size_t constant_bytes = 0;
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
   size_t staging_bytes = 0;    // inputs on their way to a device

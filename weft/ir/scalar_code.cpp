@@ -92,12 +92,8 @@ Expr operator&(Expr a, int64_t b) { return a & a.code->integer(a.type(), b); }
 Expr operator|(Expr a, int64_t b) { return a | a.code->integer(a.type(), b); }
 Expr shift_left(Expr a, Expr count) { return binary(Op::shift_left, a, count); }
 Expr shift_right(Expr a, Expr count) { return binary(Op::shift_right, a, count); }
-Expr operator<<(Expr a, int bits) {
-  return shift_left(a, a.code->integer(a.type(), bits));
-}
-Expr operator>>(Expr a, int bits) {
-  return shift_right(a, a.code->integer(a.type(), bits));
-}
+Expr operator<<(Expr a, int bits) { return shift_left(a, a.code->integer(a.type(), bits)); }
+Expr operator>>(Expr a, int bits) { return shift_right(a, a.code->integer(a.type(), bits)); }
 Expr operator!(Expr a) { return a ^ a.code->integer(DType::boolean, 1); }
 Expr operator<(Expr a, Expr b) { return compare(Op::less, a, b); }
 Expr operator<=(Expr a, Expr b) { return compare(Op::less_equal, a, b); }

@@ -26,7 +26,7 @@ bool Call::is_constant(size_t input) const {
 }
 
 int Call::bits(size_t input) const { return has(input) ? interpreter_.bits_of(inputs_[input]) : 0; }
-const Tensor& Call::with_bits(const Tensor& result, int bits) const {
+Tensor Call::with_bits(const Tensor& result, int bits) const {
   interpreter_.set_bits(result, bits);
   return result;
 }
@@ -34,6 +34,7 @@ const Tensor& Call::with_bits(const Tensor& result, int bits) const {
 std::vector<Tensor> Call::all() const {
   if (size() == 0) refuse("it has no operands");
   std::vector<Tensor> values;
+  values.reserve(size());
   for (size_t i = 0; i < size(); ++i) values.push_back((*this)[i]);
   return values;
 }
@@ -101,7 +102,7 @@ double Call::number(std::string_view attribute, double fallback) const {
   const auto* value = find_as<double>(attribute, "a number");
   return value == nullptr ? fallback : *value;
 }
-std::string Call::text(std::string_view attribute, std::string fallback) const {
+std::string Call::text(std::string_view attribute, const std::string& fallback) const {
   const auto* value = find_as<std::string>(attribute, "a text");
   return value == nullptr ? fallback : *value;
 }
@@ -146,6 +147,7 @@ std::optional<std::vector<int>> Call::axes(size_t input, int64_t since, int rank
     given = integers("axes");
   }
   std::vector<int> axes;
+  axes.reserve(given.size());
   for (int64_t axis : given) axes.push_back(axis_in(axis, rank));
   return axes;
 }

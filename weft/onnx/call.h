@@ -49,7 +49,7 @@ class Call {
   // Returns the bits of the numbers of an operand, 2 or 4, or 0 for all of its type; and notes
   // those of a result.
   int bits(size_t input) const;
-  const Tensor& with_bits(const Tensor& result, int bits) const;
+  Tensor with_bits(const Tensor& result, int bits) const;
   // Return the elements of a constant operand, at once. Refuse one that is known only when the
   // model runs.
   std::vector<int64_t> integers(size_t input) const;
@@ -66,7 +66,7 @@ class Call {
   }
   double number(std::string_view attribute) const;
   double number(std::string_view attribute, double fallback) const;
-  std::string text(std::string_view attribute, std::string fallback = "") const;
+  std::string text(std::string_view attribute, const std::string& fallback = "") const;
   std::vector<int64_t> integers(std::string_view attribute) const;  // empty: absent
   std::vector<double> numbers(std::string_view attribute) const;
   std::vector<std::string> texts(std::string_view attribute) const;

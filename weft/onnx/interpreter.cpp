@@ -100,6 +100,7 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   }
   run_nodes(model.graph.nodes, model.opsets);
   std::vector<Tensor> outputs;
+  outputs.reserve(model.graph.outputs.size());
   for (const ValueInfo& each : model.graph.outputs)
     outputs.push_back(output(each.name, "the graph"));
   scopes_.pop_back();
@@ -118,6 +119,7 @@ std::vector<Tensor> Interpreter::run_inside(const Graph& graph, std::vector<Tens
     scopes_.back()[graph.inputs[i].name] = std::move(inputs[i]);
   run_nodes(graph.nodes, *opsets);
   std::vector<Tensor> outputs;
+  outputs.reserve(graph.outputs.size());
   for (const ValueInfo& each : graph.outputs) outputs.push_back(output(each.name, call.place()));
   scopes_.pop_back();
   opsets_ = opsets;

@@ -41,6 +41,7 @@ class Checker {
     note_nodes(model_.graph.nodes);
     if (unknown_.empty()) return;
     std::vector<std::string> list;
+    list.reserve(unknown_.size());
     for (const auto& [name, count] : unknown_) list.push_back(fmt::format("{} ({})", name, count));
     throw Error(ErrorKind::data, "[onnx] {}: weft lacks {} of its operators: {}.",
                 printable(model_.file), unknown_.size(), fmt::join(list, ", "));
@@ -213,6 +214,7 @@ bool can_be_parameter(const Type& type) {
 
 std::string dims_text(const std::vector<Dim>& dims) {
   std::vector<std::string> texts;
+  texts.reserve(dims.size());
   for (const Dim& dim : dims)
     texts.push_back(dim.extent >= 0      ? std::to_string(dim.extent)
                     : dim.symbol.empty() ? "?"
@@ -320,7 +322,7 @@ std::vector<Type> Net::input_types(const Extents& extents) const {
                            : bound != extents.end() ? bound->second
                                                     : 1);
     }
-    types.push_back(std::move(type));
+    types.push_back(type);
   }
   if (!unbound.empty())
     throw Error(ErrorKind::usage,

@@ -180,6 +180,7 @@ Tensor gate(const Tensor& gates, int64_t index, int64_t hidden) {
 Tensor arranged(const Tensor& gates, const std::vector<int64_t>& order, int axis) {
   const int64_t hidden = gates.dim(axis) / std::ssize(order);
   std::vector<Tensor> parts;
+  parts.reserve(order.size());
   for (int64_t index : order)
     parts.push_back(slice(gates, axis, index * hidden, (index + 1) * hidden));
   return concat(parts, axis);
@@ -277,6 +278,7 @@ Tensors lstm_operator(const Call& call) {
   const Layer layer = layer_of(call, 4, {"Sigmoid", "Tanh", "Tanh"});
   const bool couples = call.flag("input_forget");
   std::vector<States> states;
+  states.reserve(layer.directions.size());
   for (const Direction& one : layer.directions)
     states.push_back(is_plain(layer, one) && !couples ? fused_lstm(one)
                                                       : unrolled_lstm(layer, one, couples));
@@ -287,6 +289,7 @@ Tensors gru_operator(const Call& call) {
   const Layer layer = layer_of(call, 3, {"Sigmoid", "Tanh"});
   const bool resets_product = call.flag("linear_before_reset");
   std::vector<States> states;
+  states.reserve(layer.directions.size());
   for (const Direction& one : layer.directions)
     states.push_back(is_plain(layer, one) && resets_product
                          ? fused_gru(layer, one)
@@ -297,6 +300,7 @@ Tensors gru_operator(const Call& call) {
 Tensors rnn_operator(const Call& call) {
   const Layer layer = layer_of(call, 1, {"Tanh"});
   std::vector<States> states;
+  states.reserve(layer.directions.size());
   for (const Direction& one : layer.directions) states.push_back(simple(layer, one));
   return joined(layer, states, false);
 }

@@ -4,17 +4,16 @@
 //   decompose   replaces composites that no backend kernel overrides by their expression
 //   simplify    constant folding, algebra, common subexpressions, dead code
 //   copies      stores weights also in the narrower type in which products read them
-//   fixed       marks variables that the step does not assign, and computes once what derives from them
-//   row_tiling  computes the widest rows of a step tile by tile
-//   compression stores activations in a narrower type, on request
-//   bufferize   fuses, then: one Launch per kernel, slots, layouts   -> Plan
-//   alias       writes assignments straight into their variable where no old value is read later
-//   offload     fetches variables that live in files before they are read, and stores them back
-//   schedule    chooses the order of launches with the lowest peak of live bytes
-//   recompute   rematerializes values, or stores them in files, to get below the memory limit
-//   join        horizontal fusion: joins kernels of one form into one launch, where there is room
-//   overlap     overlaps transfers to and from files with other launches
-//   memory      assigns arena offsets, with reuse and in place
+//   fixed       marks variables that the step does not assign, and computes once what derives from
+//   them row_tiling  computes the widest rows of a step tile by tile compression stores activations
+//   in a narrower type, on request bufferize   fuses, then: one Launch per kernel, slots, layouts
+//   -> Plan alias       writes assignments straight into their variable where no old value is read
+//   later offload     fetches variables that live in files before they are read, and stores them
+//   back schedule    chooses the order of launches with the lowest peak of live bytes recompute
+//   rematerializes values, or stores them in files, to get below the memory limit join horizontal
+//   fusion: joins kernels of one form into one launch, where there is room overlap     overlaps
+//   transfers to and from files with other launches memory      assigns arena offsets, with reuse
+//   and in place
 #pragma once
 
 #include <span>
@@ -52,7 +51,8 @@ Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& optio
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
-// Marks the variables that the step does not assign, which kernels may keep in a layout of their own.
+// Marks the variables that the step does not assign, which kernels may keep in a layout of their
+// own.
 Graph mark_fixed(const Graph& graph, const PassOptions& options);
 // Tiles the widest rows into options.row_tiles parts where that changes no bits (except the last
 // digit of sums of 16-bit products); otherwise returns the same graph.

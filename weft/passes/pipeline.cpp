@@ -11,9 +11,9 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"precision",   "simplify", "copies", "fixed", "row_tiling",
-                                         "compression", "fuse",     "alias",  "offload",
-                                         "recompute",   "schedule", "join",   "reuse"};
+constexpr std::string_view optional[] = {
+    "precision", "simplify", "copies",    "fixed",    "row_tiling", "compression", "fuse",
+    "alias",     "offload",  "recompute", "schedule", "join",       "reuse"};
 
 // Under a memory limit, rows are cut into at most this many tiles: with more, the widest rows no
 // longer determine the peak.
