@@ -33,7 +33,7 @@ test-onnx: build ## the cases of the onnx package's backend suite, and that the 
 	@tools/setup.sh --onnx
 	@build/onnx-venv/bin/python tools/onnx_cases.py build/onnx-cases
 	@build/onnx-venv/bin/python tools/onnx_cases.py --table build/release --check
-	@WEFT_ONNX_CASES=$(CURDIR)/build/onnx-cases tools/test.sh release -R '^onnx(\.slow)?$$'
+	@ONNX_CASES=$(CURDIR)/build/onnx-cases tools/test.sh release -R '^onnx(\.slow)?$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'

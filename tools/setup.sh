@@ -61,26 +61,28 @@ else
   echo "setup: done"
 fi
 
-if [ "${1:-}" = --peers ]; then
-  peers=$(dirname "$0")/../build/peers-venv
-  if ! "$peers/bin/python" -c 'import torch, jax, optax, tokenizers, transformers, peft' 2>/dev/null; then
-    echo "setup: bringing PyTorch, JAX, tokenizers, transformers and PEFT to build/peers-venv"
-    python3 -m venv "$peers"
-    "$peers/bin/python" -m pip install -q --disable-pip-version-check \
-      torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0 peft==0.21.2
-  fi
-  echo "setup: PyTorch, JAX, tokenizers, transformers and PEFT are in build/peers-venv"
-fi
-if [ "${1:-}" = --onnx ]; then
-  venv=$(dirname "$0")/../build/onnx-venv
-  if ! "$venv/bin/python" -c 'import onnx, onnxruntime' 2>/dev/null; then
-    echo "setup: bringing onnx and onnxruntime to build/onnx-venv"
+# Brings packages to a virtual environment in build/, unless what they are imported as is there.
+#   bring_packages FOLDER TITLE IMPORTS PACKAGE ...
+bring_packages() {
+  local folder=$1 title=$2 imports=$3 venv
+  shift 3
+  venv=$(dirname "$0")/../build/$folder
+  if ! "$venv/bin/python" -c "import $imports" 2>/dev/null; then
+    echo "setup: bringing $title to build/$folder"
     python3 -m venv "$venv"
-    "$venv/bin/python" -m pip install -q --disable-pip-version-check \
-      onnx==1.23.2 onnxruntime==1.32.0 numpy ml_dtypes
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"
   fi
-  echo "setup: onnx and onnxruntime are in build/onnx-venv"
-fi
+  echo "setup: $title are in build/$folder"
+}
+case ${1:-} in
+  --peers)
+    bring_packages peers-venv "PyTorch, JAX, tokenizers, transformers and PEFT" \
+      "torch, jax, optax, tokenizers, transformers, peft" \
+      torch==2.13.0 numpy jax jaxlib optax tokenizers==0.23.3 transformers==5.24.0 peft==0.21.2 ;;
+  --onnx)
+    bring_packages onnx-venv "onnx and onnxruntime" "onnx, onnxruntime" \
+      onnx==1.23.2 onnxruntime==1.32.0 numpy ml_dtypes ;;
+esac
 [ "${1:-}" = --cuda ] || exit 0
 
 cache=${WEFT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}

@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--weft", default="build/release/weft")
     parser.add_argument("--batch", default="1,8")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     print("| net | batch | onnxruntime, ms | weft, ms | ratio | largest difference |")
     print("|---|---|---|---|---|---|")
     names = arguments.names or sorted(path.stem for path in arguments.folder.glob("*.onnx"))

@@ -1,5 +1,5 @@
 // Runs cases of the onnx package's backend suite that tools/onnx_cases.py wrote to the folder
-// WEFT_ONNX_CASES: each a folder with model.onnx, input_N.pb and output_N.pb.
+// ONNX_CASES: each a folder with model.onnx, input_N.pb and output_N.pb.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -12,8 +12,7 @@
 
 #include "tests/onnx/compare.h"
 #include "tests/support/skip.h"
-#include "weft/onnx/net.h"
-#include "weft/tensor/compile.h"
+#include "weft/onnx/runner.h"
 
 using namespace weft;
 namespace fs = std::filesystem;
@@ -39,19 +38,8 @@ std::string run_case(const fs::path& folder, const std::string& device) {
   const std::vector<Tensor> inputs = tensors(folder, "input"), expected = tensors(folder, "output");
   if (inputs.size() != net.inputs().size())
     return fmt::format("{} inputs for {}", inputs.size(), net.inputs().size());
-  std::vector<Tensor> known = inputs, bound;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (!net.static_inputs()[i]) bound.push_back(inputs[i]);
-  CompiledStep step(
-      [&](std::span<const Tensor> leaves) {
-        std::vector<Tensor> all;
-        size_t next = 0;
-        for (size_t i = 0; i < inputs.size(); ++i)
-          all.push_back(net.static_inputs()[i] ? inputs[i] : leaves[next++]);
-        return net(all);
-      },
-      {.mode = Mode::eval, .device = device});
-  const std::span<const Tensor> results = step.run(bound);
+  onnx::Runner runner(net, {.mode = Mode::eval, .device = device});
+  const std::span<const Tensor> results = runner.run(inputs);
   if (results.size() != expected.size())
     return fmt::format("{} outputs for {}", results.size(), expected.size());
   const Tolerance tolerance = tolerance_of(folder);
@@ -64,9 +52,9 @@ std::string run_case(const fs::path& folder, const std::string& device) {
 
 TEST_SUITE("slow onnx") {
   TEST_CASE("cases of the onnx package's suite give its outputs") {
-    const char* folder = std::getenv("WEFT_ONNX_CASES");
+    const char* folder = std::getenv("ONNX_CASES");
     if (folder == nullptr) {
-      testing::skipped("WEFT_ONNX_CASES names no folder (make test-onnx)");
+      testing::skipped("ONNX_CASES names no folder (make test-onnx)");
       return;
     }
     const char* backend = std::getenv("BACKEND");

@@ -83,20 +83,23 @@ const T* Call::find_as(std::string_view attribute, const char* kind) const {
   return value;
 }
 
-bool Call::has(std::string_view attribute) const { return find(attribute) != nullptr; }
-int64_t Call::integer(std::string_view attribute) const {
-  const auto* value = find_as<int64_t>(attribute, "an integer");
+template <class T>
+const T& Call::required(std::string_view attribute, const char* kind) const {
+  const T* value = find_as<T>(attribute, kind);
   if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
   return *value;
+}
+
+bool Call::has(std::string_view attribute) const { return find(attribute) != nullptr; }
+int64_t Call::integer(std::string_view attribute) const {
+  return required<int64_t>(attribute, "an integer");
 }
 int64_t Call::integer(std::string_view attribute, int64_t fallback) const {
   const auto* value = find_as<int64_t>(attribute, "an integer");
   return value == nullptr ? fallback : *value;
 }
 double Call::number(std::string_view attribute) const {
-  const auto* value = find_as<double>(attribute, "a number");
-  if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
-  return *value;
+  return required<double>(attribute, "a number");
 }
 double Call::number(std::string_view attribute, double fallback) const {
   const auto* value = find_as<double>(attribute, "a number");
@@ -123,9 +126,12 @@ Tensor Call::tensor(std::string_view attribute) const {
   return value == nullptr ? Tensor() : leaf_of(*value);
 }
 const Graph& Call::graph(std::string_view attribute) const {
-  const auto* value = find_as<std::shared_ptr<const Graph>>(attribute, "a graph");
-  if (value == nullptr) refuse("it lacks attribute '{}'", attribute);
-  return **value;
+  return *required<std::shared_ptr<const Graph>>(attribute, "a graph");
+}
+ElementType Call::type_of(int64_t onnx_type) const {
+  const std::optional<ElementType> type = element_type(onnx_type);
+  if (!type) refuse("weft has no type {}", onnx_type_name(onnx_type));
+  return *type;
 }
 
 int Call::axis_in(int64_t axis, int rank) const {

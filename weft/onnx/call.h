@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/onnx/model.h"
+#include "weft/onnx/types.h"
 
 namespace weft::onnx {
 
@@ -72,6 +73,8 @@ class Call {
   std::vector<std::string> texts(std::string_view attribute) const;
   Tensor tensor(std::string_view attribute) const;  // empty: absent
   const Graph& graph(std::string_view attribute) const;
+  // Returns the type of this number in files. Refuses one that weft lacks.
+  ElementType type_of(int64_t onnx_type) const;
 
   // Returns the axis of an attribute in [0, rank).
   int axis(std::string_view attribute, int64_t fallback, int rank) const;
@@ -93,6 +96,8 @@ class Call {
  private:
   [[noreturn]] void refuse_text(const std::string& what) const;
   const Attribute* find(std::string_view attribute) const;
+  template <class T>
+  const T& required(std::string_view attribute, const char* kind) const;
   template <class T>
   const T* find_as(std::string_view attribute, const char* kind) const;
 

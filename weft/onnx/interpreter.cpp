@@ -14,8 +14,6 @@ namespace weft::onnx {
 namespace {
 using io::printable;
 
-constexpr int deepest = 64;  // functions and graphs inside each other
-
 // Turns "/layer1/layer1.0/conv1/Conv" into the path of a module.
 std::string module_of(const Node& node) {
   std::string path = node.name.empty() ? node.op : node.name;
@@ -67,9 +65,10 @@ void Interpreter::set_bits(const Tensor& value, int bits) {
 }
 
 Variable Interpreter::variable_of(const Tensor& value) const {
-  for (const auto& [name, variable] : net_.variables_)
-    if (value->variable != nullptr && value->variable == variable.state()) return variable;
-  return {};
+  if (value->variable == nullptr) return {};
+  const auto found = net_.variables_.find(value->variable->name);
+  const bool is_own = found != net_.variables_.end() && found->second.state() == value->variable;
+  return is_own ? found->second : Variable();
 }
 
 void Interpreter::add_initializers(const Graph& graph, bool outermost) {

@@ -15,6 +15,8 @@
 
 namespace weft::onnx {
 
+inline constexpr int deepest = 64;  // functions and graphs inside each other
+
 class Interpreter {
  public:
   explicit Interpreter(const Net& net) : net_(net), file_(net.model().file) {}

@@ -19,9 +19,7 @@ namespace weft::onnx {
 namespace {
 using io::printable;
 
-constexpr int deepest = 64;  // graphs inside each other
-
-// Uses says how the nodes of a model read an initializer.
+// A Use says how the nodes of a model read an initializer.
 struct Use {
   bool as_constant = false, as_buffer = false, as_parameter = false;
 };

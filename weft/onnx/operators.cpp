@@ -21,6 +21,12 @@ std::vector<const Operator*> all_operators() {
   return all;
 }
 
+Tensor as_matrix(const Tensor& x, int axis) {
+  Shape matrix{1, 1};
+  for (int i = 0; i < x.rank(); ++i) matrix[i < axis ? 0 : 1] *= x.dim(i);
+  return reshape(x, matrix);
+}
+
 const Operator* find_operator(std::string_view domain, std::string_view name) {
   static const std::vector<const Operator*> all = all_operators();
   const auto found = std::ranges::lower_bound(

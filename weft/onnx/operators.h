@@ -38,6 +38,9 @@ std::span<const Operator> random_operators();
 std::span<const Operator> learned_operators();
 std::span<const Operator> control_operators();
 
+// Returns x as a matrix, whose rows are its axes before `axis`.
+Tensor as_matrix(const Tensor& x, int axis);
+
 // Returns null for an operator that weft lacks.
 const Operator* find_operator(std::string_view domain, std::string_view name);
 std::vector<const Operator*> all_operators();  // by domain and name

@@ -132,12 +132,8 @@ Tensors attention_operator(const Call& call) {
   if (bias.defined()) scores = scores + bias;
   if (mode == 2) observed = scores;
   Tensor wide = scores;
-  if (call.has("softmax_precision")) {
-    const auto type = element_type(call.integer("softmax_precision"));
-    if (!type)
-      call.refuse("weft has no type {}", onnx_type_name(call.integer("softmax_precision")));
-    wide = cast(scores, type->dtype);
-  }
+  if (call.has("softmax_precision"))
+    wide = cast(scores, call.type_of(call.integer("softmax_precision")).dtype);
   Tensor weights = softmax(wide, -1);
   if (bias.defined()) {
     const Tensor all_hidden = equal(max(bias, {.axes = {-1}, .keepdim = true}), -infinity);
@@ -156,12 +152,8 @@ Tensors flex_attention(const Call& call) {
   const double scale = call.number("scale", 1 / std::sqrt(static_cast<double>(q.dim(3))));
   const Tensor root = scalar(std::sqrt(scale), q.dtype());
   DType precision = computes_wider(q.dtype()) ? DType::f32 : q.dtype();
-  if (call.has("softmax_precision")) {
-    const auto type = element_type(call.integer("softmax_precision"));
-    if (!type)
-      call.refuse("weft has no type {}", onnx_type_name(call.integer("softmax_precision")));
-    precision = type->dtype;
-  }
+  if (call.has("softmax_precision"))
+    precision = call.type_of(call.integer("softmax_precision")).dtype;
   const auto modified = [&](const char* attribute, const Tensor& x) {
     if (!call.has(attribute)) return x;
     return cast(call.interpreter().run_inside(call.graph(attribute), {x}, call)[0], precision);

@@ -9,7 +9,10 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// Returns indices of an axis in [0, extent): negative ones count from the end.
+// Return indices of an axis in [0, extent): negative ones count from the end.
+Tensor from_start(const Tensor& indices, int64_t extent) {
+  return select(less(indices, 0), indices + extent, indices);
+}
 Tensor from_start(const Call& call, size_t input, int64_t extent) {
   const Tensor& indices = call[input];
   if (call.is_constant(input)) {
@@ -19,10 +22,7 @@ Tensor from_start(const Call& call, size_t input, int64_t extent) {
         call.refuse("index {} is outside of an axis of {}", index, extent);
     if (std::ranges::all_of(known, [](int64_t index) { return index >= 0; })) return indices;
   }
-  return select(less(indices, 0), indices + extent, indices);
-}
-Tensor from_start(const Tensor& indices, int64_t extent) {
-  return select(less(indices, 0), indices + extent, indices);
+  return from_start(indices, extent);
 }
 
 Tensors gather_operator(const Call& call) {

@@ -100,7 +100,7 @@ Tensors conv_transpose_operator(const Call& call) {
       if (std::ssize(pads) != 2 * axes)
         call.refuse("attribute 'pads' has {} numbers for {} spatial axes", pads.size(), axes);
       first[i] = pads[static_cast<size_t>(i)];
-      size[i] = whole - first[i] - pads[static_cast<size_t>(i + axes)];
+      size[i] = whole - first[i] - pads[static_cast<size_t>(i) + static_cast<size_t>(axes)];
     }
     if (size[i] < 1 || first[i] < 0) call.refuse("its padding leaves no element along an axis");
   }
@@ -181,13 +181,9 @@ struct Normalized {
 };
 Normalized rows_of(const Call& call, const Tensor& x) {
   const int axis = call.axis("axis", -1, x.rank());
-  Normalized parts;
-  int64_t outer = 1;
-  for (int i = 0; i < x.rank(); ++i) {
-    (i < axis ? outer : parts.inner) *= x.dim(i);
-    parts.beside.push_back(i < axis ? x.dim(i) : 1);
-  }
-  parts.rows = reshape(x, {outer, parts.inner});
+  Normalized parts{.rows = as_matrix(x, axis), .beside = x.shape()};
+  for (int i = axis; i < x.rank(); ++i) parts.beside[i] = 1;
+  parts.inner = parts.rows.dim(1);
   return parts;
 }
 // Returns scale or bias as [K] where they are as large as what is normalized.

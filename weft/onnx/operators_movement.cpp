@@ -65,11 +65,7 @@ Tensors flatten_operator(const Call& call) {
   const int64_t given = call.integer("axis", 1);
   const int64_t axis = given < 0 ? given + x.rank() : given;
   if (axis < 0 || axis > x.rank()) call.refuse("axis {} is outside of its operand", given);
-  int64_t rows = 1;
-  for (int i = 0; i < axis; ++i) rows *= x.dim(i);
-  int64_t columns = 1;
-  for (int i = static_cast<int>(axis); i < x.rank(); ++i) columns *= x.dim(i);
-  return {reshape(x, {rows, columns})};
+  return {as_matrix(x, static_cast<int>(axis))};
 }
 
 Tensors squeeze_operator(const Call& call) {
@@ -307,12 +303,7 @@ Tensors range_operator(const Call& call) {
 
 Tensors eye_like(const Call& call) {
   const Tensor& x = call[0];
-  DType dtype = x.dtype();
-  if (call.has("dtype")) {
-    const auto type = element_type(call.integer("dtype"));
-    if (!type) call.refuse("weft has no type {}", onnx_type_name(call.integer("dtype")));
-    dtype = type->dtype;
-  }
+  const DType dtype = call.has("dtype") ? call.type_of(call.integer("dtype")).dtype : x.dtype();
   if (x.rank() != 2) call.refuse("its operand is a matrix. Got {}", to_string(x.type()));
   const Tensor diagonal = iota(x.shape(), 0) + call.integer("k", 0);
   return {cast(equal(iota(x.shape(), 1), diagonal), dtype)};

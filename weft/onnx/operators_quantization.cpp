@@ -39,16 +39,11 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
   return reshape(blocks, shape);
 }
 
-ElementType stored_type(const Call& call, int64_t onnx_type) {
-  const auto type = element_type(onnx_type);
-  if (!type) call.refuse("weft has no type {}", onnx_type_name(onnx_type));
-  return *type;
-}
 // Returns the type of the numbers: that of the zero, or attribute output_dtype.
 ElementType numbers_of(const Call& call) {
   if (call.has(2)) return {call[2].dtype(), call.bits(2)};
   const int64_t wanted = call.integer("output_dtype", 0);
-  return wanted != 0 ? stored_type(call, wanted) : ElementType{DType::u8};
+  return wanted != 0 ? call.type_of(wanted) : ElementType{DType::u8};
 }
 
 // An 8-bit float has no zero; the file may name one for its type.
@@ -58,7 +53,7 @@ Tensors quantize_linear(const Call& call) {
   if (!is_float(x.dtype())) x = cast(x, call[1].dtype());
   Tensor scale = blocks_of(call, call[1], x);
   if (const int64_t precision = call.integer("precision", 0); precision != 0) {
-    x = cast(x, stored_type(call, precision).dtype);
+    x = cast(x, call.type_of(precision).dtype);
     scale = cast(scale, x.dtype());
   }
   if (is_float(type.dtype)) {
@@ -92,7 +87,7 @@ Tensors dequantize_linear(const Call& call) {
   Tensor y = is_inverse(call, x, scale, zero) ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
                                               : dequantize(x, scale, zero);
   if (const int64_t wanted = call.integer("output_dtype", 0); wanted != 0)
-    y = cast(y, stored_type(call, wanted).dtype);
+    y = cast(y, call.type_of(wanted).dtype);
   return {y};
 }
 
@@ -109,7 +104,7 @@ Tensors dynamic_quantize_linear(const Call& call) {
 
 // Returns integers of 32 bits less their zero, which is one number or one for each place of `axis`.
 Tensor centred(const Call& call, const Tensor& x, const Tensor& zero, int axis) {
-  const Tensor wide = cast(x, DType::i32);
+  Tensor wide = cast(x, DType::i32);
   if (!zero.defined()) return wide;
   Tensor beside = cast(zero, DType::i32);
   if (zero.elements() == 1) {

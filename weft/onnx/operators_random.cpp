@@ -10,9 +10,9 @@ using Tensors = std::vector<Tensor>;
 DType drawn_type(const Call& call, DType otherwise) {
   if (!call.has("dtype")) return otherwise;
   const int64_t wanted = call.integer("dtype");
-  const auto type = element_type(wanted);
-  if (!type || type->bits > 0) call.refuse("weft has no type {}", onnx_type_name(wanted));
-  return type->dtype;
+  const ElementType type = call.type_of(wanted);
+  if (type.bits > 0) call.refuse("weft has no type {}", onnx_type_name(wanted));
+  return type.dtype;
 }
 // Returns attribute "shape", or the shape of the operand.
 Shape drawn_shape(const Call& call) {

@@ -116,10 +116,7 @@ Tensors along_axis(const Call& call, Tensor (*function)(const Tensor&, int)) {
   const Tensor& x = call[0];
   if (call.opset() >= 13) return {function(x, call.axis("axis", -1, x.rank()))};
   const int axis = call.axis("axis", 1, x.rank());
-  int64_t rows = 1;
-  for (int i = 0; i < axis; ++i) rows *= x.dim(i);
-  const Tensor flat = reshape(x, {rows, rows == 0 ? 0 : x.elements() / rows});
-  return {reshape(function(flat, 1), x.shape())};
+  return {reshape(function(as_matrix(x, axis), 1), x.shape())};
 }
 Tensor softmax_along(const Tensor& x, int axis) { return softmax(x, axis); }
 Tensor log_softmax_along(const Tensor& x, int axis) { return log_softmax(x, axis); }

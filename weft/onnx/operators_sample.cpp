@@ -21,11 +21,8 @@ struct Pixels {
 };
 Pixels pixels_of(const Tensor& images, int64_t groups) {
   Pixels pixels;
-  int64_t count = 1;
-  for (int i = 2; i < images.rank(); ++i) {
-    pixels.space.push_back(images.dim(i));
-    count *= images.dim(i);
-  }
+  for (int i = 2; i < images.rank(); ++i) pixels.space.push_back(images.dim(i));
+  const int64_t count = element_count(pixels.space);
   const int64_t batch = images.dim(0) * groups, channels = images.dim(1) / groups;
   const Tensor flat = transpose(reshape(images, {batch, channels, count}), 1, 2);
   pixels.rows = reshape(flat, {batch * count, channels});
@@ -95,6 +92,7 @@ struct Sampler {
   void visit(const Pixels& pixels, const Tensor& image, const std::vector<Tensor>& places,
              Visit visit) const {
     std::vector<std::vector<Tap>> axes;
+    axes.reserve(places.size());
     for (size_t i = 0; i < places.size(); ++i)
       axes.push_back(taps(places[i], pixels.space[static_cast<int>(i)]));
     const Dims counts = Dims::filled(static_cast<int>(axes.size()), std::ssize(axes[0]));
@@ -172,8 +170,7 @@ Tensors affine_grid(const Call& call) {
     call.refuse("its transforms do not fit its size of {} numbers. Got {}", size.size(),
                 to_string(theta.type()));
   const Shape space(std::vector<int64_t>(size.begin() + 2, size.end()));
-  int64_t count = 1;
-  for (int64_t extent : space) count *= extent;
+  const int64_t count = element_count(space);
   std::vector<Tensor> numbers;
   for (int axis = axes - 1; axis >= 0; --axis)
     numbers.push_back(along_axis(space, axis, call.flag("align_corners")));
@@ -341,8 +338,7 @@ Tensors max_unpool(const Call& call) {
     pooled[axis] = (x.dim(axis) - 1) * stride[i] - pads[i] - pads[i + axes] + kernel[i];
     if (pooled[axis] < 1) call.refuse("its padding leaves no element along axis {}", axis);
   }
-  int64_t count = 1;
-  for (int64_t extent : pooled) count *= extent;
+  const int64_t count = element_count(pooled);
   const Tensor indices = reshape(cast(call[1], DType::i64), {call[1].elements()});
   Tensor y = reshape(
       index_put(zeros({count, 1}, x.dtype()), indices, reshape(x, {x.elements(), 1})), pooled);

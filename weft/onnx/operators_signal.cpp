@@ -64,7 +64,7 @@ Tensor real_signal(const Spectrum& x, int64_t length) {
   if (length % 2 == 0) counts.back() = 1;
   const Tensor twice = weft::tensor(counts, {bins}, x.real.dtype());
   const Spectrum wave = waves(bins, length, length, x.real.dtype());
-  const Tensor y = matmul(fitted(x.real, bins) * twice, wave.real);
+  Tensor y = matmul(fitted(x.real, bins) * twice, wave.real);
   if (!x.imaginary.defined()) return y;
   return y - matmul(fitted(x.imaginary, bins) * twice, wave.imaginary);
 }
@@ -129,10 +129,7 @@ Tensors stft(const Call& call) {
 // ---- windows
 
 DType output_type(const Call& call, const char* attribute) {
-  const int64_t wanted = call.integer(attribute, onnx_type(DType::f32));
-  const auto type = element_type(wanted);
-  if (!type) call.refuse("weft has no type {}", onnx_type_name(wanted));
-  return type->dtype;
+  return call.type_of(call.integer(attribute, onnx_type(DType::f32))).dtype;
 }
 
 // Returns a0 - a1 cos(2 pi i / N) + a2 cos(4 pi i / N), where N is the size, or if the window is

@@ -40,9 +40,7 @@ double least_of(DType dtype) {
 // Returns the row-major place in x[N, C, ...] of the greatest element of each window.
 Tensor places_of(const Tensor& x, const Windows& windows, const Tensor& which, bool column_major) {
   const Shape& result = which.shape();
-  Tensor place;
-  int64_t left = 1;
-  for (int64_t extent : windows.kernel) left *= extent;
+  int64_t left = element_count(windows.kernel);
   std::vector<Tensor> coordinates;
   for (int i = 0; i < windows.axes(); ++i) {
     left /= windows.kernel[i];
@@ -50,10 +48,7 @@ Tensor places_of(const Tensor& x, const Windows& windows, const Tensor& which, b
     coordinates.push_back(iota(result, i + 2) * windows.stride[i] +
                           in_kernel * windows.dilation[i] - windows.low[i]);
   }
-  place = iota(result, 0) * x.dim(1) + iota(result, 1);
-  int64_t plane = 1;
-  for (int i = 0; i < windows.axes(); ++i) plane *= x.dim(i + 2);
-  place = place * plane;
+  Tensor place = (iota(result, 0) * x.dim(1) + iota(result, 1)) * as_matrix(x, 2).dim(1);
   int64_t stride = 1;
   for (int k = 0; k < windows.axes(); ++k) {
     const int i = column_major ? k : windows.axes() - 1 - k;
@@ -110,8 +105,9 @@ Tensors average_pool(const Call& call) {
   Windows given = windows;
   if (!call.text("auto_pad", "NOTSET").starts_with("SAME")) {
     const std::vector<int64_t> pads = call.integers("pads");
+    const size_t after = pads.size() / 2;  // the second half is behind the axes
     for (int i = 0; i < windows.axes(); ++i)
-      given.high[i] = pads.empty() ? 0 : pads[static_cast<size_t>(i + windows.axes())];
+      given.high[i] = pads.empty() ? 0 : pads[after + static_cast<size_t>(i)];
   }
   Tensor ones = full(x.shape(), 1, x.dtype());
   if (counts_padding) {

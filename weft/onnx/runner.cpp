@@ -5,7 +5,6 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/onnx/call.h"
 
 namespace weft::onnx {
 namespace {
@@ -31,7 +30,7 @@ struct Runner::Captured {
               std::vector<Tensor> inputs;
               size_t next_fixed = 0, next_bound = 0;
               for (const bool is_static : net.static_inputs())
-                inputs.push_back(is_static ? leaf_of(fixed[next_fixed++]) : bound[next_bound++]);
+                inputs.push_back(is_static ? fixed[next_fixed++] : bound[next_bound++]);
               return net(inputs);
             },
             options) {}

@@ -1,6 +1,7 @@
 #include "weft/runtime/copies.h"
 
 #include <algorithm>
+#include <span>
 
 #include "weft/base/narrow.h"
 #include "weft/base/parallel.h"
@@ -37,30 +38,32 @@ void make_anew(VariableState& copy) {
   copy.storage->copy_from(rounded->data, type.bytes());
   copy.storage->note_copy_of(source);
 }
-}  // namespace
 
-namespace {
 // Returns whether a source was written since the derived variable was computed.
-bool is_stale(const Derivation& derivation) {
-  return !std::ranges::equal(derivation.sources, derivation.seen, {},
+bool is_stale(const VariableState& derived) {
+  return !std::ranges::equal(derived.derivation->sources, derived.derivation->seen, {},
                              [](const auto& source) { return source->storage->writes(); });
 }
 
-void derive_anew(VariableState& derived, const KernelLibrary& library) {
-  Derivation& derivation = *derived.derivation;
+// Computes derived variables by one plan.
+void derive_anew(std::span<const std::shared_ptr<VariableState>> stale,
+                 const KernelLibrary& library) {
   Graph graph;
-  graph.outputs = {derivation.expression};
+  for (const auto& derived : stale) graph.outputs.push_back(derived->derivation->expression);
   PassOptions options;
   options.step.skip = {"fixed"};
   const auto executable =
       compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
-  const Value& elements = executable->run({})[0];
-  elements->storage->on_host();
-  derived.storage->copy_from(elements->data(), derived.type.bytes());
-  derived.storage->note_write();
-  derivation.seen.clear();
-  for (const auto& source : derivation.sources)
-    derivation.seen.push_back(source->storage->writes());
+  const std::span<const Value> elements = executable->run({});
+  for (size_t i = 0; i < stale.size(); ++i) {
+    VariableState& derived = *stale[i];
+    elements[i]->storage->on_host();
+    derived.storage->copy_from(elements[i]->data(), derived.type.bytes());
+    derived.storage->note_write();
+    derived.derivation->seen.clear();
+    for (const auto& source : derived.derivation->sources)
+      derived.derivation->seen.push_back(source->storage->writes());
+  }
 }
 }  // namespace
 
@@ -80,8 +83,10 @@ Copies::Copies(const Plan& plan, const KernelLibrary& library) : library_(librar
 void Copies::refresh() const {
   for (const auto& copy : read_)
     if (!copy->storage->is_copy_of(*copy->copy_of->storage)) make_anew(*copy);
+  std::vector<std::shared_ptr<VariableState>> stale;  // allocates nothing while it stays empty
   for (const auto& derived : derived_)
-    if (is_stale(*derived->derivation)) derive_anew(*derived, library_);
+    if (is_stale(*derived)) stale.push_back(derived);
+  if (!stale.empty()) derive_anew(stale, library_);
 }
 
 void Copies::note_writes() const {
