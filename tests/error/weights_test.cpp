@@ -223,6 +223,30 @@ TEST_CASE("convert overwrites nothing and refuses what it cannot write") {
   CHECK_FALSE(fs::exists(place.path("out")));
 }
 
+TEST_CASE("convert to ONNX overwrites nothing and refuses what the model does not take") {
+  const TinyRun place;
+  const auto refuses = [&](std::vector<std::string> words, const std::string& message) {
+    words.insert(words.begin(), "convert");
+    return fails_with(place.weft(words), usage, message);
+  };
+  place.write("there.onnx", "mine");
+  place.write("big.onnx.data", "mine");
+  CHECK(refuses({"tiny", "there.onnx", "--to", "onnx"},
+                "there.onnx exists. Nothing was changed.") == "");
+  CHECK(refuses({"tiny", "big.onnx", "--to", "onnx"},
+                "big.onnx.data exists. Nothing was changed.") == "");
+  CHECK(refuses({"tiny", "tiny.pb", "--to", "onnx"},
+                "--to onnx writes a file whose name ends in .onnx. Got tiny.pb.") == "");
+  CHECK(refuses({"tiny", "out.onnx", "--to", "onnx", "--dtype", "f16"},
+                "--dtype with --to onnx is for published models. Got tiny.") == "");
+  CHECK(refuses({"tiny", "out.onnx", "--to", "onnx", "--dim", "batch=2"},
+                "--dim is for ONNX files. Got tiny.") == "");
+  CHECK(refuses({"tiny", "out", "--to", "hf", "--batch", "2"},
+                "--batch, --context and --dim are for --to onnx.") == "");
+  CHECK_FALSE(fs::exists(place.path("out.onnx")));
+  CHECK_FALSE(fs::exists(place.path("big.onnx")));
+}
+
 TEST_CASE("convert checks a checkpoint against its manifest") {
   TinyRun place;
   const std::string file = "runs/tiny/checkpoints/step-00000002/model.safetensors";

@@ -178,6 +178,8 @@ class Passes : public Inference {
   std::vector<Tensor> inputs_;
 };
 
+}  // namespace
+
 onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
   onnx::Net::Extents extents;
   for (const std::string& dim : dims) {
@@ -190,7 +192,6 @@ onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
   }
   return extents;
 }
-}  // namespace
 
 bool is_inference_model(const std::string& path) {
   return models::is_model(path) ||

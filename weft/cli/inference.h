@@ -44,6 +44,8 @@ std::vector<Option> model_options(ModelFlags& flags);
 // Error(usage) for flags of recipes, and for those that this kind of model does not take.
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
                                    const RecipeFlags& flags, const ModelFlags& own);
+// Parses NAME=N, as --dim binds symbolic extents of an ONNX file. Throws Error(usage).
+std::map<std::string, int64_t, std::less<>> extents_of(const std::vector<std::string>& dims);
 // Throws Error(usage) where flags of models are given beside something else.
 void refuse_model_flags(const ModelFlags& own);
 

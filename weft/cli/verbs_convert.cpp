@@ -15,6 +15,7 @@
 #include "weft/base/parallel.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/model_source.h"
+#include "weft/cli/onnx_output.h"
 #include "weft/cli/published_form.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
@@ -29,6 +30,7 @@
 #include "weft/models/family.h"
 #include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
+#include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/published.h"
 #include "weft/train/report.h"
@@ -41,6 +43,8 @@ using io::Safetensors;
 struct ConvertArguments {
   std::string model, to, dtype;
   OutputArguments out = {};
+  int64_t batch = 0, context = 0;  // of --to onnx; 0: not given
+  std::vector<std::string> dims = {};
   bool as_json = false;
 
   bool to_folder() const { return to == "hf"; }
@@ -135,6 +139,29 @@ void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dty
   report(arguments, file.entries().size(), bytes);
 }
 
+void convert_to_onnx(const ConvertArguments& arguments, std::optional<DType> dtype) {
+  const std::string &path = arguments.out.path, beside = path + ".data";
+  if (!onnx::is_model_file(path))
+    throw Error(ErrorKind::usage, "--to onnx writes a file whose name ends in .onnx. Got {}.",
+                path);
+  if (io::exists(beside, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{} exists. Nothing was changed.", beside);
+  const OnnxWritten written =
+      write_onnx({.model = arguments.model,
+                  .path = arguments.out.path,
+                  .dtype = dtype,
+                  .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
+                  .context = arguments.context,
+                  .dims = arguments.dims});
+  if (!written.fixed.empty())
+    remark("note",
+           fmt::format("the file takes a batch of 1 alone: {}. Hint: --batch N.", written.fixed));
+  if (written.context > 0)
+    remark("note", fmt::format("the file takes sequences of {} tokens. Hint: --context N.",
+                               written.context));
+  report(arguments, written.tensors, written.bytes);
+}
+
 // Writes tensors as a folder with `others` in shards of at most `shard_bytes`, or as one file.
 void write(const ConvertArguments& arguments, size_t shard_bytes,
            const std::vector<NamedBytes>& tensors, const std::vector<io::FolderFile>& others,
@@ -200,7 +227,12 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
-  if (arguments.to == "gguf")
+  if (arguments.to != "onnx" &&
+      (arguments.batch > 0 || arguments.context > 0 || !arguments.dims.empty()))
+    throw Error(ErrorKind::usage, "--batch, --context and --dim are for --to onnx.");
+  if (arguments.to == "onnx")
+    convert_to_onnx(arguments, dtype);
+  else if (arguments.to == "gguf")
     convert_to_gguf(arguments, dtype);
   else
     convert_tensors(arguments, shard_bytes, dtype);
@@ -216,28 +248,44 @@ void add_convert_verb(Program& program) {
        .doc = "Writes a model's weights anew: in one file or in a folder, or in another type.",
        .examples = "weft convert mnist mnist-hf --to hf\n"
                    "weft convert Llama-3.2-1B llama.safetensors --to safetensors --dtype f16\n"
-                   "weft convert Llama-3.2-1B llama.gguf --to gguf",
+                   "weft convert Llama-3.2-1B llama.gguf --to gguf\n"
+                   "weft convert mnist mnist.onnx --to onnx",
        .run = [arguments] { return convert(*arguments); }});
   verb.options = {
       {.type = "MODEL",
-       .doc = "a safetensors or GGUF file, a folder of Hugging Face's, a checkpoint folder, or a "
-              "run's folder or name; blocks become numbers",
+       .doc = "a safetensors, GGUF or ONNX file, a folder of Hugging Face's, a checkpoint folder, "
+              "or a run's folder or name; blocks become numbers",
        .target = &arguments->model,
        .required = true},
       arguments->out.path_option("the file or folder to write, which must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
        .doc = "hf: a folder with config.json and tokenizer files; safetensors: one file; gguf: a "
-              "file of llama.cpp's, of a language model",
+              "file of llama.cpp's, of a language model; onnx: the forward pass",
        .target = &arguments->to,
        .required = true,
-       .choices = {"hf", "safetensors", "gguf"}},
+       .choices = {"hf", "safetensors", "gguf", "onnx"}},
       {.flag = "--dtype",
        .type = "TYPE",
        .doc = "round floating-point weights to f32, bf16 or f16 (as they are)",
        .target = &arguments->dtype,
        .choices = {"f32", "bf16", "f16"}},
       arguments->out.shard_option("largest file of weights with --to hf (5GB)"),
+      {.flag = "--batch",
+       .type = "N",
+       .doc = "with --to onnx: rows that the file takes (any number)",
+       .target = &arguments->batch,
+       .range = {{1, 0x1p31}}},
+      {.flag = "--context",
+       .type = "N",
+       .doc = "with --to onnx: tokens of a sequence (the model's, at most 512)",
+       .target = &arguments->context,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--dim",
+       .type = "NAME=N",
+       .doc = "with --to onnx, of an ONNX file: bind a symbolic extent",
+       .target = &arguments->dims,
+       .most = 64},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
 }
 

@@ -91,6 +91,16 @@ inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
 Model read(const std::string& path);
 // Reads a model from bytes; `name` stands for the file in messages, and external data is refused.
 Model parse(std::string_view bytes, const std::string& name);
+// WriteOptions says where the elements of initializers go: into the file, or, where those together
+// have more than `most_inline_bytes`, behind each other into a file PATH.data beside it, which the
+// model refers to by its name as external data.
+struct WriteOptions {
+  int64_t most_inline_bytes = (int64_t{2} << 30) - (int64_t{64} << 20);  // of protobuf's 2 GiB
+};
+// Writes a model; equal models give equal bytes. Both files appear whole, the model last. Throws
+// Error(failed) for a file that cannot be written, and Error(usage) for a model whose nodes alone
+// are larger than protobuf's messages can be.
+void write(const Model& model, const std::string& path, const WriteOptions& options = {});
 // Reads a tensor in a file of its own (TensorProto), as test data of ONNX has them.
 Tensor read_tensor(const std::string& path);
 

@@ -1,0 +1,148 @@
+#include "weft/cli/onnx_output.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/cli/inference.h"
+#include "weft/cli/text_model.h"
+#include "weft/models/decoder.h"
+#include "weft/models/family.h"
+#include "weft/models/gguf.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/export.h"
+#include "weft/onnx/net.h"
+#include "weft/tensor/compile.h"
+
+namespace weft::cli {
+namespace {
+constexpr int64_t usual_context = 512;  // tokens
+
+// A Subject is a model in memory, with what its export is to be called.
+struct Subject {
+  std::shared_ptr<const void> owner;
+  onnx::BuildGraph build;
+  std::vector<std::string> inputs, outputs;
+  int64_t context = 0;  // tokens of a sequence; 0: it reads no tokens
+};
+
+std::string input_name(InputKind kind) {
+  switch (kind) {
+    case InputKind::tokens:
+      return "input_ids";
+    case InputKind::images:
+      return "images";
+    case InputKind::features:
+      break;
+  }
+  return "features";
+}
+
+onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type) {
+  return [&model, type = std::move(type)](int64_t batch) {
+    const ModeScope inference(Mode::eval);
+    const Tensor x = input(type(batch), 0);
+    return Graph{.inputs = {x}, .outputs = {model(x)}, .assignments = {}};
+  };
+}
+
+int64_t checked_context(int64_t given, int64_t most) {
+  if (given > most)
+    throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
+                most, given);
+  return given > 0 ? given : std::min(most, usual_context);
+}
+
+Subject published(const OnnxOutput& output) {
+  auto loaded = std::make_shared<models::Pretrained>(
+      models::load_pretrained(output.model, {.dtype = output.dtype, .hide_padding = true}));
+  const auto* decoder = dynamic_cast<const models::Decoder*>(loaded->model.get());
+  if (decoder != nullptr && !models::blocks_of(decoder->config()).is_folder_form())
+    loaded->model = models::folder_form(*decoder, output.dtype.value_or(DType::f32));
+  const int64_t context = checked_context(output.context, loaded->context);
+  return {
+      .owner = loaded,
+      .build = forward_of(*loaded->model,
+                          [context](int64_t batch) { return Type{DType::i64, {batch, context}}; }),
+      .inputs = {"input_ids"},
+      .outputs = {"logits"},
+      .context = context};
+}
+
+Subject trained(const OnnxOutput& output) {
+  auto run = std::make_shared<train::Experiment>(
+      load_experiment(checkpoint_of(output.model), {}, /*with_data=*/false));
+  TaskShape shape = run->shape;
+  const bool reads_tokens = shape.kind == InputKind::tokens;
+  if (reads_tokens) shape.input = {checked_context(output.context, shape.input[0])};
+  return {.owner = run,
+          .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
+          .inputs = {input_name(shape.kind)},
+          .outputs = {"logits"},
+          .context = reads_tokens ? shape.input[0] : 0};
+}
+
+// The rows are what the first input's first axis is called.
+Subject imported(const OnnxOutput& output) {
+  auto net = std::make_shared<onnx::Net>(onnx::read(output.model));
+  Subject subject{.owner = net, .build = {}, .inputs = {}, .outputs = {}};
+  for (size_t i = 0; i < net->inputs().size(); ++i) {
+    if (net->static_inputs()[i])
+      throw Error(ErrorKind::usage,
+                  "[onnx] {}: the elements of input '{}' decide shapes, so that the model cannot "
+                  "be exported without them.",
+                  output.model, net->inputs()[i].name);
+    subject.inputs.push_back(net->inputs()[i].name);
+  }
+  for (const onnx::ValueInfo& each : net->outputs()) subject.outputs.push_back(each.name);
+  subject.build = [net, extents = extents_of(output.dims)](int64_t batch) {
+    onnx::Net::Extents bound = extents;
+    const std::vector<onnx::ValueInfo>& inputs = net->inputs();
+    if (!inputs.empty() && inputs[0].shape && !inputs[0].shape->empty() &&
+        inputs[0].shape->front().extent < 0)
+      bound.emplace(onnx::symbol_of(inputs[0], 0), batch);
+    const ModeScope inference(Mode::eval);
+    Graph graph;
+    for (const Type& type : net->input_types(bound))
+      graph.inputs.push_back(input(type, static_cast<int>(graph.inputs.size())));
+    graph.outputs = (*net)(graph.inputs);
+    return graph;
+  };
+  return subject;
+}
+
+void refuse(bool given, const char* flag, const char* whom, const std::string& model) {
+  if (given) throw Error(ErrorKind::usage, "{} is for {}. Got {}.", flag, whom, model);
+}
+
+Subject subject_of(const OnnxOutput& output) {
+  const bool is_onnx = onnx::is_model_file(output.model);
+  refuse(!is_onnx && !output.dims.empty(), "--dim", "ONNX files", output.model);
+  if (!is_onnx && models::is_model(output.model)) return published(output);
+  refuse(output.dtype.has_value(), "--dtype with --to onnx", "published models", output.model);
+  if (!is_onnx) return trained(output);
+  refuse(output.context > 0, "--context", "models of tokens; ONNX files take --dim", output.model);
+  return imported(output);
+}
+}  // namespace
+
+OnnxWritten write_onnx(const OnnxOutput& output) {
+  const Subject subject = subject_of(output);
+  if (output.context > 0 && subject.context == 0)
+    throw Error(ErrorKind::usage, "--context is for models of tokens. {} reads {}.", output.model,
+                subject.inputs.front());
+  const onnx::Exported exported = onnx::export_model(
+      subject.build, {.inputs = subject.inputs, .outputs = subject.outputs, .batch = output.batch});
+  onnx::write(exported.model, output.path);
+  OnnxWritten written{.fixed = exported.fixed};
+  for (const onnx::Initializer& each : exported.model.graph.initializers) {
+    ++written.tensors;
+    written.bytes += each.value.type().bytes();
+  }
+  if (output.context == 0) written.context = subject.context;
+  return written;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,32 @@
+// Implements `weft convert --to onnx`: exports the forward pass of a model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/base/dtype.h"
+
+namespace weft::cli {
+
+struct OnnxOutput {
+  std::string model, path;
+  std::optional<DType> dtype = {};     // of a published model's weights; absent: its files'
+  std::optional<int64_t> batch = {};   // rows; absent: any number
+  int64_t context = 0;                 // tokens of a sequence; 0: as many as is usual
+  std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
+};
+
+struct OnnxWritten {
+  size_t tensors = 0, bytes = 0;  // initializers
+  std::string fixed;              // why the file takes one row alone; "" where it takes any number
+  int64_t context = 0;            // tokens of a sequence, where it was not given; else 0
+};
+
+// `model` is a run, a checkpoint, a folder of Hugging Face's, a GGUF or an ONNX file. Throws
+// Error(usage) for options that this kind of model does not take, and as loading it does.
+OnnxWritten write_onnx(const OnnxOutput& output);
+
+}  // namespace weft::cli
