@@ -106,6 +106,11 @@ size_t workspace_bytes(const Launch& launch, int threads, const CpuTarget& targe
          static_cast<size_t>(threads) * aligned(schedule.thread_scratch);
 }
 
+int64_t stage_extent(const Launch& launch, const CpuTarget& target) {
+  const loop::CpuSchedule schedule = schedule_of(loop::lower(launch), target);
+  return schedule.split_axis < 0 ? schedule.items : 0;
+}
+
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,
                 void* workspace) {
   auto* shared = static_cast<std::byte*>(workspace);

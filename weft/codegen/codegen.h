@@ -50,6 +50,9 @@ struct CpuTarget {
 // `threads` threads. Compiles nothing.
 size_t workspace_bytes(const Launch& launch, int threads, const CpuTarget& target = {});
 
+// Returns the extent of the kernel's only stage; 0 where it has several. Compiles nothing.
+int64_t stage_extent(const Launch& launch, const CpuTarget& target = {});
+
 // Compiles `launch`. Thread safe and concurrent: identical kernels compile once per process and are
 // cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(launch) is false.
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});

@@ -412,7 +412,9 @@ bool has_loops(const Node& node) {
   if (op.kind == OpKind::gather && op.combine == ScalarOp::add)
     return node.type.shape.size() + node.inputs[1].rank() <= max_rank;
   if (op.kind == OpKind::gather) return op.arity == 1 && node.inputs[0].rank() < max_rank;
-  return op.family == OpFamily::convolution || op.family == OpFamily::pooling;
+  // Integers of two types are convolved by the decomposition.
+  return (op.family == OpFamily::convolution && op.kind == OpKind::contraction) ||
+         op.family == OpFamily::pooling;
 }
 
 Kernel lower_primitive(const Node& node, std::span<const Placement> operands,

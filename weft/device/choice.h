@@ -39,7 +39,8 @@ struct KernelChoice {
                                     // empty: any strides that `accepts` said yes to
   int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; those that
                                     // are not aligned are copied
-  Dims result_order;                // axes of the node's result, outermost first; empty: row-major
+  Dims result_order;                // axes of results of the node's shape, outermost first; empty:
+                                    // row-major
   bool padded_rows = false;         // rows of the result are padded by padded_row
   // `rooms` have the padding of operands, then results; the kernel is faster if all have it
   // (Launch::padded). Empty: padding does not help.

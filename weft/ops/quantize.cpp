@@ -137,8 +137,9 @@ const OpDef& quantize_affine_def = define({
     .infer = affine_type,
     .decompose = [](const Node& node) -> Tensor {
       const DType dtype = node.type.dtype;
-      const Range range = range_of(dtype);
       const Tensor numbers = unsaturated(node.inputs[0], node.inputs[1], zero_of(node), dtype);
+      if (!is_float(dtype)) return cast(numbers, dtype);  // which saturates
+      const Range range = range_of(dtype);
       return cast(clamp(numbers, range.low, range.high), dtype);
     },
     .test = {.no_gradient = "yields numbers that are only stored"},

@@ -263,9 +263,9 @@ class Scheduler {
     std::vector<Layout> layouts;
     for (const Value& value : stored) {
       const bool root = uses_.is_root(value.node());
-      const bool own = value.node() == group.nodes.front().node();
+      const bool alike = value.shape() == group.nodes.front().shape();
       Layout& layout =
-          layouts.emplace_back(own ? choice.result_order : Dims(), choice.padded_rows && !root);
+          layouts.emplace_back(alike ? choice.result_order : Dims(), choice.padded_rows && !root);
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))
         layout.padded = false;
     }

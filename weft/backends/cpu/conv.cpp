@@ -2,20 +2,22 @@
 // algorithm for 3 x 3 in float32 (winograd.h). Activations are channels-last, which is faster than
 // oneDNN's blocked layouts with conversions around them; weights stay row-major and are converted
 // inside.
+#include "weft/backends/cpu/conv.h"
+
 #include <algorithm>
 
 #include "weft/backends/cpu/contraction.h"
-#include "weft/backends/cpu/im2col.h"
 #include "weft/backends/cpu/kernels.h"
-#include "weft/backends/cpu/onednn.h"
 #include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/winograd.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
 namespace {
-const Dims channels_last{0, 2, 3, 1};
 const Dims row_major{0, 1, 2, 3};
+}  // namespace
+
+const Dims channels_last{0, 2, 3, 1};
 
 Convolution convolution_of(const Node& node) {
   Convolution conv;
@@ -47,7 +49,6 @@ bool has_fixed_weight(const Node& node) {
   return node.op->role != Role::weight_gradient && is_fixed(node.inputs[1]);
 }
 
-// A fixed weight is packed once.
 onednn::Problem problem_of(const Node& node, const Convolution& conv) {
   auto activation = [&](const Shape& shape) {
     return onednn::Tensor{conv.dtype, shape, dense_strides(shape, channels_last), false};
@@ -82,15 +83,21 @@ onednn::Problem problem_of(const Node& node, const Convolution& conv) {
   return problem;
 }
 
-std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv) {
+std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv,
+                                                   size_t tile_bytes) {
   const bool empty = element_count(conv.x_shape()) == 0 ||
                      element_count(conv.weight_shape()) == 0 || element_count(conv.y_shape()) == 0;
   if (empty) return std::nullopt;
   const bool multiplies = node.type.dtype == DType::i32
                               ? node.inputs[1].dtype() == DType::i8 && onednn::multiplies_bytes()
                               : onednn::supports(conv.dtype);
-  return multiplies ? onednn::Primitive::make(problem_of(node, conv)) : std::nullopt;
+  if (!multiplies) return std::nullopt;
+  onednn::Problem problem = problem_of(node, conv);
+  problem.tile_bytes = tile_bytes;
+  return onednn::Primitive::make(problem);
 }
+
+namespace {
 
 // Returns a 1 x 1 convolution as a matrix product: channels-last activations have a row for each
 // pixel.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/backends/cpu/conv.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/selection.h"
@@ -69,6 +70,12 @@ class CpuChooser : public KernelChooser {
     return choices_.emplace(std::move(key), std::move(choice)).first->second;
   }
 
+  std::optional<KernelChoice> choose_with(std::span<const Value> body,
+                                          std::span<const Value> results,
+                                          std::span<const Placement>) const override {
+    return choose_conv_epilogue(body, results);
+  }
+
   std::map<std::string, std::string> selection() const override {
     std::lock_guard lock(mutex_);
     std::map<std::string, std::string> kernels;
@@ -125,6 +132,7 @@ class CpuCompiler : public KernelCompiler {
       if (debug_level() >= 5) logging::debug(5, "{}:\n{}", launch.kernel, kernel_text(launch));
       return std::make_unique<FusedKernel>(compile_cpu(launch));
     }
+    if (launch.body.size() > 1) return compile_conv_epilogue(launch);
     const Family* family = find_family(launch.body.front()->op->name);
     WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", launch.kernel);
     return family->compile(launch);

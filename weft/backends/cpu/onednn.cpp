@@ -9,6 +9,7 @@
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/onednn_cut.h"
 #include "weft/backends/cpu/onednn_describe.h"
+#include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -43,7 +44,7 @@ class SingleThreaded {
 };
 
 // Base is what an offset is relative to. The first three are the caller's.
-enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, bases };
+enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, base_tile, bases };
 struct Place {
   Base base = base_workspace;
   size_t offset = 0;
@@ -93,6 +94,11 @@ void run_stage(const Stage& stage, const Addresses& addresses) {
   check(failure, "dnnl_primitive_execute");
 }
 
+// Pixels are those of a tile in each image.
+struct Pixels {
+  int64_t first, count, per_image;
+};
+
 // Partials are the float32 sums in the workspace that each piece of a weight gradient adds to the
 // result.
 struct Partials {
@@ -122,10 +128,11 @@ struct Partials {
 
 struct Primitive::Parts {
   std::string implementation;
-  size_t workspace = 0, kept = 0;
+  size_t workspace = 0, kept = 0, tile_bytes = 0;
   Stage packing;              // converts b to the layout that is kept
   std::vector<Stage> stages;  // one after the other
   Partials partials;          // added at the end
+  std::vector<Pixels> tiles;  // of each share of the last stage, whose calls are one for each image
 };
 
 namespace {
@@ -146,6 +153,7 @@ class Builder {
       Description description = describe(piece.problem);
       if (description == nullptr) return false;
       if (implementation.empty()) implementation = implementation_of(description.get());
+      if (piece.problem.tile_bytes > 0 && !add_tile(piece, description.get())) return false;
       products.push_back(calls_of(piece, description.get(), adds));
     }
     if (pieces_.front().problem.keeps_b && kept > 0) packing = std::move(shared_b_);
@@ -156,12 +164,24 @@ class Builder {
   }
 
   std::string implementation;
-  size_t workspace = 0, kept = 0;
+  size_t workspace = 0, kept = 0, tile_bytes = 0;
   Stage packing;
   std::vector<Stage> stages;
   Partials partials;
+  std::vector<Pixels> tiles;
 
  private:
+  // Returns false where the result has another layout than the tile.
+  bool add_tile(const Piece& piece, const_dnnl_primitive_desc_t description) {
+    const Tensor& result = piece.problem.result;
+    const dnnl_memory_desc_t given = strided(result), chosen = layout_of(description, names_[2]);
+    if (!dnnl_memory_desc_equal(&chosen, &given)) return false;
+    const int64_t channels = result.shape[1];
+    tiles.push_back({piece.begin[2] / channels, result.shape[2] * result.shape[3],
+                     piece.per_image[2] / channels});
+    tile_bytes = std::max(tile_bytes, aligned(dnnl_memory_desc_get_size(&given)));
+    return true;
+  }
   size_t room(size_t bytes) {
     const size_t at = workspace;
     workspace += round_up(bytes, buffer_alignment);
@@ -190,6 +210,7 @@ class Builder {
         given = in_workspace(given.layout);
         partials.offsets.push_back(given.at.offset);
       }
+      if (i == base_result && piece.problem.tile_bytes > 0) given.at = {base_tile, 0};
       const dnnl_memory_desc_t chosen = layout_of(description, names_[i]);
       if (dnnl_memory_desc_equal(&chosen, &given.layout)) {
         used[i] = given;
@@ -217,8 +238,9 @@ class Builder {
     for (int64_t image = 0; image < piece.images; ++image) {
       calls.push_back(next);
       for (size_t i = 0; i < 3; ++i)
-        next.places[i].offset +=
-            static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
+        if (next.places[i].base != base_tile)
+          next.places[i].offset +=
+              static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
     }
     for (Call& conversion : after) calls.push_back(std::move(conversion));
     return calls;
@@ -341,21 +363,26 @@ Primitive::~Primitive() = default;
 
 std::optional<Primitive> Primitive::make(const Problem& problem) {
   const SingleThreaded single;
-  Builder builder(cut(problem, thread_count()));
+  std::vector<Piece> pieces = cut(problem, thread_count());
+  if (pieces.empty()) return std::nullopt;
+  Builder builder(std::move(pieces));
   if (!builder.build()) return std::nullopt;
   return Primitive(std::make_unique<Parts>(
-      Parts{std::move(builder.implementation), builder.workspace, builder.kept,
-            std::move(builder.packing), std::move(builder.stages), std::move(builder.partials)}));
+      Parts{std::move(builder.implementation), builder.workspace, builder.kept, builder.tile_bytes,
+            std::move(builder.packing), std::move(builder.stages), std::move(builder.partials),
+            std::move(builder.tiles)}));
 }
 
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
 size_t Primitive::kept() const { return parts_->kept; }
+size_t Primitive::tile_bytes() const { return parts_->tile_bytes; }
 
 void Primitive::run(const void* a, const void* b, void* result, void* workspace, void* kept,
                     bool packs) const {
   auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
-  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
+  const Addresses addresses{bytes(a),         bytes(b),    bytes(result),
+                            bytes(workspace), bytes(kept), nullptr};
   if (packs) run_stage(parts_->packing, addresses);
   for (const Stage& stage : parts_->stages) run_stage(stage, addresses);
   const Partials& partials = parts_->partials;
@@ -363,6 +390,34 @@ void Primitive::run(const void* a, const void* b, void* result, void* workspace,
   cpu::with_float(partials.result, [&](auto element, auto) {
     partials.add(bytes(workspace), static_cast<decltype(element)*>(result));
   });
+}
+
+void Primitive::run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
+                          std::byte* tiles, Consume consume, void* context) const {
+  auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
+  const Addresses addresses{bytes(a), bytes(b), nullptr, bytes(workspace), bytes(kept), nullptr};
+  if (packs) run_stage(parts_->packing, addresses);
+  for (size_t i = 0; i + 1 < parts_->stages.size(); ++i) run_stage(parts_->stages[i], addresses);
+  const Stage& products = parts_->stages.back();
+  const auto shares = static_cast<int64_t>(products.size());
+  const int64_t parts = std::min<int64_t>(thread_count(), shares);
+  std::atomic<dnnl_status_t> failure = dnnl_success;
+  parallel_for(parts, [&](int64_t begin, int64_t end) {
+    const SingleThreaded single;
+    for (int64_t part = begin; part < end; ++part) {
+      Addresses own = addresses;
+      own[base_tile] = tiles + static_cast<size_t>(part) * parts_->tile_bytes;
+      for (int64_t share = shares * part / parts; share < shares * (part + 1) / parts; ++share) {
+        Pixels pixels = parts_->tiles[static_cast<size_t>(share)];
+        for (const Call& call : products[static_cast<size_t>(share)]) {
+          if (dnnl_status_t status = call.run(own); status != dnnl_success) failure = status;
+          consume(context, {own[base_tile], pixels.first, pixels.count, part});
+          pixels.first += pixels.per_image;
+        }
+      }
+    }
+  });
+  check(failure, "dnnl_primitive_execute");
 }
 
 bool supports(DType dtype) {

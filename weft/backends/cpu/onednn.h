@@ -2,9 +2,12 @@
 // beforehand, and differences between its major versions (2 is supported) stay behind it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "weft/base/dtype.h"
 #include "weft/base/shape.h"
@@ -32,6 +35,16 @@ struct Problem {
   Dims stride, padding, padding_after, dilation;  // attributes of convolutions, per spatial axis
   bool accumulate = false;                        // matmul: adds to the result
   bool keeps_b = false;  // the layout that b is converted to is kept from run to run
+  // conv: the result is computed in tiles of about so many bytes, which run_tiles() hands over; 0:
+  // it is stored as a whole. Its channels are innermost.
+  size_t tile_bytes = 0;
+};
+
+// A Tile is some pixels of a convolution's result, of all images one after the other.
+struct Tile {
+  std::byte* sums;  // [count, channels]
+  int64_t first, count;
+  int64_t part;  // of the team, below thread_count()
 };
 
 // Primitive holds one oneDNN primitive per thread of the team (onednn_cut.h), with the conversions
@@ -54,7 +67,23 @@ class Primitive {
   void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
            bool packs = false) const;
 
+  size_t tile_bytes() const;  // of the largest tile, aligned; 0: the result is stored as a whole
+  // Calls consume(tile) for each tile, on the thread that computed it. `tiles` has tile_bytes() for
+  // each thread.
+  template <class F>
+  void run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
+                 std::byte* tiles, F&& consume) const {
+    const auto call = [](void* f, const Tile& tile) {
+      (*static_cast<std::remove_reference_t<F>*>(f))(tile);
+    };
+    run_tiles(a, b, workspace, kept, packs, tiles, call, &consume);
+  }
+
  private:
+  using Consume = void (*)(void* context, const Tile& tile);
+  void run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
+                 std::byte* tiles, Consume consume, void* context) const;
+
   struct Parts;
   explicit Primitive(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;

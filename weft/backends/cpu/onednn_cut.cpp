@@ -168,7 +168,18 @@ std::vector<Piece> cut_rows(const Problem& problem, int threads) {
   return pieces;
 }
 
+// Returns pieces whose results have at most about problem.tile_bytes, a multiple of the threads.
+std::vector<Piece> cut_tiles(const Problem& problem, int threads) {
+  const Tensor& y = problem.result;
+  const int64_t rows = y.shape[row_axis];
+  const int64_t bytes = y.shape[1] * rows * y.shape[3] * static_cast<int64_t>(size_of(y.dtype));
+  const int64_t wanted = ceil_div(bytes, static_cast<int64_t>(problem.tile_bytes));
+  const int64_t count = std::min(rows, round_up(std::max<int64_t>(1, wanted), int64_t{threads}));
+  return cut_rows(problem, static_cast<int>(count));
+}
+
 std::vector<Piece> cut_conv(const Problem& problem, int threads) {
+  if (problem.tile_bytes > 0) return cut_tiles(problem, threads);
   const auto [x, y] = activations(problem.operation);
   int64_t products = element_count((problem.*y).shape) * element_count(weight_of(problem).shape) /
                      (problem.*y).shape[1];

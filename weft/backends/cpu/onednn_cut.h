@@ -19,6 +19,7 @@ struct Piece {
 // Returns at most `threads` pieces of about equal size. Products are divided by matrices of the
 // batch, rows or columns; convolutions by images, or by rows of each image where images do not
 // divide evenly. The results of weight gradients must be added; those of all others are disjoint.
+// With Problem::tile_bytes there are more, smaller pieces; none where one would read only padding.
 std::vector<Piece> cut(const Problem& problem, int threads);
 
 }  // namespace weft::onednn
