@@ -205,6 +205,8 @@ class Reader {
         node.references[each.name()] = each.ref_attr_name();
       else
         node.attributes.emplace(each.name(), attribute(each, where));
+      if (const auto held = element_type(each.t().data_type()); held && each.name() == "value")
+        node.value_bits = held->bits;
     }
     return node;
   }
