@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/support/captured.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
 #include "weft/onnx/export.h"
@@ -116,6 +117,19 @@ TEST_CASE("a checkpoint of an imported net needs its file no more") {
   const train::Experiment again =
       train::make_experiment(with(net.recipe, {{"model.pretrained", own}}));
   CHECK(train::evaluate(again).loss == train::evaluate(kept).loss);
+
+  // Another net under the old name is said, and not taken.
+  const auto warning = [&] {
+    const Captured said(2);
+    of_checkpoint(resumed.run_folder);
+    return said.text();
+  };
+  fs::copy(net.folder.file("elsewhere.onnx"), net.file);
+  CHECK(warning().empty());
+  const train::Experiment other = train::make_experiment(
+      with(net.base, {{"model.layers", "[flatten, {linear: {out_features: 4}}]"}}));
+  write_net(net.file, *other.model, other.shape);
+  CHECK(warning().find("net.onnx is not the net that ") != std::string::npos);
 }
 
 TEST_CASE("an ONNX file teaches as the run that it is from, by the names of its values") {

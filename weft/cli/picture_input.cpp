@@ -32,6 +32,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 
 std::string input_text(const ArrayModel& model) {
   std::vector<std::string> texts;
+  texts.reserve(model.inputs.size());
   for (const onnx::ValueInfo& each : model.inputs)
     texts.push_back(fmt::format("'{}' ({})", io::printable(each.name), onnx::to_string(each)));
   return fmt::format("{}", fmt::join(texts, ", "));

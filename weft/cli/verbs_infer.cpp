@@ -75,6 +75,7 @@ std::vector<io::NamedTensor> read_arrays(const InputFile& input) {
 // Returns the index of the input that has a name.
 size_t index_of(const ArrayModel& model, const std::string& name) {
   std::vector<std::string_view> names;
+  names.reserve(model.inputs.size());
   for (const onnx::ValueInfo& each : model.inputs) names.push_back(each.name);
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
@@ -101,8 +102,9 @@ std::vector<Tensor> bind_inputs(const ArrayModel& model, const std::vector<Input
   for (Tensor& tensor : bound)
     if (!tensor.defined() && next != unnamed.end()) tensor = *next++;
   if (next != unnamed.end())
-    throw Error(ErrorKind::usage, "{}: it takes {} inputs. Got {} more.", io::printable(model.name),
-                bound.size(), unnamed.end() - next);
+    throw Error(ErrorKind::usage, "{}: it takes {} input{}. Got {} more.",
+                io::printable(model.name), bound.size(), bound.size() == 1 ? "" : "s",
+                unnamed.end() - next);
   std::vector<std::string> missing;
   for (size_t i = 0; i < bound.size(); ++i)
     if (!bound[i].defined())
@@ -258,6 +260,7 @@ int run_model(const Program& program, const RunArguments& arguments) {
   const ArrayModel model =
       load_array_model(arguments.model, joined(arguments.flags, program.flags));
   std::vector<InputFile> files;
+  files.reserve(arguments.inputs.size());
   for (const std::string& value : arguments.inputs) files.push_back(parse_input(value));
   const Results results = compute(model, files);
   if (!output.empty()) {
@@ -307,7 +310,7 @@ void add_infer_verb(Program& program) {
        .doc =
            "a .npy or .pb (TensorProto) for an input by name, or for the next one; a .npz, whose "
            "arrays have the inputs' names; or JPEG and PNG pictures, or folders of them, "
-           "prepared as the model's recipe says; may be repeated",
+           "prepared as the model's recipe says; several may follow, and it may be repeated",
        .target = &arguments->inputs,
        .several = true,
        .most = 100000},
