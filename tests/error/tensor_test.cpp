@@ -74,7 +74,8 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
 TEST_CASE("a compiled step refuses to skip unknown passes") {
   auto step = compile([](const Tensor& x) { return x + 1; }, {.skip = {"nosuchpass"}});
   CHECK(message_of([&] { step(ones({2})); }) ==
-        "[compile] no pass 'nosuchpass' to skip. Known: precision, simplify, copies, fixed, "
+        "[compile] no pass 'nosuchpass' to skip. Known: integers, precision, simplify, copies, "
+        "fixed, "
         "row_tiling, "
         "compression, "
         "fuse, "

@@ -371,20 +371,33 @@ TEST_CASE("the floored quotients of infinities are those of Python") {
 }
 
 TEST_CASE("casts from floats truncate, saturate and turn NaN into 0") {
-  std::vector<double> in = {2.9, -2.9, 1e30, -1e30, NAN, 300, -5};
-  Value x = constant(in, {7}, DType::f64);
-  for (const KernelLibrary* library : backends()) {
-    INFO(library->name());
-    auto run = [&](DType dtype) {
-      Graph graph;
-      graph.outputs = {cast(x, dtype)};
-      return elements(run_planned(graph, {}, *library).front());
-    };
-    CHECK(run(DType::i8) == std::vector<double>{2, -2, 127, -128, 0, 127, -5});
-    CHECK(run(DType::u8) == std::vector<double>{2, 0, 255, 0, 0, 255, 0});
-    CHECK(run(DType::i32) == std::vector<double>{2, -2, 2147483647, -2147483648.0, 0, 300, -5});
-    CHECK(run(DType::boolean) == std::vector<double>{1, 1, 1, 1, 1, 1, 1});
-  }
+  const std::vector<double> numbers = {2.9,           -2.9, 1e30,  -1e30,        NAN,
+                                       300,           -5,   127.5, 2147483648.0, -2147483649.0,
+                                       -2147483648.0, 255.5};
+  using Doubles = std::vector<double>;
+  const std::pair<DType, Doubles> wanted[] = {
+      {DType::i8, {2, -2, 127, -128, 0, 127, -5, 127, 127, -128, -128, 127}},
+      {DType::u8, {2, 0, 255, 0, 0, 255, 0, 127, 255, 0, 0, 255}},
+      {DType::i16, {2, -2, 32767, -32768, 0, 300, -5, 127, 32767, -32768, -32768, 255}},
+      {DType::i32,
+       {2, -2, 2147483647, -2147483648.0, 0, 300, -5, 127, 2147483647, -2147483648.0, -2147483648.0,
+        255}},
+      {DType::boolean, Doubles(12, 1)}};
+  for (const KernelLibrary* library : backends())
+    for (DType from : {DType::f64, DType::f32})
+      for (const auto& [to, want] : wanted)
+        // One row is converted lane by lane, many are in vectors.
+        for (int64_t rows : {1, 40}) {
+          INFO(library->name(), " ", name(from), " to ", name(to), ", ", rows, " rows");
+          Doubles in, expected;
+          for (int64_t row = 0; row < rows; ++row) {
+            in.insert(in.end(), numbers.begin(), numbers.end());
+            expected.insert(expected.end(), want.begin(), want.end());
+          }
+          Graph graph;
+          graph.outputs = {cast(constant(in, {std::ssize(in)}, from), to)};
+          CHECK(elements(run_planned(graph, {}, *library).front()) == expected);
+        }
 }
 
 TEST_CASE("a small cross entropy keeps its precision under large logits") {

@@ -173,6 +173,16 @@ Value conv_case(const Draw& draw) {
                                                                  {"dilation", c.dilation},
                                                                  {"groups", c.groups}});
 }
+// Each operand is of i8 or u8, whatever type was drawn.
+Value conv_mixed_case(const Draw& draw) {
+  Convolution c(draw);
+  const auto byte = [&] { return draw.random.chance(0.5) ? DType::i8 : DType::u8; };
+  const Value x = draw.operand({byte(), c.x}), weight = draw.operand({byte(), c.weight});
+  return draw.make({x, weight}, {{"stride", c.stride},
+                                 {"padding", c.padding},
+                                 {"dilation", c.dilation},
+                                 {"groups", c.groups}});
+}
 Value conv_input_gradient_case(const Draw& draw) {
   Convolution c(draw);
   return draw.make({draw.operand(c.y), draw.operand(c.weight)}, {{"input_shape", c.x},
@@ -363,6 +373,7 @@ std::map<std::string_view, Builder> layer_builders() {
       {"grouped_matmul_blocks", grouped_matmul_blocks_case},
       {"grouped_matmul_blocks_int8", grouped_matmul_blocks_case},
       {"conv", conv_case},
+      {"conv_mixed", conv_mixed_case},
       {"conv_input_gradient", conv_input_gradient_case},
       {"conv_weight_gradient", conv_weight_gradient_case},
       {"max_pool", max_pool_case},

@@ -73,6 +73,28 @@ Value* compare(LlvmBuilder& b, Op op, Value* x, Value* y, DType type) {
   }
 }
 
+// Converts a float to an integer, which saturates; NaN becomes 0. LLVM's own saturating conversions
+// take the lanes of a vector one by one, so that x is clamped before the plain one.
+Value* saturated(LlvmBuilder& b, Value* x, DType to, llvm::Type* type) {
+  const bool fits_word = is_unsigned(to) ? size_of(to) < 4 : size_of(to) <= 4;
+  if (!x->getType()->isVectorTy() || !fits_word) {
+    auto id = is_unsigned(to) ? llvm::Intrinsic::fptoui_sat : llvm::Intrinsic::fptosi_sat;
+    return b.CreateIntrinsic(id, {type, x->getType()}, {x});
+  }
+  const double count = std::ldexp(1.0, whole_bits(to));
+  const bool rounds = size_of(to) == 4 && x->getType()->getScalarType()->isFloatTy();
+  const double low = is_unsigned(to) ? 0 : -count;
+  const double high = rounds ? count - 128 : count - 1;  // the float32 before 2^31
+  llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
+  Value* clamped = b.CreateSelect(b.CreateFCmpOGT(x, number(x, low)), x, number(x, low));
+  clamped = b.CreateSelect(b.CreateFCmpOLT(clamped, number(x, high)), clamped, number(x, high));
+  Value* whole = b.CreateFPToSI(clamped, word);
+  if (rounds)
+    whole = b.CreateSelect(b.CreateFCmpOGE(x, number(x, count)), integer(whole, INT32_MAX), whole);
+  if (low != 0) whole = b.CreateSelect(b.CreateFCmpORD(x, x), whole, integer(whole, 0));
+  return b.CreateTrunc(whole, type);
+}
+
 Value* convert(LlvmBuilder& b, Value* x, DType from, DType to) {
   llvm::Type* type = shaped_as(register_type(b.getContext(), to), x->getType());
   if (from == to) return x;
@@ -80,10 +102,7 @@ Value* convert(LlvmBuilder& b, Value* x, DType from, DType to) {
     return is_float(from) ? b.CreateFCmpUNE(x, number(x, 0)) : b.CreateICmpNE(x, integer(x, 0));
   if (is_float(from) && is_float(to)) return b.CreateFPCast(x, type);
   if (is_float(to)) return is_unsigned(from) ? b.CreateUIToFP(x, type) : b.CreateSIToFP(x, type);
-  if (is_float(from)) {
-    auto id = is_unsigned(to) ? llvm::Intrinsic::fptoui_sat : llvm::Intrinsic::fptosi_sat;
-    return b.CreateIntrinsic(id, {type, x->getType()}, {x});
-  }
+  if (is_float(from)) return saturated(b, x, to, type);
   return b.CreateIntCast(x, type, !is_unsigned(from));
 }
 

@@ -22,6 +22,7 @@ using io::printable;
 // A Use says how the nodes of a model read an initializer.
 struct Use {
   bool as_constant = false, as_buffer = false, as_parameter = false;
+  bool as_weight = false;  // as integers that are multiplied or dequantized
 };
 
 // Checks the nodes of a model before any is interpreted: that weft has their operators, and that
@@ -184,6 +185,8 @@ class Checker {
       Use& use = uses_[name];
       if (decides(node, i))
         use.as_constant = true;
+      else if (op != nullptr && (op->weights & bit) != 0)
+        use.as_weight = true;
       else if (op != nullptr && (op->buffers & bit) != 0)
         use.as_buffer = true;
       else
@@ -205,9 +208,13 @@ class Checker {
   std::map<const Function*, std::set<size_t>> static_operands_;
 };
 
-bool can_be_parameter(const Type& type) {
-  return is_float(type.dtype) && !info(type.dtype).stored_only && !type.shape.empty() &&
-         type.elements() > 0;
+// Returns whether an initializer becomes a variable, rather than a constant: floats that are not
+// scalars, and the integers of quantized weights and biases.
+bool can_be_variable(const Type& type, const Use& use) {
+  if (type.shape.empty() || type.elements() == 0) return false;
+  if (is_float(type.dtype))
+    return !info(type.dtype).stored_only && (use.as_parameter || use.as_buffer);
+  return use.as_weight;
 }
 
 std::string dims_text(const std::vector<Dim>& dims) {
@@ -250,13 +257,13 @@ void Net::add_variables() {
   for (const Initializer& each : model_.graph.initializers) {
     const Type& type = each.value.type();
     const Use use = checker.use_of(each.name);
-    if (!can_be_parameter(type) || checker.is_static(each.name) ||
-        (!use.as_parameter && !use.as_buffer))
-      continue;
-    const nn::BuildScope scope({.dtype = type.dtype, .initialize = false});
+    if (!can_be_variable(type, use) || checker.is_static(each.name)) continue;
+    const nn::BuildScope scope(
+        {.dtype = use.as_weight ? DType::f32 : type.dtype, .initialize = false});
     const bool is_buffer = use.as_buffer && accumulator(type.dtype) == type.dtype;
-    const Variable variable = is_buffer ? buffer(each.name, type.shape, 0)
-                                        : parameter(each.name, type.shape, nn::Init::constant(0));
+    const Variable variable = use.as_weight ? stored(each.name, type)
+                              : is_buffer   ? buffer(each.name, type.shape, 0)
+                                          : parameter(each.name, type.shape, nn::Init::constant(0));
     if (use.as_buffer && !is_buffer) variable.freeze();
     variable.adopt(each.value->storage->buffer());
     variables_.emplace(each.name, variable);

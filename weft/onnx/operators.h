@@ -19,6 +19,7 @@ struct Operator {
   // must be known when the graph is built.
   uint32_t constants = 0;
   uint32_t buffers = 0;  // bit i: an initializer there is state that does not train
+  uint32_t weights = 0;  // bit i: an initializer there holds the integers of a weight or a bias
 };
 
 std::span<const Operator> elementwise_operators();

@@ -128,10 +128,9 @@ Tensor product(const Call& call, size_t a, size_t a_zero, size_t b, size_t b_zer
   return cast(matmul(left, right), DType::i32);
 }
 
-// Convolves integers as float64, whose sums of products of 8 bits are exact.
 Tensor convolution(const Call& call, size_t x, size_t x_zero, size_t w, size_t w_zero) {
-  const Tensor image = cast(centred(call, call[x], call.optional(x_zero), 1), DType::f64);
-  const Tensor weight = cast(centred(call, call[w], call.optional(w_zero), 0), DType::f64);
+  const Tensor image = centred(call, call[x], call.optional(x_zero), 1);
+  const Tensor weight = centred(call, call[w], call.optional(w_zero), 0);
   Dims kernel;
   for (int i = 2; i < weight.rank(); ++i) kernel.push_back(weight.dim(i));
   Windows windows = windows_of(call, image.shape(), kernel);
@@ -140,7 +139,7 @@ Tensor convolution(const Call& call, size_t x, size_t x_zero, size_t w, size_t w
                             .padding = Dims::filled(windows.axes(), 0),
                             .dilation = windows.dilation,
                             .groups = call.integer("group", 1)};
-  return cast(conv(around, weight, {}, options), DType::i32);
+  return conv(around, weight, {}, options);
 }
 
 // Returns sums scaled to the result's numbers; `scale` broadcasts to them.
@@ -182,13 +181,13 @@ Tensors matmul_integer(const Call& call) { return {product(call, 0, 2, 1, 3)}; }
 Tensors conv_integer(const Call& call) { return {convolution(call, 0, 2, 1, 3)}; }
 
 const Operator rows[] = {
-    {"ConvInteger", conv_integer},
-    {"DequantizeLinear", dequantize_linear, "", 0, 0b110},
+    {"ConvInteger", conv_integer, "", 0, 0, 0b10},
+    {"DequantizeLinear", dequantize_linear, "", 0, 0b10, 0b1},
     {"DynamicQuantizeLinear", dynamic_quantize_linear},
-    {"MatMulInteger", matmul_integer},
-    {"QLinearConv", qlinear_conv},
-    {"QLinearMatMul", qlinear_matmul},
-    {"QuantizeLinear", quantize_linear, "", 0, 0b110},
+    {"MatMulInteger", matmul_integer, "", 0, 0, 0b10},
+    {"QLinearConv", qlinear_conv, "", 0, 0b10010, 0b100001000},
+    {"QLinearMatMul", qlinear_matmul, "", 0, 0b10010, 0b1000},
+    {"QuantizeLinear", quantize_linear, "", 0, 0b10},
 };
 }  // namespace
 

@@ -188,6 +188,29 @@ const OpDef& conv_weight_gradient_def = define({
     .narrows = true,
 });
 
+bool is_byte(DType dtype) { return !is_float(dtype) && info(dtype).bits == 8; }
+
+const OpDef& conv_mixed_def = define({
+    .name = "conv_mixed",
+    .arity = 2,
+    .doc = "conv of two types of integers of 8 bits, whose sums are i32",
+    .infer = [](std::span<const Tensor> inputs, const Attrs& attrs) -> Type {
+      for (const Tensor& input : inputs)
+        WEFT_CHECK(is_byte(input.dtype()),
+                   "[conv] operands of two types are integers of 8 bits. Got {} and {}.",
+                   to_string(inputs[0].type()), to_string(inputs[1].type()));
+      return {DType::i32, conv_shape(inputs[0].shape(), inputs[1].shape(), attrs)};
+    },
+    .decompose = [](const Node& node) -> Tensor {
+      return convolve(cast(node.inputs[0], DType::i32), cast(node.inputs[1], DType::i32),
+                      node.attrs);
+    },
+    .family = OpFamily::convolution,
+    .flops = [](const Node& n) { return conv_flops(n.type.shape, n.inputs[1].shape()); },
+    .axes = [](const Node& n) { return conv_axes(n, {0, 1, AxisMap::of_result}); },
+    .test = {.floats = false, .integers = true, .no_gradient = "multiplies integers"},
+});
+
 Tensor convolve(const Tensor& x, const Tensor& weight, const Attrs& like) {
   return make_node(conv_def, {x, weight},
                    {{"stride", like.dims("stride")},
@@ -329,7 +352,9 @@ Tensor conv(Arg x, Arg weight, const Tensor& bias, const ConvOptions& options) {
     check_dtypes(std::array{input, kernel});
     return finished(volume_conv(input, kernel, attrs), bias, spatial);
   }
-  return finished(make_node(conv_def, {input, kernel}, attrs), bias, spatial);
+  const bool mixed = input.dtype() != kernel.dtype() && is_byte(input.dtype());
+  return finished(make_node(mixed ? conv_mixed_def : conv_def, {input, kernel}, attrs), bias,
+                  spatial);
 }
 Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias, const ConvTransposeOptions& options) {
   CallSite here(x.where);

@@ -1,19 +1,21 @@
 // Declares the passes, in the order of the pipeline (pipeline.cpp).
 //
-//   precision   mixed precision: products on a narrower type, where requested
-//   decompose   replaces composites that no backend kernel overrides by their expression
-//   simplify    constant folding, algebra, common subexpressions, dead code
-//   copies      stores weights also in the narrower type in which products read them
-//   fixed       marks variables that the step does not assign, and computes once what derives from
-//   them row_tiling  computes the widest rows of a step tile by tile compression stores activations
-//   in a narrower type, on request bufferize   fuses, then: one Launch per kernel, slots, layouts
-//   -> Plan alias       writes assignments straight into their variable where no old value is read
-//   later offload     fetches variables that live in files before they are read, and stores them
-//   back schedule    chooses the order of launches with the lowest peak of live bytes recompute
-//   rematerializes values, or stores them in files, to get below the memory limit join horizontal
-//   fusion: joins kernels of one form into one launch, where there is room overlap     overlaps
-//   transfers to and from files with other launches memory      assigns arena offsets, with reuse
-//   and in place
+// - integers: products of quantized operands multiply the integers, at inference
+// - precision: mixed precision, which puts products on a narrower type, where requested
+// - decompose: replaces composites that no backend kernel overrides by their expression
+// - simplify: constant folding, algebra, common subexpressions, dead code
+// - copies: stores weights also in the narrower type in which products read them
+// - fixed: marks variables that the step does not assign, and computes once what derives from them
+// - row_tiling: computes the widest rows of a step tile by tile
+// - compression: stores activations in a narrower type, on request
+// - bufferize: fuses, then one Launch per kernel, slots, layouts -> Plan
+// - alias: writes assignments straight into their variable where no old value is read later
+// - offload: fetches variables that live in files before they are read, and stores them back
+// - schedule: chooses the order of launches with the lowest peak of live bytes
+// - recompute: rematerializes values, or stores them in files, to get below the memory limit
+// - join: horizontal fusion, which joins kernels of one form into one launch, where there is room
+// - overlap: overlaps transfers to and from files with other launches
+// - memory: assigns arena offsets, with reuse and in place
 #pragma once
 
 #include <span>
@@ -45,6 +47,7 @@ struct PassOptions {
   bool may_drop() const;           // whether values may be rematerialized or fetched from files
 };
 
+Graph multiply_integers(const Graph& graph, const PassOptions& options);
 Graph precision(const Graph& graph, const PassOptions& options);
 // Narrows products to any type, as precision() does; tests use float64, which rounds nothing.
 Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);

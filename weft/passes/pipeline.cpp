@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 constexpr std::string_view optional[] = {
-    "precision", "simplify", "copies",    "fixed",    "row_tiling", "compression", "fuse",
-    "alias",     "offload",  "recompute", "schedule", "join",       "reuse"};
+    "integers", "precision", "simplify", "copies",    "fixed",    "row_tiling", "compression",
+    "fuse",     "alias",     "offload",  "recompute", "schedule", "join",       "reuse"};
 
 // Under a memory limit, rows are cut into at most this many tiles: with more, the widest rows no
 // longer determine the peak.
@@ -122,6 +122,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   logging::LongWork planning("planning a step");
   Runner run(options, planning);
   Graph step = run.always("modules", mark_modules, graph);
+  step = run.unless_skipped("integers", multiply_integers, std::move(step));
   step = run.always("precision", precision, step);
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));

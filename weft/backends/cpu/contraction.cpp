@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "weft/backends/cpu/contraction_packing.h"
@@ -18,6 +19,7 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
+#include "weft/backends/cpu/int8_dots.h"
 #include "weft/base/alignment.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"
@@ -134,15 +136,27 @@ struct Prefetches {
   }
 };
 
+// Sum is the type of sums, and Vector a vector of lanes, of which a pair's products are added.
+template <class Lane>
+using Sum = std::conditional_t<std::is_same_v<Lane, Pair>, uint32_t, Lane>;
+
+template <class Lane, class Vector>
+[[gnu::always_inline]] inline void multiply_add(Vector& sums, Sum<Lane> a, const Vector& b) {
+  if constexpr (std::is_same_v<Lane, Pair>)
+    int8::add_pairs(sums, a, b);
+  else
+    sums += a * b;
+}
+
 // The microkernel computes c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2
 // vectors].
 template <class Lane, int vector_bytes, int tile_rows>
-[[gnu::always_inline]] inline void tile_product(const Lane* a, const Lane* b, Lane* c,
-                                                int64_t c_row, int64_t depth, bool first,
-                                                Prefetches& prefetches) {
-  using Vector [[gnu::vector_size(vector_bytes)]] = Lane;
+[[gnu::always_inline]] inline void tile_product(const Sum<Lane>* a, const Sum<Lane>* b,
+                                                Sum<Lane>* c, int64_t c_row, int64_t depth,
+                                                bool first, Prefetches& prefetches) {
+  using Vector [[gnu::vector_size(vector_bytes)]] = Sum<Lane>;
   using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] =
-      Lane;
+      Sum<Lane>;
   constexpr int lanes = vector_bytes / static_cast<int>(sizeof(Lane));
   Vector sums[tile_rows][2];
 #pragma GCC unroll 16
@@ -155,8 +169,8 @@ template <class Lane, int vector_bytes, int tile_rows>
       const Vector right = *reinterpret_cast<const Loose*>(b + lanes);
 #pragma GCC unroll 16
       for (int i = 0; i < tile_rows; ++i) {
-        sums[i][0] += a[i] * left;
-        sums[i][1] += a[i] * right;
+        multiply_add<Lane>(sums[i][0], a[i], left);
+        multiply_add<Lane>(sums[i][1], a[i], right);
       }
       a += tile_rows;
       b += 2 * lanes;
@@ -175,6 +189,7 @@ template <class Lane, int vector_bytes, int tile_rows>
 
 template <class Lane, int vector_bytes, int tile_rows>
 struct Machine {
+  using Number = Sum<Lane>;
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
 
   // Block is what one packing of rows computes: an item for one range of K.
@@ -193,7 +208,7 @@ struct Machine {
     void* result;
     std::byte* scratch;
 
-    template <class T = Lane>
+    template <class T = Number>
     T* scratch_at(size_t offset) const {
       return reinterpret_cast<T*>(scratch + offset);
     }
@@ -251,13 +266,13 @@ struct Machine {
                                                        const Block& next) {
     const Contraction& task = job.task;
     const Scratch& sizes = job.sizes;
-    Lane* rows = job.scratch_at(0);
-    Lane* panel = job.scratch_at(sizes.rows);
-    Lane* edge = job.scratch_at(sizes.rows + sizes.panel);
+    Number* rows = job.scratch_at(0);
+    Number* panel = job.scratch_at(sizes.rows);
+    Number* edge = job.scratch_at(sizes.rows + sizes.panel);
     const bool in_place = sizes.sums == 0;
     const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
-    Lane* c = in_place ? static_cast<Lane*>(block.result)
-                       : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
+    Number* c = in_place ? static_cast<Number*>(block.result)
+                         : job.scratch_at(sizes.rows + sizes.panel + sizes.tile);
     job.packing.rows(block.a, task.a.row, task.a.column, block.rows, block.depth, rows);
     Prefetches prefetches{.rows = rows_of(job, next)};
     for (int64_t j = 0; j < block.columns; j += tile_columns) {
@@ -271,8 +286,8 @@ struct Machine {
       const int64_t lines = std::max(tile.left, ceil_div(prefetches.panel.left, tiles));
       prefetches.every = std::max<int64_t>(4, block.depth / lines);
       for (int64_t i = 0; i < block.rows; i += tile_rows) {
-        const Lane* a = rows + i * block.depth;
-        Lane* target = c + i * c_row + j;
+        const Number* a = rows + i * block.depth;
+        Number* target = c + i * c_row + j;
         prefetches.tile =
             i + tile_rows < block.rows
                 ? Lines(target + tile_rows * c_row, sizeof(Lane), c_row, 1, tile_rows, tile_columns)
@@ -287,7 +302,7 @@ struct Machine {
                                                     prefetches);
         for (int64_t y = 0; y < height; ++y)
           for (int64_t x = 0; x < columns; ++x) {
-            Lane& out = target[y * c_row + x];
+            Number& out = target[y * c_row + x];
             out = block.first ? edge[y * tile_columns + x] : out + edge[y * tile_columns + x];
           }
       }
@@ -326,8 +341,9 @@ Runner best_runner() {
                          run_avx2<Machine<Lane, 32, avx2_tile_rows>>,
                          run_baseline<Machine<Lane, 16, baseline_tile_rows>>);
 }
-Runner runner(DType lane) {
-  switch (lane) {
+Runner runner(const Contraction& task) {
+  if (in_pairs(task)) return best_runner<Pair>();
+  switch (lane_dtype(task)) {
     case DType::f64:
       return best_runner<double>();
     case DType::f32:
@@ -362,6 +378,15 @@ void fill_zeros(const Contraction& task, void* result) {
   }
 }
 
+// Returns the task whose depth counts lanes.
+Contraction in_lanes(Contraction task) {
+  if (!in_pairs(task)) return task;
+  task.k /= 2;
+  task.a.column *= 2;
+  task.b.row *= 2;
+  return task;
+}
+
 bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0;
 }
@@ -376,7 +401,7 @@ bool accumulates(const Contraction& task) {
 size_t contraction_workspace(const Contraction& given, int threads) {
   if (is_empty(given) || given.k == 0) return 0;
   bool swapped = false;
-  const Contraction task = dense_columns(given, swapped);
+  const Contraction task = in_lanes(dense_columns(given, swapped));
   const Blocks blocks = cut(task, threads);
   const int64_t parts = std::min<int64_t>(threads, blocks.items);
   return static_cast<size_t>(parts) * scratch_of(task, blocks).total();
@@ -398,13 +423,13 @@ void contract(const Contraction& given, const void* a, const void* b, void* resu
   if (given.k == 0 && given.accumulate) return;
   if (given.k == 0) return fill_zeros(given, result);
   bool swapped = false;
-  const Contraction task = dense_columns(given, swapped);
+  const Contraction whole = dense_columns(given, swapped), task = in_lanes(whole);
   WEFT_ASSERT(!task.accumulate || sums_in_place(task), "nothing to add {} to", name(task.dtype));
   if (swapped) std::swap(a, b);
   const Blocks blocks = cut(task, threads);
   const Scratch sizes = scratch_of(task, blocks);
-  const Runner run = runner(lane_dtype(task));
-  const std::optional<Packing> packing = packing_of(task);
+  const Runner run = runner(whole);
+  const std::optional<Packing> packing = packing_of(whole);
   WEFT_ASSERT(packing.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
               name(task.b_dtype), name(task.dtype));
   const int64_t parts = std::min<int64_t>(threads, blocks.items);

@@ -13,6 +13,19 @@
 
 namespace weft::cpu {
 namespace {
+// Returns element `at` of a factor as a lane; a pair is that element and its neighbour along the
+// depth, whose stride is that of pairs.
+template <class Lane, class Element>
+[[gnu::always_inline]] inline Lane lane_at(const Element* at, int64_t depth_stride) {
+  if constexpr (std::is_same_v<Lane, Pair>) {
+    const auto low = static_cast<uint16_t>(int16_t{at[0]});
+    const auto high = static_cast<uint16_t>(int16_t{at[depth_stride / 2]});
+    return {low | static_cast<uint32_t>(high) << 16};
+  } else {
+    return to_lane<Lane>(*at);
+  }
+}
+
 // Packs one panel: packed[k * width + i] = source[i * stride + k * depth_stride], zeros from
 // `present` on.
 template <class Lane, int vector_bytes, int width, class Element>
@@ -28,13 +41,14 @@ template <class Lane, int vector_bytes, int width, class Element>
     for (; k < depth; ++k)
       for (int64_t i = 0; i < width; ++i)
         packed[k * width + i] =
-            i < present ? to_lane<Lane>(source[i * stride + k * depth_stride]) : Lane{};
+            i < present ? lane_at<Lane>(source + i * stride + k * depth_stride, depth_stride)
+                        : Lane{};
     return;
   }
   if (stride == 1) {
     for (; k < depth; ++k)
       for (int i = 0; i < width; ++i)
-        packed[k * width + i] = to_lane<Lane>(source[k * depth_stride + i]);
+        packed[k * width + i] = lane_at<Lane>(source + k * depth_stride + i, depth_stride);
     return;
   }
   if constexpr (std::is_same_v<Element, Lane>)
@@ -47,7 +61,7 @@ template <class Lane, int vector_bytes, int width, class Element>
         }
   for (; k < depth; ++k)
     for (int i = 0; i < width; ++i)
-      packed[k * width + i] = to_lane<Lane>(source[i * stride + k * depth_stride]);
+      packed[k * width + i] = lane_at<Lane>(source + i * stride + k * depth_stride, depth_stride);
 }
 
 // Packs `count` rows of `source` in panels of `width`: [count / width][depth][width].
@@ -144,7 +158,31 @@ DType lane_dtype(const Contraction& task) {
   if (is_float(task.dtype)) return info(task.dtype).computed;
   return task.dtype == DType::i64 ? DType::i64 : DType::i32;
 }
+bool in_pairs(const Contraction& task) {
+  const auto is_byte = [](DType dtype) { return dtype == DType::i8 || dtype == DType::u8; };
+  return task.dtype == DType::i32 && is_byte(task.a_dtype) && is_byte(task.b_dtype) &&
+         task.k % 2 == 0;
+}
+
+namespace {
+// Calls f(Element{}) for a type of 8 bits.
+template <class F>
+void with_byte(DType dtype, F&& f) {
+  dtype == DType::i8 ? f(int8_t{}) : f(uint8_t{});
+}
+}  // namespace
+
 std::optional<Packing> packing_of(const Contraction& task) {
+  if (in_pairs(task)) {
+    Packing functions{.rows = nullptr,
+                      .panel = nullptr,
+                      .round = rounder<uint32_t, uint32_t>(),
+                      .a_bytes = 1,
+                      .b_bytes = 1};
+    with_byte(task.a_dtype, [&]<class E>(E) { functions.rows = row_packer<E, Pair>(); });
+    with_byte(task.b_dtype, [&]<class E>(E) { functions.panel = panel_packer<E, Pair>(); });
+    return functions;
+  }
   const DType lane = lane_dtype(task);
   Packing functions{.rows = nullptr,
                     .panel = nullptr,

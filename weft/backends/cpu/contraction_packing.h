@@ -21,6 +21,14 @@ using Packer = void (*)(const void* source, int64_t stride, int64_t depth_stride
 using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides* result,
                          int64_t rows, int64_t columns, void* to);
 
+// Products of integers of 8 bits whose depth is even are summed in pairs: a lane holds two
+// neighbours along the depth in 16 bits each, and one instruction multiplies both and adds them, of
+// which no sum of the instruction overflows. All instruction sets have it.
+struct Pair {
+  uint32_t both;
+};
+bool in_pairs(const Contraction& task);
+
 struct Packing {
   Packer rows;   // packs a in panels of a tile's height: [count / height][depth][height]
   Packer panel;  // packs one panel of b, of a tile's width, filled up with zeros

@@ -28,6 +28,7 @@ Convolution convolution_of(const Node& node) {
     std::swap(weight, y);
   }
   conv.dtype = node.inputs[0].dtype();
+  conv.weight_dtype = node.inputs[1].dtype();
   conv.wide = node.type.dtype != conv.dtype;
   conv.batch = x[0];
   conv.channels = x[1];
@@ -42,8 +43,12 @@ Convolution convolution_of(const Node& node) {
   return conv;
 }
 
+bool has_fixed_weight(const Node& node) {
+  return node.op->role != Role::weight_gradient && is_fixed(node.inputs[1]);
+}
+
 // A fixed weight is packed once.
-onednn::Problem problem_of(const Convolution& conv, bool has_fixed_weight) {
+onednn::Problem problem_of(const Node& node, const Convolution& conv) {
   auto activation = [&](const Shape& shape) {
     return onednn::Tensor{conv.dtype, shape, dense_strides(shape, channels_last), false};
   };
@@ -70,20 +75,21 @@ onednn::Problem problem_of(const Convolution& conv, bool has_fixed_weight) {
       problem.a = x, problem.b = y, problem.result = weight;
       break;
   }
-  problem.result.dtype = conv.result_dtype();
-  problem.keeps_b = has_fixed_weight;
+  problem.a.dtype = node.inputs[0].dtype();
+  problem.b.dtype = node.inputs[1].dtype();
+  problem.result.dtype = node.type.dtype;
+  problem.keeps_b = has_fixed_weight(node);
   return problem;
-}
-
-bool has_fixed_weight(const Node& node) {
-  return node.op->role != Role::weight_gradient && is_fixed(node.inputs[1]);
 }
 
 std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv) {
   const bool empty = element_count(conv.x_shape()) == 0 ||
                      element_count(conv.weight_shape()) == 0 || element_count(conv.y_shape()) == 0;
-  if (empty || !onednn::supports(conv.dtype)) return std::nullopt;
-  return onednn::Primitive::make(problem_of(conv, has_fixed_weight(node)));
+  if (empty) return std::nullopt;
+  const bool multiplies = node.type.dtype == DType::i32
+                              ? node.inputs[1].dtype() == DType::i8 && onednn::multiplies_bytes()
+                              : onednn::supports(conv.dtype);
+  return multiplies ? onednn::Primitive::make(problem_of(node, conv)) : std::nullopt;
 }
 
 // Returns a 1 x 1 convolution as a matrix product: channels-last activations have a row for each
@@ -95,7 +101,7 @@ std::optional<Contraction> as_product(const Convolution& conv) {
   const int64_t elements = conv.batch * conv.in[0] * conv.in[1];
   const int64_t channels = conv.channels, outputs = conv.outputs;
   Contraction task{
-      .a_dtype = conv.dtype, .b_dtype = conv.dtype, .dtype = conv.wide ? DType::f32 : conv.dtype};
+      .a_dtype = conv.dtype, .b_dtype = conv.weight_dtype, .dtype = conv.result_dtype()};
   const MatrixStrides x{{}, channels, 1}, y{{}, outputs, 1}, weight{{}, channels, 1};
   switch (conv.kind) {
     case Convolution::Kind::forward:
@@ -145,7 +151,8 @@ class LibraryConv : public Kernel {
   Bound result_;
 };
 
-// OwnConv runs one of our own algorithms, im2col_convolve or winograd_convolve.
+// OwnConv runs one of our own algorithms, im2col_convolve, which may keep the weight packed, or
+// winograd_convolve.
 class OwnConv : public Kernel {
  public:
   using Algorithm = void (*)(const Convolution& conv, const void* a, const void* b, void* result,
@@ -158,14 +165,18 @@ class OwnConv : public Kernel {
         threads_(thread_count()) {
     WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
                 launch.workspace, needed);
+    if (launch.kept > 0) weight_.emplace(launch.body.front()->inputs[1], launch.kept);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    algorithm_(conv_, inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
+    const void* b = inputs_[1].in(operands);
+    if (weight_ && weight_->packs_now()) im2col_pack_weight(conv_, b, weight_->data());
+    algorithm_(conv_, inputs_[0].in(operands), weight_ ? weight_->data() : b, result_.out(results),
                workspace, threads_);
   }
 
  private:
   Convolution conv_;
+  std::optional<Packed> weight_;
   std::vector<Bound> inputs_;
   Bound result_;
   Algorithm algorithm_;
@@ -188,9 +199,16 @@ std::optional<KernelChoice> library_choice(const Node& node, const Convolution& 
                          .workspace = primitive->workspace(),
                          .kept = primitive->kept()});
 }
-KernelChoice windows_choice(const Node& node, const Convolution& conv) {
+// A fixed weight is packed once.
+Convolution by_windows(const Node& node, Convolution conv) {
+  conv.packed_weight = conv.kind == Convolution::Kind::forward && is_fixed(node.inputs[1]);
+  return conv;
+}
+KernelChoice windows_choice(const Node& node, const Convolution& given) {
+  const Convolution conv = by_windows(node, given);
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
-                         .workspace = im2col_workspace(conv, thread_count())});
+                         .workspace = im2col_workspace(conv, thread_count()),
+                         .kept = conv.packed_weight ? node.inputs[1].type().bytes() : 0});
 }
 KernelChoice winograd_choice(const Node& node, const Convolution& conv) {
   return laid_out(node, {.kernel = std::string(winograd_name),
@@ -205,6 +223,18 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
     return laid_out(node, choose_product(*product));
   if (winograd_pays(conv)) return winograd_choice(node, conv);
   if (auto choice = library_choice(node, conv)) return choice;
+  return windows_choice(node, conv);
+}
+
+// Where oneDNN has no exact sums of products of bytes, they are summed in pairs. Few of them for
+// each result, as of depthwise convolutions, are left to floats.
+std::optional<KernelChoice> choose_conv_mixed(const Node& node, std::span<const Placement>) {
+  const Convolution conv = convolution_of(node);
+  if (auto choice = library_choice(node, conv)) return choice;
+  constexpr int64_t enough = 32;
+  const int64_t terms = conv.weight_shape()[1] * conv.kernel[0] * conv.kernel[1];
+  if (terms < enough || terms % 2 != 0) return std::nullopt;
+  if (auto product = as_product(conv)) return laid_out(node, choose_product(*product));
   return windows_choice(node, conv);
 }
 
@@ -232,9 +262,11 @@ std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
   if (launch.kernel == winograd_name)
     return std::make_unique<OwnConv>(conv, launch, winograd_convolve,
                                      winograd_workspace(conv, thread_count()));
-  if (!launch.kernel.starts_with("dnnl:"))
-    return std::make_unique<OwnConv>(conv, launch, im2col_convolve,
-                                     im2col_workspace(conv, thread_count()));
+  if (!launch.kernel.starts_with("dnnl:")) {
+    const Convolution windows = by_windows(*launch.body.front().node(), conv);
+    return std::make_unique<OwnConv>(windows, launch, im2col_convolve,
+                                     im2col_workspace(windows, thread_count()));
+  }
   auto primitive = library_primitive(*launch.body.front().node(), conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
   return std::make_unique<LibraryConv>(std::move(*primitive), launch);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "weft/backends/cpu/kernels.h"
+#include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/selection.h"
 #include "weft/base/logging.h"
 #include "weft/base/parallel.h"
@@ -44,7 +45,7 @@ std::string signature(const Node& node, std::span<const Placement> operands) {
   if (node.annotations.by_kernel != nullptr) text += ' ' + *node.annotations.by_kernel;
   for (size_t i = 0; i < operands.size(); ++i)
     text += ' ' + to_string(node.inputs[i].type()) + '@' + to_string(operands[i].strides) +
-            (node.inputs[i]->annotations.fixed ? "f" : "");
+            (is_fixed(node.inputs[i]) ? "f" : "");
   return text + " t" + std::to_string(thread_count());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "weft/backends/cpu/contraction.h"
 #include "weft/base/alignment.h"
@@ -80,20 +81,23 @@ void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int6
   });
 }
 
-// Repacks weight[group, output, channel, kh, kw] to packed[group, kh, kw, channel, output], or
-// back.
-template <class T>
-void repack_weight(const Convolution& conv, const Sizes& sizes, T* weight, T* packed, bool back) {
+// Repacks weight[group, output, channel, kh, kw] to packed[group, kh, kw, channel, output]; where
+// the latter is what is read, back.
+template <class Plain, class Packed>
+void repack_weight(const Convolution& conv, const Sizes& sizes, Plain* weight, Packed* packed) {
   const int64_t taps = conv.kernel[0] * conv.kernel[1];
   for (int64_t o = 0; o < conv.outputs; ++o)
     for (int64_t c = 0; c < sizes.group_channels; ++c)
       for (int64_t tap = 0; tap < taps; ++tap) {
-        T& plain = weight[(o * sizes.group_channels + c) * taps + tap];
+        Plain& plain = weight[(o * sizes.group_channels + c) * taps + tap];
         const int64_t group = o / sizes.group_outputs, within = o % sizes.group_outputs;
-        T& moved =
+        Packed& moved =
             packed[(group * sizes.depth + tap * sizes.group_channels + c) * sizes.group_outputs +
                    within];
-        (back ? plain : moved) = back ? moved : plain;
+        if constexpr (std::is_const_v<Plain>)
+          moved = plain;
+        else
+          plain = moved;
       }
 }
 
@@ -171,9 +175,10 @@ Contraction product(const Convolution& conv, const Sizes& sizes, int64_t images)
   };
   const int64_t rows = images * sizes.pixels;
   const DType dtype = window_dtype(conv);
+  const bool forward = conv.kind == Convolution::Kind::forward;
   Contraction task{.a_dtype = dtype,
-                   .b_dtype = dtype,
-                   .dtype = conv.wide ? DType::f32 : dtype,
+                   .b_dtype = forward ? conv.weight_dtype : dtype,
+                   .dtype = conv.wide ? conv.result_dtype() : dtype,
                    .batch = {conv.groups}};
   switch (conv.kind) {
     case Convolution::Kind::forward:
@@ -198,6 +203,7 @@ size_t windows_bytes(const Convolution& conv, const Sizes& sizes) {
                  size_of(window_dtype(conv)));
 }
 size_t weight_bytes(const Convolution& conv) {
+  if (conv.packed_weight) return 0;
   return aligned(
       static_cast<size_t>(element_count(conv.weight_shape())) *
       size_of(conv.kind == Convolution::Kind::weight_gradient ? conv.result_dtype() : conv.dtype));
@@ -233,6 +239,12 @@ size_t im2col_workspace(const Convolution& conv, int threads) {
   return windows_bytes(conv, sizes) + weight_bytes(conv) + more.weight + more.dy + scratch;
 }
 
+void im2col_pack_weight(const Convolution& conv, const void* weight, void* packed) {
+  with_element(conv.weight_dtype, [&]<class T>(T) {
+    repack_weight(conv, Sizes(conv), static_cast<const T*>(weight), static_cast<T*>(packed));
+  });
+}
+
 void im2col_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                      void* workspace, int threads) {
   const Sizes sizes(conv);
@@ -252,22 +264,23 @@ void im2col_convolve(const Convolution& conv, const void* a, const void* b, void
       write_windows(conv, sizes, at(a, 0), conv.batch, at(windows, 0));
       contract(product(conv, sizes, conv.batch), windows, b, weight, scratch, threads);
       return with_element(conv.result_dtype(), [&]<class Result>(Result) {
-        repack_weight(conv, sizes, static_cast<Result*>(result), reinterpret_cast<Result*>(weight),
-                      true);
+        repack_weight(conv, sizes, static_cast<Result*>(result),
+                      reinterpret_cast<const Result*>(weight));
       });
     }
     auto result_at = [&](int64_t index) {
       return static_cast<std::byte*>(result) +
              index * static_cast<int64_t>(size_of(conv.result_dtype()));
     };
-    repack_weight(conv, sizes, at(b, 0), at(weight, 0), false);
-    const void* factor = widened(conv, weight, wide_weight, element_count(conv.weight_shape()));
+    if (!conv.packed_weight) repack_weight(conv, sizes, static_cast<const T*>(b), at(weight, 0));
+    const void* packed = conv.packed_weight ? b : weight;
+    const void* factor = widened(conv, packed, wide_weight, element_count(conv.weight_shape()));
     for (int64_t first = 0; first < conv.batch; first += sizes.images) {
       const int64_t images = std::min(sizes.images, conv.batch - first);
       const Contraction task = product(conv, sizes, images);
       if (conv.kind == Convolution::Kind::forward) {
         write_windows(conv, sizes, at(a, first * x_each), images, at(windows, 0));
-        contract(task, windows, weight, result_at(first * y_each), scratch, threads);
+        contract(task, windows, packed, result_at(first * y_each), scratch, threads);
       } else {
         const void* dy = widened(conv, at(a, first * y_each), wide_dy, images * y_each);
         contract(task, dy, factor, windows, scratch, threads);

@@ -34,6 +34,48 @@ template <class Ints>
   return Ints{} + four;
 }
 
+// Adds the products of two 16-bit numbers in each lane: `pair` is in all lanes of the other factor.
+#if defined(__clang__)
+[[gnu::target("avx512f,avx512bw")]] inline void add_pairs(VectorOf<uint32_t, 64>& sums,
+                                                          uint32_t pair,
+                                                          const VectorOf<uint32_t, 64>& b) {
+  const VectorOf<uint32_t, 64> all = VectorOf<uint32_t, 64>{} + pair;
+  using Shorts = VectorOf<int16_t, 64>;
+  sums += reinterpret_cast<VectorOf<uint32_t, 64>>(__builtin_ia32_pmaddwd512(
+      reinterpret_cast<const Shorts&>(all), reinterpret_cast<const Shorts&>(b)));
+}
+[[gnu::target("avx2")]] inline void add_pairs(VectorOf<uint32_t, 32>& sums, uint32_t pair,
+                                              const VectorOf<uint32_t, 32>& b) {
+  const VectorOf<uint32_t, 32> all = VectorOf<uint32_t, 32>{} + pair;
+  using Shorts = VectorOf<int16_t, 32>;
+  sums += reinterpret_cast<VectorOf<uint32_t, 32>>(__builtin_ia32_pmaddwd256(
+      reinterpret_cast<const Shorts&>(all), reinterpret_cast<const Shorts&>(b)));
+}
+#else
+[[gnu::always_inline]] inline void add_pairs(VectorOf<uint32_t, 64>& sums, uint32_t pair,
+                                             const VectorOf<uint32_t, 64>& b) {
+  const VectorOf<uint32_t, 64> all = VectorOf<uint32_t, 64>{} + pair;
+  using Shorts = VectorOf<int16_t, 64>;
+  sums += reinterpret_cast<VectorOf<uint32_t, 64>>(
+      __builtin_ia32_pmaddwd512_mask(reinterpret_cast<Shorts>(all), reinterpret_cast<Shorts>(b),
+                                     VectorOf<int32_t, 64>{}, static_cast<uint16_t>(-1)));
+}
+[[gnu::always_inline]] inline void add_pairs(VectorOf<uint32_t, 32>& sums, uint32_t pair,
+                                             const VectorOf<uint32_t, 32>& b) {
+  const VectorOf<uint32_t, 32> all = VectorOf<uint32_t, 32>{} + pair;
+  using Shorts = VectorOf<int16_t, 32>;
+  sums += reinterpret_cast<VectorOf<uint32_t, 32>>(
+      __builtin_ia32_pmaddwd256(reinterpret_cast<Shorts>(all), reinterpret_cast<Shorts>(b)));
+}
+#endif
+[[gnu::always_inline]] inline void add_pairs(VectorOf<uint32_t, 16>& sums, uint32_t pair,
+                                             const VectorOf<uint32_t, 16>& b) {
+  const VectorOf<uint32_t, 16> all = VectorOf<uint32_t, 16>{} + pair;
+  using Shorts = VectorOf<int16_t, 16>;
+  sums += reinterpret_cast<VectorOf<uint32_t, 16>>(__builtin_ia32_pmaddwd128(
+      reinterpret_cast<const Shorts&>(all), reinterpret_cast<const Shorts&>(b)));
+}
+
 #if defined(__clang__)
 // Clang inlines these functions after their callers were inlined into those of the target.
 [[gnu::target("avx512f,avx512vnni")]] inline void add_dots(VectorOf<int32_t, 64>& sums,

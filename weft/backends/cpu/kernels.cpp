@@ -16,6 +16,7 @@ const Family* find_family(std::string_view op) {
       {"grouped_matmul_weight_gradient", choose_grouped_weight_gradient, nullptr,
        compile_grouped_weight_gradient},
       {"conv", choose_conv, conv_alternatives, compile_conv},
+      {"conv_mixed", choose_conv_mixed, nullptr, compile_conv},
       {"conv_input_gradient", choose_conv, conv_alternatives, compile_conv},
       {"conv_weight_gradient", choose_conv, conv_alternatives, compile_conv},
       {"max_pool", choose_pool, nullptr, compile_pool},

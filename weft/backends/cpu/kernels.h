@@ -51,6 +51,8 @@ std::optional<KernelChoice> choose_grouped_weight_gradient(const Node& node,
                                                            std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_grouped_weight_gradient(const Launch& launch);
 std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placement> operands);
+std::optional<KernelChoice> choose_conv_mixed(const Node& node,
+                                              std::span<const Placement> operands);
 std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_conv(const Launch& launch);
 std::optional<KernelChoice> choose_pool(const Node& node, std::span<const Placement> operands);

@@ -6,6 +6,7 @@
 #include "weft/backends/cpu/contraction.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
+#include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/skinny_matmul.h"
 #include "weft/base/isa.h"
 #include "weft/base/parallel.h"
@@ -42,6 +43,12 @@ onednn::Problem problem_of(const Contraction& task) {
   return problem;
 }
 
+// Returns whether the factors are integers that oneDNN multiplies, by a packed b.
+bool are_bytes(const Contraction& task) {
+  return task.dtype == DType::i32 && task.b_dtype == DType::i8 &&
+         (task.a_dtype == DType::i8 || task.a_dtype == DType::u8) && onednn::multiplies_bytes();
+}
+
 // A Route is a way to compute a product. The choice follows measurements. In float32 the
 // contraction is faster where a matrix exceeds the L2 cache, as it prefetches, and where a
 // transposed a is long (weight gradients). Otherwise oneDNN packs a transposed b well by itself. It
@@ -51,6 +58,7 @@ onednn::Problem problem_of(const Contraction& task) {
 enum class Route { unpacked, pack_b, contraction, skinny };
 Route route_of_many_rows(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
+  if (are_bytes(task)) return Route::pack_b;
   if (task.a_dtype != task.b_dtype) return Route::contraction;
   if (task.a_dtype != DType::f32) {
     const bool tall = task.batch.empty() && task.m >= 4096 && task.m >= 8 * task.k;
@@ -100,7 +108,8 @@ std::string_view name_of(Route route) {
 
 // Returns oneDNN's primitive for a route that is not the contraction, if it has one.
 std::optional<onednn::Primitive> library_primitive(const Contraction& task, Route route) {
-  if (is_empty(task) || task.a_dtype != task.b_dtype || !onednn::supports(task.a_dtype))
+  if (is_empty(task)) return std::nullopt;
+  if (!are_bytes(task) && (task.a_dtype != task.b_dtype || !onednn::supports(task.a_dtype)))
     return std::nullopt;
   onednn::Problem problem = problem_of(task);
   problem.accumulate = task.accumulate;
@@ -108,6 +117,7 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
     for (int64_t stride : tensor->strides)
       if (stride < 1) return std::nullopt;  // flipped, or broadcast within a matrix
   problem.b.free = route == Route::pack_b;
+  problem.keeps_b = problem.b.free && task.fixed_b;
   return onednn::Primitive::make(problem);
 }
 
@@ -125,6 +135,7 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
     auto primitive = library_primitive(task, route);
     if (!primitive) return std::nullopt;
     choice.workspace = primitive->workspace();
+    choice.kept = primitive->kept();
   }
   return choice;
 }
@@ -135,14 +146,18 @@ class LibraryMatmul : public Kernel {
       : primitive_(std::move(primitive)), inputs_(std::move(inputs)), result_(bind_result(launch)) {
     WEFT_ASSERT(primitive_.workspace() <= launch.workspace, "{} plans {} bytes but needs {}",
                 launch.kernel, launch.workspace, primitive_.workspace());
+    WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
+                launch.kernel, launch.kept, primitive_.kept());
+    if (launch.kept > 0) b_.emplace(launch.body.front()->inputs.back(), launch.kept);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
-                   workspace);
+                   workspace, b_ ? b_->data() : nullptr, b_ && b_->packs_now());
   }
 
  private:
   onednn::Primitive primitive_;
+  std::optional<Packed> b_;
   std::vector<Bound> inputs_;
   Bound result_;
 };
@@ -181,6 +196,15 @@ bool copies_pay(DType dtype, int64_t uses) {
   return dtype == DType::bf16 || (dtype == DType::f32 && uses >= 256);
 }
 
+// Returns the product of a node of two factors, which may be of two types.
+Contraction task_of(const Node& node, const Dims& a_strides, const Dims& b_strides,
+                    const Dims& result_strides) {
+  const Value &a = node.inputs[0], &b = node.inputs[1];
+  Contraction task = simplest(node.type, a.type(), a_strides, b.type(), b_strides, result_strides);
+  task.fixed_b = is_fixed(b);
+  return task;
+}
+
 // Copied is the product with b, a, or both copied to be dense: in their order in memory, or
 // row-major.
 struct Copied {
@@ -206,8 +230,8 @@ std::vector<Copied> copied(const Node& node, const Dims (&strides)[2]) {
         task_strides[i] = dense_strides(shape, made.operand_order[static_cast<size_t>(i)]);
       }
       if (!pays) continue;
-      made.task = simplest(node.type, node.inputs[0].type(), task_strides[0], node.inputs[1].type(),
-                           task_strides[1], row_major_strides(node.type.shape));
+      made.task =
+          task_of(node, task_strides[0], task_strides[1], row_major_strides(node.type.shape));
       tasks.push_back(std::move(made));
     }
   return tasks;
@@ -249,10 +273,8 @@ namespace {
 // Returns the product with the copies that pay.
 std::optional<Copied> best_copies(const Node& node, std::span<const Placement> operands) {
   const Dims strides[2] = {operands[0].strides, operands[1].strides};
-  Copied without_copies{
-      simplest(node.type, node.inputs[0].type(), strides[0], node.inputs[1].type(), strides[1],
-               row_major_strides(node.type.shape)),
-      {}};
+  Copied without_copies{task_of(node, strides[0], strides[1], row_major_strides(node.type.shape)),
+                        {}};
   const Contraction& task = without_copies.task;
   if (!contracts(task)) return std::nullopt;
   if (task.a_dtype != task.b_dtype) return without_copies;
@@ -305,6 +327,7 @@ std::vector<KernelChoice> onto(const Node& node, std::span<const Placement> oper
   std::optional<Copied> best = best_copies(*product.node(), operands.subspan(1));
   if (!best) return {};
   best->task.accumulate = true;
+  best->task.fixed_b = false;
   std::vector<KernelChoice> all = choices(best->task);
   for (KernelChoice& choice : all) {
     choice.operand_order = best->operand_order;
@@ -361,8 +384,8 @@ std::unique_ptr<Kernel> compile_matmul_add(const Launch& launch) {
 std::unique_ptr<Kernel> compile_matmul(const Launch& launch) {
   const std::vector<Bound> inputs = bind_inputs(launch);
   const Bound result = bind_result(launch);
-  const Contraction task = simplest(result.type, inputs[0].type, inputs[0].strides, inputs[1].type,
-                                    inputs[1].strides, result.strides);
+  const Contraction task =
+      task_of(*launch.body.front().node(), inputs[0].strides, inputs[1].strides, result.strides);
   return compile_product(task, inputs, launch);
 }
 }  // namespace weft::cpu

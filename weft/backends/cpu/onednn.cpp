@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -170,6 +171,12 @@ class Builder {
     return {layout, {base_workspace, room(dnnl_memory_desc_get_size(&layout))}};
   }
 
+  Operand in_kept(const dnnl_memory_desc_t& layout) {
+    const size_t at = kept;
+    kept += round_up(dnnl_memory_desc_get_size(&layout), buffer_alignment);
+    return {layout, {base_kept, at}};
+  }
+
   std::vector<Call> calls_of(const Piece& piece, const_dnnl_primitive_desc_t description,
                              bool adds) {
     const std::array<const Tensor*, 3> tensors{&piece.problem.a, &piece.problem.b,
@@ -191,9 +198,12 @@ class Builder {
         after.push_back(convert(used[i], given));
       } else if (is_shared(static_cast<Base>(i))) {
         used[i] = shared(given, chosen, i == base_b);
+      } else if (i == base_b && piece.problem.keeps_b) {
+        used[i] = in_kept(chosen);
+        convert_whole(given, used[i], shared_b_.emplace_back());
       } else {
         used[i] = in_workspace(chosen);
-        before.push_back(convert(given, used[i]));
+        convert_whole(given, used[i], before);
       }
     }
     calls = std::move(before);
@@ -232,16 +242,36 @@ class Builder {
     return made;
   }
 
-  Call convert(const Operand& from, const Operand& to) {
+  // Returns null where oneDNN does not convert from this layout to that.
+  static Description reorder(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to) {
     dnnl_primitive_desc_t made = nullptr;
-    check(dnnl_reorder_primitive_desc_create(&made, &from.layout, host().engine.get(), &to.layout,
-                                             host().engine.get(), host().attributes.get()),
-          "dnnl_reorder_primitive_desc_create");
-    const Description description(made);
+    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(
+        &made, &from, host().engine.get(), &to, host().engine.get(), host().attributes.get());
+    if (status != dnnl_unimplemented) check(status, "dnnl_reorder_primitive_desc_create");
+    return Description(made);
+  }
+  Call convert(const Operand& from, const Operand& to) {
+    const Description description = reorder(from.layout, to.layout);
+    WEFT_ASSERT(description != nullptr, "oneDNN has no conversion between two of its layouts");
+    dnnl_primitive_desc_t made = description.get();
     return call(executable(made),
                 {{DNNL_ARG_FROM, from},
                  {DNNL_ARG_TO, to},
                  {DNNL_ARG_SCRATCHPAD, in_workspace(layout_of(made, DNNL_ARG_SCRATCHPAD))}});
+  }
+
+  // A part of the columns of a row-major matrix becomes dense first, where oneDNN needs that.
+  void convert_whole(const Operand& from, const Operand& to, std::vector<Call>& calls) {
+    if (reorder(from.layout, to.layout) != nullptr) return calls.push_back(convert(from, to));
+    dnnl_memory_desc_t plain;
+    const auto rank = static_cast<size_t>(from.layout.ndims);
+    const Dims strides = row_major_strides(Shape(std::span<const int64_t>(from.layout.dims, rank)));
+    check(dnnl_memory_desc_init_by_strides(&plain, from.layout.ndims, from.layout.dims,
+                                           from.layout.data_type, strides.begin()),
+          "dnnl_memory_desc_init_by_strides");
+    const Operand between = in_workspace(plain);
+    calls.push_back(convert(from, between));
+    calls.push_back(convert(between, to));
   }
 
   // Returns whether every piece has the whole of this operand.
@@ -261,13 +291,8 @@ class Builder {
   Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen, bool is_b) {
     for (const Operand& known : converted_)
       if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
-    Operand to{chosen};
-    if (is_b && pieces_.front().problem.keeps_b) {
-      to.at = {base_kept, kept};
-      kept += round_up(dnnl_memory_desc_get_size(&chosen), buffer_alignment);
-    } else {
-      to = in_workspace(chosen);
-    }
+    const bool keeps = is_b && pieces_.front().problem.keeps_b;
+    const Operand to = keeps ? in_kept(chosen) : in_workspace(chosen);
     converted_.push_back(to);
     Stage& stage = is_b ? shared_b_ : shared_a_;
     const int64_t extent = given.layout.dims[0];
@@ -279,15 +304,17 @@ class Builder {
       const int64_t end = std::min(extent, units * (part + 1) / parts * shared_unit);
       const auto from_part = slice(given, begin, end), to_part = slice(to, begin, end);
       if (!from_part || !to_part) {
-        stage.front().push_back(convert(given, to));
+        convert_whole(given, to, stage.front());
         break;
       }
       stage[static_cast<size_t>(part)].push_back(convert(*from_part, *to_part));
     }
     return to;
   }
-  // Returns a slice of the outermost axis, or nullopt where it would split a block of the layout.
+  // Returns a slice of the outermost axis, or nullopt where it would split a block of the layout,
+  // or the layout ends with sums over the whole (of i8 weights, for sources with a sign).
   static std::optional<Operand> slice(const Operand& whole, int64_t begin, int64_t end) {
+    if (whole.layout.extra.flags != dnnl_memory_extra_flag_none) return std::nullopt;
     dnnl_dims_t dims, offsets{begin};
     std::copy_n(whole.layout.dims, whole.layout.ndims, dims);
     dims[0] = end - begin;
@@ -345,6 +372,15 @@ bool supports(DType dtype) {
   probe.a = probe.b = probe.result = {DType::bf16, {16, 16}, {16, 1}};
   static const bool supported = describe(probe) != nullptr;
   return supported;
+}
+
+bool multiplies_bytes() {
+  Problem probe;
+  probe.a = {DType::u8, {16, 64}, {64, 1}};
+  probe.b = {DType::i8, {64, 64}, {64, 1}, true};
+  probe.result = {DType::i32, {16, 64}, {64, 1}};
+  static const bool exact = describe(probe) != nullptr;  // without these sets it has only gemm
+  return exact;
 }
 
 std::string version() {

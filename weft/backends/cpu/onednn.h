@@ -62,6 +62,9 @@ class Primitive {
 
 // Returns whether oneDNN computes with elements of this type on this machine.
 bool supports(DType dtype);
+// Returns whether oneDNN sums products of u8 or i8 by i8 exactly in i32 on this machine, by VNNI or
+// AMX: the instruction of AVX2 saturates sums of two products.
+bool multiplies_bytes();
 std::string version();  // "2.6.3"
 
 }  // namespace weft::onednn

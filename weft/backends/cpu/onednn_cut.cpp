@@ -50,9 +50,10 @@ int shared_axis(const Problem& problem, int threads) {
 }
 
 // oneDNN takes matrices that are dense, by rows or by columns, so a part that is not dense is
-// copied.
+// copied; that of one row is dense.
 void copy_unless_dense(Tensor& part) {
   const int row = part.shape.size() - 2, column = part.shape.size() - 1;
+  if (part.shape[row] == 1 && part.strides[column] == 1) part.strides[row] = part.shape[column];
   const int64_t outer = std::max(part.strides[row], part.strides[column]);
   const int64_t inner = part.strides[column] == 1 ? part.shape[column] : part.shape[row];
   part.free |= part.shape[row] > 1 && part.shape[column] > 1 && outer != inner;

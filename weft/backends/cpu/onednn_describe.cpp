@@ -59,9 +59,20 @@ const Host& host() {
 
 namespace {
 dnnl_data_type_t data_type(DType dtype) {
-  if (dtype == DType::f32) return dnnl_f32;
-  if (dtype == DType::bf16) return dnnl_bf16;
-  WEFT_ASSERT(false, "no oneDNN type for {}", name(dtype));
+  switch (dtype) {
+    case DType::f32:
+      return dnnl_f32;
+    case DType::bf16:
+      return dnnl_bf16;
+    case DType::i32:
+      return dnnl_s32;
+    case DType::i8:
+      return dnnl_s8;
+    case DType::u8:
+      return dnnl_u8;
+    default:
+      WEFT_ASSERT(false, "no oneDNN type for {}", name(dtype));
+  }
 }
 
 }  // namespace

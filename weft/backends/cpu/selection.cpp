@@ -39,6 +39,7 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
   launch.kernel = choice.kernel;
   launch.body = {rebuild(node, node.inputs)};
   launch.workspace = choice.workspace;
+  launch.kept = choice.kept;
   std::vector<Room> rooms;
   std::vector<void*> places;
   for (size_t i = 0; i < operands.size(); ++i) {

@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <string_view>
+
+#include <doctest/doctest.h>
+
+#include "tests/passes/graphs.h"
+#include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
+#include "weft/base/storage.h"
+#include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
+
+using namespace weft;
+using namespace weft::testing;
+
+namespace {
+int count(const Graph& graph, std::string_view op) {
+  return static_cast<int>(
+      std::ranges::count_if(graph.nodes(), [&](const Value& value) { return value->is(op); }));
+}
+
+// Bytes is a machine whose library multiplies integers of 8 bits.
+struct Bytes : PlanningLibrary {
+  Bytes() { overrides = {"conv_mixed", "matmul_mixed"}; }
+};
+
+Value random_bytes(const std::string& name, const Shape& shape, Random& random) {
+  const Type type{DType::i8, shape};
+  Value leaf = zero_variable(name, type);
+  leaf->variable->storage =
+      std::make_shared<Storage>(random_values(type, -127, 127, random)->storage->buffer());
+  return leaf;
+}
+
+struct Zero {
+  DType dtype;
+  double zero;
+};
+Value fake(const Value& x, const Zero& of) {
+  const Value zero =
+      of.zero == 0 ? Value()
+                   : constant(std::vector<double>{of.zero}, Dims::filled(x.rank(), 1), of.dtype);
+  return fake_quantize(x, constant(std::vector<float>{0.02F}, Dims::filled(x.rank(), 1)), zero,
+                       of.dtype);
+}
+
+// Checks that the pass leaves no product of floats, and changes results by the rounding of sums.
+void check_same(const Graph& graph, int convolutions, int products) {
+  const Bytes library;
+  const Graph integers = multiply_integers(graph, {.library = &library});
+  verify(integers);
+  CHECK(count(integers, "conv_mixed") == convolutions);
+  CHECK(count(integers, "matmul_mixed") == products);
+  CHECK(count(integers, "conv") == 0);
+  CHECK(count(integers, "matmul") == 0);
+  Random random(3);
+  const std::vector<Value> inputs = random_inputs(graph, random);
+  CHECK(difference(interpret(integers, inputs).front(), interpret(graph, inputs).front(), 1e-5) ==
+        "");
+  // The kernels of each machine give the same, whether they multiply integers or not.
+  for (const KernelLibrary* backend : backends())
+    CHECK(difference(run_planned(graph, inputs, *backend).front(), interpret(graph, inputs).front(),
+                     1e-5) == "");
+}
+const Zero zeros_of_x[] = {{DType::u8, 0},   {DType::i8, 0},  {DType::i8, -128},
+                           {DType::u8, 128}, {DType::u8, 37}, {DType::i8, -5}};
+}  // namespace
+
+TEST_SUITE("integers") {
+  TEST_CASE("convolutions of quantized operands multiply the integers, whatever the zero") {
+    Random random(1);
+    const Value q = random_bytes("w", {6, 3, 3, 3}, random);
+    const Value scale = random_variable("s", {DType::f32, {6, 1, 1, 1}}, random);
+    for (const Zero& zero : zeros_of_x) {
+      INFO(name(zero.dtype), " ", zero.zero);
+      const Value x = input({DType::f32, {2, 3, 7, 9}}, 0);
+      const ConvOptions options{.stride = {2, 1}, .padding = {1, 1}};
+      const Value y = conv(fake(x, zero), dequantize(q, scale), {}, options);
+      check_same({.inputs = {x}, .outputs = {relu(y)}}, 1, 0);
+    }
+  }
+
+  TEST_CASE("so do products, by weights as they are, transposed, or of one scale for rows of x") {
+    Random random(2);
+    const Value q = random_bytes("w", {10, 20}, random);
+    const Value scale = random_variable("s", {DType::f32, {10, 1}}, random);
+    for (const Zero& zero : zeros_of_x) {
+      INFO(name(zero.dtype), " ", zero.zero);
+      const Value x = input({DType::f32, {2, 3, 20}}, 0);
+      check_same({.inputs = {x}, .outputs = {linear(fake(x, zero), dequantize(q, scale))}}, 0, 1);
+    }
+    const Value x = input({DType::f32, {4, 10}}, 0);
+    const Value by_row = max(abs(x), {-1}, true) / 127;
+    const Value one = constant(std::vector<float>{0.01F}, {1, 1});
+    check_same({.inputs = {x},
+                .outputs = {matmul(fake_quantize(x, by_row, {}, DType::i8), dequantize(q, one))}},
+               0, 1);
+  }
+
+  TEST_CASE("weights that are quantized in the step are multiplied as integers, too") {
+    Random random(4);
+    const Value w = random_variable("w", {DType::f32, {5, 12}}, random);
+    const Value x = input({DType::f32, {3, 12}}, 0);
+    const Value scale = max(abs(w), {-1}, true) / 127;
+    check_same(
+        {.inputs = {x},
+         .outputs = {linear(fake(x, {DType::i8, 0}), fake_quantize(w, scale, {}, DType::i8))}},
+        0, 1);
+  }
+
+  TEST_CASE("integers that ONNX's operators multiply less their zeros are found") {
+    Random random(5);
+    const Value q = random_bytes("w", {8, 6}, random);
+    const Value x = input({DType::f32, {3, 8}}, 0);
+    const Value zero = cast(round(max(x)), DType::u8);  // computed in the step
+    const Value p = quantize_affine(x, constant(std::vector<float>{0.02F}, {1, 1}),
+                                    reshape(zero, {1, 1}), DType::u8);
+    const Value y = matmul(cast(p, DType::i32) - cast(zero, DType::i32), cast(q, DType::i32));
+    check_same({.inputs = {x}, .outputs = {y}}, 0, 1);
+  }
+
+  TEST_CASE("products stay where scales vary along what is summed, or the step trains the weight") {
+    Random random(6);
+    const Bytes library;
+    const auto kept = [&](const Graph& graph) {
+      return multiply_integers(graph, {.library = &library}).outputs[0].node() ==
+             graph.outputs[0].node();
+    };
+    const Value x = input({DType::f32, {3, 8}}, 0);
+    const Value q = random_bytes("w", {8, 6}, random);
+    const Value along = random_variable("s", {DType::f32, {8, 1}}, random);
+    CHECK(
+        kept({.inputs = {x}, .outputs = {matmul(fake(x, {DType::u8, 0}), dequantize(q, along))}}));
+    const Value zero = constant(std::vector<double>(6, 3), {1, 6}, DType::i8);
+    const Value scale = random_variable("t", {DType::f32, {1, 6}}, random);
+    CHECK(kept(
+        {.inputs = {x}, .outputs = {matmul(fake(x, {DType::u8, 0}), dequantize(q, scale, zero))}}));
+    const Value w = random_variable("v", {DType::f32, {8, 6}}, random);
+    const Value y = matmul(fake(x, {DType::u8, 0}), fake_quantize(w, scale, {}, DType::i8));
+    CHECK(kept({.inputs = {x}, .outputs = {y}, .assignments = {{w, w * 2}}}));
+    CHECK_FALSE(kept({.inputs = {x}, .outputs = {y}}));
+    const PlanningLibrary without;
+    CHECK(multiply_integers({.inputs = {x}, .outputs = {y}}, {.library = &without})
+              .outputs[0]
+              ->is("matmul"));
+  }
+}
