@@ -133,6 +133,14 @@ def opset_cases():
     nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=0),
              helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=0)]
     nodes_case("quantize_and_back", 13, nodes, {"x": given, "s": scale, "z": zero}, {"y": real})
+    # The zero of four bits, which a Constant holds, says where the numbers saturate.
+    wide = np.array([-30, -9, 0, 9, 30], np.float32)
+    zero = helper.make_tensor("zero", TensorProto.INT4, [], [1])
+    nodes = [helper.make_node("Constant", [], ["z"], value=zero),
+             helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    nodes_case("quantize_21_constant_of_four_bits", 21, nodes, {"x": wide, "s": np.float32(2)},
+               {"y": ((np.rint(wide / 2) + 1).clip(-8, 7) - 1) * np.float32(2)})
     # A loop of three steps that doubles, and a branch whose condition is not known.
     body = helper.make_graph(
         [helper.make_node("Add", ["h", "h"], ["h2"]), helper.make_node("Identity", ["c"], ["c2"]),

@@ -62,7 +62,7 @@ struct Add {
   CLI::Option* operator()(std::vector<std::string>* target) const {
     return app.add_option(spelling(option), *target)
         ->expected(static_cast<int>(option.least), static_cast<int>(option.most))
-        ->allow_extra_args(option.flag.empty());  // a flag has one value, and is repeated
+        ->allow_extra_args(option.flag.empty() || option.several);
   }
   CLI::Option* operator()(const std::function<void(const std::string&)>& target) const {
     return app.add_option_function<std::string>(spelling(option), target);

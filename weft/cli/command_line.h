@@ -35,6 +35,7 @@ struct Option {
   std::vector<std::string> choices = {};                // empty: any; capitals do not count
   bool may_be_empty = false;                            // a text may be empty
   std::string excludes = {};                            // the flag that contradicts this one
+  bool several = false;        // a flag of a list takes all words up to the next flag
   size_t least = 1, most = 1;  // number of values of a list: of an argument, or of a flag repeated
 
   bool is_switch() const { return std::holds_alternative<bool*>(target); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/cli/array_model.h"
 #include "weft/cli/inference.h"
 #include "weft/cli/text_model.h"
 #include "weft/models/decoder.h"
@@ -27,18 +28,6 @@ struct Subject {
   std::vector<std::string> inputs, outputs;
   int64_t context = 0;  // tokens of a sequence; 0: it reads no tokens
 };
-
-std::string input_name(InputKind kind) {
-  switch (kind) {
-    case InputKind::tokens:
-      return "input_ids";
-    case InputKind::images:
-      return "images";
-    case InputKind::features:
-      break;
-  }
-  return "features";
-}
 
 onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type) {
   return [&model, type = std::move(type)](int64_t batch) {

@@ -174,7 +174,8 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
   if (recipe.has("adapter.type")) return adapted(recipe, options, checkpoint);
-  if (recipe.has("model.pretrained")) return published(checkpoint, options);
+  if (recipe.has("model.pretrained") && !train::trains_onnx(recipe))
+    return published(checkpoint, options);
   if (options.dtype || !options.adapter.empty())
     throw Error(ErrorKind::usage, "{} is for published models. {} is a run of weft's own.",
                 options.dtype ? "--dtype" : "--adapter", name);

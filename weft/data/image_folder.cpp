@@ -17,13 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int most_levels = 32;
 
-bool is_picture(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::ranges::transform(ending, ending.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
-
 // Calls `function` for each entry of a folder; errors of the system name the folder.
 template <class F>
 void for_each_entry(const fs::path& folder, F function) {
@@ -51,7 +44,7 @@ void add_pictures(const fs::path& folder, int64_t label, int level, ImageFolder&
   for_each_entry(folder, [&](const fs::directory_entry& entry) {
     if (entry.is_directory())
       folders.push_back(entry.path());
-    else if (is_picture(entry.path()))
+    else if (is_picture(entry.path().string()))
       pictures.push_back({entry.path().string(), label, entry.file_size()});
     else if (others.count++ == 0)
       others.first = entry.path().string();
@@ -110,7 +103,34 @@ class ImageFolderSource : public Source {
   ImageTransform transform_;
 };
 
+void warn_of(const Others& others, const std::string& path) {
+  if (others.count > 0)
+    logging::warn("[image_folder] {}: {} files are no pictures and are left out, {} first.", path,
+                  others.count, io::printable(others.first));
+}
+
 }  // namespace
+
+bool is_picture(const std::string& path) {
+  std::string ending = fs::path(path).extension().string();
+  std::ranges::transform(ending, ending.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+std::vector<std::string> pictures_below(const std::string& folder) {
+  ImageFolder all{.path = folder, .classes = {}, .pictures = {}};
+  Others others;
+  add_pictures(folder, 0, 1, all, others);
+  if (all.pictures.empty())
+    throw Error(ErrorKind::data, "[image_folder] {} has no pictures (.jpg, .jpeg or .png).",
+                folder);
+  warn_of(others, folder);
+  std::vector<std::string> paths;
+  paths.reserve(all.pictures.size());
+  for (Picture& each : all.pictures) paths.push_back(std::move(each.path));
+  return paths;
+}
 
 ImageFolder read_image_folder(const std::string& path,
                               const std::optional<std::vector<std::string>>& known) {
@@ -145,9 +165,7 @@ ImageFolder read_image_folder(const std::string& path,
       throw Error(ErrorKind::data, "[image_folder] {} has no pictures (.jpg, .jpeg or .png).",
                   (fs::path(path) / name).string());
   }
-  if (others.count > 0)
-    logging::warn("[image_folder] {}: {} files are no pictures and are left out, {} first.", path,
-                  others.count, io::printable(others.first));
+  warn_of(others, path);
   return all;
 }
 

@@ -36,6 +36,12 @@ struct ImageFolder {
 ImageFolder read_image_folder(const std::string& path,
                               const std::optional<std::vector<std::string>>& known = {});
 
+// Returns whether a path ends as those of pictures do.
+bool is_picture(const std::string& path);
+// Returns the pictures of a folder, then those of the folders in it, by name. Throws Error(data)
+// for a folder that has none, or that is nested deeper than 32 levels.
+std::vector<std::string> pictures_below(const std::string& folder);
+
 // Returns the shape [C, H, W] that the first picture has, before transforms.
 Shape first_shape(const ImageFolder& folder, int channels);
 

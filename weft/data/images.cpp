@@ -106,8 +106,6 @@ ImageDataset read_files(std::string_view format, const Files& files, int64_t cla
                          : images_from_cifar(files.paths);
 }
 
-constexpr int64_t known_classes = 10;  // classes of each known data set
-
 const KnownImages& find_known(std::string_view name) {
   std::vector<std::string_view> names;
   for (const KnownImages& known : known_images()) {
@@ -130,7 +128,7 @@ ImageDataset load_known(const KnownImages& known, std::string_view split, const 
                   known.name, files.missing, own, root, known.folder);
     files = std::move(here);
   }
-  return read_files(known.format, files, known_classes).normalize(known.normalization);
+  return read_files(known.format, files, std::ssize(known.classes)).normalize(known.normalization);
 }
 
 }  // namespace
@@ -205,13 +203,25 @@ Batches ImageDataset::batches(int64_t size, const BatchOptions& options) const {
 // Normalization is by mean and deviation of all training pixels; tests recompute both.
 std::span<const KnownImages> known_images() {
   static const KnownImages known[] = {
-      {"mnist", "28x28 digits, 10 classes", "mnist", "idx", {{0.1307}, {0.3081}}},
-      {"fashion-mnist", "28x28 clothes, 10 classes", "fashion-mnist", "idx", {{0.2860}, {0.3530}}},
+      {"mnist",
+       "28x28 digits, 10 classes",
+       "mnist",
+       "idx",
+       {{0.1307}, {0.3081}},
+       {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}},
+      {"fashion-mnist",
+       "28x28 clothes, 10 classes",
+       "fashion-mnist",
+       "idx",
+       {{0.2860}, {0.3530}},
+       {"T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+        "ankle boot"}},
       {"cifar10",
        "32x32 colour photographs, 10 classes",
        "cifar-10-binary",
        "cifar",
-       {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}},
+       {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
+       {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}},
   };
   return known;
 }

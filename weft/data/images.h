@@ -78,6 +78,7 @@ ImageDataset cifar10(std::string_view split, const std::string& root = data_dire
 struct KnownImages {
   std::string_view name, doc, folder, format;
   Normalization normalization;
+  std::vector<std::string> classes;  // names, by label
 };
 std::span<const KnownImages> known_images();
 ImageDataset image_dataset(std::string_view name, std::string_view split,

@@ -27,32 +27,33 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   input.left = input.left.subspan(count);
 }
 
-struct Reader {
-  Reader() : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &error, fail, fail)) {
-    if (png != nullptr) info = png_create_info_struct(png);
-    if (info == nullptr) throw Error(ErrorKind::failed, "[image] out of memory for a PNG.");
+// A Png holds the structures of libpng that read a file, or write one.
+class Png {
+ public:
+  static Png reader() { return Png(png_create_read_struct); }
+  static Png writer() { return Png(png_create_write_struct); }
+  ~Png() {
+    if (reads_)
+      png_destroy_read_struct(&png, &info, nullptr);
+    else
+      png_destroy_write_struct(&png, &info);
   }
-  ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  Png(const Png&) = delete;
+  Png& operator=(const Png&) = delete;
 
   LibraryError error;
   png_structp png = nullptr;
   png_infop info = nullptr;
-};
 
-struct Writer {
-  Writer() : png(png_create_write_struct(PNG_LIBPNG_VER_STRING, &error, fail, fail)) {
+ private:
+  explicit Png(decltype(&png_create_read_struct) create)
+      : reads_(create == png_create_read_struct) {
+    png = create(PNG_LIBPNG_VER_STRING, &error, fail, fail);
     if (png != nullptr) info = png_create_info_struct(png);
     if (info == nullptr) throw Error(ErrorKind::failed, "[image] out of memory for a PNG.");
   }
-  ~Writer() { png_destroy_write_struct(&png, &info); }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
 
-  LibraryError error;
-  png_structp png = nullptr;
-  png_infop info = nullptr;
+  bool reads_;
 };
 
 // Output is written by a function that libpng calls, which must not throw.
@@ -73,7 +74,7 @@ void write_bytes(png_structp png, png_bytep from, size_t count) {
 }  // namespace
 
 Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
-  Reader reader;
+  Png reader = Png::reader();
   Input input{bytes};
   png_structp png = reader.png;
   png_infop info = reader.info;
@@ -122,7 +123,7 @@ Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
 std::string png_of(const Image& image) {
   WEFT_CHECK(image.channels == 1 || image.channels == 3,
              "[image] pictures have 1 or 3 channels. Got {}.", image.channels);
-  Writer writer;
+  Png writer = Png::writer();
   Output output;
   const auto stride = static_cast<size_t>(image.width * image.channels);
   const auto write = [&] {

@@ -94,6 +94,17 @@ std::string quoted_json(const std::string& text) {
   return json_text(nlohmann::json(text));
 }
 
+// Returns the indices of tensors in the order of their bytes: by falling element size, then name.
+std::vector<size_t> order_of(std::span<const NamedBytes> tensors) {
+  std::vector<size_t> order(tensors.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    size_t a_size = size_of(tensors[a].type.dtype), b_size = size_of(tensors[b].type.dtype);
+    return a_size != b_size ? a_size > b_size : tensors[a].name < tensors[b].name;
+  });
+  return order;
+}
+
 std::string make_header(std::span<const NamedBytes> tensors, std::span<const size_t> order,
                         const Metadata& metadata) {
   std::string header = "{";
@@ -149,12 +160,7 @@ Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) 
 
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata) {
-  std::vector<size_t> order(tensors.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    size_t a_size = size_of(tensors[a].type.dtype), b_size = size_of(tensors[b].type.dtype);
-    return a_size != b_size ? a_size > b_size : tensors[a].name < tensors[b].name;
-  });
+  const std::vector<size_t> order = order_of(tensors);
   std::vector<std::string_view> names;
   for (const NamedBytes& tensor : tensors) {
     const Type held{tensor.from.value_or(tensor.type.dtype), tensor.type.shape};
@@ -180,6 +186,18 @@ FileSummary write_safetensors(const std::string& path, std::span<const NamedByte
   file.write(header);
   for (size_t i : order) write_bytes(file, tensors[i]);
   return file.commit();
+}
+
+std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,
+                                      const Metadata& metadata) {
+  const std::vector<size_t> order = order_of(tensors);
+  std::vector<uint64_t> offsets(tensors.size());
+  uint64_t end = 8 + make_header(tensors, order, metadata).size();
+  for (size_t i : order) {
+    offsets[i] = end;
+    end += tensors[i].type.bytes();
+  }
+  return offsets;
 }
 
 NamedVariables by_name(std::span<const Variable> variables) {

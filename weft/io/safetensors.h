@@ -53,6 +53,10 @@ struct NamedBytes {
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
 
+// Returns where write_safetensors() puts the bytes of each tensor, from the beginning of the file.
+std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,
+                                      const Metadata& metadata = {});
+
 // NamedVariables are variables with the names that a file gives them.
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()

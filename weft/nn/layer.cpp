@@ -9,9 +9,10 @@ thread_local OutputScope* outputs = nullptr;  // the innermost
 OutputScope::OutputScope(std::vector<std::string> paths)
     : paths_(std::move(paths)), outputs_(paths_.size()), outer_(std::exchange(outputs, this)) {}
 OutputScope::~OutputScope() { outputs = outer_; }
-void OutputScope::keep(const std::string& path, const Tensor& result) {
-  for (size_t i = 0; i < paths_.size(); ++i)
-    if (paths_[i] == path) outputs_[i] = result;
+void OutputScope::note(const std::string& path, const Tensor& result) {
+  if (outputs == nullptr) return;
+  for (size_t i = 0; i < outputs->paths_.size(); ++i)
+    if (outputs->paths_[i] == path) outputs->outputs_[i] = result;
 }
 
 Layer::~Layer() = default;
@@ -20,7 +21,7 @@ Tensor Layer::operator()(const Arg& x) const {
   OriginScope scope(path(), x.where);
   WEFT_CHECK(x.value.defined(), "[{}] a layer takes a tensor.", path());
   Tensor result = forward(x.value);
-  if (outputs != nullptr) outputs->keep(path(), result);
+  OutputScope::note(path(), result);
   return result;
 }
 

@@ -33,10 +33,11 @@ class OutputScope {
   // Returns the last result of the layer at index `i` of the paths; empty if none ran.
   const Tensor& output(size_t i) const { return outputs_[i]; }
 
- private:
-  friend class Layer;
-  void keep(const std::string& path, const Tensor& result);
+  // Tells the innermost scope, if there is one, the result of a layer, or of what has a path like
+  // one.
+  static void note(const std::string& path, const Tensor& result);
 
+ private:
   std::vector<std::string> paths_;
   std::vector<Tensor> outputs_;
   OutputScope* outer_;

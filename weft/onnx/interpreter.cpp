@@ -8,6 +8,7 @@
 #include "weft/io/files.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/variable.h"
+#include "weft/nn/layer.h"
 #include "weft/onnx/operators.h"
 
 namespace weft::onnx {
@@ -66,9 +67,9 @@ void Interpreter::set_bits(const Tensor& value, int bits) {
 
 Variable Interpreter::variable_of(const Tensor& value) const {
   if (value->variable == nullptr) return {};
-  const auto found = net_.variables_.find(value->variable->name);
-  const bool is_own = found != net_.variables_.end() && found->second.state() == value->variable;
-  return is_own ? found->second : Variable();
+  for (const auto& [name, variable] : net_.variables_)
+    if (variable.state() == value->variable) return variable;
+  return {};
 }
 
 void Interpreter::add_initializers(const Graph& graph, bool outermost) {
@@ -186,6 +187,7 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
     if (i >= results.size() || !results[i].defined())
       call.refuse("weft does not compute its output {} ('{}')", i, printable(node.outputs[i]));
     scopes_.back()[node.outputs[i]] = results[i];
+    if (depth_ == 0) nn::OutputScope::note(net_.path_of(node.outputs[i]), results[i]);
   }
 }
 

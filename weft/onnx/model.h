@@ -32,6 +32,7 @@ struct Node {
   std::map<std::string, Attribute, std::less<>> attributes;
   // Attributes of a function's nodes may refer to those of the call: own name to the call's.
   std::map<std::string, std::string, std::less<>> references = {};
+  int value_bits = 0;  // of the tensor that a Constant holds, as in ElementType
 };
 
 // A Dim is an extent, or a name for one that is bound when the model is loaded or run.

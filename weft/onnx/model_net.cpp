@@ -14,8 +14,7 @@ namespace {
 class NetModel : public weft::Model {
  public:
   NetModel(onnx::Model file, InputKind kind)
-      : weft::Model(kind, {{"model_type", std::string("onnx")}, {"path", file.file}}),
-        net_(*this, std::move(file)) {}
+      : weft::Model(kind, {{"model_type", std::string("onnx")}}), net_(*this, std::move(file)) {}
 
   const Net& net() const { return net_; }
 
@@ -30,11 +29,10 @@ class NetModel : public weft::Model {
 void check_samples(const Net& net, const std::string& file, const TaskShape& task) {
   const std::string name = io::printable(file);
   if (net.inputs().size() != 1 || net.outputs().size() != 1)
-    throw Error(
-        ErrorKind::usage,
-        "model.pretrained: {} has {} inputs and {} outputs; a net that is trained has one of "
-        "each.",
-        name, net.inputs().size(), net.outputs().size());
+    throw Error(ErrorKind::usage,
+                "{} has {} inputs and {} outputs; a net that is trained has one of "
+                "each.",
+                name, net.inputs().size(), net.outputs().size());
   const Type sample = task.batch(1);
   const ValueInfo& input = net.inputs()[0];
   bool fits = !input.dtype || *input.dtype == sample.dtype;
@@ -46,11 +44,10 @@ void check_samples(const Net& net, const std::string& file, const TaskShape& tas
     }
   }
   if (!fits)
-    throw Error(
-        ErrorKind::usage,
-        "model.pretrained: {} does not take the samples of these data: its input '{}' is {}, "
-        "and they are {}.",
-        name, io::printable(input.name), to_string(input), to_string(sample));
+    throw Error(ErrorKind::usage,
+                "{} does not take the samples of these data: its input '{}' is {}, "
+                "and they are {}.",
+                name, io::printable(input.name), to_string(input), to_string(sample));
 }
 }  // namespace
 

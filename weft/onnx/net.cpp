@@ -272,37 +272,44 @@ void Net::add_variables() {
 
 Net::~Net() = default;
 
-std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
-  const std::vector<ValueInfo>& wanted = this->inputs();
-  WEFT_CHECK(inputs.size() == wanted.size(), "[onnx] {} takes {} inputs. Got {}.",
-             printable(model_.file), wanted.size(), inputs.size());
-  Extents extents;
+std::string Net::path_of(const std::string& value) const {
+  return path().empty() ? value : path() + "." + value;
+}
+
+void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
+                  std::span<const Tensor> inputs) {
+  WEFT_CHECK(inputs.size() == wanted.size(), "{} takes {} inputs. Got {}.", model, wanted.size(),
+             inputs.size());
+  std::map<std::string, int64_t, std::less<>> extents;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueInfo& info = wanted[i];
     const std::string name = printable(info.name);
     if (!info.refused.empty())
-      throw Error(ErrorKind::data, "[onnx] {}: input '{}' is {}, which weft does not take.",
-                  printable(model_.file), name, info.refused);
+      throw Error(ErrorKind::data, "{}: input '{}' is {}, which weft does not take.", model, name,
+                  info.refused);
     if (info.dtype)
-      WEFT_CHECK(inputs[i].dtype() == *info.dtype, "[onnx] {}: input '{}' is {}. Got {}.",
-                 printable(model_.file), name, *info.dtype, inputs[i].dtype());
+      WEFT_CHECK(inputs[i].dtype() == *info.dtype, "{}: input '{}' is {}. Got {}.", model, name,
+                 *info.dtype, inputs[i].dtype());
     if (!info.shape) continue;
     const Shape& shape = inputs[i].shape();
-    WEFT_CHECK(shape.size() == std::ssize(*info.shape),
-               "[onnx] {}: input '{}' has the shape {}. Got {}.", printable(model_.file), name,
-               dims_text(*info.shape), to_string(shape));
+    WEFT_CHECK(shape.size() == std::ssize(*info.shape), "{}: input '{}' has the shape {}. Got {}.",
+               model, name, dims_text(*info.shape), to_string(shape));
     for (int axis = 0; axis < shape.size(); ++axis) {
       const Dim& dim = (*info.shape)[static_cast<size_t>(axis)];
       int64_t extent = dim.extent;
       if (extent < 0 && !dim.symbol.empty())
         extent = extents.emplace(dim.symbol, shape[axis]).first->second;
       WEFT_CHECK(
-          extent < 0 || extent == shape[axis], "[onnx] {}: input '{}' has the shape {}{}. Got {}.",
-          printable(model_.file), name, dims_text(*info.shape),
+          extent < 0 || extent == shape[axis], "{}: input '{}' has the shape {}{}. Got {}.", model,
+          name, dims_text(*info.shape),
           dim.extent < 0 ? fmt::format(", where {} is {}", printable(dim.symbol), extent) : "",
           to_string(shape));
     }
   }
+}
+
+std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
+  check_inputs("[onnx] " + printable(model_.file), this->inputs(), inputs);
   std::vector<Tensor> values(inputs.begin(), inputs.end());
   for (size_t i = 0; i < values.size(); ++i)  // a step warns of elements from outside of it
     if (static_inputs_[i] && values[i]->storage != nullptr) values[i] = leaf_of(values[i]);

@@ -48,12 +48,18 @@ class Net : public nn::Module {
   friend class Interpreter;
 
   void add_variables();
+  // Returns the name of a value as the path of a layer, whose result a nn::OutputScope keeps.
+  std::string path_of(const std::string& value) const;
 
   Model model_;
   std::vector<bool> static_inputs_;
   std::map<std::string, Variable, std::less<>> variables_;  // by the initializer's name
 };
 
+// Throws Error(usage) unless the inputs have the types that a model says, and Error(data) for an
+// input that is no tensor of weft's types. Messages begin with `model`.
+void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
+                  std::span<const Tensor> inputs);
 // Returns "f32[batch, 3, 224, 224]", or what else the value is.
 std::string to_string(const ValueInfo& value);
 // Returns the name by which an extent that is not known is bound: its symbol, or INPUT.AXIS.

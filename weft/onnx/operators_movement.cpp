@@ -270,7 +270,8 @@ Tensors center_crop_pad(const Call& call) {
 // ---- constants
 
 Tensors constant_operator(const Call& call) {
-  if (const Tensor value = call.tensor("value"); value.defined()) return {value};
+  if (const Tensor value = call.tensor("value"); value.defined())
+    return {call.with_bits(value, call.node().value_bits)};
   if (call.has("value_int"))
     return {scalar(static_cast<double>(call.integer("value_int")), DType::i64)};
   if (call.has("value_float")) return {scalar(call.number("value_float"), DType::f32)};

@@ -73,10 +73,39 @@ Tensor reversed(const Tensor& x, const Tensor& lengths) {  // x[T, B, ...], leng
   return take_along_axis(x, select(less(step, beside), beside - 1 - step, step), 0);
 }
 
-Layer layer_of(const Call& call, int64_t gates, const std::vector<std::string>& defaults) {
-  Layer layer;
-  layer.batch_first = call.flag("layout");
-  const Tensor x = layer.batch_first ? transpose(call[0], 0, 1) : call[0];
+// The Activations of a node are their names, for each direction in turn, and their numbers.
+struct Activations {
+  std::vector<std::string> names;  // empty: the defaults
+  std::vector<double> alphas, betas;
+};
+
+Activations activations_of(const Call& call, size_t count) {
+  Activations all{.names = call.texts("activations"),
+                  .alphas = call.numbers("activation_alpha"),
+                  .betas = call.numbers("activation_beta")};
+  if (!all.names.empty() && all.names.size() != count)
+    call.refuse("it names {} activations for {}", all.names.size(), count);
+  return all;
+}
+
+// Gives direction `d` its activations.
+void add_activations(const Call& call, const Activations& all,
+                     const std::vector<std::string>& defaults, int64_t d, Layer& layer,
+                     Direction& one) {
+  for (size_t i = 0; i < defaults.size(); ++i) {
+    const size_t place = i + defaults.size() * static_cast<size_t>(d);
+    const std::string& name = all.names.empty() ? defaults[i] : all.names[place];
+    layer.has_default_activations = layer.has_default_activations && name == defaults[i];
+    auto [alpha, beta] = defaults_of(name);
+    if (place < all.alphas.size()) alpha = all.alphas[place];
+    if (place < all.betas.size()) beta = all.betas[place];
+    one.f.push_back(activation_of(call, name, alpha, beta));
+  }
+}
+
+// Returns the number of directions that the weights have; sets the sizes of the layer. `x` is
+// [T, B, I].
+int64_t read_sizes(const Call& call, const Tensor& x, int64_t gates, Layer& layer) {
   const Tensor &w = call[1], &r = call[2];
   if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3)
     call.refuse("its operands have three axes. Got {}, {} and {}", to_string(x.type()),
@@ -85,58 +114,55 @@ Layer layer_of(const Call& call, int64_t gates, const std::vector<std::string>& 
   layer.batch = x.dim(1);
   layer.hidden = r.dim(2);
   const std::string direction = call.text("direction", "forward");
-  const bool both = direction == "bidirectional";
-  if (!both && direction != "forward" && direction != "reverse")
+  if (direction != "bidirectional" && direction != "forward" && direction != "reverse")
     call.refuse("its direction is '{}', which weft does not know", direction);
-  const int64_t directions = both ? 2 : 1;
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
   if (w.dim(0) != directions || w.dim(1) != gates * layer.hidden || r.dim(1) != w.dim(1))
     call.refuse("its weights are {} and {} for {} directions of {} gates", to_string(w.type()),
                 to_string(r.type()), directions, gates);
-  const std::vector<std::string> names = call.texts("activations");
-  const std::vector<double> alphas = call.numbers("activation_alpha"),
-                            betas = call.numbers("activation_beta");
-  const size_t each = defaults.size();
-  if (!names.empty() && names.size() != each * static_cast<size_t>(directions))
-    call.refuse("it names {} activations for {}", names.size(),
-                each * static_cast<size_t>(directions));
+  return directions;
+}
+
+// Returns the operands of direction `d`, without its activations.
+Direction direction_of(const Call& call, const Layer& layer, const Tensor& x, const Tensor& lengths,
+                       int64_t gates, int64_t d) {
+  const auto part = [&](const Tensor& all) { return squeeze(slice(all, 0, d, d + 1), 0); };
+  const auto part_of = [&](size_t input) { return call.has(input) ? part(call[input]) : Tensor(); };
+  const auto initial = [&](size_t input) {
+    if (!call.has(input)) return zeros({layer.batch, layer.hidden}, x.dtype());
+    return part(layer.batch_first ? transpose(call[input], 0, 1) : call[input]);
+  };
+  Direction one;
+  one.reversed = d == 1 || call.text("direction", "forward") == "reverse";
+  one.lengths = lengths;
+  one.x = one.reversed ? reversed(x, lengths) : x;
+  one.w = part_of(1);
+  one.r = part_of(2);
+  one.clip = call.number("clip", 0.0);
+  if (const Tensor bias = part_of(3); bias.defined()) {
+    one.w_bias = slice(bias, 0, 0, gates * layer.hidden);
+    one.r_bias = slice(bias, 0, gates * layer.hidden, 2 * gates * layer.hidden);
+  }
+  one.h = initial(5);
+  if (gates == 4) {
+    one.c = initial(6);
+    one.peephole = part_of(7);
+  }
+  return one;
+}
+
+Layer layer_of(const Call& call, int64_t gates, const std::vector<std::string>& defaults) {
+  Layer layer;
+  layer.batch_first = call.flag("layout");
+  const Tensor x = layer.batch_first ? transpose(call[0], 0, 1) : call[0];
+  const int64_t directions = read_sizes(call, x, gates, layer);
+  const Activations activations =
+      activations_of(call, defaults.size() * static_cast<size_t>(directions));
   Tensor lengths;
   if (call.has(4)) lengths = reshape(cast(call[4], DType::i64), {layer.batch, 1});
   for (int64_t d = 0; d < directions; ++d) {
-    const auto part = [&](size_t input) {
-      if (!call.has(input)) return Tensor();
-      const Tensor& all = call[input];
-      return squeeze(slice(all, 0, d, d + 1), 0);
-    };
-    Direction one;
-    one.reversed = d == 1 || direction == "reverse";
-    one.lengths = lengths;
-    one.x = one.reversed ? reversed(x, lengths) : x;
-    one.w = part(1);
-    one.r = part(2);
-    one.clip = call.number("clip", 0.0);
-    if (const Tensor bias = part(3); bias.defined()) {
-      one.w_bias = slice(bias, 0, 0, gates * layer.hidden);
-      one.r_bias = slice(bias, 0, gates * layer.hidden, 2 * gates * layer.hidden);
-    }
-    const auto initial = [&](size_t input) {
-      if (!call.has(input)) return zeros({layer.batch, layer.hidden}, x.dtype());
-      const Tensor all = layer.batch_first ? transpose(call[input], 0, 1) : call[input];
-      return squeeze(slice(all, 0, d, d + 1), 0);
-    };
-    one.h = initial(5);
-    if (gates == 4) {
-      one.c = initial(6);
-      one.peephole = part(7);
-    }
-    for (size_t i = 0; i < each; ++i) {
-      const size_t place = i + each * static_cast<size_t>(d);
-      const std::string& name = names.empty() ? defaults[i] : names[place];
-      layer.has_default_activations = layer.has_default_activations && name == defaults[i];
-      auto [alpha, beta] = defaults_of(name);
-      if (place < alphas.size()) alpha = alphas[place];
-      if (place < betas.size()) beta = betas[place];
-      one.f.push_back(activation_of(call, name, alpha, beta));
-    }
+    Direction one = direction_of(call, layer, x, lengths, gates, d);
+    add_activations(call, activations, defaults, d, layer, one);
     layer.directions.push_back(std::move(one));
   }
   return layer;

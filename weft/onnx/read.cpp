@@ -1,28 +1,22 @@
 // Reads ONNX files: protobuf's messages become the structures of model.h.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/unknown_field_set.h>
-#define ONNX_ML 1
-#include <onnx/onnx_pb.h>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/io/model_folder.h"
+#include "weft/onnx/message.h"
 #include "weft/onnx/model.h"
 #include "weft/onnx/types.h"
 
 namespace weft::onnx {
 namespace {
-namespace fs = std::filesystem;
 using io::printable;
 
 constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
@@ -33,8 +27,8 @@ std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? 
 class Reader {
  public:
   // An empty folder refuses external data.
-  Reader(std::string file, std::string folder)
-      : file_(std::move(file)), folder_(std::move(folder)) {}
+  Reader(const std::string& file, std::string folder)
+      : file_(file), external_(file, std::move(folder)) {}
 
   Model model(::onnx::ModelProto& proto) {
     Model model{.file = file_, .ir_version = proto.ir_version(), .producer = proto.producer_name()};
@@ -145,50 +139,13 @@ class Reader {
     return from_buffer(std::move(buffer), type);
   }
 
-  // ---- external data
-
-  uint64_t count_of(const std::string& text, const char* key, const std::string& what) const {
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size())
-      fail("{} has external data whose {} is no count: '{}'", what, key, printable(text));
-    return value;
-  }
-
-  std::shared_ptr<Buffer> external_file(const std::string& location, const std::string& what) {
-    if (const auto known = external_.find(location); known != external_.end()) return known->second;
-    const fs::path path(location);
-    const bool leaves = path.is_absolute() || location.empty() ||
-                        std::ranges::find(path, fs::path("..")) != path.end();
-    if (folder_.empty() || leaves)
-      fail("{} has external data in '{}', outside of the model's folder, which is not read", what,
-           printable(location));
-    const std::string file = io::file_of_folder(folder_, location);
-    if (!io::exists(file))
-      fail("{} has external data in {}, which is missing", what, printable(file));
-    return external_[location] = io::map_file(file, ErrorKind::data, io::Mapping::copy_on_write);
-  }
-
   Tensor external(const ::onnx::TensorProto& proto, const Type& type, const ElementType& element,
                   const std::string& what) {
-    std::string location;
-    uint64_t offset = 0;
-    std::optional<uint64_t> length;
-    for (const auto& entry : proto.external_data()) {
-      if (entry.key() == "location") location = entry.value();
-      if (entry.key() == "offset") offset = count_of(entry.value(), "offset", what);
-      if (entry.key() == "length") length = count_of(entry.value(), "length", what);
-    }
-    const std::shared_ptr<Buffer> whole = external_file(location, what);
-    const uint64_t rest = offset <= whole->bytes ? whole->bytes - offset : 0;
     const auto packed = static_cast<uint64_t>(type.bytes());
-    const uint64_t bytes = length.value_or(
-        element.bits > 0 ? (packed * static_cast<uint64_t>(element.bits) + 7) / 8 : packed);
-    if (offset > whole->bytes || bytes > rest)
-      fail("{} is bytes {} to {} of '{}', which has {}", what, offset, offset + bytes,
-           printable(location), whole->bytes);
-    auto part = Buffer::part(whole, offset, bytes);
-    return elements(part, {reinterpret_cast<char*>(part->data), bytes}, type, element, what);
+    const uint64_t usual =
+        element.bits > 0 ? (packed * static_cast<uint64_t>(element.bits) + 7) / 8 : packed;
+    const std::shared_ptr<Buffer> part = external_.bytes_of(proto, usual, what);
+    return elements(part, {reinterpret_cast<char*>(part->data), part->bytes}, type, element, what);
   }
 
   // ---- graphs
@@ -248,6 +205,8 @@ class Reader {
         node.references[each.name()] = each.ref_attr_name();
       else
         node.attributes.emplace(each.name(), attribute(each, where));
+      if (const auto held = element_type(each.t().data_type()); held && each.name() == "value")
+        node.value_bits = held->bits;
     }
     return node;
   }
@@ -338,25 +297,9 @@ class Reader {
     return function;
   }
 
-  std::string file_, folder_;
-  std::map<std::string, std::shared_ptr<Buffer>> external_;
+  std::string file_;
+  ExternalData external_;
 };
-
-template <class Message>
-void parse_message(Message& message, std::string_view bytes, const std::string& file) {
-  if (bytes.size() >= most_bytes)
-    throw Error(ErrorKind::data,
-                "[onnx] {}: {} bytes; a file has at most 2 GiB, with larger weights beside it as "
-                "external data.",
-                printable(file), bytes.size());
-  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                                static_cast<int>(bytes.size()));
-  if (!message.MergePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
-    throw Error(
-        ErrorKind::data,
-        "[onnx] {}: its bytes are no ONNX message; the file is cut or damaged near byte {}.",
-        printable(file), stream.CurrentPosition());
-}
 
 std::string_view text_of(const Buffer& buffer) {
   return {reinterpret_cast<const char*>(buffer.data), buffer.bytes};
@@ -382,8 +325,7 @@ Model read(const std::string& path) {
   const std::shared_ptr<Buffer> file = io::map_file(path);
   ::onnx::ModelProto proto;
   parse_message(proto, text_of(*file), path);
-  const fs::path folder = fs::path(path).parent_path();
-  return Reader(path, folder.empty() ? "." : folder.string()).model(proto);
+  return Reader(path, folder_of(path)).model(proto);
 }
 
 Tensor read_tensor(const std::string& path) {

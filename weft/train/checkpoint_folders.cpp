@@ -65,7 +65,8 @@ bool is_checkpoint_file(std::string_view name) {
          std::ranges::find(weight_files, name) != std::end(weight_files) ||
          name == models::adapter_config_file || name == base_file ||
          std::ranges::find(published_files, name) != published_files.end() ||
-         name == "vocabulary.json" || name == "columns.json" || name == "MANIFEST.json";
+         name == "vocabulary.json" || name == "columns.json" || name == kept_images_file ||
+         name == net_file || name == "MANIFEST.json";
 }
 
 std::string join(const std::string& folder, std::string_view name) {

@@ -45,7 +45,11 @@ struct TaskData {
   std::vector<double> target_units = {};                  // as EvalSums has them; empty: 1
   std::vector<io::FolderFile> files = {};                 // of the data, which checkpoints keep
   std::optional<data::Labels> labels = {};                // of texts with labels
+  std::vector<std::string> class_names = {};              // of images, by label; empty: none
 };
+
+// This file of a checkpoint keeps the classes of images (datasets/kept_images.h).
+inline constexpr std::string_view kept_images_file = "images.json";
 
 struct DataEntry {
   std::string name, doc;

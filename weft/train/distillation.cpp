@@ -9,6 +9,8 @@
 #include "weft/io/load.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/layers.h"
+#include "weft/onnx/model.h"
+#include "weft/onnx/model_net.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/experiment.h"
@@ -35,25 +37,31 @@ std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment&
       student.vocabulary->vocabulary() != nullptr &&
       *words->vocabulary() != *student.vocabulary->vocabulary())
     refuse(student, "has another vocabulary than these data.");
-  if (recipe.has("model.pretrained"))
+  if (recipe.has("model.pretrained") && !trains_onnx(recipe))
     return models::load_pretrained(checkpoint, {.dtype = student.precision.parameters,
                                                 .weights = weights,
                                                 .hide_padding = true,
                                                 .labels = head_of(student.labels)})
         .model;
   std::unique_ptr<Model> model =
-      recipe.has("model.layers")
+      trains_onnx(recipe) ? onnx::load_model(onnx_file_of(recipe, checkpoint), student.shape)
+      : recipe.has("model.layers")
           ? make_layers_model(recipe.layers(), student.shape)
           : make_model(recipe.text("model.name"), models::read_config(checkpoint), student.shape);
   if (weights) io::load_into(weights_of(checkpoint), io::state_of(*model), {.cast = true});
   return model;
 }
 
-// Returns the model that a path names. A further kind of file becomes a teacher by a line here.
+// Returns the model that a path names. A further kind of file becomes a teacher by a line here. An
+// ONNX file keeps its own types.
 std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
   const std::string& path = student.recipe.text(key);
   const nn::BuildScope scope(
       {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
+  if (onnx::is_model_file(path)) {
+    if (!io::exists(path, ErrorKind::usage)) refuse(student, "is not there.");
+    return onnx::load_model(path, student.shape);
+  }
   if (models::is_model(path))
     return models::load_pretrained(path, {.dtype = student.precision.parameters,
                                           .weights = weights,

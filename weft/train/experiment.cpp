@@ -182,8 +182,8 @@ void check_packing(const Recipe& recipe, const Model* model) {
                   "decoder, gpt or llama.");
 }
 
-std::unique_ptr<Model> load_onnx(const Recipe& recipe, const Experiment& experiment) {
-  const std::string& file = recipe.text("model.pretrained");
+std::unique_ptr<Model> load_onnx(const std::string& file, const Experiment& experiment) {
+  const Recipe& recipe = experiment.recipe;
   if (!io::exists(file, ErrorKind::usage))
     recipe.refuse("model.pretrained",
                   fmt::format("model.pretrained: {} is not there.", io::printable(file)));
@@ -192,13 +192,31 @@ std::unique_ptr<Model> load_onnx(const Recipe& recipe, const Experiment& experim
                   fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
                               "bf16-mixed.",
                               recipe.text("train.precision")));
-  return onnx::load_model(file, experiment.shape);
+  try {
+    return onnx::load_model(file, experiment.shape);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}", error.what()));
+  }
+}
+
+// Keeps the graph of an ONNX file for checkpoints: that of `checkpoint`, where it has one. Says
+// where the recipe's file is another one by now.
+void keep_net(Experiment& experiment, const std::string& file, const std::string& checkpoint) {
+  const std::string& given = experiment.recipe.text("model.pretrained");
+  const auto form = [&](const std::string& path) {
+    return onnx::kept_form(path, *experiment.model, "model.safetensors");
+  };
+  std::string kept = form(file);
+  if (file != given && io::exists(given, ErrorKind::usage) && form(given) != kept)
+    logging::warn("{} is not the net that {} was trained from, which keeps its own.",
+                  io::printable(given), checkpoint);
+  experiment.published_files.push_back({std::string(net_file), std::move(kept)});
 }
 
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
-// published model; "": it is none. Weights that train are copies of the files, as a step assigns
-// them all; those that are only read are views.
-// `teaches`: the model will train.
+// published model, or an ONNX file; "": it is none. Weights that train are copies of the files, as
+// a step assigns them all; those that are only read are views. `teaches`: the model will train.
 void build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
@@ -208,7 +226,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
   experiment.model =
-      !published.empty()
+      trains_onnx(recipe) ? load_onnx(published, experiment)
+      : !published.empty()
           ? models::load_pretrained(
                 published, {.dtype = experiment.precision.parameters,
                             .map = experiment.train == nullptr || recipe.has("adapter.type"),
@@ -216,7 +235,6 @@ void build(Experiment& experiment, bool initialize, const std::string& published
                             .hide_padding = true,
                             .labels = head_of(experiment.labels)})
                 .model
-      : recipe.has("model.pretrained") ? load_onnx(recipe, experiment)
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
       : packed ? nullptr  // which check_packing() refuses
@@ -249,11 +267,12 @@ void check_host(const Experiment& experiment) {
              static_cast<size_t>(weights + moved));
 }
 
-// Returns the folder that a published model is built from; "" for any other model.
-std::string published_folder(const Recipe& recipe, const ExperimentOptions& options) {
+// Returns the folder that a published model is built from, or the ONNX file; "" for any other
+// model.
+std::string published_source(const Recipe& recipe, const ExperimentOptions& options) {
   if (!recipe.has("model.pretrained")) return "";
   const std::string& folder = recipe.text("model.pretrained");
-  if (onnx::is_model_file(folder)) return "";  // which build() reads
+  if (trains_onnx(recipe)) return onnx_file_of(recipe, options.checkpoint);
   // An adapter's checkpoint has the adapter alone.
   if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   if (!io::is_gguf(folder) &&
@@ -282,7 +301,7 @@ std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
   const DataEntry& entry = data_entry(recipe);
-  const std::string published = published_folder(recipe, options);
+  const std::string published = published_source(recipe, options);
   std::vector<io::FolderFile> kept;
   DataOptions data{.with_data = options.with_data,
                    .vocabulary = options.vocabulary,
@@ -295,7 +314,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     kept = tokenizer_files(tokenizer);
   }
   std::optional<PublishedModel> model;
-  if (!published.empty()) {
+  if (!published.empty() && !trains_onnx(recipe)) {
     model.emplace(published, entry.has_labels);
     data.labels =
         model->label_options(recipe, options.evaluate_only || !options.checkpoint.empty());
@@ -314,6 +333,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .shape = parts.shape,
                         .vocabulary = parts.vocabulary,
                         .labels = parts.labels,
+                        .class_names = parts.class_names,
                         .train = parts.train,
                         .validation = parts.validation,
                         .precision = *find_precision(recipe.text("train.precision")),
@@ -339,6 +359,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
   const bool teaches = options.initialize || options.checkpoint.empty();
   build(experiment, options.initialize && !goes_on, published, teaches);
+  if (trains_onnx(recipe) && (experiment.train != nullptr || !options.checkpoint.empty()))
+    keep_net(experiment, published, options.checkpoint);
   return experiment;
 }
 

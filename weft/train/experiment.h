@@ -47,6 +47,7 @@ struct Experiment {
   TaskShape shape;                            // shape of one sample
   std::optional<data::TextCodec> vocabulary;  // vocabulary of tokens that spell text
   std::optional<data::Labels> labels = {};    // of texts with labels
+  std::vector<std::string> class_names = {};  // as in TaskData
   // Both are null without data; `validation` is null where a text holds nothing out, and `train`
   // where it is only evaluated.
   std::shared_ptr<const data::Source> train, validation;

@@ -15,6 +15,7 @@
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
 #include "weft/io/json.h"
+#include "weft/onnx/model.h"
 
 namespace weft::train {
 namespace {
@@ -96,9 +97,20 @@ bool determines_ids(std::string_view file) {
   return std::find(published_files.begin(), end, file) != end;
 }
 
+bool trains_onnx(const Recipe& recipe) {
+  return recipe.has("model.pretrained") && onnx::is_model_file(recipe.text("model.pretrained"));
+}
+std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
+  if (!checkpoint.empty()) {
+    std::string kept = (fs::path(checkpoint) / net_file).string();
+    if (io::exists(kept, ErrorKind::checkpoint)) return kept;
+  }
+  return recipe.text("model.pretrained");
+}
+
 std::string tokenizer_of(const Recipe& recipe) {
   const std::string& given = recipe.text("data.tokenizer");
-  const bool is_published = recipe.has("model.pretrained");
+  const bool is_published = recipe.has("model.pretrained") && !trains_onnx(recipe);
   if (given == "auto") return is_published ? recipe.text("model.pretrained") : "";
   if (given == "characters" || given == "bytes") {
     if (!is_published) return "";

@@ -35,7 +35,7 @@ constexpr RecipeKey table[] = {
      "model.pretrained and model.layers"},
     {"model.pretrained", text, "null", "", 0, 0,
      "folder of a published language model or encoder, which is trained further: config.json, "
-     "weights and tokenizer as Hugging Face's transformers writes them"},
+     "weights and tokenizer as Hugging Face's transformers writes them; or an ONNX file (.onnx)"},
     {"model.layers", layers, "null", "", 0, 0,
      "a model as a list of layers: [{conv2d: {out_channels: 32, kernel_size: 3}}, relu, ...]"},
     {"model.config", map, "{}", "", 0, 0,
@@ -128,8 +128,7 @@ constexpr RecipeKey table[] = {
      "weights that are not pruned, by patterns of their names: [conv1.*, fc.*]"},
     {"distillation.teacher", text, "null", "", 0, 0,
      "a trained model of the same task whose results the model learns, too: a run, a checkpoint, "
-     "or "
-     "the folder of a published model; null: no distillation"},
+     "the folder of a published model, or an ONNX file; null: no distillation"},
     {"distillation.temperature", number, "2", "", 0.01, 1000,
      "the logits of both are divided by this, and the loss on them is multiplied by its square"},
     {"distillation.alpha", number, "0.5", "", 0, 1,

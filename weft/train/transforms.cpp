@@ -79,6 +79,28 @@ void check_channels(const Recipe& recipe, std::string_view key, std::string_view
                                    name, channels, got));
 }
 
+// Calls `function`, whose errors get the name of the file.
+template <class F>
+auto as_of(const std::string& path, F function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    throw Error(error.kind(), "{}: {}", path, error.what());
+  }
+}
+
+// A Decoded is a picture with the transform of an evaluation for its size.
+struct Decoded {
+  Decoded(const std::string& path, int64_t channels, const Preparation& how)
+      : image(io::read_image(path, static_cast<int>(channels))), transform(as_of(path, [&] {
+          return data::ImageTransform({channels, image.height, image.width}, how.transforms,
+                                      how.normalization.value_or(data::Normalization{}));
+        })) {}
+
+  io::Image image;
+  data::ImageTransform transform;
+};
+
 }  // namespace
 
 Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training) {
@@ -121,6 +143,10 @@ Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training
   return all;
 }
 
+Shape picture_shape(const Recipe& recipe, int64_t channels, const std::string& path) {
+  return Decoded(path, channels, preparation_of(recipe, channels, false)).transform.shape();
+}
+
 Tensor picture_rows(const Recipe& recipe, const Shape& row, std::span<const std::string> paths) {
   WEFT_CHECK(row.size() == 3 && (row[0] == 1 || row[0] == 3),
              "[picture] the model takes no images of 1 or 3 channels, but {}.", to_string(row));
@@ -133,17 +159,14 @@ Tensor picture_rows(const Recipe& recipe, const Shape& row, std::span<const std:
   const auto rows = Buffer::allocate(type.bytes());
   auto* out = reinterpret_cast<float*>(rows->data);
   for (const std::string& path : paths) {
-    const io::Image image = io::read_image(path, static_cast<int>(row[0]));
-    try {
-      const data::ImageTransform transform({row[0], image.height, image.width}, how.transforms,
-                                           how.normalization.value_or(data::Normalization{}));
-      if (transform.shape() != row)
+    const Decoded picture(path, row[0], how);
+    as_of(path, [&] {
+      const Shape& shape = picture.transform.shape();
+      if (shape != row)
         throw Error(ErrorKind::data, "the picture is {} after data.transforms, the model takes {}.",
-                    to_string(transform.shape()), to_string(row));
-      transform.apply({}, data::planes_of(image), out);
-    } catch (const Error& error) {
-      throw Error(error.kind(), "{}: {}", path, error.what());
-    }
+                    to_string(shape), to_string(row));
+      picture.transform.apply({}, data::planes_of(picture.image), out);
+    });
     out += element_count(row);
   }
   return tensor_over(rows, rows->data, type);

@@ -30,6 +30,10 @@ struct TransformEntry {
 // Throws Error(usage), which names the key.
 Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training);
 
+// Returns the shape [C, H, W] that a picture has after the transforms of an evaluation. Throws
+// Error(data), which names the file.
+Shape picture_shape(const Recipe& recipe, int64_t channels, const std::string& path);
+
 // Returns pictures (JPEG or PNG) as f32 [N, C, H, W], which are rows of the input of a model that
 // the recipe trains: decoded, transformed and normalized as in an evaluation. `row` is the shape
 // [C, H, W] that the model takes. Throws Error(data), which names the file, for a picture that has

@@ -1,71 +1,21 @@
 // Reads folders of pictures with a folder for each class.
 #include "weft/data/image_folder.h"
 
-#include <filesystem>
 #include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/io/json.h"
 #include "weft/train/datasets/datasets.h"
+#include "weft/train/datasets/kept_images.h"
 #include "weft/train/transforms.h"
 
 namespace weft::train {
 namespace {
 
-constexpr const char* kept_file = "images.json";
-constexpr size_t kept_limit = size_t{64} << 20;  // bytes
-
-// Kept is what checkpoints keep of the data.
-struct Kept {
-  std::vector<std::string> classes;
-  Shape image;  // [C, H, W] of a row of the model's input
-};
-
-std::string to_json(const Kept& kept) {
-  nlohmann::ordered_json json;
-  json["classes"] = kept.classes;
-  json["image"] = std::vector<int64_t>(kept.image.begin(), kept.image.end());
-  return io::json_text(json, 1) + "\n";
-}
-
-Kept kept_by(const std::string& checkpoint) {
-  const std::string path = (std::filesystem::path(checkpoint) / kept_file).string();
-  const nlohmann::json json = io::read_json_file(path, kept_limit, ErrorKind::checkpoint);
-  const auto wrong = [&](std::string_view rule) {
-    throw Error(ErrorKind::checkpoint, "{}: {}.", path, rule);
-  };
-  Kept kept;
-  if (!json.is_object() || !json.contains("classes") || !json["classes"].is_array() ||
-      json["classes"].empty())
-    wrong("classes must be a list of names");
-  for (const auto& name : json["classes"]) {
-    if (!name.is_string()) wrong("classes must be a list of names");
-    kept.classes.push_back(name.get<std::string>());
-  }
-  if (!json.contains("image") || !json["image"].is_array() || json["image"].size() != 3)
-    wrong("image must be three extents");
-  for (const auto& extent : json["image"]) {
-    if (!extent.is_number_integer() || extent.get<int64_t>() < 1 || extent.get<int64_t>() > 1 << 20)
-      wrong("image must be three extents from 1 to 1048576");
-    kept.image.push_back(extent.get<int64_t>());
-  }
-  return kept;
-}
-
-TaskData task_of(const Kept& kept) {
-  TaskData parts{.task = Task::classification,
-                 .shape = {InputKind::images, kept.image, std::ssize(kept.classes)}};
-  parts.files.push_back({kept_file, to_json(kept)});
-  return parts;
-}
-
 TaskData read(const Recipe& recipe, const DataOptions& options) {
-  std::optional<Kept> kept;
-  if (!options.checkpoint.empty()) kept = kept_by(options.checkpoint);
+  std::optional<KeptImages> kept = kept_images(options.checkpoint);
   if (kept && !options.with_data) return task_of(*kept);
   const auto channels = static_cast<int>(recipe.integer("data.channels"));
   if (channels == 2) recipe.refuse("data.channels", "data.channels must be 1 (gray) or 3. Got 2.");
@@ -93,7 +43,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(for_training.shape()), to_string(for_evaluation.shape())));
-  if (!kept) kept = Kept{folder->classes, for_training.shape()};
+  if (!kept) kept = KeptImages{folder->classes, for_training.shape()};
   if (kept->image != for_training.shape())
     recipe.refuse("data.transforms", fmt::format("data.transforms give images {}. {} has {}.",
                                                  to_string(for_training.shape()),

@@ -12,6 +12,7 @@
 #include "weft/base/env.h"
 #include "weft/base/error.h"
 #include "weft/train/datasets/datasets.h"
+#include "weft/train/datasets/kept_images.h"
 #include "weft/train/transforms.h"
 
 namespace weft::train {
@@ -19,7 +20,11 @@ namespace {
 // Loads one split; `classes` is 0 where the labels determine their number.
 using Load = std::function<data::ImageDataset(std::string_view split, int64_t classes)>;
 
-TaskData read_images(const Recipe& recipe, const Load& load) {
+// `names` are those of the classes; empty: their numbers.
+TaskData read_images(const Recipe& recipe, const DataOptions& options, const Load& load,
+                     const std::vector<std::string>& names = {}) {
+  if (!options.with_data)
+    if (const auto kept = kept_images(options.checkpoint)) return task_of(*kept);
   data::ImageDataset train = load("train", 0), test = load("test", train.classes());
   const auto prepare = [&](data::ImageDataset& images, bool training) {
     const Preparation how = preparation_of(recipe, images.image_shape()[0], training);
@@ -37,17 +42,20 @@ TaskData read_images(const Recipe& recipe, const Load& load) {
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(shape), to_string(validation->input_type().shape)));
-  return {.task = Task::classification,
-          .shape = {InputKind::images, shape, train.classes()},
-          .train = training,
-          .validation = validation};
+  KeptImages kept{.classes = names, .image = shape};
+  for (int64_t label = std::ssize(names); label < train.classes(); ++label)
+    kept.classes.push_back(std::to_string(label));
+  TaskData parts = task_of(kept);
+  parts.train = training;
+  parts.validation = validation;
+  return parts;
 }
 
 constexpr std::string_view image_keys[] = {"data.path", "data.transforms", "data.mean", "data.std"};
 
 DataEntry image_format(const std::string& name, const std::string& doc) {
-  auto read = [name](const Recipe& recipe, const DataOptions&) {
-    return read_images(recipe, [&](std::string_view split, int64_t classes) {
+  auto read = [name](const Recipe& recipe, const DataOptions& options) {
+    return read_images(recipe, options, [&](std::string_view split, int64_t classes) {
       return data::images_from_folder(name, split, find_data(recipe.text("data.path")), classes);
     });
   };
@@ -67,12 +75,13 @@ std::vector<DataEntry> known_image_datasets() {
   std::vector<DataEntry> all;
   for (const data::KnownImages& known : data::known_images()) {
     const std::string name(known.name);
-    auto read = [name](const Recipe& recipe, const DataOptions&) {
-      return read_images(recipe, [&](std::string_view split, int64_t) {
+    auto read = [name, classes = known.classes](const Recipe& recipe, const DataOptions& options) {
+      const Load load = [&](std::string_view split, int64_t) {
         return data::image_dataset(
             name, split,
             recipe.has("data.path") ? find_data(recipe.text("data.path")) : data_folder(name));
-      });
+      };
+      return read_images(recipe, options, load, classes);
     };
     all.push_back({.name = name,
                    .doc = std::string(known.doc),

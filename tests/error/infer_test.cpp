@@ -1,0 +1,72 @@
+// Tests what `weft run` refuses of runs and checkpoints: arrays, pictures and flags.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tests/error/pets_run.h"
+#include "tests/error/tiny_run.h"
+
+using namespace weft;
+using namespace weft::test;
+namespace fs = std::filesystem;
+
+TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
+  io::write_npy(path("doubles.npy"), tensor({0.5, 1.0}, {1, 2}, DType::f64));
+  io::write_npy(path("wide.npy"), zeros({1, 3, picture_side, picture_side + 1}).eval());
+  io::Image large = picture(0);
+  large.height = 2 * picture_side;
+  large.pixels.insert(large.pixels.end(), large.pixels.begin(), large.pixels.end());
+  io::write_image(path("large.png"), large);
+  write("cut.png", read("photos/00.png").substr(0, 60));
+  write("none.jpg", "no picture");
+  fs::create_directory(path("empty"));
+  const auto refused = [&](std::vector<std::string> input, int code, const std::string& message) {
+    input.insert(input.begin(), {"run", "pets", "--input"});
+    return fails_with(weft(input), code, message);
+  };
+  CHECK(refused({"doubles.npy"}, usage, "pets: input 'images' is f32. Got f64.") == "");
+  CHECK(refused({"wide.npy"}, usage,
+                "pets: input 'images' has the shape [batch, 3, 6, 6]. Got [1, 3, 6, 7].") == "");
+  CHECK(refused({"image=rows.npy"}, usage,
+                "pets: it has no input 'image'. Did you mean images? Its inputs: images.") == "");
+  CHECK(refused({"rows.npy", "photos"}, usage,
+                "--input rows.npy: arrays are not given together with pictures.") == "");
+  CHECK(
+      refused({"pets.yaml"}, usage,
+              "--input pets.yaml: inputs are arrays (.npy, .npz, .pb) or pictures (.jpg, .png).") ==
+      "");
+  CHECK(refused({"nothing.png"}, usage, "--input nothing.png: there is no such file.") == "");
+  CHECK(refused({"photos", "-o", "out.txt"}, usage,
+                "--output out.txt: outputs are written to .npy or .npz files.") == "");
+  CHECK(
+      refused({"large.png"}, data_code,
+              "large.png: the picture is [3, 12, 6] after data.transforms, the model takes [3, 6, "
+              "6].") == "");
+  CHECK(refused({"cut.png"}, data_code, "[image] cut.png: ") == "");
+  CHECK(refused({"none.jpg"}, data_code, "[image] none.jpg is neither a JPEG nor a PNG.") == "");
+  CHECK(refused({"empty"}, data_code,
+                "[image_folder] empty has no pictures (.jpg, .jpeg or .png).") == "");
+}
+
+TEST_CASE_FIXTURE(Pets, "an ONNX file whose pictures nothing prepares is refused") {
+  REQUIRE(weft({"convert", "pets", "pets.onnx", "--to", "onnx"}).code == 0);
+  CHECK(fails_with(weft({"run", "pets.onnx", "--input", "photos"}), usage,
+                   "pets.onnx: an ONNX file does not say how pictures are normalized for its input "
+                   "'images' (f32[batch, 3, 6, 6]).") == "");
+  CHECK(fails_with(weft({"run", "pets.onnx", "--input", "photos", "--train.steps", "1"}), usage,
+                   "--train.steps is for runs of weft's own. pets.onnx is an ONNX file.") == "");
+}
+
+TEST_CASE_FIXTURE(TinyRun, "ids that a language model does not take are refused") {
+  io::write_npy(path("high.npy"), tensor({1, 1000}, {1, 2}, DType::i64));
+  io::write_npy(path("long.npy"), zeros({1, 1000}, DType::i64).eval());
+  CHECK(fails_with(weft({"run", "tiny", "--input", "high.npy"}), data_code,
+                   "tiny: input_ids are 0 to ") == "");
+  CHECK(fails_with(weft({"run", "tiny", "--input", "long.npy"}), usage,
+                   "tiny: sequences have at most ") == "");
+  write("cat.png", "");
+  CHECK(fails_with(weft({"run", "tiny", "--input", "cat.png"}), usage,
+                   "tiny takes no pictures: its input is 'input_ids' (i64[batch, tokens]).") == "");
+}

@@ -1,0 +1,41 @@
+// Loads models that map arrays to arrays, for `weft run`: ONNX files, runs and checkpoints, and
+// published models.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/cli/recipe_flags.h"
+#include "weft/models/model.h"
+#include "weft/onnx/model.h"
+#include "weft/tensor/tensor.h"
+#include "weft/train/recipe.h"
+
+namespace weft::cli {
+
+// Returns what the input of a model of weft's is called where it is exchanged: "input_ids",
+// "images" or "features".
+std::string input_name(InputKind kind);
+
+struct ArrayModel {
+  std::string name;  // as the user gave it
+  std::vector<onnx::ValueInfo> inputs;
+  std::vector<std::string> outputs;
+  // Returns the outputs, which are valid as those of CompiledStep::run() are. Throws Error(usage)
+  // for arrays of other types than `inputs` say, and Error(data) for ids outside of the vocabulary.
+  std::function<std::vector<Tensor>(std::span<const Tensor>)> run;
+  // `pictures` says how pictures become rows of the input; absent: no picture does.
+  std::optional<train::Recipe> pictures = {};
+  bool gives_logits = false;                  // of classes: a run's, trained to classify
+  std::vector<std::string> class_names = {};  // empty: classes have numbers
+};
+
+// `flags` set train.device; for an ONNX file data.transforms, data.mean, data.std and data.dataset,
+// too, and for a run or checkpoint any key of its recipe. Throws Error(usage) for other flags, and
+// as loading each kind of model does.
+ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags);
+
+}  // namespace weft::cli

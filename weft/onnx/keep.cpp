@@ -1,0 +1,114 @@
+// Keeps the graph of an ONNX file beside the weights of a checkpoint.
+#include <map>
+#include <string>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include "weft/base/error.h"
+#include "weft/io/files.h"
+#include "weft/io/safetensors.h"
+#include "weft/onnx/message.h"
+#include "weft/onnx/model_net.h"
+#include "weft/onnx/types.h"
+
+namespace weft::onnx {
+namespace {
+struct Place {
+  uint64_t offset = 0, bytes = 0;
+};
+using Places = std::map<std::string, Place, std::less<>>;
+
+void drop_elements(::onnx::TensorProto& tensor) {
+  tensor.clear_raw_data();
+  tensor.clear_float_data();
+  tensor.clear_int32_data();
+  tensor.clear_int64_data();
+  tensor.clear_double_data();
+  tensor.clear_uint64_data();
+  tensor.clear_external_data();
+  tensor.clear_data_location();
+}
+
+void refer_to(::onnx::TensorProto& tensor, const std::string& file, const Place& place) {
+  drop_elements(tensor);
+  tensor.set_data_location(::onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, value] : {std::pair<const char*, std::string>{"location", file},
+                                   {"offset", std::to_string(place.offset)},
+                                   {"length", std::to_string(place.bytes)}}) {
+    auto& entry = *tensor.add_external_data();
+    entry.set_key(key);
+    entry.set_value(value);
+  }
+}
+
+// Brings elements that are outside of the message into it.
+class Inliner {
+ public:
+  explicit Inliner(ExternalData& external) : external_(external) {}
+
+  void tensor(::onnx::TensorProto& tensor) {
+    if (tensor.data_location() != ::onnx::TensorProto::EXTERNAL) return;
+    const std::optional<ElementType> element = element_type(tensor.data_type());
+    uint64_t bits = element && element->bits > 0 ? static_cast<uint64_t>(element->bits)
+                    : element                    ? 8 * size_of(element->dtype)
+                                                 : 0;
+    for (int64_t extent : tensor.dims()) bits *= static_cast<uint64_t>(extent);
+    const auto part = external_.bytes_of(tensor, (bits + 7) / 8, "'" + tensor.name() + "'");
+    drop_elements(tensor);
+    tensor.set_raw_data(part->data, part->bytes);
+  }
+  void graph(::onnx::GraphProto& graph) {
+    for (auto& each : *graph.mutable_initializer()) tensor(each);
+    nodes(*graph.mutable_node());
+  }
+  template <class Nodes>
+  void nodes(Nodes& all) {
+    for (auto& node : all)
+      for (auto& attribute : *node.mutable_attribute()) {
+        if (attribute.has_t()) tensor(*attribute.mutable_t());
+        if (attribute.has_g()) graph(*attribute.mutable_g());
+        for (auto& each : *attribute.mutable_tensors()) tensor(each);
+      }
+  }
+
+ private:
+  ExternalData& external_;
+};
+
+std::string deterministic(const ::onnx::ModelProto& proto) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    proto.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+}  // namespace
+
+std::string kept_form(const std::string& path, const weft::Model& model,
+                      const std::string& weights) {
+  const std::vector<io::NamedBytes> tensors = io::bytes_of(io::state_of(model));
+  const std::vector<uint64_t> offsets = io::offsets_in_file(tensors, io::pytorch_metadata());
+  Places places;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    places[tensors[i].name] = {offsets[i], tensors[i].type.bytes()};
+
+  const std::shared_ptr<Buffer> file = io::map_file(path);
+  ::onnx::ModelProto proto;
+  parse_message(proto, {reinterpret_cast<const char*>(file->data), file->bytes}, path);
+  for (auto& each : *proto.mutable_graph()->mutable_initializer())
+    if (const auto place = places.find(each.name()); place != places.end())
+      refer_to(each, weights, place->second);
+  ExternalData external(path, folder_of(path));
+  Inliner inliner(external);
+  for (auto& each : *proto.mutable_graph()->mutable_initializer())
+    if (!places.contains(each.name())) inliner.tensor(each);
+  inliner.nodes(*proto.mutable_graph()->mutable_node());
+  for (auto& each : *proto.mutable_functions()) inliner.nodes(*each.mutable_node());
+  return deterministic(proto);
+}
+
+}  // namespace weft::onnx
