@@ -10,56 +10,61 @@
 namespace weft::quantization {
 namespace {
 
-// Compiles a step that returns `results` of each activation.
+using Values = std::vector<Value>;
+
+// Compiles a step that returns a result for the values of each activation.
 CompiledStep observing(const Net& net, size_t activations, const std::string& device,
-                       std::function<std::vector<Tensor>(const Activation&)> results) {
-  return {[&net, activations, results = std::move(results)](std::span<const Tensor> inputs) {
+                       Tensor (*result)(const Values& values)) {
+  return {[&net, activations, result](std::span<const Tensor> inputs) {
             Graph graph;
             graph.inputs.assign(inputs.begin(), inputs.end());
             graph.outputs = net(inputs);
-            const Layers here = layers_of(graph);
-            WEFT_ASSERT(here.activations.size() == activations, "a net has other layers now");
-            std::vector<Tensor> all;
-            for (const Activation& activation : here.activations)
-              for (Tensor& result : results(activation)) all.push_back(std::move(result));
-            return all;
+            std::vector<Values> values;
+            static_cast<void>(layers_of(graph, &values));
+            WEFT_ASSERT(values.size() == activations, "a net has other layers now");
+            std::vector<Tensor> results;
+            results.reserve(activations);
+            for (const Values& each : values) results.push_back(result(each));
+            return results;
           },
           {.mode = Mode::eval, .device = device}};
 }
 
-std::vector<double> largest_magnitudes(const Net& net, const Layers& layers, const Samples& samples,
+Tensor largest_magnitude(const Values& values) {
+  Tensor largest;
+  for (const Value& value : values) {
+    const Tensor here = max(abs(value));
+    largest = largest.defined() ? maximum(largest, here) : here;
+  }
+  return largest;
+}
+Tensor in_a_row(const Values& values) {
+  std::vector<Tensor> rows;
+  rows.reserve(values.size());
+  for (const Value& value : values) rows.push_back(reshape(value, {-1}));
+  return rows.size() == 1 ? rows.front() : concat(rows, 0);
+}
+
+std::vector<double> largest_magnitudes(const Net& net, size_t activations, const Samples& samples,
                                        const std::string& device) {
-  CompiledStep step =
-      observing(net, layers.activations.size(), device, [](const Activation& activation) {
-        Tensor largest;
-        for (const Value& value : activation.values) {
-          const Tensor here = max(abs(value));
-          largest = largest.defined() ? maximum(largest, here) : here;
-        }
-        return std::vector<Tensor>{largest};
-      });
-  std::vector<double> ranges(layers.activations.size(), 0);
+  CompiledStep step = observing(net, activations, device, largest_magnitude);
+  std::vector<double> ranges(activations, 0);
   samples([&](std::span<const Tensor> inputs) {
     const std::span<const Tensor> largest = step.run(inputs);
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const double here = largest[i].item();
-      ranges[i] = std::isfinite(here) ? std::max(ranges[i], here) : here;
-    }
+    for (size_t i = 0; i < ranges.size(); ++i)
+      if (const double here = largest[i].item(); !std::isnan(ranges[i]) && !(here <= ranges[i]))
+        ranges[i] = here;  // a NaN stays
   });
   return ranges;
 }
 
-std::vector<Histogram> histograms_of(const Net& net, const Layers& layers, const Samples& samples,
+std::vector<Histogram> histograms_of(const Net& net, const Samples& samples,
                                      const std::vector<double>& limits, const std::string& device) {
-  CompiledStep step = observing(net, layers.activations.size(), device,
-                                [](const Activation& activation) { return activation.values; });
+  CompiledStep step = observing(net, limits.size(), device, in_a_row);
   std::vector<Histogram> histograms(limits.begin(), limits.end());
   samples([&](std::span<const Tensor> inputs) {
     const std::span<const Tensor> values = step.run(inputs);
-    size_t next = 0;
-    for (size_t i = 0; i < histograms.size(); ++i)
-      for (size_t use = 0; use < layers.activations[i].values.size(); ++use)
-        histograms[i].add(values[next++].to_vector<float>());
+    for (size_t i = 0; i < histograms.size(); ++i) histograms[i].add(values[i].to_vector<float>());
   });
   return histograms;
 }
@@ -128,14 +133,14 @@ double entropy_range(const Histogram& histogram, size_t levels) {
 
 std::vector<double> calibrate(const Net& net, const Layers& layers, const Samples& samples,
                               const CalibrationOptions& options) {
-  std::vector<double> ranges = largest_magnitudes(net, layers, samples, options.device);
+  std::vector<double> ranges =
+      largest_magnitudes(net, layers.activations.size(), samples, options.device);
   const auto is_range = [](double range) { return range > 0 && std::isfinite(range); };
   if (options.method == Method::minmax || std::ranges::none_of(ranges, is_range)) return ranges;
   std::vector<double> limits = ranges;
   for (double& limit : limits)
     if (!is_range(limit)) limit = 1;
-  const std::vector<Histogram> histograms =
-      histograms_of(net, layers, samples, limits, options.device);
+  const std::vector<Histogram> histograms = histograms_of(net, samples, limits, options.device);
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (!is_range(ranges[i])) continue;
     const auto levels = static_cast<size_t>(layers.activations[i].levels()) + 1;

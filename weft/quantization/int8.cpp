@@ -11,7 +11,7 @@
 namespace weft::quantization {
 namespace {
 Tensor along(const Tensor& scales, const Layer& layer) {
-  Shape shape = Shape::filled(layer.weight.rank(), 1);
+  Shape shape = Shape::filled(layer.weight->type.shape.size(), 1);
   shape[layer.channel_axis] = scales.elements();
   return reshape(scales, shape);
 }
@@ -65,9 +65,10 @@ Int8::Int8(const Layers& layers, const Scheme& scheme)
   for (size_t i = 0; i < layers.layers.size(); ++i) {
     const Layer& layer = layers.layers[i];
     if (!is_quantized(layers, scheme, i)) continue;
-    const Tensor scales = weight_scales(layer.weight, layer.channel_axis, levels);
-    const Tensor numbers = quantize_affine(layer.weight, scales, {}, DType::i8);
-    const std::string& name = layer.weight->variable->name;
+    const Tensor weight = variable_leaf(layer.weight);
+    const Tensor scales = weight_scales(weight, layer.channel_axis, levels);
+    const Tensor numbers = quantize_affine(weight, scales, {}, DType::i8);
+    const std::string& name = layer.weight->name;
     Quantized& quantized = weights_[i];
     quantized.numbers = Variable(name, numbers.type());
     quantized.numbers.assign(numbers);
@@ -75,7 +76,7 @@ Int8::Int8(const Layers& layers, const Scheme& scheme)
     quantized.scale.assign(reshape(scales, {scales.elements()}));
     ++quantized_;
     bytes_ += numbers.type().bytes() + quantized.scale.type().bytes();
-    bytes_before_ += layer.weight.type().bytes();
+    bytes_before_ += layer.weight->type.bytes();
     Variable& input = input_scales_[layer.activation];
     if (scheme.dynamic || input.defined()) continue;
     const Activation& activation = activation_of(layers, layer);

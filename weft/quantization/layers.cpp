@@ -122,8 +122,9 @@ Value on(const Value& value, const Node* leaf, const Value& replacement) {
 }
 }  // namespace
 
-Layers layers_of(const Graph& graph) {
+Layers layers_of(const Graph& graph, std::vector<std::vector<Value>>* values) {
   Layers found;
+  std::vector<std::vector<Value>> uses;
   Signs signs;
   std::unordered_map<const VariableState*, size_t> layers;
   std::unordered_map<const Node*, size_t> activations;
@@ -134,18 +135,22 @@ Layers layers_of(const Graph& graph) {
     const bool is_unsigned = signs.is_nonnegative(x);
     const auto [layer, is_new] = layers.emplace(weight->leaf->variable.get(), found.layers.size());
     if (!is_new) {  // the layer runs again
-      Activation& activation = found.activations[found.layers[layer->second].activation];
+      const size_t index = found.layers[layer->second].activation;
+      Activation& activation = found.activations[index];
       activation.is_unsigned = activation.is_unsigned && is_unsigned;
-      if (activations.emplace(x.node(), found.layers[layer->second].activation).second)
-        activation.values.push_back(x);
+      if (activations.emplace(x.node(), index).second) uses[index].push_back(x);
       continue;
     }
     const std::string name = name_of(weight->leaf);
     const auto [activation, unseen] = activations.emplace(x.node(), found.activations.size());
-    if (unseen) found.activations.push_back({name, is_unsigned, {x}});
+    if (unseen) {
+      found.activations.push_back({name, is_unsigned});
+      uses.push_back({x});
+    }
     found.layers.push_back(
-        {name, weight->leaf, weight->axis, value->is("conv"), activation->second});
+        {name, weight->leaf->variable, weight->axis, value->is("conv"), activation->second});
   }
+  if (values != nullptr) *values = std::move(uses);
   return found;
 }
 
@@ -156,8 +161,7 @@ std::vector<bool> layers_like(const Layers& layers, std::span<const std::string>
     bool found = false;
     for (size_t i = 0; i < marked.size(); ++i) {
       const Layer& layer = layers.layers[i];
-      if (!matches(layer.name, pattern) && !matches(layer.weight->variable->name, pattern))
-        continue;
+      if (!matches(layer.name, pattern) && !matches(layer.weight->name, pattern)) continue;
       marked[i] = found = true;
     }
     if (!found)
@@ -169,7 +173,7 @@ std::vector<bool> layers_like(const Layers& layers, std::span<const std::string>
 
 Graph replaced(const Graph& graph, const Layers& layers, const Replacement& by) {
   std::unordered_map<const VariableState*, const Layer*> of;
-  for (const Layer& layer : layers.layers) of[layer.weight->variable.get()] = &layer;
+  for (const Layer& layer : layers.layers) of[layer.weight.get()] = &layer;
   std::unordered_map<const Layer*, Value> weights;
   std::unordered_map<const Layer*, std::unordered_map<const Node*, Value>> inputs;
   return rewrite(graph, [&](const Value& value) -> Value {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +22,6 @@ namespace weft::quantization {
 struct Activation {
   std::string name;  // that of the first layer that reads it
   bool is_unsigned;  // never negative, as behind a ReLU: u8; else i8
-  std::vector<Value> values;
 
   DType dtype() const { return is_unsigned ? DType::u8 : DType::i8; }
   // Returns the number that the end of the range is quantized to.
@@ -29,9 +29,9 @@ struct Activation {
 };
 
 struct Layer {
-  std::string name;  // that of the weight without ".weight"
-  Value weight;      // a leaf, f32
-  int channel_axis;  // of the weight as it lies: its output channels
+  std::string name;                       // that of the weight without ".weight"
+  std::shared_ptr<VariableState> weight;  // f32
+  int channel_axis;                       // of the weight as it lies: its output channels
   bool is_convolution;
   size_t activation;  // index in Layers
 };
@@ -41,8 +41,9 @@ struct Layers {
   std::vector<Activation> activations;
 };
 
-// Returns the layers of a forward pass, in the order of the graph.
-Layers layers_of(const Graph& graph);
+// Returns the layers of a forward pass, in the order of the graph. `values` receives the values of
+// each activation in it.
+Layers layers_of(const Graph& graph, std::vector<std::vector<Value>>* values = nullptr);
 
 // Marks the layers whose name, or whose weight's, is like one of the patterns ('*' matches any
 // characters). Throws Error(usage), after `what`, for a pattern that no layer's name is like.
