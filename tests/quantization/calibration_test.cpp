@@ -38,10 +38,10 @@ struct Expected {
 };
 // The output of make_expected.py.
 constexpr Expected expected[] = {
-    {"exponential", 10.597184, 6.883663, 9.500210, 10.597184},
-    {"uniform", 0.999975, 0.998976, 0.999975, 0.999975},
-    {"outliers", 40.000000, 10.626587, 10.605469, 40.000000},
-    {"rectified", 10.597184, 6.519682, 8.987944, 8.987944},
+    {"exponential", 10.597184, 5.293930, 9.500210, 10.597184},
+    {"uniform", 0.999975, 0.994978, 0.999975, 0.999975},
+    {"outliers", 40.000000, 5.503496, 10.605469, 40.000000},
+    {"rectified", 10.597184, 4.883518, 8.987944, 8.987944},
 };
 
 Variable weight(const std::string& name, const Shape& shape) {
@@ -60,7 +60,7 @@ TEST_CASE("percentiles and ranges of least divergence are those of NumPy") {
     histogram.add(std::span(values).first(7001));
     histogram.add(std::span(values).subspan(7001));
     const double bin = row.largest / Histogram::bins;
-    CHECK(std::abs(percentile_range(histogram, 99.9) - row.percentile) <= bin);
+    CHECK(std::abs(percentile_range(histogram, 99.5) - row.percentile) <= bin);
     CHECK(entropy_range(histogram, 128) == doctest::Approx(row.of_128).epsilon(1e-5));
     CHECK(entropy_range(histogram, 256) == doctest::Approx(row.of_256).epsilon(1e-5));
   }

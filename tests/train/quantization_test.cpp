@@ -49,9 +49,9 @@ TEST_CASE("a checkpoint is evaluated with the ranges that its run learned") {
   const auto state = io::Safetensors::open(result.checkpoint + "/state-optimizer.safetensors");
   CHECK(experiment.quantization->ranges().to_doubles() ==
         testing::elements(state.tensor("quantization.ranges")));
-  CHECK(train::evaluate(experiment).loss == result.evaluation->loss);
+  CHECK(train::evaluate(experiment).loss == result.evaluation.loss);
   experiment.quantization = nullptr;
-  CHECK(train::evaluate(experiment).loss != result.evaluation->loss);
+  CHECK(train::evaluate(experiment).loss != result.evaluation.loss);
 }
 
 TEST_CASE("all that training computes is rounded, and what is excluded is not") {

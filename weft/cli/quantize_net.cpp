@@ -56,7 +56,17 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
   if (!is_onnx && !models::is_model(model))
     return load_experiment(checkpoint_of(model), flags, /*with_data=*/true);
   if (arguments.dynamic && flags.empty()) return {};
-  return is_onnx ? evaluation_of_onnx(model, flags) : evaluation_of(model, flags);
+  return is_onnx ? evaluation_of_onnx(model, flags, "quantizing") : evaluation_of(model, flags);
+}
+
+// The classes of data must be those that the net knows.
+void check_classes(const std::string& model, const train::Experiment& experiment) {
+  const ModeScope inference(Mode::eval);
+  const Tensor logits = (*experiment.model)(input(experiment.shape.batch(1), 0));
+  const int64_t classes = experiment.shape.classes;
+  if (logits.rank() < 2 || logits.dim(-1) != classes)
+    throw Error(ErrorKind::usage, "{} answers a sample with {}, and these data have {} classes.",
+                model, to_string(logits.shape()), classes);
 }
 
 quantization::Net net_of(const train::Experiment& experiment) {
@@ -123,12 +133,13 @@ void refuse_for_learned(const NetQuantization& arguments) {
 void check_quantizes(const NetQuantization& arguments, const Layers& layers, const Scheme& scheme) {
   for (size_t i = 0; i < layers.layers.size(); ++i)
     if (quantization::is_quantized(layers, scheme, i)) return;
-  const bool has_layers = std::ranges::any_of(
-      layers.layers, [&](const auto& layer) { return !scheme.dynamic || !layer.is_convolution; });
+  const bool has_linear =
+      std::ranges::any_of(layers.layers, [](const auto& layer) { return !layer.is_convolution; });
   throw Error(ErrorKind::usage, "{} has no layer {}.", arguments.model,
-              has_layers       ? "left to quantize"
-              : scheme.dynamic ? "that --dynamic quantizes: none is linear with weights in f32"
-                               : "to quantize: no convolution or linear layer with weights in f32");
+              layers.layers.empty()
+                  ? "to quantize: no convolution or linear layer with weights in f32"
+              : scheme.dynamic && !has_linear ? "that --dynamic quantizes: none is linear"
+                                              : "left to quantize");
 }
 
 // Keeps the layers that cost most.
@@ -238,6 +249,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   if (io::exists(arguments.path + ".data", ErrorKind::usage))
     throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
   std::optional<train::Experiment> experiment = experiment_of(arguments, flags);
+  if (experiment) check_classes(arguments.model, *experiment);
   OnnxOutput output{.model = arguments.model, .path = arguments.path, .dims = arguments.dims};
   const Layers layers =
       experiment ? train::layers_of(*experiment->model, experiment->shape) : layers_of(output);
