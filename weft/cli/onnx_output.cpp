@@ -5,8 +5,11 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/cli/inference.h"
+#include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
@@ -157,6 +160,15 @@ OnnxWritten write_onnx(const OnnxOutput& output) {
   }
   if (output.context == 0) written.context = subject.context;
   return written;
+}
+
+void remark_limits(const OnnxWritten& written) {
+  if (!written.fixed.empty())
+    remark("note",
+           fmt::format("the file takes a batch of 1 alone: {}. Hint: --batch N.", written.fixed));
+  if (written.context > 0)
+    remark("note", fmt::format("the file takes sequences of {} tokens. Hint: --context N.",
+                               written.context));
 }
 
 quantization::Layers layers_of(const OnnxOutput& output) {

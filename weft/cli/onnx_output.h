@@ -34,6 +34,8 @@ struct OnnxWritten {
 // `model` is a run, a checkpoint, a folder of Hugging Face's, a GGUF or an ONNX file. Throws
 // Error(usage) for options that this kind of model does not take, and as loading it does.
 OnnxWritten write_onnx(const OnnxOutput& output);
+// Says which batches and sequences a file takes, where it does not take any.
+void remark_limits(const OnnxWritten& written);
 // Returns the layers of the model that int8 quantization replaces.
 quantization::Layers layers_of(const OnnxOutput& output);
 

@@ -222,9 +222,19 @@ std::vector<Option> net_quantization_options(NetQuantization& arguments) {
        .doc = "with OUT.onnx: 8 (default), or 7 for CPUs with AVX2 alone",
        .target = &arguments.weight_bits,
        .range = {{7, 8}}},
+      {.flag = "--batch",
+       .type = "N",
+       .doc = "with OUT.onnx: rows that the file takes (any number)",
+       .target = &arguments.batch,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--context",
+       .type = "N",
+       .doc = "with OUT.onnx: tokens of a sequence (the model's, at most 512)",
+       .target = &arguments.context,
+       .range = {{1, 0x1p40}}},
       {.flag = "--dim",
        .type = "NAME=N",
-       .doc = "of an ONNX file: bind a symbolic extent",
+       .doc = "with OUT.onnx, of an ONNX file: bind a symbolic extent",
        .target = &arguments.dims,
        .most = 64}};
 }
@@ -237,6 +247,8 @@ std::string given_flag(const NetQuantization& arguments) {
          : !arguments.keep.empty()      ? "--keep"
          : arguments.keep_sensitive > 0 ? "--keep-sensitive"
          : arguments.weight_bits > 0    ? "--weight-bits"
+         : arguments.batch > 0          ? "--batch"
+         : arguments.context > 0        ? "--context"
          : !arguments.dims.empty()      ? "--dim"
                                         : "";
 }
@@ -250,7 +262,11 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
     throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
   std::optional<train::Experiment> experiment = experiment_of(arguments, flags);
   if (experiment) check_classes(arguments.model, *experiment);
-  OnnxOutput output{.model = arguments.model, .path = arguments.path, .dims = arguments.dims};
+  OnnxOutput output{.model = arguments.model,
+                    .path = arguments.path,
+                    .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
+                    .context = arguments.context,
+                    .dims = arguments.dims};
   const Layers layers =
       experiment ? train::layers_of(*experiment->model, experiment->shape) : layers_of(output);
   const bool has_learned = experiment && experiment->quantization != nullptr;
@@ -287,6 +303,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   }
   output.scheme = scheme;
   const OnnxWritten written = write_onnx(output);
+  remark_limits(written);
   if (arguments.as_json) {
     nlohmann::json result{{"path", arguments.path},
                           {"layers", json_of(layers, scheme, decibels)},

@@ -20,6 +20,7 @@ struct NetQuantization {
   std::vector<std::string> keep = {};  // patterns
   int64_t keep_sensitive = 0;
   int64_t weight_bits = 0;             // 0: not given
+  int64_t batch = 0, context = 0;      // as OnnxOutput has them; 0: not given
   std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
   bool as_json = false;
 };

@@ -45,6 +45,30 @@ Value behind_reshapes(const Value& value, const Shape& shape) {
   }
 }
 
+// Returns the shape that operators want of a scale or zero: [] or [places of the axis].
+Shape list_of(const weft::Node& node) {
+  const int axis = *scale_axis(node);
+  return axis < 0 ? Shape() : Shape{scale_of(node).dim(axis)};
+}
+std::vector<int64_t> extents(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+// Emits a node on its operand, scale and zero, if it has one; `rounds`: it quantizes.
+Name emit(Emitter& to, const weft::Node& node, std::vector<Name> inputs, bool rounds) {
+  const int axis = *scale_axis(node);
+  Emitter::Attributes attributes;
+  if (axis >= 0) {
+    static_cast<void>(to.fixed(*node.inputs[0].node(), axis));
+    attributes["axis"] = int64_t{axis};
+  }
+  // The zero says the type of the numbers.
+  if (rounds && inputs.size() < 3)
+    inputs.push_back(to.constant(zeros(list_of(node), numbers_of(node)), "zero"));
+  Name y = to.add(rounds ? "QuantizeLinear" : "DequantizeLinear", inputs, attributes);
+  if (!node.is("fake_quantize")) return y;
+  inputs[0] = std::move(y);
+  return to.add("DequantizeLinear", inputs, attributes);
+}
+
 constexpr ExportRow rows[] = {
     // match_quantization() emits them.
     {.op = "quantize_affine", .onnx = "QuantizeLinear", .takes = is_linear},
@@ -57,44 +81,18 @@ std::span<const ExportRow> quantization_export_rows() { return rows; }
 
 std::optional<Match> match_quantization(const Value& value) {
   const weft::Node& node = *value.node();
-  const bool is_fake = node.is("fake_quantize"), to_numbers = is_fake || node.is("quantize_affine");
-  if ((!to_numbers && !node.is("dequantize")) || !is_linear(node)) return {};
-  const int axis = *scale_axis(node);
-  const Shape shape = axis < 0 ? Shape() : Shape{scale_of(node).dim(axis)};
-  Match match;
-  match.operands.push_back(node.inputs[0]);
-  for (size_t i = 1; i < node.inputs.size(); ++i)
-    match.operands.push_back(behind_reshapes(node.inputs[i], shape));
-  std::vector<bool> is_list;
-  for (const Value& operand : match.operands) is_list.push_back(operand.shape() == shape);
-  match.emit = [&node, axis, is_fake, to_numbers, is_list = std::move(is_list)](Emitter& to,
-                                                                                Operands x) {
-    std::vector<Name> blocks;
-    for (size_t i = 1; i < x.size(); ++i)
-      blocks.push_back(
-          is_list[i] ? x[i]
-                     : to.add("Reshape", {x[i], to.integers(axis < 0 ? std::vector<int64_t>()
-                                                                     : std::vector<int64_t>{-1})}));
-    // The zero says the type of the numbers.
-    if (to_numbers && blocks.size() < 2) {
-      const DType dtype = numbers_of(node);
-      if (axis < 0) {
-        blocks.push_back(to.number(0, dtype));
-      } else {
-        const Shape list{to.fixed(node, axis)};
-        blocks.push_back(to.constant(zeros(list, dtype), "zeros"));
-      }
-    }
-    const Emitter::Attributes attributes =
-        axis < 0 ? Emitter::Attributes{} : Emitter::Attributes{{"axis", int64_t{axis}}};
-    std::vector<Name> inputs{x[0]};
-    inputs.insert(inputs.end(), blocks.begin(), blocks.end());
-    const Name y = to.add(to_numbers ? "QuantizeLinear" : "DequantizeLinear", inputs, attributes);
-    if (!is_fake) return y;
-    inputs[0] = y;
-    return to.add("DequantizeLinear", inputs, attributes);
-  };
-  return match;
+  const bool rounds = node.is("fake_quantize") || node.is("quantize_affine");
+  if ((!rounds && !node.is("dequantize")) || !is_linear(node)) return {};
+  const Shape list = list_of(node);
+  std::vector<Value> operands = node.inputs;
+  for (size_t i = 1; i < operands.size(); ++i) operands[i] = behind_reshapes(operands[i], list);
+  return Match{operands, [value, operands, list, rounds](Emitter& to, Operands x) {
+                 std::vector<Name> inputs(x.begin(), x.end());
+                 for (size_t i = 1; i < inputs.size(); ++i)
+                   if (!(operands[i].shape() == list))
+                     inputs[i] = to.add("Reshape", {inputs[i], to.integers(extents(list))});
+                 return emit(to, *value.node(), inputs, rounds);
+               }};
 }
 
 }  // namespace weft::onnx

@@ -117,7 +117,7 @@ std::vector<double> sensitivities(const Net& net, const Layers& layers, const Sc
   };
   CompiledStep step(
       [&](std::span<const Tensor> in) {
-        const Tensor chosen = in.back();
+        const Tensor& chosen = in.back();
         Graph graph;
         graph.inputs.assign(in.begin(), in.end());
         graph.outputs = net(in.first(in.size() - 1));
