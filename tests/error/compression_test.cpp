@@ -146,3 +146,102 @@ TEST_CASE("a residual net has as many inner widths as blocks") {
                    "[resnet] inner_channels lists 9 widths of the 9 blocks of depth 20. Got 2.") ==
         "");
 }
+
+TEST_CASE("a recipe whose quantization cannot be done is refused by key and limit") {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"quantization: {weight_bits: 7}\n",
+       "wrong.yaml:4: quantization.weight_bits needs quantization.activations. Hint: "
+       "--quantization.activations static."},
+      {"quantization: {activations: int8}\n",
+       "wrong.yaml:4: quantization.activations must be one of static, dynamic. Got 'int8'."},
+      {"quantization: {activations: static, weight_bits: 4}\n",
+       "wrong.yaml:4: quantization.weight_bits must be in 7 .. 8. Got '4'."},
+      {"quantization: {activations: static, start_step: 5}\n",
+       "wrong.yaml:4: quantization.start_step is below the 5 steps of the run. Got 5."},
+      {"quantization: {activations: static, exclude: [conv*]}\n",
+       "wrong.yaml:4: quantization.exclude: no layer has a name like 'conv*'. The first is fc1."},
+      {"quantization: {activations: static, exclude: ['*']}\n",
+       "wrong.yaml:4: quantization: no layer is left to quantize."}};
+  Workplace place;
+  for (const auto& [recipe, message] : mistakes) {
+    place.write("wrong.yaml", images(recipe));
+    CAPTURE(recipe);
+    CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage, message) == "");
+  }
+  place.write("wrong.yaml",
+              images("quantization: {activations: dynamic}\n") + "task: classification\n");
+  CHECK(place.weft({"plan", "wrong.yaml"}).code == 0);
+  CHECK(fails_with(place.weft({"plan", "wrong.yaml", "--train.precision", "fp64"}), usage,
+                   "quantization.activations: this model has no linear layers with weights in "
+                   "float32.") == "");
+}
+
+TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
+  TinyRun place;
+  place.write("images.yaml", images("name: images\neval: {batch_size: 4}\n"));
+  place.write(
+      "learned.yaml",
+      images("name: learned\neval: {batch_size: 4}\nquantization: {activations: static}\n"));
+  REQUIRE(place.weft({"train", "images.yaml"}).code == 0);
+  REQUIRE(place.weft({"train", "learned.yaml"}).code == 0);
+  REQUIRE(place.weft({"convert", "images", "net.onnx", "--to", "onnx"}).code == 0);
+  const auto quantize = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"quantize"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return place.weft(arguments);
+  };
+  struct Row {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const std::vector<Row> rows = {
+      {{"images", "net.onnx", "--to", "int8"}, "net.onnx exists. Nothing was changed."},
+      {{"images", "out.onnx", "--to", "Q4_K"}, "ONNX files have layers in int8. Got --to Q4_K."},
+      {{"net.onnx", "out", "--to", "int8"},
+       "an ONNX file is quantized to a file whose name ends in .onnx. Got out."},
+      {{"images", "out", "--to", "int8", "--dynamic"},
+       "--dynamic is for nets, quantized to a file whose name ends in .onnx. Got out."},
+      {{"images", "out.onnx", "--to", "int8", "--method", "mean"}, "--method"},
+      {{"images", "out.onnx", "--to", "int8", "--percentile", "99"},
+       "--percentile is for --method percentile."},
+      {{"images", "out.onnx", "--to", "int8", "--dynamic", "--method", "entropy"},
+       "--method is for ranges from data; --dynamic needs none."},
+      {{"images", "out.onnx", "--to", "int8", "--keep", "conv*"},
+       "--keep: no layer has a name like 'conv*'. The first is fc1."},
+      {{"images", "out.onnx", "--to", "int8", "--keep", "*"},
+       "images has no layer left to quantize."},
+      {{"images", "out.onnx", "--to", "int8", "--keep-sensitive", "2"},
+       "images has no layer left to quantize."},
+      {{"images", "out.onnx", "--to", "int8", "--weight-bits", "4"}, "--weight-bits"},
+      {{"learned", "out.onnx", "--to", "int8", "--method", "minmax"},
+       "learned has learned its ranges by quantization-aware training: it takes no --method."},
+      {{"net.onnx", "out.onnx", "--to", "int8"},
+       "quantizing net.onnx needs data. Hint: --data.dataset cifar10, or --data.format and "
+       "--data.path."},
+      {{"net.onnx", "out.onnx", "--to", "int8", "--dynamic", "--keep-sensitive", "1"},
+       "--keep-sensitive measures layers on data. Hint: --data.dataset, or --data.format and "
+       "--data.path."},
+      // Other samples, and other classes, than the net was made for.
+      {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
+        "--data.image_size", "8", "--data.classes", "4"},
+       "model.pretrained: net.onnx does not take the samples of these data: its input 'images' is "
+       "f32[batch, 3, 4, 4], and they are f32[1, 3, 8, 8]."},
+      {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
+        "--data.image_size", "4", "--data.classes", "7"},
+       "net.onnx answers a sample with [1, 4], and these data have 7 classes."},
+      {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "addition"},
+       "model.pretrained: net.onnx does not take the samples of these data"}};
+  for (const Row& row : rows) {
+    CHECK(fails_with(quantize(row.arguments), usage, row.message) == "");
+    CHECK(place.weft({"inspect", "out.onnx"}).code != 0);
+  }
+  CHECK(fails_with(quantize({"nothing", "out.onnx", "--to", "int8"}), checkpoint,
+                   "no checkpoint under nothing") == "");
+  CHECK(fails_with(quantize({"images", "out.onnx", "--to", "int8", "--data.image_size", "8"}),
+                   checkpoint, "holds another model") == "");
+  // A file of int8 layers has none to quantize.
+  REQUIRE(quantize({"net.onnx", "int8.onnx", "--to", "int8", "--dynamic"}).code == 0);
+  CHECK(fails_with(quantize({"int8.onnx", "out.onnx", "--to", "int8", "--dynamic"}), usage,
+                   "int8.onnx has no layer to quantize: no convolution or linear layer with "
+                   "weights in f32.") == "");
+}

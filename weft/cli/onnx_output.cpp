@@ -5,9 +5,12 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/cli/array_model.h"
 #include "weft/cli/inference.h"
+#include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
@@ -26,7 +29,8 @@ struct Subject {
   std::shared_ptr<const void> owner;
   onnx::BuildGraph build;
   std::vector<std::string> inputs, outputs;
-  int64_t context = 0;  // tokens of a sequence; 0: it reads no tokens
+  int64_t context = 0;                               // tokens of a sequence; 0: it reads no tokens
+  std::optional<quantization::Scheme> learned = {};  // by quantization-aware training
 };
 
 onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type) {
@@ -66,11 +70,14 @@ Subject trained(const OnnxOutput& output) {
   TaskShape shape = run->shape;
   const bool reads_tokens = shape.kind == InputKind::tokens;
   if (reads_tokens) shape.input = {checked_context(output.context, shape.input[0])};
-  return {.owner = run,
-          .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
-          .inputs = {input_name(shape.kind)},
-          .outputs = {"logits"},
-          .context = reads_tokens ? shape.input[0] : 0};
+  Subject subject{
+      .owner = run,
+      .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
+      .inputs = {input_name(shape.kind)},
+      .outputs = {"logits"},
+      .context = reads_tokens ? shape.input[0] : 0};
+  if (run->quantization != nullptr) subject.learned = run->quantization->scheme();
+  return subject;
 }
 
 // The rows are what the first input's first axis is called.
@@ -122,16 +129,40 @@ OnnxWritten write_onnx(const OnnxOutput& output) {
   if (output.context > 0 && subject.context == 0)
     throw Error(ErrorKind::usage, "--context is for models of tokens. {} reads {}.", output.model,
                 subject.inputs.front());
+  OnnxWritten written;
+  onnx::BuildGraph build = subject.build;
+  if (const auto& scheme = output.scheme ? output.scheme : subject.learned) {
+    const auto int8 = std::make_shared<quantization::Int8>(
+        quantization::layers_of(subject.build(output.batch.value_or(1))), *scheme);
+    build = [&subject, int8](int64_t batch) { return (*int8)(subject.build(batch)); };
+    written.quantized = int8->quantized_layers();
+    written.quantized_bytes = int8->bytes();
+    written.bytes_before = int8->bytes_before();
+  }
   const onnx::Exported exported = onnx::export_model(
-      subject.build, {.inputs = subject.inputs, .outputs = subject.outputs, .batch = output.batch});
+      build, {.inputs = subject.inputs, .outputs = subject.outputs, .batch = output.batch});
   onnx::write(exported.model, output.path);
-  OnnxWritten written{.fixed = exported.fixed};
+  written.fixed = exported.fixed;
   for (const onnx::Initializer& each : exported.model.graph.initializers) {
     ++written.tensors;
     written.bytes += each.value.type().bytes();
   }
   if (output.context == 0) written.context = subject.context;
   return written;
+}
+
+void remark_limits(const OnnxWritten& written) {
+  if (!written.fixed.empty())
+    remark("note",
+           fmt::format("the file takes a batch of 1 alone: {}. Hint: --batch N.", written.fixed));
+  if (written.context > 0)
+    remark("note", fmt::format("the file takes sequences of {} tokens. Hint: --context N.",
+                               written.context));
+}
+
+quantization::Layers layers_of(const OnnxOutput& output) {
+  const Subject subject = subject_of(output);
+  return quantization::layers_of(subject.build(output.batch.value_or(1)));
 }
 
 }  // namespace weft::cli

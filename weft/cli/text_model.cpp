@@ -58,7 +58,8 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
   return train::make_experiment(recipe, {.evaluate_only = true});
 }
 
-train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags) {
+train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
+                                     std::string_view doing) {
   for (const RecipeFlag& flag : flags)
     if (flag.path.starts_with("model."))
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);
@@ -68,9 +69,8 @@ train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags&
   apply_flags(recipe, flags);
   if (!recipe.has("data.dataset") && !recipe.has("data.format"))
     throw Error(ErrorKind::usage,
-                "evaluating {} needs data. Hint: --data.dataset cifar10, or --data.format and "
-                "--data.path.",
-                file);
+                "{} {} needs data. Hint: --data.dataset cifar10, or --data.format and --data.path.",
+                doing, file);
   return train::make_experiment(recipe, {.evaluate_only = true});
 }
 

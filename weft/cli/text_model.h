@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "weft/cli/recipe_arguments.h"
@@ -25,8 +26,10 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
 // Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
 train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
 
-// Builds the experiment that evaluates an ONNX file on the data that the flags name.
-train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags);
+// Builds the experiment that evaluates an ONNX file on the data that the flags name; `doing` begins
+// the message where they name none.
+train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
+                                     std::string_view doing = "evaluating");
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {

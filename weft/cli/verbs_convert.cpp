@@ -153,12 +153,7 @@ void convert_to_onnx(const ConvertArguments& arguments, std::optional<DType> dty
                   .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
                   .context = arguments.context,
                   .dims = arguments.dims});
-  if (!written.fixed.empty())
-    remark("note",
-           fmt::format("the file takes a batch of 1 alone: {}. Hint: --batch N.", written.fixed));
-  if (written.context > 0)
-    remark("note", fmt::format("the file takes sequences of {} tokens. Hint: --context N.",
-                               written.context));
+  remark_limits(written);
   report(arguments, written.tensors, written.bytes);
 }
 

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/model_source.h"
+#include "weft/cli/quantize_net.h"
 #include "weft/cli/tensor_list.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
@@ -24,6 +25,7 @@
 #include "weft/models/pretrained.h"
 #include "weft/models/quantize.h"
 #include "weft/nn/block_activations.h"
+#include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/pruning.h"
@@ -76,6 +78,7 @@ void add_inspect(Program& program) {
 struct QuantizeArguments {
   std::string model, to;
   OutputArguments out = {};
+  NetQuantization net = {};
 };
 
 // Returns "Q4_K and Q6_K".
@@ -96,6 +99,24 @@ double perplexity_of(const std::string& model, const RecipeFlags& flags) {
 // `flags` set the text of the evaluation; without flags there is none.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
+  if (onnx::is_model_file(arguments.out.path)) {
+    if (arguments.to != "int8")
+      throw Error(ErrorKind::usage, "ONNX files have layers in int8. Got --to {}.", arguments.to);
+    NetQuantization net = arguments.net;
+    net.model = arguments.model;
+    net.path = arguments.out.path;
+    return quantize_net(net, flags);
+  }
+  if (onnx::is_model_file(arguments.model))
+    throw Error(ErrorKind::usage,
+                "an ONNX file is quantized to a file whose name ends in .onnx. "
+                "Got {}.",
+                arguments.out.path);
+  if (const std::string flag = given_flag(arguments.net); !flag.empty() || arguments.net.as_json)
+    throw Error(ErrorKind::usage,
+                "{} is for nets, quantized to a file whose name ends in .onnx. "
+                "Got {}.",
+                flag.empty() ? "--json" : flag, arguments.out.path);
   const double before = flags.empty() ? 0 : perplexity_of(arguments.model, flags);
   const BlockFormat& format = block_format(arguments.to == "int8"   ? "Q8_0"
                                            : arguments.to == "int4" ? "Q4_0"
@@ -139,27 +160,38 @@ void add_quantize(Program& program) {
   Verb& verb = program.root.add(
       {.name = "quantize",
        .group = "Weights",
-       .doc = "Writes a published model with its weights in blocks of few bits. A text in "
-              "--data.path is evaluated before and after.",
+       .doc = "Writes a published model with its weights in blocks of few bits, or to OUT.onnx a "
+              "net whose convolutions and linear layers compute in int8. Both are evaluated before "
+              "and after, on the data of the run or of --data.*.",
        .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K --data.path wiki.test.raw\n"
-                   "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K",
+                   "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K\n"
+                   "weft quantize mnist mnist-int8.onnx --to int8\n"
+                   "weft quantize resnet20.onnx resnet20-int8.onnx --to int8 --method entropy "
+                   "--data.dataset cifar10",
        .run = [&program, arguments] { return quantize(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {
       {.type = "MODEL",
-       .doc = "a folder of Hugging Face's, with a language model",
+       .doc = "a folder of Hugging Face's, with a language model; with OUT.onnx also a run, a "
+              "checkpoint or an ONNX file",
        .target = &arguments->model,
        .required = true},
       arguments->out.path_option(
-          "the folder to write, or a GGUF file if its name ends so; it must not exist"),
+          "the folder to write, or a GGUF or ONNX file if its name ends so; it must not exist"),
       {.flag = "--to",
        .type = "FORMAT",
-       .doc = "Q8_0 (int8): 8.5 bits a weight; Q6_K: 6.6; Q5_0, Q5_1, Q5_K: 5.5 to 6; Q4_0 (int4), "
+       .doc = "of OUT.onnx: int8; of blocks: Q8_0 (int8): 8.5 bits a weight; Q6_K: 6.6; Q5_0, "
+              "Q5_1, Q5_K: 5.5 to 6; Q4_0 (int4), "
               "Q4_1, Q4_K: 4.5 to 5",
        .target = &arguments->to,
        .required = true,
        .choices = {"int8", "int4", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"}},
       arguments->out.shard_option("largest file of weights (5GB)")};
+  for (Option& option : net_quantization_options(arguments->net))
+    verb.options.push_back(std::move(option));
+  verb.options.push_back({.flag = "--json",
+                          .doc = "with OUT.onnx: one JSON object instead of text",
+                          .target = &arguments->net.as_json});
 }
 
 // ---- prune

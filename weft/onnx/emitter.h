@@ -96,6 +96,7 @@ struct ExportRow {
 std::span<const ExportRow> elementwise_export_rows();
 std::span<const ExportRow> movement_export_rows();
 std::span<const ExportRow> layer_export_rows();
+std::span<const ExportRow> quantization_export_rows();
 // Returns null for an operation without a row that takes it.
 const ExportRow* find_export_row(const weft::Node& node);
 
@@ -106,6 +107,8 @@ struct Match {
 };
 // Returns what a node, together with those that it alone reads, is as one operator.
 std::optional<Match> match_expression(const Value& value, const Uses& uses);
+// Returns what a quantization or its inverse is.
+std::optional<Match> match_quantization(const Value& value);
 // Returns whether every recurrent layer of a graph is one of ONNX's, as its users read no more of
 // it than the states.
 bool has_recurrent_layers_of_onnx(const weft::Graph& graph);

@@ -357,8 +357,8 @@ namespace {
 const ExportRow* row_of(const OpDef& def) {
   static const std::unordered_map<std::string_view, const ExportRow*> rows = [] {
     std::unordered_map<std::string_view, const ExportRow*> all;
-    for (const auto& family :
-         {elementwise_export_rows(), movement_export_rows(), layer_export_rows()})
+    for (const auto& family : {elementwise_export_rows(), movement_export_rows(),
+                               layer_export_rows(), quantization_export_rows()})
       for (const ExportRow& row : family) all.emplace(row.op, &row);
     return all;
   }();

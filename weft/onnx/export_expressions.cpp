@@ -215,6 +215,7 @@ std::optional<Match> recurrent_layer(const Value& value) {
 
 std::optional<Match> match_expression(const Value& value, const Uses& uses) {
   if (value->is("slice")) return recurrent_layer(value);
+  if (std::optional<Match> match = match_quantization(value)) return match;
   if (value->is("matmul"))
     return is_gemm(value) && is_square(value->inputs[1]) ? std::optional(gemm(value, {}))
                                                          : std::nullopt;

@@ -148,38 +148,6 @@ Name normalize(Emitter& to, const weft::Node& node, Operands x) {
   return to.reshape(y, node);
 }
 
-// ---- dequantization
-
-// Returns the axis along which the scale differs; -1 where it is one number, nullopt where no
-// DequantizeLinear has such a scale.
-std::optional<int> scale_axis(const weft::Node& node) {
-  const Shape &x = node.inputs[0].shape(), &scale = node.inputs[1].shape();
-  std::optional<int> axis;
-  for (int i = 0; i < x.size(); ++i) {
-    if (scale[i] == 1) continue;
-    if (scale[i] != x[i] || axis) return {};
-    axis = i;
-  }
-  return axis.value_or(-1);
-}
-bool is_linear(const weft::Node& node) {
-  const DType dtype = node.inputs[0].dtype();
-  const bool same_zero =
-      node.inputs.size() < 3 || node.inputs[2].type() == (Type{dtype, node.inputs[1].shape()});
-  return (dtype == DType::i8 || dtype == DType::u8) && node.inputs[1].dtype() == DType::f32 &&
-         same_zero && node.type.elements() > 0 && scale_axis(node).has_value();
-}
-Name dequantize(Emitter& to, const weft::Node& node, Operands x) {
-  const int axis = *scale_axis(node);
-  const std::vector<int64_t> shape =
-      axis < 0 ? std::vector<int64_t>() : std::vector<int64_t>{to.fixed(node, axis)};
-  std::vector<Name> inputs{x[0]};
-  for (size_t i = 1; i < x.size(); ++i)
-    inputs.push_back(to.add("Reshape", {x[i], to.integers(shape)}));
-  return to.add("DequantizeLinear", inputs,
-                axis < 0 ? Emitter::Attributes{} : Emitter::Attributes{{"axis", int64_t{axis}}});
-}
-
 constexpr ExportRow rows[] = {
     {.op = "matmul", .onnx = {}, .emit = matmul, .broadcasts_batch = true},
     {.op = "conv", .onnx = {}, .emit = conv},
@@ -196,7 +164,6 @@ constexpr ExportRow rows[] = {
      .emit = [](Emitter& to, const weft::Node& node,
                 Operands x) { return along_axis(to, "LogSoftmax", node, x); }},
     {.op = "normalize", .onnx = {}, .emit = normalize, .takes = is_over_last_axes},
-    {.op = "dequantize", .onnx = {}, .emit = dequantize, .takes = is_linear},
     // Recurrent layers are matched with what reads them.
     {.op = "lstm", .onnx = "LSTM"},
     {.op = "gru", .onnx = "GRU"},

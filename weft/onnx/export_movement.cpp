@@ -141,6 +141,8 @@ Name gather(Emitter& to, const weft::Node& node, Operands x) {
   const Checked at = checked(to, x[1], indices.dtype(), to.extent_number(*table.node(), axis));
   const Name found = to.add("Gather", {x[0], at.indices}, along);
   const Name valid = with_axes_behind(to, at.valid, indices.rank(), table.rank() - 1 - axis);
+  // onnxruntime has no Where of bool.
+  if (node.type.dtype == DType::boolean) return to.add("And", {valid, found});
   return to.add("Where", {valid, found, to.number(0, node.type.dtype)});
 }
 

@@ -39,6 +39,15 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
   return reshape(blocks, shape);
 }
 
+// Returns the zero of a node as blocks of x; empty where it is none, or known to be 0 everywhere.
+Tensor zero_of(const Call& call, const Tensor& x) {
+  Tensor zero = blocks_of(call, call.optional(2), x);
+  if (!zero.defined() || !call.interpreter().is_constant(zero)) return zero;
+  const std::vector<double> elements = constant_elements(zero).to_doubles();
+  return std::ranges::all_of(elements, [](double element) { return element == 0; }) ? Tensor()
+                                                                                    : zero;
+}
+
 // Returns the type of the numbers: that of the zero, or attribute output_dtype.
 ElementType numbers_of(const Call& call) {
   if (call.has(2)) return {call[2].dtype(), call.bits(2)};
@@ -60,7 +69,7 @@ Tensors quantize_linear(const Call& call) {
     if (call.flag("saturate", true)) return {quantize_affine(x, scale, {}, type.dtype)};
     return {cast_without_saturation(x / cast(scale, x.dtype()), type.dtype)};
   }
-  const Tensor y = quantize_affine(x, scale, blocks_of(call, call.optional(2), x), type.dtype);
+  const Tensor y = quantize_affine(x, scale, zero_of(call, x), type.dtype);
   if (type.bits == 0) return {y};
   return {call.with_bits(saturated_to(y, type), type.bits)};
 }
@@ -83,7 +92,7 @@ bool is_inverse(const Call& call, const Tensor& x, const Tensor& scale, const Te
 Tensors dequantize_linear(const Call& call) {
   const Tensor& x = call[0];
   const Tensor scale = blocks_of(call, call[1], x);
-  const Tensor zero = is_float(x.dtype()) ? Tensor() : blocks_of(call, call.optional(2), x);
+  const Tensor zero = is_float(x.dtype()) ? Tensor() : zero_of(call, x);
   Tensor y = is_inverse(call, x, scale, zero) ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
                                               : dequantize(x, scale, zero);
   if (const int64_t wanted = call.integer("output_dtype", 0); wanted != 0)

@@ -20,6 +20,7 @@
 namespace weft {
 
 class Executable;  // weft/runtime/executable.h
+struct Graph;
 struct Plan;
 
 Mode current_mode();
@@ -31,6 +32,11 @@ class ModeScope {  // sets the mode of what is computed, or captured, while it l
  private:
   Mode saved_;
 };
+
+// Within a step that is being captured: applies a pass to `results` and to all that the step
+// assigned so far, as one graph, and returns its outputs. The pass keeps variables and the order.
+std::vector<Tensor> transform_captured(std::span<const Tensor> results,
+                                       const std::function<Graph(const Graph&)>& pass);
 
 // CompiledStep is the step behind compile(): values in, values out.
 class CompiledStep {

@@ -59,6 +59,25 @@ Graph capture(const CompiledStep::Function& function, std::span<const Type> type
 }
 }  // namespace detail
 
+std::vector<Tensor> transform_captured(std::span<const Tensor> results,
+                                       const std::function<Graph(const Graph&)>& pass) {
+  detail::Trace* const trace = detail::active_trace();
+  WEFT_ASSERT(trace != nullptr, "no step is being captured");
+  Graph graph;
+  graph.outputs.assign(results.begin(), results.end());
+  std::vector<size_t> assigned;
+  for (size_t i = 0; i < trace->touched.size(); ++i) {
+    const detail::Trace::Touched& touched = trace->touched[i];
+    if (touched.current.node() == touched.leaf.node()) continue;
+    assigned.push_back(i);
+    graph.assignments.push_back({touched.leaf, touched.current});
+  }
+  graph = pass(graph);  // which may touch more
+  for (size_t i = 0; i < assigned.size(); ++i)
+    trace->touched[assigned[i]].current = graph.assignments[i].value;
+  return graph.outputs;
+}
+
 void detail::detach_readers(VariableState& state) {
   const std::shared_ptr<Node> leaf = state.leaf.lock();
   if (leaf == nullptr) return;

@@ -1,6 +1,7 @@
 #include "weft/train/checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -194,6 +195,11 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "pruning.end_step",
                                        "pruning.frequency",
                                        "pruning.exclude",
+                                       "quantization.activations",
+                                       "quantization.weight_bits",
+                                       "quantization.start_step",
+                                       "quantization.momentum",
+                                       "quantization.exclude",
                                        "distillation.features",
                                        "adapter.type",
                                        "adapter.r",
@@ -329,6 +335,10 @@ void load_model(const std::string& folder, Experiment& experiment) {
   } else {
     io::load_into(weights, io::state_of(*experiment.model));
   }
+  // Evaluation reads the ranges, too.
+  if (experiment.quantization != nullptr)
+    io::load_into(join(folder, "state-optimizer.safetensors"),
+                  std::array{experiment.quantization->ranges()}, {.strict = false});
 }
 
 void load_first_weights(const Recipe& recipe, Model& model) {

@@ -17,6 +17,7 @@
 #include "weft/train/checkpoint.h"
 #include "weft/train/pruning.h"
 #include "weft/train/published.h"
+#include "weft/train/quantization.h"
 #include "weft/train/scoring.h"
 #include "weft/train/trainable.h"
 
@@ -221,6 +222,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.pruner = nullptr;
+  experiment.quantization = nullptr;
   experiment.distillation = nullptr;
   experiment.optimizer = nullptr;
   experiment.model = nullptr;
@@ -243,6 +245,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
+  experiment.quantization = make_quantization(experiment, initialize);
   if (experiment.train != nullptr) {
     experiment.pruner = make_pruner(recipe, *experiment.model, experiment.total_steps, initialize);
     if (teaches && recipe.has("distillation.teacher"))

@@ -14,6 +14,7 @@
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
 #include "weft/optim/pruning.h"
+#include "weft/quantization/training.h"
 #include "weft/train/dataset.h"
 #include "weft/train/distillation.h"
 #include "weft/train/loss.h"
@@ -56,6 +57,8 @@ struct Experiment {
       {};  // null without data: a schedule needs its length
   std::unique_ptr<Distillation> distillation = {};  // null where no teacher is needed
   std::unique_ptr<optim::Pruner> pruner = {};  // null where nothing is pruned, and without data
+  // Null where layers compute in the types of the recipe's precision.
+  std::unique_ptr<quantization::Training> quantization = {};
   PrecisionKind precision;
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
@@ -81,7 +84,7 @@ struct Experiment {
   // distillation adds.
   std::vector<Variable> trained() const;
   // Returns the state that an update needs besides the model: that of the optimizer, of pruning, of
-  // distillation (but not its teacher, which does not change), and the loss scale.
+  // quantization, of distillation (but not its teacher, which does not change), and the loss scale.
   std::vector<Variable> update_state() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.

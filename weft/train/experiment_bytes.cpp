@@ -26,6 +26,7 @@ std::vector<Variable> Experiment::update_state() const {
   std::vector<Variable> state = optimizer->state();
   if (pruner != nullptr)
     for (const Variable& variable : pruner->state()) state.push_back(variable);
+  if (quantization != nullptr) state.push_back(quantization->ranges());
   if (distillation != nullptr)
     for (const Variable& variable : distillation->parameters()) state.push_back(variable);
   if (loss_scale != nullptr)

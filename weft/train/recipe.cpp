@@ -214,6 +214,7 @@ class Rules {
       usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
     check_section("adapter.type", "--adapter.type lora");
     check_section("pruning.pattern", "--pruning.pattern unstructured");
+    check_section("quantization.activations", "--quantization.activations static");
     check_section("distillation.teacher", "--distillation.teacher RUN");
   }
 

@@ -126,6 +126,18 @@ constexpr RecipeKey table[] = {
     {"pruning.frequency", integer, "100", "", 1, many, "updates between two steps of the schedule"},
     {"pruning.exclude", texts, "[]", "", 0, 0,
      "weights that are not pruned, by patterns of their names: [conv1.*, fc.*]"},
+    {"quantization.activations", text, "null", "static, dynamic", 0, 0,
+     "quantization-aware training: convolutions and linear layers compute with operands rounded to "
+     "int8; static: inputs by a range learned from the batches; dynamic: by their own largest "
+     "magnitude, linear layers alone; null: no quantization"},
+    {"quantization.weight_bits", integer, "8", "", 7, 8,
+     "bits of weights; 7 for other runtimes on CPUs with AVX2 alone, whose products of int8 saturate"},
+    {"quantization.start_step", integer, "0", "", 0, many,
+     "updates before the first that rounds and learns ranges"},
+    {"quantization.momentum", number, "0.01", "", 0.0001, 1,
+     "share of the newest batch in the moving average that is the range of a layer's input"},
+    {"quantization.exclude", texts, "[]", "", 0, 0,
+     "layers that stay in float32, by patterns of their names: [conv1, fc*]"},
     {"distillation.teacher", text, "null", "", 0, 0,
      "a trained model of the same task whose results the model learns, too: a run, a checkpoint, "
      "the folder of a published model, or an ONNX file; null: no distillation"},

@@ -155,8 +155,16 @@ Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
   const Tensor scores = logits(inputs);
   const OriginScope origin("loss");
   Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
-  if (distillation == nullptr) return loss;
-  return distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
+  if (distillation != nullptr)
+    loss = distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
+  return quantized({loss}).front();
+}
+
+std::vector<Tensor> Steps::quantized(std::vector<Tensor> results) const {
+  if (experiment_.quantization == nullptr) return results;
+  const optim::Optimizer* const optimizer = experiment_.optimizer.get();
+  return experiment_.quantization->applied(
+      results, optimizer == nullptr ? Tensor() : optimizer->step_count().value());
 }
 
 std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
@@ -250,7 +258,7 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
   }
   for (const MetricEntry* metric : experiment_.metrics)
     if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
-  return results;
+  return quantized(std::move(results));
 }
 
 std::optional<double> Steps::prune(int64_t done) {

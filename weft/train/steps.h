@@ -80,6 +80,8 @@ class Steps {
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;
+  // Returns what a forward pass gives where its layers are quantized.
+  std::vector<Tensor> quantized(std::vector<Tensor> results) const;
   Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);
   std::vector<Tensor> accumulate_step(const Tensor& inputs, const Tensor& labels);

@@ -1,0 +1,329 @@
+#include "weft/cli/quantize_net.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/utf8.h"
+#include "weft/cli/evaluation_json.h"
+#include "weft/cli/onnx_output.h"
+#include "weft/cli/terminal.h"
+#include "weft/cli/text_model.h"
+#include "weft/data/loader.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/model.h"
+#include "weft/quantization/training.h"
+#include "weft/train/evaluation.h"
+#include "weft/train/quantization.h"
+#include "weft/train/report.h"
+
+namespace weft::cli {
+namespace {
+using quantization::Layers;
+using quantization::Method;
+using quantization::Scheme;
+
+constexpr int64_t usual_batches = 8;
+constexpr double usual_percentile = 99.99;
+
+constexpr std::pair<std::string_view, Method> methods[] = {
+    {"minmax", Method::minmax}, {"percentile", Method::percentile}, {"entropy", Method::entropy}};
+Method method_of(const NetQuantization& arguments) {
+  if (arguments.method.empty()) return Method::minmax;
+  return std::ranges::find(methods, arguments.method, [](auto& each) { return each.first; })
+      ->second;
+}
+int64_t batches_of(const NetQuantization& arguments) {
+  return arguments.batches > 0 ? arguments.batches : usual_batches;
+}
+
+// Returns the experiment with the data of the flags, or of the run; nullopt where a net that needs
+// none has none.
+std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
+                                               const RecipeFlags& flags) {
+  const std::string& model = arguments.model;
+  const bool is_onnx = onnx::is_model_file(model);
+  if (!is_onnx && !models::is_model(model))
+    return load_experiment(checkpoint_of(model), flags, /*with_data=*/true);
+  if (arguments.dynamic && flags.empty()) return {};
+  return is_onnx ? evaluation_of_onnx(model, flags, "quantizing") : evaluation_of(model, flags);
+}
+
+// The classes of data must be those that the net knows.
+void check_classes(const std::string& model, const train::Experiment& experiment) {
+  const ModeScope inference(Mode::eval);
+  const Tensor logits = (*experiment.model)(input(experiment.shape.batch(1), 0));
+  const int64_t classes = experiment.shape.classes;
+  if (logits.rank() < 2 || logits.dim(-1) != classes)
+    throw Error(ErrorKind::usage, "{} answers a sample with {}, and these data have {} classes.",
+                model, to_string(logits.shape()), classes);
+}
+
+quantization::Net net_of(const train::Experiment& experiment) {
+  return [&experiment](std::span<const Tensor> inputs) {
+    const Tensor& x = inputs[0];
+    const DType dtype = is_float(x.dtype()) ? experiment.precision.parameters : x.dtype();
+    return std::vector<Tensor>{(*experiment.model)(cast(x, dtype))};
+  };
+}
+
+// Training data, in a shuffled order, as those of one class may be neighbours.
+quantization::Samples samples_of(const train::Experiment& experiment, int64_t batches) {
+  const bool trains = experiment.train != nullptr;
+  const auto source = trains ? experiment.train : experiment.validation;
+  if (source == nullptr)
+    throw Error(ErrorKind::usage, "there are no data to calibrate on. Hint: --data.path.");
+  const int64_t size = std::min(experiment.eval_batch, source->size());
+  return [source, batches, size](const auto& visit) {
+    data::Loader loader(source, {.batch_size = size, .shuffle = true, .drop_last = true});
+    data::Batch batch;
+    for (int64_t i = 0; i < batches && loader.next(batch); ++i) visit(std::array{batch.inputs});
+  };
+}
+
+// Returns inputs that the calibration did not see, where there are any.
+Tensor held_inputs(const train::Experiment& experiment) {
+  const auto source = experiment.validation != nullptr ? experiment.validation : experiment.train;
+  data::Loader loader(source, {.batch_size = std::min(experiment.eval_batch, source->size())});
+  data::Batch batch;
+  loader.next(batch);
+  return batch.inputs;
+}
+
+// Sets the ranges by calibration, and which layers stay for lack of one.
+void calibrate(Scheme& scheme, const NetQuantization& arguments,
+               const train::Experiment& experiment, const Layers& layers) {
+  scheme.ranges = quantization::calibrate(
+      net_of(experiment), layers, samples_of(experiment, batches_of(arguments)),
+      {.method = method_of(arguments),
+       .percentile = arguments.percentile > 0 ? arguments.percentile : usual_percentile,
+       .device = experiment.recipe.text("train.device")});
+  const std::vector<std::string> dead = quantization::keep_without_range(layers, scheme);
+  if (!dead.empty())
+    remark("warning",
+           fmt::format("{} of {} layers stay in f32, as their inputs are all zeros, or not finite: "
+                       "{}.",
+                       dead.size(), layers.layers.size(), fmt::join(dead, ", ")));
+}
+
+// Refuses flags about what a run with quantization-aware training has learned.
+void refuse_for_learned(const NetQuantization& arguments) {
+  const char* const flag = !arguments.method.empty()   ? "--method"
+                           : arguments.percentile > 0  ? "--percentile"
+                           : arguments.batches > 0     ? "--batches"
+                           : arguments.dynamic         ? "--dynamic"
+                           : arguments.weight_bits > 0 ? "--weight-bits"
+                                                       : nullptr;
+  if (flag != nullptr)
+    throw Error(ErrorKind::usage,
+                "{} has learned its ranges by quantization-aware training: it takes no {}.",
+                arguments.model, flag);
+}
+
+void check_quantizes(const NetQuantization& arguments, const Layers& layers, const Scheme& scheme) {
+  for (size_t i = 0; i < layers.layers.size(); ++i)
+    if (quantization::is_quantized(layers, scheme, i)) return;
+  const bool has_linear =
+      std::ranges::any_of(layers.layers, [](const auto& layer) { return !layer.is_convolution; });
+  throw Error(ErrorKind::usage, "{} has no layer {}.", arguments.model,
+              layers.layers.empty()
+                  ? "to quantize: no convolution or linear layer with weights in f32"
+              : scheme.dynamic && !has_linear ? "that --dynamic quantizes: none is linear"
+                                              : "left to quantize");
+}
+
+// Keeps the layers that cost most.
+void keep_most_sensitive(Scheme& scheme, const Layers& layers, const std::vector<double>& decibels,
+                         int64_t count) {
+  std::vector<size_t> order(layers.layers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return decibels[i]; });
+  scheme.kept.resize(order.size());
+  for (const size_t i : order)
+    if (count > 0 && quantization::is_quantized(layers, scheme, i)) {
+      scheme.kept[i] = true;
+      --count;
+    }
+}
+
+// Lists the layers, worst first, and then those that were not measured.
+void list_layers(const Layers& layers, const Scheme& scheme, const std::vector<double>& decibels) {
+  std::vector<size_t> order(layers.layers.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return decibels[i]; });
+  size_t width = 5;
+  for (const auto& layer : layers.layers) width = std::max(width, layer.name.size());
+  line(fmt::format("{:<{}}  {:>8}", "layer", width, "sqnr"));
+  for (const size_t i : order) {
+    const std::string value =
+        std::isfinite(decibels[i]) ? fmt::format("{:.1f} dB", decibels[i]) : "-";
+    line(fmt::format("{:<{}}  {:>8}{}", escaped(layers.layers[i].name), width, value,
+                     quantization::is_quantized(layers, scheme, i) ? "" : "  stays in f32"));
+  }
+}
+
+nlohmann::json json_of(const Layers& layers, const Scheme& scheme,
+                       const std::vector<double>& decibels) {
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t i = 0; i < layers.layers.size(); ++i) {
+    nlohmann::json& row = list.emplace_back(
+        nlohmann::json{{"name", layers.layers[i].name},
+                       {"quantized", quantization::is_quantized(layers, scheme, i)}});
+    if (!decibels.empty() && std::isfinite(decibels[i])) row["sqnr_db"] = decibels[i];
+  }
+  return list;
+}
+}  // namespace
+
+std::vector<Option> net_quantization_options(NetQuantization& arguments) {
+  return {
+      {.flag = "--method",
+       .type = "METHOD",
+       .doc = "with OUT.onnx: how the ranges of activations follow from data: minmax (default), "
+              "percentile, entropy",
+       .target = &arguments.method,
+       .choices = {"minmax", "percentile", "entropy"}},
+      {.flag = "--percentile",
+       .type = "P",
+       .doc = "of the magnitudes, with --method percentile (99.99)",
+       .target = &arguments.percentile,
+       .range = {{50, 100}}},
+      {.flag = "--batches",
+       .type = "N",
+       .doc = "with OUT.onnx: batches of training data to calibrate on (8)",
+       .target = &arguments.batches,
+       .range = {{1, 1e6}}},
+      {.flag = "--dynamic",
+       .doc = "with OUT.onnx: linear layers alone, whose inputs are scaled by their own largest "
+              "magnitude; needs no data",
+       .target = &arguments.dynamic},
+      {.flag = "--keep",
+       .type = "NAME",
+       .doc = "with OUT.onnx: a layer that stays in f32, or a pattern: fc*",
+       .target = &arguments.keep,
+       .most = 64},
+      {.flag = "--keep-sensitive",
+       .type = "N",
+       .doc = "with OUT.onnx: the N layers that cost most stay in f32",
+       .target = &arguments.keep_sensitive,
+       .range = {{0, 1e6}}},
+      {.flag = "--weight-bits",
+       .type = "BITS",
+       .doc = "with OUT.onnx: 8 (default), or 7 for CPUs with AVX2 alone",
+       .target = &arguments.weight_bits,
+       .range = {{7, 8}}},
+      {.flag = "--batch",
+       .type = "N",
+       .doc = "with OUT.onnx: rows that the file takes (any number)",
+       .target = &arguments.batch,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--context",
+       .type = "N",
+       .doc = "with OUT.onnx: tokens of a sequence (the model's, at most 512)",
+       .target = &arguments.context,
+       .range = {{1, 0x1p40}}},
+      {.flag = "--dim",
+       .type = "NAME=N",
+       .doc = "with OUT.onnx, of an ONNX file: bind a symbolic extent",
+       .target = &arguments.dims,
+       .most = 64}};
+}
+
+std::string given_flag(const NetQuantization& arguments) {
+  return !arguments.method.empty()      ? "--method"
+         : arguments.percentile > 0     ? "--percentile"
+         : arguments.batches > 0        ? "--batches"
+         : arguments.dynamic            ? "--dynamic"
+         : !arguments.keep.empty()      ? "--keep"
+         : arguments.keep_sensitive > 0 ? "--keep-sensitive"
+         : arguments.weight_bits > 0    ? "--weight-bits"
+         : arguments.batch > 0          ? "--batch"
+         : arguments.context > 0        ? "--context"
+         : !arguments.dims.empty()      ? "--dim"
+                                        : "";
+}
+
+int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
+  if (arguments.percentile > 0 && arguments.method != "percentile")
+    throw Error(ErrorKind::usage, "--percentile is for --method percentile.");
+  if (arguments.dynamic && !arguments.method.empty())
+    throw Error(ErrorKind::usage, "--method is for ranges from data; --dynamic needs none.");
+  if (io::exists(arguments.path + ".data", ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
+  std::optional<train::Experiment> experiment = experiment_of(arguments, flags);
+  if (experiment) check_classes(arguments.model, *experiment);
+  OnnxOutput output{.model = arguments.model,
+                    .path = arguments.path,
+                    .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
+                    .context = arguments.context,
+                    .dims = arguments.dims};
+  const Layers layers =
+      experiment ? train::layers_of(*experiment->model, experiment->shape) : layers_of(output);
+  const bool has_learned = experiment && experiment->quantization != nullptr;
+  Scheme scheme{.dynamic = arguments.dynamic,
+                .weight_bits = arguments.weight_bits > 0 ? arguments.weight_bits : 8};
+  if (has_learned) {
+    refuse_for_learned(arguments);
+    scheme = experiment->quantization->scheme();
+  }
+  check_quantizes(arguments, layers, scheme);
+  const std::vector<bool> named = quantization::layers_like(layers, arguments.keep, "--keep");
+  scheme.kept.resize(layers.layers.size());
+  for (size_t i = 0; i < named.size(); ++i) scheme.kept[i] = scheme.kept[i] || named[i];
+  if (experiment && !has_learned && !scheme.dynamic)
+    calibrate(scheme, arguments, *experiment, layers);
+  check_quantizes(arguments, layers, scheme);
+  std::vector<double> decibels;
+  if (experiment) {
+    decibels = quantization::sensitivities(net_of(*experiment), layers, scheme,
+                                           std::array{held_inputs(*experiment)},
+                                           experiment->recipe.text("train.device"));
+    keep_most_sensitive(scheme, layers, decibels, arguments.keep_sensitive);
+    check_quantizes(arguments, layers, scheme);
+  } else if (arguments.keep_sensitive > 0) {
+    throw Error(ErrorKind::usage,
+                "--keep-sensitive measures layers on data. Hint: --data.dataset, or --data.format "
+                "and --data.path.");
+  }
+  std::optional<train::Evaluation> before, after;
+  if (experiment && experiment->validation != nullptr) {
+    before = train::evaluate(*experiment);
+    experiment->quantization = std::make_unique<quantization::Training>(layers, scheme);
+    after = train::evaluate(*experiment);
+  }
+  output.scheme = scheme;
+  const OnnxWritten written = write_onnx(output);
+  remark_limits(written);
+  if (arguments.as_json) {
+    nlohmann::json result{{"path", arguments.path},
+                          {"layers", json_of(layers, scheme, decibels)},
+                          {"bytes", written.quantized_bytes},
+                          {"bytes_before", written.bytes_before}};
+    if (before) {
+      result["before"] = to_json(*before);
+      result["after"] = to_json(*after);
+    }
+    line(io::json_text(result));
+    return 0;
+  }
+  if (experiment) list_layers(layers, scheme, decibels);
+  const auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
+  line(fmt::format("{}: {} of {} layers in int8, their weights {} instead of {}",
+                   escaped(arguments.path), written.quantized, layers.layers.size(),
+                   text(written.quantized_bytes), text(written.bytes_before)));
+  if (before)
+    line(fmt::format("before: {}\nafter:  {}", train::to_text(*before), train::to_text(*after)));
+  return 0;
+}
+
+}  // namespace weft::cli

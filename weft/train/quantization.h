@@ -1,0 +1,19 @@
+// Quantization-aware training in a run: what the recipe's `quantization` means for a model.
+#pragma once
+
+#include <memory>
+
+#include "weft/quantization/training.h"
+#include "weft/train/experiment.h"
+
+namespace weft::train {
+
+// Returns null where the recipe quantizes nothing. A note says how many layers are quantized if
+// `say`. Throws Error(usage) where the model has no layers to quantize, and for patterns that match
+// none.
+std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say);
+
+// Returns the layers of a model that takes the samples of `shape`.
+quantization::Layers layers_of(const Model& model, const TaskShape& shape);
+
+}  // namespace weft::train
