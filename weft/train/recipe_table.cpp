@@ -131,7 +131,8 @@ constexpr RecipeKey table[] = {
      "int8; static: inputs by a range learned from the batches; dynamic: by their own largest "
      "magnitude, linear layers alone; null: no quantization"},
     {"quantization.weight_bits", integer, "8", "", 7, 8,
-     "bits of weights; 7 for other runtimes on CPUs with AVX2 alone, whose products of int8 saturate"},
+     "bits of weights; 7 for other runtimes on CPUs with AVX2 alone, whose products of int8 "
+     "saturate"},
     {"quantization.start_step", integer, "0", "", 0, many,
      "updates before the first that rounds and learns ranges"},
     {"quantization.momentum", number, "0.01", "", 0.0001, 1,

@@ -14,7 +14,7 @@
 
 namespace weft::cpu {
 namespace {
-constexpr size_t tile_bytes = size_t{128} << 10;  // of sums, which leave room in L2
+constexpr size_t tile_bytes = size_t{512} << 10;  // of sums, which leave room in L2
 constexpr size_t most_operands = 16;              // of the epilogue
 
 int64_t pixels_of(const Node& conv) { return conv.type.elements() / conv.type.shape[1]; }
