@@ -1,5 +1,6 @@
 #include "weft/codegen/llvm_scalar.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <string_view>
