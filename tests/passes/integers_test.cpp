@@ -114,6 +114,23 @@ TEST_SUITE("integers") {
     check_same({.inputs = {x}, .outputs = {relu(second + first)}}, 2, 0, true);
   }
 
+  TEST_CASE("an epilogue reads operands of any layout") {
+    Random random(8);
+    const Value q = random_bytes("w", {16, 8, 1, 1}, random);
+    const Value scale = random_variable("s", {DType::f32, {16, 1, 1, 1}}, random);
+    const Value x = input({DType::f32, {2, 8, 12, 12}}, 0);
+    const Value y = conv(fake(x, {DType::u8, 0}), dequantize(q, scale));
+    for (const Dims& order : {Dims{0, 1, 3, 2}, Dims{0, 2, 3, 1}, Dims{1, 0, 2, 3}}) {
+      INFO(to_string(order));
+      Shape shape = Dims::filled(4, 0);
+      for (int i = 0; i < 4; ++i) shape[static_cast<int>(order[i])] = y.dim(i);
+      const Value beside = input({DType::f32, shape}, 1);
+      check_same({.inputs = {x, beside}, .outputs = {relu(y + permute(beside, order))}}, 1, 0);
+      const Value by_row = input({DType::f32, {1, 1, 12, 1}}, 1);
+      check_same({.inputs = {x, by_row}, .outputs = {relu(y * by_row)}}, 1, 0);
+    }
+  }
+
   TEST_CASE("so do products, by weights as they are, transposed, or of one scale for rows of x") {
     Random random(2);
     const Value q = random_bytes("w", {10, 20}, random);

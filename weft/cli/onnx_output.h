@@ -27,7 +27,8 @@ struct OnnxWritten {
   size_t tensors = 0, bytes = 0;  // initializers
   std::string fixed;              // why the file takes one row alone; "" where it takes any number
   int64_t context = 0;            // tokens of a sequence, where it was not given; else 0
-  // Of the weights that are quantized; 0: none are.
+  // These count the quantized weights, their bytes, and the bytes that they had in float32; 0 where
+  // no weight is quantized.
   size_t quantized = 0, quantized_bytes = 0, bytes_before = 0;
 };
 

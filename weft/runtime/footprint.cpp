@@ -37,8 +37,8 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   }
   const auto parts = static_cast<size_t>(std::min(threads, most_parts));
   const int compiling = std::min(threads, compile_threads());
-  // Of the code, the system maps more than is touched: around each page, or in pages of 2 MiB where
-  // the file's layout allows that.
+  // The kernel maps more of the library's code than a run touches: neighbours of each page, or huge
+  // pages of 2 MiB where segments of the file are aligned for them.
   return 60 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
          static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
          generated.size() * 16 * kibibyte + cut * parts * 5 * kibibyte;

@@ -27,7 +27,11 @@ Placement placement_of(const Value& value) {
   return {-1, 0,
           image ? dense_strides(value.shape(), channels_last) : row_major_strides(value.shape())};
 }
-bool is_view(const Value& value) { return value->op->view != nullptr; }
+// Returns whether a value is one number for each channel, or for each channel of an image.
+bool is_by_channel(const Value& value) {
+  const Dims strides = placement_of(value).strides;
+  return strides[2] == 0 && strides[3] == 0;
+}
 
 // Returns the launch that computes the epilogue, the rest of `body`, from the sums, its first
 // operand, in `strides`.
@@ -68,7 +72,6 @@ class ConvEpilogue : public Kernel {
   explicit ConvEpilogue(const Launch& launch)
       : conv_(*library_primitive(*launch.body.front().node(),
                                  convolution_of(*launch.body.front().node()), tile_bytes)),
-        channels_(launch.body.front().dim(1)),
         inputs_(bind_inputs(launch)) {
     const Node& node = *launch.body.front().node();
     WEFT_ASSERT(conv_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
@@ -88,7 +91,7 @@ class ConvEpilogue : public Kernel {
     WEFT_ASSERT(kernel_.stages.size() == 1 && stage.extent % pixels_of(node) == 0,
                 "the epilogue of {} does not go by pixels", launch.kernel);
     positions_ = stage.extent / pixels_of(node);
-    sums_bytes_ = channels_ * static_cast<int64_t>(size_of(node.type.dtype));
+    sums_bytes_ = node.type.shape[1] * static_cast<int64_t>(size_of(node.type.dtype));
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {
@@ -110,7 +113,6 @@ class ConvEpilogue : public Kernel {
 
  private:
   onednn::Primitive conv_;
-  int64_t channels_;
   std::optional<Packed> weight_;
   std::vector<Bound> inputs_;
   CompiledKernel kernel_;
@@ -134,10 +136,14 @@ std::optional<KernelChoice> choose_conv_epilogue(std::span<const Value> body,
   KernelChoice choice{.kernel = "dnnl:conv_mixed+", .operand_order = {channels_last, {0, 1, 2, 3}}};
   for (const Value& value : others) {
     if (value.rank() != 4) return std::nullopt;
-    accesses.push_back({value, placement_of(value)});
+    // Whatever its layout was, a whole operand is read channels-last.
+    Placement at = placement_of(value);
+    if (!is_by_channel(value)) at = {-1, 0, dense_strides(value.shape(), channels_last)};
+    accesses.push_back({value, at});
     const bool is_conv_operand =
         std::ranges::find(conv->inputs, value.node(), &Value::node) != conv->inputs.end();
-    if (!is_conv_operand) choice.operand_order.push_back(is_view(value) ? Dims() : channels_last);
+    if (!is_conv_operand)
+      choice.operand_order.push_back(is_by_channel(value) ? Dims() : channels_last);
   }
   const auto primitive = library_primitive(*conv.node(), convolution_of(*conv.node()), tile_bytes);
   if (!primitive) return std::nullopt;
