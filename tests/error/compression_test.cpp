@@ -15,10 +15,20 @@ std::string images(const std::string& more) {
          "train: {steps: 5, global_batch_size: 4}\n" +
          more;
 }
+
+// A Mistake is further lines of that recipe, and the message that refuses them.
+using Mistake = std::pair<std::string, std::string>;
+void check_refused(const Workplace& place, const std::vector<Mistake>& mistakes) {
+  for (const auto& [recipe, message] : mistakes) {
+    place.write("wrong.yaml", images(recipe));
+    CAPTURE(recipe);
+    CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage, message) == "");
+  }
+}
 }  // namespace
 
 TEST_CASE("a recipe whose pruning cannot be done is refused by key and limit") {
-  const std::vector<std::pair<std::string, std::string>> mistakes = {
+  const std::vector<Mistake> mistakes = {
       {"pruning: {sparsity: 0.7}\n",
        "wrong.yaml:4: pruning.sparsity needs pruning.pattern. Hint: --pruning.pattern "
        "unstructured."},
@@ -45,11 +55,7 @@ TEST_CASE("a recipe whose pruning cannot be done is refused by key and limit") {
       {"pruning: {pattern: unstructured, exclude: ['*']}\n",
        "wrong.yaml:4: pruning: no weight is left to prune."}};
   Workplace place;
-  for (const auto& [recipe, message] : mistakes) {
-    place.write("wrong.yaml", images(recipe));
-    CAPTURE(recipe);
-    CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage, message) == "");
-  }
+  check_refused(place, mistakes);
   place.write("wrong.yaml",
               "model: {layers: [flatten, {linear: {out_features: 4}}]}\n"
               "data: {dataset: random-images, image_size: 4, classes: 4}\n"
@@ -148,7 +154,7 @@ TEST_CASE("a residual net has as many inner widths as blocks") {
 }
 
 TEST_CASE("a recipe whose quantization cannot be done is refused by key and limit") {
-  const std::vector<std::pair<std::string, std::string>> mistakes = {
+  const std::vector<Mistake> mistakes = {
       {"quantization: {weight_bits: 7}\n",
        "wrong.yaml:4: quantization.weight_bits needs quantization.activations. Hint: "
        "--quantization.activations static."},
@@ -163,11 +169,7 @@ TEST_CASE("a recipe whose quantization cannot be done is refused by key and limi
       {"quantization: {activations: static, exclude: ['*']}\n",
        "wrong.yaml:4: quantization: no layer is left to quantize."}};
   Workplace place;
-  for (const auto& [recipe, message] : mistakes) {
-    place.write("wrong.yaml", images(recipe));
-    CAPTURE(recipe);
-    CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage, message) == "");
-  }
+  check_refused(place, mistakes);
   place.write("wrong.yaml",
               images("quantization: {activations: dynamic}\n") + "task: classification\n");
   CHECK(place.weft({"plan", "wrong.yaml"}).code == 0);
