@@ -29,11 +29,11 @@ test-isa: build ## ops, kernels, passes and training under every instruction set
 test-zoo: build ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB, and runs that are killed
 	@tools/test.sh release -R '^((train|models)\.zoo|train\.kill|io)\.slow$$'
 
-test-onnx: build ## the cases of the onnx package's backend suite, and that the list of operators is complete
+test-onnx: build ## the cases of the onnx package's backend suite, that the list of operators is complete, and onnxruntime on what weft writes
 	@tools/setup.sh --onnx
 	@build/onnx-venv/bin/python tools/onnx_cases.py build/onnx-cases
 	@build/onnx-venv/bin/python tools/onnx_cases.py --table build/release --check
-	@ONNX_CASES=$(CURDIR)/build/onnx-cases tools/test.sh release -R '^onnx(\.slow)?$$'
+	@ONNX_CASES=$(CURDIR)/build/onnx-cases PEERS_PYTHON=$(CURDIR)/build/onnx-venv/bin/python tools/test.sh release -R '^onnx(\.slow)?$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
