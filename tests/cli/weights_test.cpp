@@ -215,6 +215,14 @@ TEST_CASE("a checkpoint converts by the name of its run") {
               "train: {steps: 1, global_batch_size: 2}\n");
   const Outcome trained = place.weft({"train", "tiny.yaml"});
   REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  REQUIRE(place.weft({"convert", "tiny", "net.onnx", "--to", "onnx"}).code == 0);
+  const Outcome listed = place.weft({"inspect", "net.onnx", "--zeros"});
+  REQUIRE_MESSAGE(listed.code == 0, listed.err);
+  CHECK(listed.out.starts_with("net.onnx: 5 tensors, 64 parameters, 264 B, zeros: "));
+  for (const char* line :
+       {"inputs: images f32[batch, 3, 2, 2]\n", "outputs: logits f32[batch, 2]\n",
+        "operators: Gemm 2, Relu 1, Reshape 1\n"})
+    CHECK_MESSAGE(listed.out.find(line) != std::string::npos, listed.out);
   REQUIRE(place.weft({"convert", "tiny", "out", "--to", "hf"}).code == 0);
   const std::string checkpoint = "runs/tiny/checkpoints/latest/";
   for (const char* name : {"model.safetensors", "config.json"})

@@ -230,7 +230,7 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
        "f32[batch, 3, 4, 4], and they are f32[1, 3, 8, 8]."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
         "--data.image_size", "4", "--data.classes", "7"},
-       "net.onnx answers a sample with [1, 4], and these data have 7 classes."},
+       "model.pretrained: net.onnx answers a sample with [1, 4], and these data have 7 classes."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "addition"},
        "model.pretrained: net.onnx does not take the samples of these data"}};
   for (const Row& row : rows) {

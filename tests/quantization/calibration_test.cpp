@@ -18,17 +18,18 @@ using namespace weft::quantization;
 
 namespace {
 // As samples() of make_expected.py.
+double sample(const std::string& kind, int64_t k) {
+  const double u = (static_cast<double>(k * 7919 % 20011) + 0.5) / 20011;
+  const double sign = k % 2 == 0 ? 1 : -1, tail = -std::log1p(-u);
+  if (kind == "exponential") return tail * sign;
+  if (kind == "uniform") return u * sign;
+  if (kind == "outliers") return (k % 1000 == 999 ? 40 : tail) * sign;
+  if (kind == "rectified") return k % 3 == 0 ? 0 : tail;
+  return (k % 4 != 0 ? 0 : std::floor(256 * u)) * 0.0127 - 0.4242;  // pixels
+}
 std::vector<float> samples(const std::string& kind) {
   std::vector<float> all;
-  for (int64_t k = 0; k < 20000; ++k) {
-    const double u = (static_cast<double>(k * 7919 % 20011) + 0.5) / 20011;
-    const double sign = k % 2 == 0 ? 1 : -1, tail = -std::log1p(-u);
-    all.push_back(static_cast<float>(kind == "exponential" ? tail * sign
-                                     : kind == "uniform"   ? u * sign
-                                     : kind == "outliers"  ? (k % 1000 == 999 ? 40 : tail) * sign
-                                     : k % 3 == 0          ? 0
-                                                           : tail));
-  }
+  for (int64_t k = 0; k < 20000; ++k) all.push_back(static_cast<float>(sample(kind, k)));
   return all;
 }
 
@@ -42,6 +43,7 @@ constexpr Expected expected[] = {
     {"uniform", 0.999975, 0.994978, 0.999975, 0.999975},
     {"outliers", 40.000000, 5.503496, 10.605469, 40.000000},
     {"rectified", 10.597184, 4.883518, 8.987944, 8.987944},
+    {"pixels", 2.814300, 2.763500, 2.814300, 2.814300},
 };
 
 Variable weight(const std::string& name, const Shape& shape) {

@@ -17,6 +17,8 @@ def samples(kind, count=20000):
         "uniform": u * sign,
         "outliers": np.where(k % 1000 == 999, 40.0, -np.log1p(-u)) * sign,
         "rectified": np.where(k % 3 == 0, 0.0, -np.log1p(-u)),
+        # a quarter is of pixels, the rest their background
+        "pixels": np.where(k % 4 != 0, 0.0, np.floor(256 * u)) * 0.0127 - 0.4242,
     }[kind]
     return x.astype(np.float32).astype(np.float64)
 
@@ -25,10 +27,12 @@ def entropy_range(x, levels):
     magnitudes = np.abs(x)
     counts, edges = np.histogram(magnitudes, bins=BINS, range=(0, magnitudes.max()))
     counts = counts.astype(float)
-    counts[0] = counts[1]
+    padded = np.pad(counts, 1)
+    beside = np.maximum(padded[:-2], padded[2:])
+    bulk = np.where(counts > counts.sum() / levels, np.minimum(counts, beside), counts)
     divergences = {}
     for end in range(levels, BINS + 1):
-        reference = counts[:end].copy()
+        reference = bulk[:end].copy()
         level_of = np.digitize(np.arange(end) * levels, np.arange(1, levels) * end)
         candidate = np.zeros(end)
         for level in range(levels):
@@ -36,6 +40,8 @@ def entropy_range(x, levels):
             if inside.any():
                 candidate[inside] = reference[inside].mean()
         reference[-1] += counts[end:].sum()
+        if candidate.sum() == 0:
+            continue
         p, q = reference / reference.sum(), candidate / candidate.sum()
         if np.any((p > 0) & (q == 0)):
             continue
@@ -46,7 +52,7 @@ def entropy_range(x, levels):
     return edges[best]
 
 
-for kind in ("exponential", "uniform", "outliers", "rectified"):
+for kind in ("exponential", "uniform", "outliers", "rectified", "pixels"):
     x = samples(kind)
     print(f'{{"{kind}", {np.abs(x).max():.6f}, {np.percentile(np.abs(x), 99.5):.6f}, '
           f"{entropy_range(x, 128):.6f}, {entropy_range(x, 256):.6f}}},")

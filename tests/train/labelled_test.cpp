@@ -18,6 +18,7 @@
 #include "weft/io/json.h"
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
+#include "weft/onnx/export.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
@@ -77,9 +78,9 @@ struct Reference : TemporaryFolder {
   Json row;
 };
 
-std::vector<double> losses_of(const TemporaryFolder& folder) {
+std::vector<double> losses_of(const TemporaryFolder& folder, const std::string& run = "run") {
   std::vector<double> losses;
-  for (const std::string& line : lines_of(folder.file("runs/run/log.jsonl"))) {
+  for (const std::string& line : lines_of(folder.file("runs/" + run + "/log.jsonl"))) {
     const Json entry = Json::parse(line);
     if (entry.contains("loss") && entry.contains("lr")) losses.push_back(entry.at("loss"));
   }
@@ -335,6 +336,74 @@ TEST_CASE("recipes that do not go with texts with labels are refused") {
   CHECK(error_of([&] {
           train::make_experiment(headed.recipe(two));
         }).ends_with("config.json: [bert] id2label must name each class from 0. Got no 1."));
+}
+
+TEST_CASE("an encoder from an ONNX file learns labels as the folder that it was written from") {
+  for (const bool of_words : {false, true}) {
+    CAPTURE(of_words);
+    const Published folder({.head = "Model"}, of_words);
+    for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"})
+      folder.set(key, 0.0);
+    const std::string settings =
+        "optimizer: {lr: 0.003}\ntrain: {steps: 30, global_batch_size: 6}\n";
+    const train::Recipe native = folder.recipe(settings + "name: native\n");
+    // Inputs of the file are those that transformers names, and padding reaches it by its mask.
+    const std::string file = folder.file("net.onnx");
+    {
+      const train::Experiment experiment = train::make_experiment(native);
+      const auto& encoder = dynamic_cast<const models::Encoder&>(*experiment.model);
+      const auto build = [&](int64_t batch) {
+        const ModeScope inference(Mode::eval);
+        const Type type = experiment.shape.batch(batch);
+        const Tensor tokens = input(type, 0), mask = input(type, 1), types = input(type, 2);
+        const Tensor logits = encoder(tokens, {.attention_mask = mask, .token_type_ids = types});
+        return Graph{.inputs = {tokens, mask, types},
+                     .outputs = {softmax(logits, -1), logits},
+                     .assignments = {}};
+      };
+      onnx::write(
+          onnx::export_model(build, {.inputs = {"input_ids", "attention_mask", "token_type_ids"},
+                                     .outputs = {"probabilities", "logits"}})
+              .model,
+          file);
+    }
+    train::Recipe imported = folder.recipe(settings + "name: imported\n");
+    imported.set("model.pretrained", file, "test");
+    imported.set("data.tokenizer", folder.file("model"), "test");
+    train_in(folder, native);
+    const train::TrainResult result = train_in(folder, imported);
+    const auto expected = losses_of(folder, "native"), losses = losses_of(folder, "imported");
+    REQUIRE(losses.size() == expected.size());
+    for (size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == near(expected[i], 1e-4));
+    CHECK(losses.back() < 0.9 * losses.front());
+
+    // A checkpoint needs neither the file nor the tokenizer, and keeps the labels.
+    fs::remove(file);
+    fs::remove_all(folder.file("model"));
+    const auto saved = [&](bool with_data) {
+      return train::make_experiment(train::checkpoint_recipe(result.checkpoint),
+                                    {.initialize = false,
+                                     .with_data = with_data,
+                                     .vocabulary = train::checkpoint_vocabulary(result.checkpoint),
+                                     .checkpoint = result.checkpoint});
+    };
+    train::Experiment again = saved(true);
+    train::load_model(result.checkpoint, again);
+    CHECK(train::evaluate(again).loss == result.evaluation.loss);
+    CHECK(saved(false).labels->names == again.labels->names);
+    for (const char* damaged : {"{", "{}", R"({"of": "texts", "names": ["up"]})",
+                                R"({"of": "texts", "names": ["up", 3]})"}) {
+      const std::string labels = (fs::path(result.checkpoint) / "labels.json").string();
+      const std::string before = io::read_file(labels, limit);
+      folder.file(fs::relative(labels, folder.path()).string(), damaged);
+      CHECK(error_of([&] { saved(false); }).find("labels.json") != std::string::npos);
+      folder.file(fs::relative(labels, folder.path()).string(), before);
+    }
+    folder.file("data.jsonl", of_words ? R"({"tokens": ["go"], "labels": ["back"]})"
+                                       : R"({"text": "go back", "label": "back"})");
+    CHECK(error_of([&] { saved(true); }).find("data.jsonl:1: there is no label back.") !=
+          std::string::npos);
+  }
 }
 
 TEST_SUITE("slow pytorch") {

@@ -132,6 +132,44 @@ TEST_CASE("a checkpoint of an imported net needs its file no more") {
   CHECK(warning().find("net.onnx is not the net that ") != std::string::npos);
 }
 
+TEST_CASE("a net of other classes or inputs than the data is refused, or said") {
+  const Imported net;
+  const auto classes = [&](int64_t count) {
+    const train::Experiment other = train::make_experiment(
+        with(net.base, {{"model.layers", "[flatten, {linear: {out_features: 4}}]"}}));
+    const auto build = [&](int64_t batch) {
+      const Tensor x = input(other.shape.batch(batch), 0);
+      const Tensor logits = (*other.model)(x);
+      return Graph{.inputs = {x},
+                   .outputs = {concat({logits, logits}, 1)[{range(), range(0, count)}]},
+                   .assignments = {}};
+    };
+    onnx::write(onnx::export_model(build, {.inputs = {"images"}, .outputs = {"scores"}}).model,
+                net.file);
+    return error_of([&] { train::make_experiment(net.recipe); });
+  };
+  CHECK(classes(3).find("net.onnx answers a sample with [1, 3], and these data have 4 classes.") !=
+        std::string::npos);
+  const Captured said(2);
+  CHECK(classes(6) == "none");
+  const std::string warning = said.text();
+  const size_t at = warning.find("net.onnx tells 6 classes apart, and these data have 4.");
+  CHECK(at != std::string::npos);
+  CHECK(warning.find("net.onnx tells", at + 1) == std::string::npos);
+
+  const auto build = [&](int64_t batch) {
+    const Type type{DType::f32, {batch, 1, 8, 8}};
+    const Tensor x = input(type, 0), y = input(type, 1);
+    return Graph{.inputs = {x, y}, .outputs = {mean(x + y, {2, 3})}, .assignments = {}};
+  };
+  onnx::write(onnx::export_model(build, {.inputs = {"left", "right"}, .outputs = {"scores"}}).model,
+              net.file);
+  CHECK(error_of([&] {
+          train::make_experiment(net.recipe);
+        }).find("net.onnx has the inputs 'left' and 'right', and the data fill one of them.") !=
+        std::string::npos);
+}
+
 TEST_CASE("an ONNX file teaches as the run that it is from, by the names of its values") {
   const Imported net;
   const train::TrainResult run = train_in(net.folder, with(net.base, {{"name", "teacher"}}));

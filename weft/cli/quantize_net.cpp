@@ -59,16 +59,6 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
   return is_onnx ? evaluation_of_onnx(model, flags, "quantizing") : evaluation_of(model, flags);
 }
 
-// The classes of data must be those that the net knows.
-void check_classes(const std::string& model, const train::Experiment& experiment) {
-  const ModeScope inference(Mode::eval);
-  const Tensor logits = (*experiment.model)(input(experiment.shape.batch(1), 0));
-  const int64_t classes = experiment.shape.classes;
-  if (logits.rank() < 2 || logits.dim(-1) != classes)
-    throw Error(ErrorKind::usage, "{} answers a sample with {}, and these data have {} classes.",
-                model, to_string(logits.shape()), classes);
-}
-
 quantization::Net net_of(const train::Experiment& experiment) {
   return [&experiment](std::span<const Tensor> inputs) {
     const Tensor& x = inputs[0];
@@ -261,7 +251,6 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   if (io::exists(arguments.path + ".data", ErrorKind::usage))
     throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
   std::optional<train::Experiment> experiment = experiment_of(arguments, flags);
-  if (experiment) check_classes(arguments.model, *experiment);
   OnnxOutput output{.model = arguments.model,
                     .path = arguments.path,
                     .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,

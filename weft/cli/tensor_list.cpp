@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +22,7 @@
 #include "weft/io/gguf.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors.h"
+#include "weft/onnx/net.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -40,17 +42,16 @@ struct Listed {
 };
 
 // Returns how many elements of a tensor are zero; of bytes, in which blocks are, none are counted.
-std::optional<int64_t> zeros_of(const Safetensors& file, const Safetensors::Entry& entry) {
-  if (!is_float(entry.type.dtype) || info(entry.type.dtype).stored_only) return std::nullopt;
-  const std::span<const std::byte> bytes = file.bytes(entry);
-  const size_t size = size_of(entry.type.dtype);
+std::optional<int64_t> zeros_of(const Type& type, std::span<const std::byte> bytes) {
+  if (!is_float(type.dtype) || info(type.dtype).stored_only) return std::nullopt;
+  const size_t size = size_of(type.dtype);
   std::atomic<int64_t> zeros = 0;
-  parallel_for(entry.type.elements(), [&](int64_t begin, int64_t end) {
+  parallel_for(type.elements(), [&](int64_t begin, int64_t end) {
     int64_t here = 0;
     for (int64_t i = begin; i < end; ++i) {
       alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
       std::memcpy(element.data(), bytes.data() + static_cast<size_t>(i) * size, size);
-      if (load(element.data(), entry.type.dtype, 0) == 0) ++here;
+      if (load(element.data(), type.dtype, 0) == 0) ++here;
     }
     zeros += here;
   });
@@ -214,7 +215,25 @@ json to_json(const io::GgufValue& value) {
 
 // ---- files
 
-// A File is a safetensors or a GGUF file.
+// Returns "Conv 20, Relu 19": the operators of an ONNX file, the most frequent first.
+std::string operators_text(const onnx::Graph& graph) {
+  std::map<std::string, int64_t> counts;
+  for (const onnx::Node& node : graph.nodes) ++counts[io::printable(node.op)];
+  std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
+  std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, int64_t>::second);
+  std::vector<std::string> texts;
+  for (const auto& [op, count] : sorted) texts.push_back(fmt::format("{} {}", op, count));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+// Returns "images f32[batch, 3, 32, 32]", for each input or output.
+std::string values_text(const std::vector<onnx::ValueInfo>& values) {
+  std::vector<std::string> texts;
+  for (const onnx::ValueInfo& value : values)
+    texts.push_back(fmt::format("{} {}", io::printable(value.name), to_string(value)));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+// A File is a safetensors, a GGUF or an ONNX file.
 struct File {
   std::string name;
   std::vector<Listed> tensors;
@@ -240,6 +259,8 @@ struct Listing {
     for (const std::string& path : paths) {
       if (io::is_gguf(path))
         add(io::Gguf::open(path));
+      else if (onnx::is_model_file(path))
+        add(onnx::read(path));
       else
         add(Safetensors::open(path));
     }
@@ -261,7 +282,7 @@ struct Listing {
     for (const Safetensors::Entry& entry : file.entries())
       added.tensors.push_back({entry.name, weft::name(entry.type.dtype), entry.type.shape,
                                entry.type.bytes(),
-                               has_zeros ? zeros_of(file, entry) : std::nullopt});
+                               has_zeros ? zeros_of(entry.type, file.bytes(entry)) : std::nullopt});
   }
   void add(const io::Gguf& file) {
     for (const auto& [key, value] : file.metadata()) {
@@ -271,6 +292,29 @@ struct Listing {
     File& added = files.emplace_back(File{.name = file.name()});
     for (const io::Gguf::Entry& entry : file.entries())
       added.tensors.push_back({entry.name, entry.type_name(), entry.shape(), entry.type.bytes()});
+  }
+  void add(const onnx::Model& model) {
+    std::vector<std::string> opsets;
+    for (const auto& [domain, version] : model.opsets)
+      opsets.push_back(domain.empty() ? std::to_string(version)
+                                      : fmt::format("{} {}", io::printable(domain), version));
+    const std::pair<const char*, std::string> known[] = {
+        {"producer", io::printable(model.producer)},
+        {"opset", fmt::format("{}", fmt::join(opsets, ", "))},
+        {"inputs", values_text(model.graph.inputs)},
+        {"outputs", values_text(model.graph.outputs)},
+        {"operators", operators_text(model.graph)}};
+    for (const auto& [key, text] : known) {
+      metadata.emplace(key, text);
+      metadata_json.emplace(key, text);
+    }
+    File& added = files.emplace_back(File{.name = model.file});
+    for (const onnx::Initializer& each : model.graph.initializers) {
+      const Type type = each.value.type();
+      added.tensors.push_back(
+          {each.name, weft::name(type.dtype), type.shape, type.bytes(),
+           has_zeros ? zeros_of(type, {each.value->data(), type.bytes()}) : std::nullopt});
+    }
   }
 };
 

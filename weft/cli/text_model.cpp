@@ -10,6 +10,7 @@
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/imported.h"
 #include "weft/train/published.h"
 
 namespace weft::cli {

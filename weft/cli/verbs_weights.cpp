@@ -48,20 +48,22 @@ void add_inspect(Program& program) {
        .group = "Weights",
        .doc = "Lists the tensors of a model's files: names, types, shapes, sizes.",
        .examples = "weft inspect model.safetensors\n"
-                   "weft inspect llama-q4_k.gguf\n"
+                   "weft inspect llama-q4_k.gguf\nweft inspect resnet50.onnx --zeros\n"
                    "weft inspect Llama-3.2-1B --json\nweft inspect mnist --all",
        .run = [arguments] {
          const std::string& model = arguments->model;
-         const ModelSource source = io::is_gguf(model) ? ModelSource{.files = {model}}
-                                                       : find_model(model, /*verify=*/false);
+         const bool is_file = io::is_gguf(model) || onnx::is_model_file(model);
+         const ModelSource source =
+             is_file ? ModelSource{.files = {model}} : find_model(model, /*verify=*/false);
          const std::string& what = source.folder.empty() ? source.files.front() : source.folder;
          list_tensors(what, source.files, arguments->all, arguments->zeros, arguments->as_json);
          return 0;
        }});
   verb.options = {
       {.type = "MODEL",
-       .doc = "a safetensors or GGUF file, a folder of Hugging Face's, a checkpoint folder, or a "
-              "run's folder or name",
+       .doc =
+           "a safetensors, GGUF or ONNX file, a folder of Hugging Face's, a checkpoint folder, or "
+           "a run's folder or name",
        .target = &arguments->model,
        .required = true},
       {.flag = "--all",

@@ -30,6 +30,7 @@ struct TaskShape {
   // Rows hold several samples, which must not attend to each other: a batch is i64 [size, 2,
   // length], the tokens and the position of each in its sample.
   bool packed = false;
+  int64_t padding = -1;  // the token behind samples that are shorter than `input`; -1: none is
 
   bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
 

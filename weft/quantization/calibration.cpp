@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "weft/base/error.h"
 #include "weft/tensor/compile.h"
@@ -92,19 +93,27 @@ double percentile_range(const Histogram& histogram, double percentile) {
   return histogram.limit;
 }
 
-// Most magnitudes of the first bin are zeros, which every range represents: they would hide the
-// others, and count as many as the second bin's.
+// A bin that holds more than both of its neighbours, and than a level's even share of all, has one
+// value that many samples share, as the zeros behind a ReLU and the background of pictures. Every
+// range represents it by one level, and it would hide the others: within a range it counts as many
+// as the fuller neighbour. Beyond the range all magnitudes count.
 double entropy_range(const Histogram& histogram, size_t levels) {
-  std::vector<double> bins = histogram.counts;
-  bins[0] = bins[1];
-  double beyond = 0, total = 0;
-  for (const double count : bins) total += count;
-  if (total == 0) return histogram.limit;
+  const std::vector<double>& counts = histogram.counts;
+  const double share =
+      std::accumulate(counts.begin(), counts.end(), 0.0) / static_cast<double>(levels);
+  std::vector<double> bins = counts;
+  for (size_t i = 0; i < bins.size(); ++i) {
+    const double before = i == 0 ? 0 : counts[i - 1];
+    const double after = i + 1 == bins.size() ? 0 : counts[i + 1];
+    if (counts[i] > share) bins[i] = std::min(counts[i], std::max(before, after));
+  }
+  double within = std::accumulate(bins.begin(), bins.end(), 0.0), beyond = 0;
   double least = std::numeric_limits<double>::infinity();
   size_t best = bins.size();
   std::vector<double> sums(levels);
   std::vector<size_t> members(levels);
-  for (size_t end = bins.size(); end >= levels; beyond += bins[--end]) {
+  for (size_t end = bins.size(); end >= levels && within > 0;
+       --end, within -= bins[end], beyond += counts[end]) {
     std::ranges::fill(sums, 0);
     std::ranges::fill(members, size_t{0});
     for (size_t i = 0; i < end; ++i) {
@@ -112,15 +121,13 @@ double entropy_range(const Histogram& histogram, size_t levels) {
       sums[i * levels / end] += bins[i];
       ++members[i * levels / end];
     }
-    double represented = 0;
-    for (const double sum : sums) represented += sum;
     double divergence = 0;
     for (size_t i = 0; i < end; ++i) {
-      const double p = (bins[i] + (i + 1 == end ? beyond : 0)) / total;
+      const double p = (bins[i] + (i + 1 == end ? beyond : 0)) / (within + beyond);
       if (p == 0) continue;
       const size_t level = i * levels / end;
       const double q =
-          bins[i] == 0 ? 0 : sums[level] / static_cast<double>(members[level]) / represented;
+          bins[i] == 0 ? 0 : sums[level] / static_cast<double>(members[level]) / within;
       divergence += p * std::log(p / q);  // infinite where q is 0
     }
     if (divergence < least) {

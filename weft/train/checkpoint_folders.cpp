@@ -14,6 +14,7 @@
 #include "weft/base/partial_name.h"
 #include "weft/io/files.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/imported.h"
 #include "weft/train/published.h"
 
 namespace weft::train {
@@ -66,7 +67,7 @@ bool is_checkpoint_file(std::string_view name) {
          name == models::adapter_config_file || name == base_file ||
          std::ranges::find(published_files, name) != published_files.end() ||
          name == "vocabulary.json" || name == "columns.json" || name == kept_images_file ||
-         name == net_file || name == "MANIFEST.json";
+         name == net_file || name == labels_file || name == "MANIFEST.json";
 }
 
 std::string join(const std::string& folder, std::string_view name) {

@@ -14,6 +14,7 @@
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/experiment.h"
+#include "weft/train/imported.h"
 #include "weft/train/published.h"
 
 namespace weft::train {

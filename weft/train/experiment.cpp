@@ -11,10 +11,9 @@
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
-#include "weft/onnx/model.h"
-#include "weft/onnx/model_net.h"
 #include "weft/optim/registry.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/imported.h"
 #include "weft/train/pruning.h"
 #include "weft/train/published.h"
 #include "weft/train/quantization.h"
@@ -183,38 +182,6 @@ void check_packing(const Recipe& recipe, const Model* model) {
                   "decoder, gpt or llama.");
 }
 
-std::unique_ptr<Model> load_onnx(const std::string& file, const Experiment& experiment) {
-  const Recipe& recipe = experiment.recipe;
-  if (!io::exists(file, ErrorKind::usage))
-    recipe.refuse("model.pretrained",
-                  fmt::format("model.pretrained: {} is not there.", io::printable(file)));
-  if (experiment.precision.parameters != DType::f32)
-    recipe.refuse("train.precision",
-                  fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
-                              "bf16-mixed.",
-                              recipe.text("train.precision")));
-  try {
-    return onnx::load_model(file, experiment.shape);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage) throw;
-    recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}", error.what()));
-  }
-}
-
-// Keeps the graph of an ONNX file for checkpoints: that of `checkpoint`, where it has one. Says
-// where the recipe's file is another one by now.
-void keep_net(Experiment& experiment, const std::string& file, const std::string& checkpoint) {
-  const std::string& given = experiment.recipe.text("model.pretrained");
-  const auto form = [&](const std::string& path) {
-    return onnx::kept_form(path, *experiment.model, "model.safetensors");
-  };
-  std::string kept = form(file);
-  if (file != given && io::exists(given, ErrorKind::usage) && form(given) != kept)
-    logging::warn("{} is not the net that {} was trained from, which keeps its own.",
-                  io::printable(given), checkpoint);
-  experiment.published_files.push_back({std::string(net_file), std::move(kept)});
-}
-
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model, or an ONNX file; "": it is none. Weights that train are copies of the files, as
 // a step assigns them all; those that are only read are views. `teaches`: the model will train.
@@ -228,7 +195,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
   experiment.model =
-      trains_onnx(recipe) ? load_onnx(published, experiment)
+      trains_onnx(recipe) ? load_imported(published, experiment)
       : !published.empty()
           ? models::load_pretrained(
                 published, {.dtype = experiment.precision.parameters,
@@ -275,7 +242,13 @@ void check_host(const Experiment& experiment) {
 std::string published_source(const Recipe& recipe, const ExperimentOptions& options) {
   if (!recipe.has("model.pretrained")) return "";
   const std::string& folder = recipe.text("model.pretrained");
-  if (trains_onnx(recipe)) return onnx_file_of(recipe, options.checkpoint);
+  if (trains_onnx(recipe)) {
+    std::string file = onnx_file_of(recipe, options.checkpoint);
+    if (!io::exists(file, ErrorKind::usage))
+      recipe.refuse("model.pretrained",
+                    fmt::format("model.pretrained: {} is not there.", io::printable(file)));
+    return file;
+  }
   // An adapter's checkpoint has the adapter alone.
   if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
   if (!io::is_gguf(folder) &&
@@ -324,6 +297,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     data.frame = model->frame(data.vocabulary);
     if (kept.empty() && options.initialize) kept = tokenizer_files(published);
     std::ranges::move(generation_files(published), std::back_inserter(kept));
+  } else if (trains_onnx(recipe) && entry.has_labels) {
+    read_labels(data, published);
   }
   TaskData parts = read_data(recipe, entry, model ? &*model : nullptr, data);
   model.reset();
@@ -362,8 +337,9 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
   const bool teaches = options.initialize || options.checkpoint.empty();
   build(experiment, options.initialize && !goes_on, published, teaches);
+  if (trains_onnx(recipe)) check_classes(experiment, published);
   if (trains_onnx(recipe) && (experiment.train != nullptr || !options.checkpoint.empty()))
-    keep_net(experiment, published, options.checkpoint);
+    keep_imported(experiment, published, options.checkpoint);
   return experiment;
 }
 

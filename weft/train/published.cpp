@@ -15,7 +15,7 @@
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
 #include "weft/io/json.h"
-#include "weft/onnx/model.h"
+#include "weft/train/imported.h"
 
 namespace weft::train {
 namespace {
@@ -95,17 +95,6 @@ int64_t PublishedModel::mask_token(const data::Tokenizer& tokenizer) const {
 bool determines_ids(std::string_view file) {
   const auto end = std::ranges::find(published_files, "tokenizer_config.json");
   return std::find(published_files.begin(), end, file) != end;
-}
-
-bool trains_onnx(const Recipe& recipe) {
-  return recipe.has("model.pretrained") && onnx::is_model_file(recipe.text("model.pretrained"));
-}
-std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
-  if (!checkpoint.empty()) {
-    std::string kept = (fs::path(checkpoint) / net_file).string();
-    if (io::exists(kept, ErrorKind::checkpoint)) return kept;
-  }
-  return recipe.text("model.pretrained");
 }
 
 std::string tokenizer_of(const Recipe& recipe) {

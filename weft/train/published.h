@@ -61,13 +61,6 @@ inline constexpr std::array<std::string_view, 8> published_files = {"tokenizer.j
                                                                     "generation_config.json"};
 bool determines_ids(std::string_view file);
 
-// Returns whether model.pretrained is an ONNX file. Checkpoints keep its graph as net_file, which
-// has its weights in the checkpoint's own.
-bool trains_onnx(const Recipe& recipe);
-inline constexpr std::string_view net_file = "model.onnx";
-// Returns that file of a checkpoint; the recipe's where it has none, or "" is given.
-std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint);
-
 // Returns the folder or file of the recipe's tokenizer; "" where the text's own characters or bytes
 // are the vocabulary. Throws Error(usage) for a data.tokenizer that is not there, or that is no
 // tokenizer of a published model.

@@ -79,6 +79,7 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
                    {seq_len},
                    std::ssize(labels.names),
                    labels.of_words ? 0 : tokenizer.size()};
+    if (options.frame) parts.shape.padding = options.frame->pad;
   };
   if (!options.with_data) {
     WEFT_ASSERT(options.labels->known, "a head of labels without its data has no labels");

@@ -1,0 +1,136 @@
+#include "weft/train/imported.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/logging.h"
+#include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/onnx/model.h"
+#include "weft/onnx/model_net.h"
+#include "weft/tensor/compile.h"
+#include "weft/train/experiment.h"
+
+namespace weft::train {
+namespace {
+namespace fs = std::filesystem;
+constexpr size_t labels_limit = size_t{64} << 20;  // bytes
+
+std::string to_json(const data::Labels& labels) {
+  nlohmann::ordered_json json;
+  json["of"] = labels.of_words ? "words" : "texts";
+  json["names"] = labels.names;
+  return io::json_text(json, 1) + "\n";
+}
+
+// Returns the labels that a checkpoint keeps; nullopt where it has none.
+std::optional<data::Labels> kept_labels(const std::string& checkpoint) {
+  if (checkpoint.empty()) return std::nullopt;
+  const std::string path = (fs::path(checkpoint) / labels_file).string();
+  if (!io::exists(path, ErrorKind::checkpoint)) return std::nullopt;
+  const nlohmann::json json = io::read_json_file(path, labels_limit, ErrorKind::checkpoint);
+  const auto wrong = [&](std::string_view rule) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, rule);
+  };
+  if (!json.is_object() || !json.contains("of") || (json["of"] != "words" && json["of"] != "texts"))
+    wrong("of must be words or texts");
+  data::Labels labels{.of_words = json["of"] == "words"};
+  if (!json.contains("names") || !json["names"].is_array() || json["names"].size() < 2)
+    wrong("names must be a list of two names or more");
+  for (const auto& name : json["names"]) {
+    if (!name.is_string()) wrong("names must be a list of names");
+    labels.names.push_back(name.get<std::string>());
+  }
+  return labels;
+}
+
+// Returns the id behind texts that are shorter than a row.
+int64_t padding_of(const data::Tokenizer& tokenizer, const std::string& path) {
+  std::optional<std::string> given;
+  if (io::is_folder(path)) given = data::TokenizerConfig::load(path).special_token("pad_token");
+  for (const std::string& token :
+       {given.value_or("[PAD]"), std::string("[PAD]"), std::string("<pad>")})
+    if (const auto id = tokenizer.id_of(token)) return *id;
+  throw Error(ErrorKind::data,
+              "{}: the tokenizer has no padding token, which texts with labels need. Hint: "
+              "pad_token in tokenizer_config.json names it.",
+              io::printable(path));
+}
+}  // namespace
+
+bool trains_onnx(const Recipe& recipe) {
+  return recipe.has("model.pretrained") && onnx::is_model_file(recipe.text("model.pretrained"));
+}
+
+std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
+  if (!checkpoint.empty()) {
+    std::string kept = (fs::path(checkpoint) / net_file).string();
+    if (io::exists(kept, ErrorKind::checkpoint)) return kept;
+  }
+  return recipe.text("model.pretrained");
+}
+
+void read_labels(DataOptions& data, const std::string& file) {
+  const data::Tokenizer* const tokenizer = data.vocabulary ? data.vocabulary->tokenizer() : nullptr;
+  if (tokenizer == nullptr) return;
+  std::optional<data::Labels> kept = kept_labels(data.checkpoint);
+  if (!kept && !onnx::has_labels(file, tokenizer->size())) return;
+  data.labels = data::LabelOptions{.known = std::move(kept)};
+  data.labels->only_known = data.labels->known.has_value();
+  data.frame = data::frame_of(*tokenizer, padding_of(*tokenizer, data.tokenizer));
+}
+
+std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& experiment) {
+  const Recipe& recipe = experiment.recipe;
+  if (experiment.precision.parameters != DType::f32)
+    recipe.refuse("train.precision",
+                  fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
+                              "bf16-mixed.",
+                              recipe.text("train.precision")));
+  try {
+    return onnx::load_model(file, experiment.shape);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}", error.what()));
+  }
+}
+
+void check_classes(const Experiment& experiment, const std::string& file) {
+  const TaskShape& task = experiment.shape;
+  const ModeScope inference(Mode::eval);
+  const Shape logits = (*experiment.model)(input(task.batch(1), 0)).shape();
+  const std::string name = io::printable(file);
+  if (logits.size() != (task.labels_tokens() ? 3 : 2) || logits[logits.size() - 1] < task.classes)
+    experiment.recipe.refuse(
+        "model.pretrained",
+        fmt::format(
+            "model.pretrained: {} answers a sample with {}, and these data have {} classes.", name,
+            to_string(logits), task.classes));
+  if (logits[logits.size() - 1] > task.classes)
+    logging::warn("{} tells {} classes apart, and these data have {}.", name,
+                  logits[logits.size() - 1], task.classes);
+}
+
+void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint) {
+  const std::string& given = experiment.recipe.text("model.pretrained");
+  const auto form = [&](const std::string& path) {
+    return onnx::kept_form(path, *experiment.model, "model.safetensors");
+  };
+  std::string kept = form(file);
+  if (file != given && io::exists(given, ErrorKind::usage) && form(given) != kept)
+    logging::warn("{} is not the net that {} was trained from, which keeps its own.",
+                  io::printable(given), checkpoint);
+  experiment.published_files.push_back({std::string(net_file), std::move(kept)});
+  if (experiment.labels)
+    experiment.published_files.push_back({std::string(labels_file), to_json(*experiment.labels)});
+}
+
+}  // namespace weft::train
