@@ -117,8 +117,8 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
                    "distillation.teacher: nothing is no run, no checkpoint and no folder of a "
                    "model.") == "");
   CHECK(fails_with(plan({flag, "wide"}), usage,
-                   "distillation.teacher: wide answers a sample with logits [1, 6], and the model "
-                   "of this run with [1, 4].") == "");
+                   "distillation.teacher: wide answers a sample with logits [6], and the model "
+                   "of this run with [4].") == "");
   CHECK(fails_with(plan({flag, "large"}), usage,
                    "distillation.teacher: large does not take the inputs of these data: ") == "");
   CHECK(fails_with(plan({flag, "tiny"}), usage,
@@ -138,8 +138,8 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
               "train: {steps: 1, global_batch_size: 4}\n");
   REQUIRE(place.weft({"train", "conv.yaml"}).code == 0);
   CHECK(fails_with(plan({flag, "conv", "--distillation.features", "[fc1=0]"}), usage,
-                   "distillation.features: fc1 yields [1, 8], and the teacher's layer [1, 4, 2, "
-                   "2]; they may differ in channels alone.") == "");
+                   "distillation.features: fc1 yields [8], and the teacher's layer [4, 2, 2]; "
+                   "they may differ in channels alone.") == "");
 }
 
 TEST_CASE("a residual net has as many inner widths as blocks") {
@@ -230,7 +230,7 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
        "f32[batch, 3, 4, 4], and they are f32[1, 3, 8, 8]."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
         "--data.image_size", "4", "--data.classes", "7"},
-       "model.pretrained: net.onnx answers a sample with [1, 4], and these data have 7 classes."},
+       "model.pretrained: net.onnx answers a sample with [4], and these data have 7 classes."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "addition"},
        "model.pretrained: net.onnx does not take the samples of these data"}};
   for (const Row& row : rows) {

@@ -37,6 +37,8 @@ TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
       refused({"pets.yaml"}, usage,
               "--input pets.yaml: inputs are arrays (.npy, .npz, .pb) or pictures (.jpg, .png).") ==
       "");
+  CHECK(refused({"images=rows.npy", "images=rows.npy"}, usage,
+                "pets: input 'images' is given twice.") == "");
   CHECK(refused({"nothing.png"}, usage, "--input nothing.png: there is no such file.") == "");
   CHECK(refused({"photos", "-o", "out.txt"}, usage,
                 "--output out.txt: outputs are written to .npy or .npz files.") == "");
@@ -57,6 +59,29 @@ TEST_CASE_FIXTURE(Pets, "an ONNX file whose pictures nothing prepares is refused
                    "'images' (f32[batch, 3, 6, 6]).") == "");
   CHECK(fails_with(weft({"run", "pets.onnx", "--input", "photos", "--train.steps", "1"}), usage,
                    "--train.steps is for runs of weft's own. pets.onnx is an ONNX file.") == "");
+}
+
+TEST_CASE_FIXTURE(Pets,
+                  "extents that bind nothing, and batches that a file does not take, are refused") {
+  REQUIRE(weft({"convert", "pets", "pets.onnx", "--to", "onnx"}).code == 0);
+  REQUIRE(weft({"convert", "pets", "three.onnx", "--to", "onnx", "--batch", "3"}).code == 0);
+  CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "bach=3"}), usage,
+                   "[onnx] pets.onnx: its inputs have no extent 'bach' to bind. Known: batch.") ==
+        "");
+  CHECK(fails_with(weft({"plan", "pets.onnx", "--batch", "2", "--dim", "batch=3"}), usage,
+                   "[onnx] pets.onnx: --batch 2 does not bind its first input, f32[3, 3, 6, 6].") ==
+        "");
+  CHECK(fails_with(
+            weft({"plan", "three.onnx", "--batch", "2"}), usage,
+            "[onnx] three.onnx: --batch 2 does not bind its first input, f32[3, 3, 6, 6].") == "");
+  const auto eval = [&](const std::string& batch) {
+    return weft({"eval", "three.onnx", "--data.dataset", "random-images", "--data.image_size", "6",
+                 "--data.classes", "2", "--eval.batch_size", batch});
+  };
+  CHECK(fails_with(eval("2"), usage,
+                   "model.pretrained: three.onnx does not take a batch of f32[2, 3, 6, 6]: ") ==
+        "");
+  CHECK(eval("3").code == 0);
 }
 
 TEST_CASE_FIXTURE(TinyRun, "ids that a language model does not take are refused") {

@@ -47,7 +47,7 @@ class Published : public Inference {
 class Generation : public Published {
  public:
   Generation(models::Pretrained model, const InferenceOptions& options)
-      : Published(std::move(model), options.batch),
+      : Published(std::move(model), options.batch.value_or(1)),
         tokens_(infer::make_token_model(
             *model_.model, model_.vocabulary, model_.context,
             {.batch = batch_, .context = options.context, .device = options.device})) {
@@ -90,7 +90,7 @@ class Generation : public Published {
 class Encoding : public Published {
  public:
   Encoding(models::Pretrained model, const InferenceOptions& options)
-      : Published(std::move(model), options.batch),
+      : Published(std::move(model), options.batch.value_or(1)),
         step_(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               return {(*model_.model)(in[0])};
@@ -125,7 +125,7 @@ class Encoding : public Published {
 class Passes : public Inference {
  public:
   explicit Passes(const InferenceOptions& options)
-      : Inference(options.batch),
+      : Inference(options.batch.value_or(1)),
         net_(onnx::read(options.folder)),
         runner_(net_, {.mode = Mode::eval, .device = options.device}) {
     const std::vector<onnx::ValueInfo>& inputs = net_.inputs();
@@ -135,6 +135,11 @@ class Passes : public Inference {
       if (first.extent < 0) extents.emplace(onnx::symbol_of(inputs[0], 0), batch_);
     }
     types_ = net_.input_types(extents);
+    if (options.batch &&
+        (types_.empty() || types_[0].shape.empty() || types_[0].shape[0] != *options.batch))
+      throw Error(ErrorKind::usage, "[onnx] {}: --batch {} does not bind its first input, {}.",
+                  io::printable(options.folder), *options.batch,
+                  types_.empty() ? "of which it has none" : to_string(types_[0]));
     if (!types_.empty() && !types_[0].shape.empty()) batch_ = types_[0].shape[0];
     steps_ = {{"forward", "forward pass", batch_}};
   }
@@ -236,10 +241,13 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
   recipe.apply_environment();
   apply_flags(recipe, flags);
   InferenceOptions options{.folder = model,
-                           .batch = recipe.integer("train.global_batch_size"),
                            .context = own.context,
                            .extents = extents_of(own.dims),
                            .device = recipe.text("train.device")};
+  const int64_t batch = recipe.integer("train.global_batch_size");
+  if (batch != 1 ||
+      std::ranges::find(flags, "train.global_batch_size", &RecipeFlag::path) != flags.end())
+    options.batch = batch;
   if (!own.dtype.empty()) options.dtype = parse_dtype(own.dtype);
   return options;
 }

@@ -24,10 +24,10 @@ namespace weft::cli {
 bool is_inference_model(const std::string& path);
 
 struct InferenceOptions {
-  std::string folder;               // folder of the model, or a GGUF or ONNX file
-  std::optional<DType> dtype = {};  // type of weights and activations; absent: the model's
-  int64_t batch = 1;                // sequences
-  int64_t context = 0;              // most tokens of each; 0: as many as the model takes
+  std::string folder;                 // folder of the model, or a GGUF or ONNX file
+  std::optional<DType> dtype = {};    // type of weights and activations; absent: the model's
+  std::optional<int64_t> batch = {};  // sequences; absent: one, or as many as an ONNX file takes
+  int64_t context = 0;                // most tokens of each; 0: as many as the model takes
   // Symbolic extents of an ONNX file by name; the batch is that of its first input's first axis.
   std::map<std::string, int64_t, std::less<>> extents = {};
   std::string device = "auto";  // as train.device; a GPU of the catalogue need not be here

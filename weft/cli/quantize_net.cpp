@@ -256,8 +256,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
                     .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
                     .context = arguments.context,
                     .dims = arguments.dims};
-  const Layers layers =
-      experiment ? train::layers_of(*experiment->model, experiment->shape) : layers_of(output);
+  const Layers layers = experiment ? train::layers_of(*experiment) : layers_of(output);
   const bool has_learned = experiment && experiment->quantization != nullptr;
   Scheme scheme{.dynamic = arguments.dynamic,
                 .weight_bits = arguments.weight_bits > 0 ? arguments.weight_bits : 8};

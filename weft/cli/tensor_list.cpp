@@ -215,10 +215,20 @@ json to_json(const io::GgufValue& value) {
 
 // ---- files
 
+// Counts operators by name, those of graphs in attributes too.
+void count_operators(const std::vector<onnx::Node>& nodes, std::map<std::string, int64_t>& counts) {
+  for (const onnx::Node& node : nodes) {
+    ++counts[io::printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];
+    for (const auto& [name, attribute] : node.attributes)
+      if (const auto* graph = std::get_if<std::shared_ptr<const onnx::Graph>>(&attribute))
+        count_operators((*graph)->nodes, counts);
+  }
+}
 // Returns "Conv 20, Relu 19": the operators of an ONNX file, the most frequent first.
-std::string operators_text(const onnx::Graph& graph) {
+std::string operators_text(const onnx::Model& model) {
   std::map<std::string, int64_t> counts;
-  for (const onnx::Node& node : graph.nodes) ++counts[io::printable(node.op)];
+  count_operators(model.graph.nodes, counts);
+  for (const onnx::Function& function : model.functions) count_operators(function.nodes, counts);
   std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, int64_t>::second);
   std::vector<std::string> texts;
@@ -303,7 +313,7 @@ struct Listing {
         {"opset", fmt::format("{}", fmt::join(opsets, ", "))},
         {"inputs", values_text(model.graph.inputs)},
         {"outputs", values_text(model.graph.outputs)},
-        {"operators", operators_text(model.graph)}};
+        {"operators", operators_text(model)}};
     for (const auto& [key, text] : known) {
       metadata.emplace(key, text);
       metadata_json.emplace(key, text);

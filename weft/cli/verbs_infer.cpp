@@ -93,11 +93,17 @@ std::vector<Tensor> bind_inputs(const ArrayModel& model, const std::vector<Input
   std::vector<Tensor> bound(model.inputs.size());
   std::vector<Tensor> unnamed;
   for (const InputFile& file : files)
-    for (io::NamedTensor& array : read_arrays(file))
-      if (array.name.empty())
+    for (io::NamedTensor& array : read_arrays(file)) {
+      if (array.name.empty()) {
         unnamed.push_back(std::move(array.tensor));
-      else
-        bound[index_of(model, array.name)] = std::move(array.tensor);
+        continue;
+      }
+      Tensor& place = bound[index_of(model, array.name)];
+      if (place.defined())
+        throw Error(ErrorKind::usage, "{}: input '{}' is given twice.", io::printable(model.name),
+                    io::printable(array.name));
+      place = std::move(array.tensor);
+    }
   auto next = unnamed.begin();
   for (Tensor& tensor : bound)
     if (!tensor.defined() && next != unnamed.end()) tensor = *next++;

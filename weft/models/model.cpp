@@ -1,5 +1,7 @@
 #include "weft/models/model.h"
 
+#include <span>
+
 #include <fmt/format.h>
 
 #include "weft/models/zoo.h"
@@ -36,6 +38,10 @@ class LayersModel : public Model {
 std::string_view name(InputKind kind) {
   constexpr std::string_view names[] = {"features", "images", "tokens"};
   return names[static_cast<size_t>(kind)];
+}
+
+Shape of_sample(const Shape& batch) {
+  return Shape(std::span(batch.begin(), batch.end()).subspan(batch.empty() ? 0 : 1));
 }
 
 Type TaskShape::batch(int64_t size) const {

@@ -37,6 +37,9 @@ struct TaskShape {
   Type batch(int64_t size) const;  // the model's input: parameters' float type, or i64 tokens
 };
 
+// Returns the shape of one sample of a batch, for messages.
+Shape of_sample(const Shape& batch);
+
 // A ChannelGroup is channels of a layer's result that only other layers of the model read, so that
 // each can be removed with what reads it.
 struct ChannelGroup {

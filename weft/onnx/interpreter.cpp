@@ -170,6 +170,8 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
   }
   const auto opset = opsets.find(node.domain);
   const Call call(*this, node, std::move(inputs), opset == opsets.end() ? 1 : opset->second, place);
+  if (++operators_ > most_operators)
+    call.refuse("its loops and functions are unrolled to more than {} operators", most_operators);
   std::vector<Tensor> results;
   const Function* function = find_function(net_.model(), node);
   const OriginScope origin(interned(module_of(node)), UserLocation());

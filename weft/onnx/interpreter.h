@@ -16,6 +16,8 @@
 namespace weft::onnx {
 
 inline constexpr int deepest = 64;  // functions and graphs inside each other
+// Calls of functions and steps of loops may be exponentially many in the size of a file.
+inline constexpr int64_t most_operators = int64_t{1} << 18;
 
 class Interpreter {
  public:
@@ -51,6 +53,7 @@ class Interpreter {
   size_t visible_ = 0;        // index of the outermost scope that names are looked up in
   const Opsets* opsets_ = nullptr;
   int depth_ = 0;
+  int64_t operators_ = 0;                        // that have run
   std::unordered_map<uint64_t, bool> constant_;  // by the node's id
   std::unordered_map<uint64_t, int> bits_;       // likewise
 };

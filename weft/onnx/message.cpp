@@ -54,6 +54,7 @@ const std::shared_ptr<Buffer>& ExternalData::whole(const std::string& location,
   if (const auto known = files_.find(location); known != files_.end()) return known->second;
   const fs::path path(location);
   const bool leaves = path.is_absolute() || location.empty() ||
+                      location.find('\0') != std::string::npos ||
                       std::ranges::find(path, fs::path("..")) != path.end();
   if (folder_.empty() || leaves)
     fail(file_, "{} has external data in '{}', outside of the model's folder, which is not read",

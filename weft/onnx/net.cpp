@@ -318,7 +318,7 @@ std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
 
 std::vector<Type> Net::input_types(const Extents& extents) const {
   std::vector<Type> types;
-  std::set<std::string> unbound;
+  std::set<std::string> unbound, known;
   for (const ValueInfo& info : inputs()) {
     if (!info.refused.empty() || !info.dtype || !info.shape)
       throw Error(ErrorKind::data, "[onnx] {}: input '{}' is {}, which cannot be planned for.",
@@ -329,6 +329,7 @@ std::vector<Type> Net::input_types(const Extents& extents) const {
       const Dim& dim = (*info.shape)[axis];
       const std::string symbol = symbol_of(info, axis);
       const auto bound = extents.find(symbol);
+      if (dim.extent < 0) known.insert(symbol);
       if (dim.extent < 0 && bound == extents.end()) unbound.insert(symbol);
       type.shape.push_back(dim.extent >= 0          ? dim.extent
                            : bound != extents.end() ? bound->second
@@ -336,6 +337,12 @@ std::vector<Type> Net::input_types(const Extents& extents) const {
     }
     types.push_back(type);
   }
+  for (const auto& [name, extent] : extents)
+    if (!known.contains(name))
+      throw Error(
+          ErrorKind::usage, "[onnx] {}: its inputs have no extent '{}' to bind. {}",
+          printable(model_.file), printable(name),
+          known.empty() ? "All are known." : fmt::format("Known: {}.", fmt::join(known, ", ")));
   if (!unbound.empty())
     throw Error(ErrorKind::usage,
                 "[onnx] {}: these extents of its inputs are not known: {}. Hint: --dim {}=1.",

@@ -40,7 +40,7 @@ class Net : public nn::Module {
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
 
   // Returns the types of the inputs, where `extents` binds symbolic extents by name. Throws
-  // Error(usage) that lists those that have none.
+  // Error(usage) that lists those that have none, and for a name of none of them.
   using Extents = std::map<std::string, int64_t, std::less<>>;
   std::vector<Type> input_types(const Extents& extents) const;
 

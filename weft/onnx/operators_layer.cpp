@@ -226,12 +226,19 @@ Tensors lrn(const Call& call) {
   const Tensor& x = call[0];
   const int64_t size = call.integer("size");
   const double alpha = call.number("alpha", 1e-4), beta = call.number("beta", 0.75);
+  constexpr int64_t most_channels = int64_t{1} << 16;
+  if (size < 1 || x.rank() < 2) call.refuse("its size is at least 1, of channels. Got {}", size);
+  // Channels further away than all others are none.
+  const int64_t last = std::max<int64_t>(x.dim(1) - 1, 0);
   Dims low = Dims::filled(x.rank(), 0), high = low;
-  low[1] = (size - 1) / 2;
-  high[1] = size - 1 - low[1];
+  low[1] = std::min((size - 1) / 2, last);
+  high[1] = std::min(size - 1 - (size - 1) / 2, last);
+  const int64_t count = low[1] + 1 + high[1];
+  if (count > most_channels)
+    call.refuse("it sums more than {} channels. Got {}", most_channels, count);
   const Tensor squares = pad(x * x, low, high);
   Tensor total;
-  for (int64_t i = 0; i < size; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     const Tensor part = slice(squares, 1, i, i + x.dim(1));
     total = total.defined() ? total + part : part;
   }

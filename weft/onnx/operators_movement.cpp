@@ -326,12 +326,19 @@ Tensors trilu(const Call& call) {
 void check_images(const Call& call) {
   if (call[0].rank() != 4)
     call.refuse("its operand is [N, C, H, W]. Got {}", to_string(call[0].type()));
-  if (call.integer("blocksize") < 1) call.refuse("its blocks have at least one pixel");
+}
+// Returns the side of a block of pixels, which is at most `most`.
+int64_t block_side(const Call& call, int64_t most) {
+  const int64_t side = call.integer("blocksize");
+  if (side < 1 || side > most)
+    call.refuse("its blocksize is from 1 to {}. Got {}", std::max<int64_t>(most, 1), side);
+  return side;
 }
 Tensors depth_to_space(const Call& call) {
   check_images(call);
   const Tensor& x = call[0];
-  const int64_t b = call.integer("blocksize"), c = x.dim(1) / (b * b), h = x.dim(2), w = x.dim(3);
+  const auto most = static_cast<int64_t>(std::sqrt(static_cast<double>(x.dim(1))));
+  const int64_t b = block_side(call, most), c = x.dim(1) / (b * b), h = x.dim(2), w = x.dim(3);
   if (call.text("mode", "DCR") == "CRD") {
     const Tensor parts = reshape(x, {x.dim(0), c, b, b, h, w});
     return {reshape(permute(parts, {0, 1, 4, 2, 5, 3}), {x.dim(0), c, h * b, w * b})};
@@ -342,7 +349,8 @@ Tensors depth_to_space(const Call& call) {
 Tensors space_to_depth(const Call& call) {
   check_images(call);
   const Tensor& x = call[0];
-  const int64_t b = call.integer("blocksize"), c = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
+  const int64_t b = block_side(call, std::min(x.dim(2), x.dim(3)));
+  const int64_t c = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
   const Tensor parts = reshape(x, {x.dim(0), c, h, b, w, b});
   const bool by_channel = call.text("mode", "DCR") == "CRD";
   const Dims order = by_channel ? Dims{0, 1, 3, 5, 2, 4} : Dims{0, 3, 5, 1, 2, 4};

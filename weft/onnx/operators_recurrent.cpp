@@ -113,6 +113,8 @@ int64_t read_sizes(const Call& call, const Tensor& x, int64_t gates, Layer& laye
   layer.steps = x.dim(0);
   layer.batch = x.dim(1);
   layer.hidden = r.dim(2);
+  if (const int64_t said = call.integer("hidden_size", layer.hidden); said != layer.hidden)
+    call.refuse("its hidden_size is {} and its weights' {}", said, layer.hidden);
   const std::string direction = call.text("direction", "forward");
   if (direction != "bidirectional" && direction != "forward" && direction != "reverse")
     call.refuse("its direction is '{}', which weft does not know", direction);

@@ -190,6 +190,9 @@ Tensors roi_align(const Call& call) {
   const int64_t height = call.integer("output_height", 1), width = call.integer("output_width", 1);
   const int64_t ratio = call.integer("sampling_ratio", 0);
   const std::string mode = call.text("mode", "avg");
+  constexpr int64_t most_ratio = 256;  // places along each side of a cell
+  if (ratio > most_ratio)
+    call.refuse("its sampling_ratio is at most {}. Got {}", most_ratio, ratio);
   if (ratio < 1)
     call.refuse(
         "its number of places follows from its regions, which are known only when the "

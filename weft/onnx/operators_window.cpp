@@ -65,6 +65,7 @@ Tensors max_pool_operator(const Call& call) {
     return {pooled(x, windows, [](const Tensor& images, const PoolOptions& options) {
       return max_pool(images, options);
     })};
+  check_places(call, windows.kernel);
   const Tensor around = padded(x, windows, least_of(x.dtype()));
   Tensor greatest, which;
   int64_t index = 0;
@@ -101,6 +102,7 @@ Tensors average_pool(const Call& call) {
       options.count_include_pad = counts_padding;
       return avg_pool(images, options);
     })};
+  check_places(call, windows.kernel);
   // Elements beyond the padding, which ceil_mode adds, never count.
   Windows given = windows;
   if (!call.text("auto_pad", "NOTSET").starts_with("SAME")) {
@@ -127,6 +129,7 @@ Tensors average_pool(const Call& call) {
 Tensors lp_pool(const Call& call) {
   const Tensor& x = call[0];
   const Windows windows = windows_of(call, x.shape());
+  check_places(call, windows.kernel);
   const auto p = static_cast<double>(call.integer("p", 2));
   const Tensor powers = summed(padded(pow(abs(x), scalar(p, x.dtype())), windows, 0), windows);
   return {pow(powers, scalar(1 / p, x.dtype()))};

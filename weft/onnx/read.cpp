@@ -19,6 +19,7 @@ namespace weft::onnx {
 namespace {
 using io::printable;
 
+constexpr int64_t oldest_ir = 3;                // the first with operator sets
 constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
 
 // Opset names: both stand for the operators of the specification.
@@ -33,6 +34,9 @@ class Reader {
   Model model(::onnx::ModelProto& proto) {
     Model model{.file = file_, .ir_version = proto.ir_version(), .producer = proto.producer_name()};
     if (!proto.has_graph()) fail("it has no graph");
+    if (proto.ir_version() < oldest_ir)
+      fail("it is of IR version {}; weft reads {} and up", proto.ir_version(), oldest_ir);
+    if (proto.opset_import().empty()) fail("it names no operator set");
     model.opsets = opsets(proto.opset_import());
     for (const auto& entry : proto.metadata_props()) model.metadata[entry.key()] = entry.value();
     model.graph = graph(*proto.mutable_graph(), "the graph");

@@ -13,9 +13,11 @@ Dims dims_of(const Call& call, const char* attribute, const Dims& otherwise) {
   return Dims(given);
 }
 
+constexpr int64_t most = int64_t{1} << 31;  // of each number: what follows from several is counted
+
 void check_least(const Call& call, const Dims& dims, int64_t least, const char* what) {
-  if (std::ranges::any_of(dims, [&](int64_t number) { return number < least; }))
-    call.refuse("its {} is at least {}. Got {}", what, least, to_string(dims));
+  if (std::ranges::any_of(dims, [&](int64_t number) { return number < least || number > most; }))
+    call.refuse("its {} is from {} to {}. Got {}", what, least, most, to_string(dims));
 }
 
 // Pads so that there is a window for every `stride` elements; the odd element is before or after.
@@ -87,6 +89,14 @@ Windows windows_of(const Call& call, const Shape& x, const Dims& kernel) {
       call.refuse("its windows of {} exceed the padded axis of {}", windows.span(i),
                   x[i + 2] + windows.low[i] + windows.high[i]);
   return windows;
+}
+
+void check_places(const Call& call, const Dims& kernel) {
+  constexpr int64_t most_places = int64_t{1} << 16;
+  int64_t places = 1;
+  for (const int64_t extent : kernel)
+    if (__builtin_mul_overflow(places, extent, &places) || places > most_places)
+      call.refuse("its kernel has more than {} places. Got {}", most_places, to_string(kernel));
 }
 
 Tensor padded(const Tensor& x, const Windows& windows, double value) {

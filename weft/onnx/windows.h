@@ -29,6 +29,8 @@ Tensor padded(const Tensor& x, const Windows& windows, double value);
 // Returns the element of each window at a place of the kernel, from x padded already: a tensor like
 // the pooled one.
 Tensor tap(const Tensor& padded, const Windows& windows, const Dims& place);
+// Refuses a kernel of more places than a graph has operations for.
+void check_places(const Call& call, const Dims& kernel);
 // Calls `visit` for each place of the kernel, row by row.
 template <class Visit>
 void for_each_place(const Dims& kernel, Visit visit) {

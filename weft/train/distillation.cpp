@@ -75,11 +75,11 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
   return load_run(verified_checkpoint(run), student, weights);
 }
 
-// Returns the result of a model for one sample, and keeps the results of layers in `features`; only
+// Returns the result of a model for a batch, and keeps the results of layers in `features`; only
 // types are computed.
-Type result_of(const Model& model, const TaskShape& shape) {
+Type result_of(const Model& model, const Experiment& student) {
   const ModeScope mode(Mode::eval);
-  const Type input = shape.batch(1);
+  const Type input = student.shape.batch(student.rows);
   return model(zeros(input.shape, input.dtype)).type();
 }
 
@@ -110,12 +110,12 @@ Distillation::Distillation(const Experiment& student, bool weights)
                               (equals == std::string::npos ? feature : feature.substr(equals + 1)));
   }
   const nn::OutputScope ours(student_layers_);
-  const Type wanted = result_of(*student.model, student.shape);
+  const Type wanted = result_of(*student.model, student);
   const nn::OutputScope theirs(teacher_layers_);
   Type got;
   try {
     teacher_ = load_teacher(student, weights);
-    got = result_of(*teacher_, student.shape);
+    got = result_of(*teacher_, student);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage ||
         std::string_view(error.what()).find(key) != std::string_view::npos)
@@ -125,7 +125,7 @@ Distillation::Distillation(const Experiment& student, bool weights)
   if (got.shape != wanted.shape)
     refuse(student,
            fmt::format("answers a sample with logits {}, and the model of this run with {}.",
-                       to_string(got.shape), to_string(wanted.shape)));
+                       to_string(of_sample(got.shape)), to_string(of_sample(wanted.shape))));
   teacher_->freeze();
   const nn::BuildScope scope({.dtype = student.precision.parameters, .initialize = weights});
   for (size_t i = 0; i < student_layers_.size(); ++i) {
@@ -142,7 +142,8 @@ Distillation::Distillation(const Experiment& student, bool weights)
       recipe.refuse("distillation.features",
                     fmt::format("distillation.features: {} yields {}, and the teacher's layer {}; "
                                 "they may differ in channels alone.",
-                                student_layers_[i], to_string(from.shape), to_string(to.shape)));
+                                student_layers_[i], to_string(of_sample(from.shape)),
+                                to_string(of_sample(to.shape))));
     std::unique_ptr<nn::Layer>& projection = projection_.emplace_back();
     const int64_t in = channels_of(from), out = channels_of(to);
     if (in == out) continue;

@@ -209,6 +209,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
+  if (trains_onnx(recipe)) check_classes(experiment, published);
   if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
@@ -325,6 +326,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
       recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size") : experiment.micro_batch;
   if (experiment.validation != nullptr)
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
+  experiment.rows = experiment.train == nullptr || options.evaluate_only ? experiment.eval_batch
+                                                                         : experiment.micro_batch;
 
   manual_seed(recipe.integer("seed"));
   if (experiment.train != nullptr) count_steps(experiment);
@@ -337,7 +340,11 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
   const bool teaches = options.initialize || options.checkpoint.empty();
   build(experiment, options.initialize && !goes_on, published, teaches);
-  if (trains_onnx(recipe)) check_classes(experiment, published);
+  if (trains_onnx(recipe))
+    if (const int64_t classes = check_classes(experiment, published);
+        classes > experiment.shape.classes)
+      logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
+                    classes, experiment.shape.classes);
   if (trains_onnx(recipe) && (experiment.train != nullptr || !options.checkpoint.empty()))
     keep_imported(experiment, published, options.checkpoint);
   return experiment;

@@ -63,8 +63,9 @@ struct Experiment {
   std::unique_ptr<optim::LossScale> loss_scale = {};  // null except for products in float16
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
-  int64_t steps_per_epoch = 0, total_steps = 0;               // updates; 0 without data
-  std::vector<double> target_units = {};                      // as in TaskData
+  int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
+  int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 without data
+  std::vector<double> target_units = {};         // as in TaskData
   // `published_files` are files of the data, the tokenizer and a published model, which checkpoints
   // keep (published.h).
   std::vector<io::FolderFile> published_files = {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
+#include "weft/ir/op_def.h"
 #include "weft/onnx/model.h"
 #include "weft/onnx/model_net.h"
 #include "weft/tensor/compile.h"
@@ -103,20 +105,58 @@ std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& 
   }
 }
 
-void check_classes(const Experiment& experiment, const std::string& file) {
+namespace {
+// Returns the rows of the smallest table that tokens are looked up in; nullopt where there is none.
+std::optional<int64_t> rows_of_tables(const Tensor& logits, const Tensor& tokens) {
+  std::optional<int64_t> least;
+  std::unordered_map<const weft::Node*, bool> reads{{tokens.node(), true}};
+  std::vector<const weft::Node*> open{logits.node()};
+  while (!open.empty()) {
+    const weft::Node& node = *open.back();
+    const size_t before = open.size();
+    bool found = false;
+    for (const Tensor& each : node.inputs) {
+      const auto known = reads.find(each.node());
+      if (known == reads.end()) open.push_back(each.node());
+      found = found || (known != reads.end() && known->second);
+    }
+    if (open.size() > before) continue;
+    open.pop_back();
+    if (!reads.emplace(&node, found).second) continue;
+    if (node.op->name == "gather" && node.inputs[0]->variable != nullptr &&
+        reads.at(node.inputs[1].node()))
+      least = std::min(least.value_or(node.inputs[0].dim(0)), node.inputs[0].dim(0));
+  }
+  return least;
+}
+}  // namespace
+
+int64_t check_classes(const Experiment& experiment, const std::string& file) {
   const TaskShape& task = experiment.shape;
-  const ModeScope inference(Mode::eval);
-  const Shape logits = (*experiment.model)(input(task.batch(1), 0)).shape();
   const std::string name = io::printable(file);
-  if (logits.size() != (task.labels_tokens() ? 3 : 2) || logits[logits.size() - 1] < task.classes)
-    experiment.recipe.refuse(
-        "model.pretrained",
-        fmt::format(
-            "model.pretrained: {} answers a sample with {}, and these data have {} classes.", name,
-            to_string(logits), task.classes));
-  if (logits[logits.size() - 1] > task.classes)
-    logging::warn("{} tells {} classes apart, and these data have {}.", name,
-                  logits[logits.size() - 1], task.classes);
+  const auto refuse = [&](const std::string& what) {
+    experiment.recipe.refuse("model.pretrained",
+                             fmt::format("model.pretrained: {} {}", name, what));
+  };
+  const Type batch = task.batch(experiment.rows);
+  const Tensor x = input(batch, 0);
+  Tensor logits;
+  try {
+    const ModeScope inference(Mode::eval);
+    logits = (*experiment.model)(Arg(x, UserLocation()));
+  } catch (const Error& error) {
+    refuse(fmt::format("does not take a batch of {}: {}", to_string(batch), error.what()));
+  }
+  const Shape& shape = logits.shape();
+  const int64_t classes = shape.empty() ? 0 : shape[shape.size() - 1];
+  if (shape.size() != (task.labels_tokens() ? 3 : 2) || classes < task.classes)
+    refuse(fmt::format("answers a sample with {}, and these data have {} classes.",
+                       to_string(of_sample(shape)), task.classes));
+  const std::optional<int64_t> rows = rows_of_tables(logits, x);
+  if (rows && experiment.vocabulary && experiment.vocabulary->size() > *rows)
+    refuse(fmt::format("knows {} tokens, and data.tokenizer has {}.", *rows,
+                       experiment.vocabulary->size()));
+  return classes;
 }
 
 void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint) {

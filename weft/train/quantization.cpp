@@ -12,16 +12,17 @@
 
 namespace weft::train {
 
-quantization::Layers layers_of(const Model& model, const TaskShape& shape) {
+quantization::Layers layers_of(const Experiment& experiment) {
   const ModeScope inference(Mode::eval);
-  const Tensor x = input(shape.batch(1), 0);
-  return quantization::layers_of({.inputs = {x}, .outputs = {model(x)}, .assignments = {}});
+  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
+  return quantization::layers_of(
+      {.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}});
 }
 
 std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say) {
   const Recipe& recipe = experiment.recipe;
   if (!recipe.has("quantization.activations")) return nullptr;
-  quantization::Layers layers = layers_of(*experiment.model, experiment.shape);
+  quantization::Layers layers = layers_of(experiment);
   quantization::Scheme scheme{.dynamic = recipe.text("quantization.activations") == "dynamic",
                               .weight_bits = recipe.integer("quantization.weight_bits")};
   const int64_t start = recipe.integer("quantization.start_step");

@@ -13,7 +13,7 @@ namespace weft::train {
 // none.
 std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say);
 
-// Returns the layers of a model that takes the samples of `shape`.
-quantization::Layers layers_of(const Model& model, const TaskShape& shape);
+// Returns the layers of an experiment's model.
+quantization::Layers layers_of(const Experiment& experiment);
 
 }  // namespace weft::train

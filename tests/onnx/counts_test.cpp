@@ -1,0 +1,101 @@
+// Tests that files of few bytes which ask for absurdly much are refused before they take memory.
+#include <array>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "tests/io/helpers.h"
+#include "weft/onnx/net.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+using namespace weft::test;
+
+namespace {
+using Attributes = std::map<std::string, onnx::Attribute, std::less<>>;
+using Counts = std::vector<int64_t>;
+
+onnx::Model model_of(onnx::Node node, std::vector<onnx::Initializer> initializers = {}) {
+  node.outputs = {"y"};
+  return {.file = "net.onnx",
+          .ir_version = 8,
+          .opsets = {{"", 18}, {"own", 1}},
+          .graph = {.nodes = {std::move(node)},
+                    .initializers = std::move(initializers),
+                    .inputs = {{.name = "x", .dtype = DType::f32}},
+                    .outputs = {{.name = "y"}}}};
+}
+// Returns the error of the net's forward pass of images [1, 4, 8, 8].
+std::string refusal(const onnx::Model& model) {
+  return error_of([&] {
+    const onnx::Net net(model);
+    const ModeScope inference(Mode::eval);
+    net(std::array{input({DType::f32, {1, 4, 8, 8}}, 0)});
+  });
+}
+}  // namespace
+
+TEST_CASE("operators refuse numbers that no memory would hold") {
+  struct Row {
+    const char* op;
+    Attributes attributes;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"DepthToSpace", {{"blocksize", int64_t{1} << 32}}, "its blocksize is from 1 to 2."},
+      {"DepthToSpace", {{"blocksize", int64_t{0}}}, "its blocksize is from 1 to 2."},
+      {"SpaceToDepth", {{"blocksize", int64_t{1} << 62}}, "its blocksize is from 1 to 8."},
+      {"LRN", {{"size", int64_t{0}}}, "its size is at least 1"},
+      {"MaxPool",
+       {{"kernel_shape", Counts{1 << 10, 1 << 10}}, {"pads", Counts{1 << 10, 1 << 10, 0, 0}}},
+       "its kernel has more than 65536 places."},
+      {"AveragePool",
+       {{"kernel_shape", Counts{1 << 30, 1 << 30}}, {"pads", Counts(4, 1 << 30)}},
+       "its kernel has more than 65536 places."},
+      {"LpPool",
+       {{"kernel_shape", Counts{1 << 30, 1 << 30}}, {"pads", Counts(4, 1 << 30)}},
+       "its kernel has more than 65536 places."},
+      {"MaxPool", {{"kernel_shape", Counts(2, int64_t{1} << 62)}}, "its kernel is from 1 to "},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.op);
+    const std::string error =
+        refusal(model_of({.op = row.op, .inputs = {"x"}, .attributes = row.attributes}));
+    CHECK_MESSAGE(error.find(row.message) != std::string::npos, error);
+  }
+  for (const double scale : {1e9, 1e7}) {
+    const std::string error = refusal(model_of(
+        {.op = "Resize", .inputs = {"x", "", "scales"}},
+        {{.name = "scales", .value = tensor(std::vector{1.0, 1.0, scale, 1.0}, {4}, DType::f32)}}));
+    CHECK_MESSAGE(
+        error.find("axis 2 is resized to at most 16777216 elements.") != std::string::npos, error);
+  }
+}
+
+TEST_CASE("a window of more channels than there are sums those that are there") {
+  const onnx::Net net(model_of({.op = "LRN",
+                                .inputs = {"x"},
+                                .attributes = {{"size", int64_t{1} << 40}, {"alpha", 0x1p40}}}));
+  const Tensor x = ones({1, 2, 1, 1}) * 3.0;
+  const std::vector<double> found = net(std::array{x})[0].to_doubles();
+  for (const double y : found) CHECK(y == doctest::Approx(3 / std::pow(1 + 18.0, 0.75)));
+}
+
+TEST_CASE("functions that call each other exponentially often are refused") {
+  onnx::Model model = model_of({.op = "f40", .domain = "own", .inputs = {"x"}});
+  for (int i = 0; i <= 40; ++i) {
+    onnx::Function& function = model.functions.emplace_back(
+        onnx::Function{.name = "f" + std::to_string(i), .domain = "own"});
+    function.inputs = {"a"};
+    function.outputs = {"b"};
+    function.opsets = model.opsets;
+    const std::string inner = "f" + std::to_string(i - 1);
+    if (i == 0)
+      function.nodes = {{.op = "Neg", .inputs = {"a"}, .outputs = {"b"}}};
+    else
+      function.nodes = {{.op = inner, .domain = "own", .inputs = {"a"}, .outputs = {"t"}},
+                        {.op = inner, .domain = "own", .inputs = {"t"}, .outputs = {"b"}}};
+  }
+  CHECK(refusal(model).find("its loops and functions are unrolled to more than 262144 operators") !=
+        std::string::npos);
+}
