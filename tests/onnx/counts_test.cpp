@@ -1,6 +1,9 @@
 // Tests that files of few bytes which ask for absurdly much are refused before they take memory.
 #include <array>
+#include <cmath>
+#include <map>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 

@@ -29,6 +29,7 @@ double sample(const std::string& kind, int64_t k) {
 }
 std::vector<float> samples(const std::string& kind) {
   std::vector<float> all;
+  all.reserve(20000);
   for (int64_t k = 0; k < 20000; ++k) all.push_back(static_cast<float>(sample(kind, k)));
   return all;
 }

@@ -232,12 +232,14 @@ std::string operators_text(const onnx::Model& model) {
   std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
   std::ranges::stable_sort(sorted, std::greater(), &std::pair<std::string, int64_t>::second);
   std::vector<std::string> texts;
+  texts.reserve(sorted.size());
   for (const auto& [op, count] : sorted) texts.push_back(fmt::format("{} {}", op, count));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 // Returns "images f32[batch, 3, 32, 32]", for each input or output.
 std::string values_text(const std::vector<onnx::ValueInfo>& values) {
   std::vector<std::string> texts;
+  texts.reserve(values.size());
   for (const onnx::ValueInfo& value : values)
     texts.push_back(fmt::format("{} {}", io::printable(value.name), to_string(value)));
   return fmt::format("{}", fmt::join(texts, "; "));
@@ -305,6 +307,7 @@ struct Listing {
   }
   void add(const onnx::Model& model) {
     std::vector<std::string> opsets;
+    opsets.reserve(model.opsets.size());
     for (const auto& [domain, version] : model.opsets)
       opsets.push_back(domain.empty() ? std::to_string(version)
                                       : fmt::format("{} {}", io::printable(domain), version));

@@ -145,10 +145,11 @@ Tensor resized_axis(const Call& call, const Resizing& how, const Tensor& x, int 
   if (extents.to > most_places)
     call.refuse("axis {} is resized to at most {} elements. Got {}", axis, most_places, extents.to);
   const std::vector<double> places = coordinates_of(call, how, extents);
-  const Tensor y = how.mode == "nearest" ? nearest(call, how, x, axis, extents, places)
-                                         : weighted(call, how, x, axis, extents, places);
+  Tensor y = how.mode == "nearest" ? nearest(call, how, x, axis, extents, places)
+                                   : weighted(call, how, x, axis, extents, places);
   if (how.coordinates != "tf_crop_and_resize") return y;
   std::vector<bool> beyond;
+  beyond.reserve(places.size());
   for (double at : places) beyond.push_back(at < 0 || at > static_cast<double>(extents.from - 1));
   if (std::ranges::none_of(beyond, [](bool is) { return is; })) return y;
   Shape along = Dims::filled(y.rank(), 1);

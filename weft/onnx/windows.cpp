@@ -76,7 +76,7 @@ Windows windows_of(const Call& call, const Shape& x, const Dims& kernel) {
       call.refuse("attribute 'pads' has {} numbers for {} spatial axes", pads.size(), axes);
     for (int i = 0; i < axes; ++i) {
       windows.low[i] = pads[static_cast<size_t>(i)];
-      windows.high[i] = pads[static_cast<size_t>(i + axes)];
+      windows.high[i] = pads[static_cast<size_t>(i) + pads.size() / 2];
     }
     check_least(call, windows.low, 0, "padding");
     check_least(call, windows.high, 0, "padding");
