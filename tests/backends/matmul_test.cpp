@@ -146,6 +146,51 @@ TEST_CASE("the contraction sums in the same order on any number of threads") {
   for (const auto& result : results) CHECK(same_bits(result, results[0]));
 }
 
+TEST_CASE("a product by kept panels has the bits of one that packs in each run") {
+  const int before = thread_count();
+  const int64_t depth = cpu::contraction_depth;
+  for (const auto& [m, n, k] : std::initializer_list<std::array<int64_t, 3>>{
+           {1, 5, 7}, {70, 130, 2 * depth + 88}, {300, 64, depth}, {9, 1000, 40}})
+    for (bool transposed : {false, true})
+      for (int threads : {1, 2}) {
+        set_thread_count(threads);
+        Contraction task{.m = m, .n = n, .k = k, .fixed_b = true};
+        task.a = {{}, k, 1}, task.result = {{}, n, 1};
+        task.b = transposed ? MatrixStrides{{}, 1, k} : MatrixStrides{{}, n, 1};
+        std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));
+        for (size_t i = 0; i < a.size(); ++i) a[i] = std::sin(static_cast<float>(i));
+        for (size_t i = 0; i < b.size(); ++i) b[i] = std::cos(static_cast<float>(i));
+        const auto workspace = Buffer::allocate(cpu::contraction_workspace(task, threads));
+        REQUIRE(cpu::panels_bytes(task) >= b.size() * sizeof(float));
+        const auto panels = Buffer::allocate(cpu::panels_bytes(task));
+        cpu::pack_panels(task, b.data(), panels->data);
+        std::vector<float> whole(static_cast<size_t>(m * n)), kept(whole);
+        cpu::contract(task, a.data(), b.data(), whole.data(), workspace->data, threads);
+        cpu::contract_panels(task, a.data(), panels->data, kept.data(), workspace->data, threads);
+        CHECK(same_bits(kept, whole));
+      }
+  set_thread_count(before);
+}
+
+TEST_CASE("panels are kept of one matrix of the sums' type that the step does not assign") {
+  Contraction task{.m = 70, .n = 130, .k = 600, .fixed_b = true};
+  task.a = {{}, 600, 1}, task.b = {{}, 130, 1}, task.result = {{}, 130, 1};
+  CHECK(cpu::panels_bytes(task) == 160 * 600 * sizeof(float));
+  const auto without = [&](auto&& change) {
+    Contraction other = task;
+    change(other);
+    return cpu::panels_bytes(other) == 0;
+  };
+  CHECK(without([](Contraction& other) { other.fixed_b = false; }));
+  CHECK(without([](Contraction& other) { other.m = 4096; }));
+  CHECK(without([](Contraction& other) { other.b_dtype = DType::bf16; }));
+  CHECK(without([](Contraction& other) { other.result = {{}, 1, 70}; }));
+  CHECK(without([](Contraction& other) {
+    other.batch = {2};
+    other.a.batch = other.b.batch = other.result.batch = {0};
+  }));
+}
+
 TEST_CASE("a product split along K at multiples of the depth is bit-identical to the whole") {
   const int64_t m = 70, n = 130, k = 1000, depth = cpu::contraction_depth;
   std::vector<float> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n));

@@ -263,7 +263,7 @@ TEST_CASE("encoders that cannot be trained on masked tokens are refused in one l
       CHECK(fails_with(place.weft(command), code, message) == "");
   };
   refuses({.mask = false}, data_code,
-          "m: the tokenizer has no mask token, which task masked_lm needs.");
+          "m: the tokenizer has no mask_token, which task masked_lm needs.");
   refuses({.head = "ForTokenClassification"}, usage,
           "m has a head for labels, and these data have none. Hint: data.format: jsonl.");
   CHECK(fails_with(place.weft({"plan", "m", "--context", "33"}), usage,

@@ -130,5 +130,5 @@ TEST_CASE("a checkpoint keeps the names of classes") {
   checkpoint.file(data.files[0].name, R"({"classes": ["cat", 1], "image": [3, 4, 4]})");
   CHECK(error_of([&] {
           read(recipe, {.checkpoint = checkpoint.path()});
-        }).ends_with("images.json: classes must be a list of names."));
+        }).ends_with("images.json: classes must be a list of texts. Got [\"cat\",1]."));
 }

@@ -164,7 +164,7 @@ TEST_CASE("recipes that do not go with a published encoder are refused") {
   const Published unmasked({.mask = false});
   CHECK(unmasked.refusal("data.seq_len", "16")
             .ends_with(
-                "the tokenizer has no mask token, which task masked_lm needs. Hint: mask_token in "
+                "the tokenizer has no mask_token, which task masked_lm needs. Hint: mask_token in "
                 "tokenizer_config.json names it."));
   const Published labels({.head = "ForTokenClassification"});
   CHECK(labels.refusal("data.seq_len", "16")

@@ -30,7 +30,9 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
 }
 
 CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions& options) {
-  CompiledStep step(std::move(function), {.mode = Mode::eval, .device = options.device});
+  // A prompt's step mostly runs once, and packing all weights for it takes longer than it saves.
+  CompiledStep step(std::move(function),
+                    {.mode = Mode::eval, .device = options.device, .skip = {"fixed"}});
   if (!options.workspace.empty()) step.use_workspace(options.workspace);
   return step;
 }

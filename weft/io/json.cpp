@@ -127,6 +127,13 @@ std::string text_at(const nlohmann::json& object, const char* key) {
   return value.get<std::string>();
 }
 
+std::vector<std::string> texts_at(const nlohmann::json& object, const char* key) {
+  const nlohmann::json& value = value_at(object, key);
+  if (!value.is_array() || !std::ranges::all_of(value, &nlohmann::json::is_string))
+    refuse(key, "a list of texts", value);
+  return value.get<std::vector<std::string>>();
+}
+
 bool truth_at(const nlohmann::json& object, const char* key) {
   const nlohmann::json& value = value_at(object, key);
   if (!value.is_boolean()) refuse(key, "true or false", value);

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -47,6 +48,7 @@ int64_t integer_at(const nlohmann::json& object, const char* key);
 double number_at(const nlohmann::json& object, const char* key);
 std::optional<double> number_or_null_at(const nlohmann::json& object, const char* key);
 std::string text_at(const nlohmann::json& object, const char* key);
+std::vector<std::string> texts_at(const nlohmann::json& object, const char* key);
 bool truth_at(const nlohmann::json& object, const char* key);
 
 }  // namespace weft::io

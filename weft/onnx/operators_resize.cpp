@@ -11,7 +11,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 constexpr int64_t most_weights = int64_t{1} << 26;  // of one axis' table: 256 MiB
-constexpr int64_t most_places = int64_t{1} << 24;   // along an axis
+constexpr int64_t most_extent = int64_t{1} << 24;   // of one axis
 
 // Resizing holds the attributes that all axes share.
 struct Resizing {
@@ -142,8 +142,8 @@ Tensor resized_axis(const Call& call, const Resizing& how, const Tensor& x, int 
                     const AxisResize& extents) {
   if (extents.from < 1 || extents.to < 1)
     call.refuse("axis {} has no elements: {} to {}", axis, extents.from, extents.to);
-  if (extents.to > most_places)
-    call.refuse("axis {} is resized to at most {} elements. Got {}", axis, most_places, extents.to);
+  if (extents.to > most_extent)
+    call.refuse("axis {} is resized to at most {} elements. Got {}", axis, most_extent, extents.to);
   const std::vector<double> places = coordinates_of(call, how, extents);
   Tensor y = how.mode == "nearest" ? nearest(call, how, x, axis, extents, places)
                                    : weighted(call, how, x, axis, extents, places);

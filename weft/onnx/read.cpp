@@ -101,7 +101,7 @@ class Reader {
     const bool is_aligned = reinterpret_cast<uintptr_t>(bytes.data()) % size_of(type.dtype) == 0;
     if (is_aligned) return tensor_over(std::move(owner), bytes.data(), type);
     auto copy = Buffer::allocate(bytes.size());
-    std::memcpy(copy->data, bytes.data(), bytes.size());
+    std::ranges::copy(std::as_bytes(bytes), copy->data);
     return from_buffer(std::move(copy), type);
   }
 

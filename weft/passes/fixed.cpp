@@ -1,14 +1,15 @@
-// Marks the variables that a step reads and does not assign: weights at inference. Kernels of the
-// host may then keep them packed for their loops from run to run (KernelChoice::kept), which saves
-// the conversion that a step that updates its weights needs in each run. What a step computes from
-// such variables alone (the gates of a recurrent weight in another order, a folded batch norm) is
-// computed once and kept as state of its own (Derivation), where it takes no more bytes than what
-// it is computed from. Both take memory beside the weights, so with a limit of memory nothing is
-// marked. The pass runs last on the graph, because the passes before it match variables by their
-// nodes.
+// Two passes prepare once what a step does not assign: weights at inference. hoist_fixed() takes
+// what is computed from such variables alone (the gates of a recurrent weight in another order, a
+// folded batch norm) out of the step, and keeps it as state of its own (Derivation), where it takes
+// no more bytes than what it is computed from. mark_fixed() marks the variables, so that kernels of
+// the host may keep them packed for their loops from run to run (KernelChoice::kept), which saves
+// the conversion that a step that updates its weights needs in each run. Both take memory beside
+// the weights, so with a limit of memory they do nothing. They run last on the graph, because the
+// passes before them match variables by their nodes.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
@@ -34,7 +35,7 @@ std::vector<std::shared_ptr<VariableState>> variables_of(const Value& value) {
 // the rest of the step by derived variables.
 class Hoisting {
  public:
-  Hoisting(const Graph& graph, const States& assigned) : assigned_(assigned) {
+  Hoisting(const Graph& graph, States assigned) : assigned_(std::move(assigned)) {
     for (const Value& value : graph.nodes())
       if (depends_on_fixed_alone(value)) fixed_.insert(value.node());
     for (const Value& value : graph.nodes())
@@ -75,18 +76,31 @@ class Hoisting {
     return variable_leaf(std::move(state));
   }
 
-  const States& assigned_;
+  const States assigned_;
   std::unordered_set<const Node*> fixed_, roots_;
 };
-}  // namespace
 
-Graph mark_fixed(const Graph& graph, const PassOptions& options) {
-  const bool can_keep = options.library != nullptr && options.library->on_host();
-  if (!can_keep || options.step.memory > 0 || options.may_drop()) return graph;
+States assigned_by(const Graph& graph) {
   States assigned;
   for (const auto& [variable, value] : graph.assignments) assigned.insert(variable->variable.get());
+  return assigned;
+}
+
+bool has_room(const PassOptions& options) {
+  const bool on_host = options.library != nullptr && options.library->on_host();
+  return on_host && options.step.memory == 0 && !options.may_drop();
+}
+}  // namespace
+
+Graph hoist_fixed(const Graph& graph, const PassOptions& options) {
+  return has_room(options) ? Hoisting(graph, assigned_by(graph)).run(graph) : graph;
+}
+
+Graph mark_fixed(const Graph& graph, const PassOptions& options) {
+  if (!has_room(options)) return graph;
+  const States assigned = assigned_by(graph);
   std::unordered_map<const Node*, Value> marked;
-  return rewrite(Hoisting(graph, assigned).run(graph), [&](const Value& value) -> Value {
+  return rewrite(graph, [&](const Value& value) -> Value {
     const VariableState* state = value->variable.get();
     if (state == nullptr || assigned.contains(state) || assigned.contains(state->copy_of.get()))
       return {};

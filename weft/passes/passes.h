@@ -54,6 +54,8 @@ Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& optio
 Graph decompose(const Graph& graph, const PassOptions& options);
 Graph simplify(const Graph& graph, const PassOptions& options);
 Graph keep_copies(const Graph& graph, const PassOptions& options);
+// Computes once what depends on variables alone that the step does not assign.
+Graph hoist_fixed(const Graph& graph, const PassOptions& options);
 // Marks the variables that the step does not assign, which kernels may keep in a layout of their
 // own.
 Graph mark_fixed(const Graph& graph, const PassOptions& options);

@@ -11,9 +11,10 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {
-    "integers", "precision", "simplify", "copies",    "fixed",    "row_tiling", "compression",
-    "fuse",     "alias",     "offload",  "recompute", "schedule", "join",       "reuse"};
+constexpr std::string_view optional[] = {"integers", "precision", "simplify",   "copies",
+                                         "hoist",    "fixed",     "row_tiling", "compression",
+                                         "fuse",     "alias",     "offload",    "recompute",
+                                         "schedule", "join",      "reuse"};
 
 // Under a memory limit, rows are cut into at most this many tiles: with more, the widest rows no
 // longer determine the peak.
@@ -127,6 +128,7 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   step = run.always("decompose", decompose, step);
   step = run.unless_skipped("simplify", simplify, std::move(step));
   step = run.unless_skipped("copies", keep_copies, std::move(step));
+  step = run.unless_skipped("hoist", hoist_fixed, std::move(step));
   step = run.unless_skipped("fixed", mark_fixed, std::move(step));
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);

@@ -51,7 +51,7 @@ void derive_anew(std::span<const std::shared_ptr<VariableState>> stale,
   Graph graph;
   for (const auto& derived : stale) graph.outputs.push_back(derived->derivation->expression);
   PassOptions options;
-  options.step.skip = {"fixed"};
+  options.step.skip = {"hoist", "fixed"};
   const auto executable =
       compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
   const std::span<const Value> elements = executable->run({});

@@ -1,6 +1,7 @@
 // Defines variables, the random key and capture.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "weft/base/storage.h"
 #include "weft/ir/graph.h"
@@ -256,7 +257,7 @@ Tensor tensor(const std::vector<int64_t>& elements, const Shape& shape,
              "[tensor] {} has {} elements. Got {}.", to_string(type), type.elements(),
              elements.size());
   auto buffer = Buffer::allocate(type.bytes());
-  std::memcpy(buffer->data, elements.data(), type.bytes());
+  std::ranges::copy(std::as_bytes(std::span(elements)), buffer->data);
   return from_buffer(std::move(buffer), type);
 }
 Tensor tensor_over(std::shared_ptr<void> owner, void* data, Type type) {

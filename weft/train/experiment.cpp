@@ -185,7 +185,8 @@ void check_packing(const Recipe& recipe, const Model* model) {
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
 // published model, or an ONNX file; "": it is none. Weights that train are copies of the files, as
 // a step assigns them all; those that are only read are views. `teaches`: the model will train.
-void build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
+// Returns how many classes the model tells apart.
+int64_t build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.pruner = nullptr;
@@ -209,7 +210,8 @@ void build(Experiment& experiment, bool initialize, const std::string& published
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
-  if (trains_onnx(recipe)) check_classes(experiment, published);
+  const int64_t classes =
+      trains_onnx(recipe) ? check_net(experiment, published) : experiment.shape.classes;
   if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
@@ -222,6 +224,7 @@ void build(Experiment& experiment, bool initialize, const std::string& published
   }
   if (experiment.precision.products == Precision::fp16_mixed)
     experiment.loss_scale = std::make_unique<optim::LossScale>();
+  return classes;
 }
 
 // Checks that host memory suffices: weights are initialized there before they move to a device.
@@ -339,12 +342,10 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
       !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
   // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
   const bool teaches = options.initialize || options.checkpoint.empty();
-  build(experiment, options.initialize && !goes_on, published, teaches);
-  if (trains_onnx(recipe))
-    if (const int64_t classes = check_classes(experiment, published);
-        classes > experiment.shape.classes)
-      logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
-                    classes, experiment.shape.classes);
+  if (const int64_t classes = build(experiment, options.initialize && !goes_on, published, teaches);
+      classes > experiment.shape.classes)
+    logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
+                  classes, experiment.shape.classes);
   if (trains_onnx(recipe) && (experiment.train != nullptr || !options.checkpoint.empty()))
     keep_imported(experiment, published, options.checkpoint);
   return experiment;

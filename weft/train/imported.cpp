@@ -39,33 +39,17 @@ std::optional<data::Labels> kept_labels(const std::string& checkpoint) {
   const std::string path = (fs::path(checkpoint) / labels_file).string();
   if (!io::exists(path, ErrorKind::checkpoint)) return std::nullopt;
   const nlohmann::json json = io::read_json_file(path, labels_limit, ErrorKind::checkpoint);
-  const auto wrong = [&](std::string_view rule) {
-    throw Error(ErrorKind::checkpoint, "{}: {}.", path, rule);
-  };
-  if (!json.is_object() || !json.contains("of") || (json["of"] != "words" && json["of"] != "texts"))
-    wrong("of must be words or texts");
-  data::Labels labels{.of_words = json["of"] == "words"};
-  if (!json.contains("names") || !json["names"].is_array() || json["names"].size() < 2)
-    wrong("names must be a list of two names or more");
-  for (const auto& name : json["names"]) {
-    if (!name.is_string()) wrong("names must be a list of names");
-    labels.names.push_back(name.get<std::string>());
+  try {
+    const std::string of = io::text_at(json, "of");
+    if (of != "words" && of != "texts") throw io::JsonError("of must be words or texts");
+    data::Labels labels{.of_words = of == "words", .names = io::texts_at(json, "names")};
+    if (labels.names.size() < 2) throw io::JsonError("names must be two or more");
+    return labels;
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, error.what());
   }
-  return labels;
 }
 
-// Returns the id behind texts that are shorter than a row.
-int64_t padding_of(const data::Tokenizer& tokenizer, const std::string& path) {
-  std::optional<std::string> given;
-  if (io::is_folder(path)) given = data::TokenizerConfig::load(path).special_token("pad_token");
-  for (const std::string& token :
-       {given.value_or("[PAD]"), std::string("[PAD]"), std::string("<pad>")})
-    if (const auto id = tokenizer.id_of(token)) return *id;
-  throw Error(ErrorKind::data,
-              "{}: the tokenizer has no padding token, which texts with labels need. Hint: "
-              "pad_token in tokenizer_config.json names it.",
-              io::printable(path));
-}
 }  // namespace
 
 bool trains_onnx(const Recipe& recipe) {
@@ -87,7 +71,10 @@ void read_labels(DataOptions& data, const std::string& file) {
   if (!kept && !onnx::has_labels(file, tokenizer->size())) return;
   data.labels = data::LabelOptions{.known = std::move(kept)};
   data.labels->only_known = data.labels->known.has_value();
-  data.frame = data::frame_of(*tokenizer, padding_of(*tokenizer, data.tokenizer));
+  const int64_t padding =
+      data::special_token_id(*tokenizer, data.tokenizer, "pad_token", {"[PAD]", "<pad>"},
+                             "texts with labels need");  // behind those shorter than a row
+  data.frame = data::frame_of(*tokenizer, padding);
 }
 
 std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& experiment) {
@@ -131,7 +118,7 @@ std::optional<int64_t> rows_of_tables(const Tensor& logits, const Tensor& tokens
 }
 }  // namespace
 
-int64_t check_classes(const Experiment& experiment, const std::string& file) {
+int64_t check_net(const Experiment& experiment, const std::string& file) {
   const TaskShape& task = experiment.shape;
   const std::string name = io::printable(file);
   const auto refuse = [&](const std::string& what) {

@@ -30,8 +30,8 @@ void read_labels(DataOptions& data, const std::string& file);
 // Reads the net for the task of an experiment. Throws as onnx::load_model() does.
 std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& experiment);
 // Throws Error(usage) where the experiment's net does not take its batches, tells fewer classes
-// apart than the data have, or knows fewer tokens. Returns the classes.
-int64_t check_classes(const Experiment& experiment, const std::string& file);
+// apart than the data have, or knows fewer tokens. Returns how many classes it tells apart.
+int64_t check_net(const Experiment& experiment, const std::string& file);
 
 // Adds to an experiment what its checkpoints keep: the graph of the file, which is that of
 // `checkpoint` where it has one, and the labels of texts. Says where the recipe's file is another

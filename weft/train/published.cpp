@@ -82,14 +82,8 @@ std::optional<data::Frame> PublishedModel::frame(
 }
 
 int64_t PublishedModel::mask_token(const data::Tokenizer& tokenizer) const {
-  const auto given = data::TokenizerConfig::load(folder).special_token("mask_token");
-  for (const std::string& token :
-       {given.value_or("[MASK]"), std::string("[MASK]"), std::string("<mask>")})
-    if (const auto id = tokenizer.id_of(token)) return *id;
-  throw Error(ErrorKind::data,
-              "{}: the tokenizer has no mask token, which task masked_lm needs. Hint: mask_token "
-              "in tokenizer_config.json names it.",
-              io::printable(folder));
+  return data::special_token_id(tokenizer, folder, "mask_token", {"[MASK]", "<mask>"},
+                                "task masked_lm needs");
 }
 
 bool determines_ids(std::string_view file) {

@@ -75,6 +75,12 @@ Blocks cut(const Contraction& task, int threads) {
   return blocks;
 }
 
+// Returns the columns of a tile of this process's instruction set.
+int64_t tile_columns_of(const Contraction& task) {
+  const int64_t bytes = best_of<int64_t>(most_tile_bytes, most_tile_bytes / 2, most_tile_bytes / 4);
+  return bytes / static_cast<int64_t>(size_of(lane_dtype(task)));
+}
+
 // Scratch holds the bytes of one thread's packed rows, one packed panel, one tile for the edges,
 // and sums.
 struct Scratch {
@@ -252,7 +258,9 @@ struct Machine {
   [[gnu::always_inline]] static inline Lines panel_of(const Job& job, const Block& block,
                                                       int64_t column) {
     const int64_t bytes = job.packing.b_bytes;
-    return {block.b + column * job.task.b.column * bytes,
+    const std::byte* at = block.b + column * job.task.b.column * bytes;
+    if (job.packing.keeps_panels) return {at, bytes, 1, tile_columns, tile_columns, block.depth};
+    return {at,
             bytes,
             job.task.b.column,
             job.task.b.row,
@@ -267,7 +275,7 @@ struct Machine {
     const Contraction& task = job.task;
     const Scratch& sizes = job.sizes;
     Number* rows = job.scratch_at(0);
-    Number* panel = job.scratch_at(sizes.rows);
+    Number* packed = job.scratch_at(sizes.rows);
     Number* edge = job.scratch_at(sizes.rows + sizes.panel);
     const bool in_place = sizes.sums == 0;
     const int64_t c_row = in_place ? task.result.row : job.blocks.columns;
@@ -277,8 +285,12 @@ struct Machine {
     Prefetches prefetches{.rows = rows_of(job, next)};
     for (int64_t j = 0; j < block.columns; j += tile_columns) {
       const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
-      job.packing.panel(block.b + j * task.b.column * job.packing.b_bytes, task.b.column,
-                        task.b.row, columns, block.depth, panel);
+      const std::byte* b = block.b + j * task.b.column * job.packing.b_bytes;
+      const auto* panel = reinterpret_cast<const Number*>(b);
+      if (!job.packing.keeps_panels) {
+        job.packing.panel(b, task.b.column, task.b.row, columns, block.depth, packed);
+        panel = packed;
+      }
       prefetches.panel =
           j + columns < block.columns ? panel_of(job, block, j + columns) : panel_of(job, next, 0);
       const int64_t tiles = ceil_div(block.rows, tile_rows);
@@ -417,27 +429,72 @@ size_t contraction_workspace_by_rows(const Contraction& task, int threads) {
   return static_cast<size_t>(threads) * scratch_of(task, largest).total();
 }
 
+namespace {
+Packing known_packing(const Contraction& task) {
+  const std::optional<Packing> packing = packing_of(task);
+  WEFT_ASSERT(packing.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
+              name(task.b_dtype), name(task.dtype));
+  return *packing;
+}
+
+// Computes a product that is not empty, whose columns of the result are dense.
+void contract(const Contraction& whole, const Packing& packing, const void* a, const void* b,
+              void* result, void* workspace, int threads) {
+  const Contraction task = in_lanes(whole);
+  WEFT_ASSERT(!task.accumulate || sums_in_place(task), "nothing to add {} to", name(task.dtype));
+  const Blocks blocks = cut(task, threads);
+  const Scratch sizes = scratch_of(task, blocks);
+  const Runner run = runner(whole);
+  const int64_t parts = std::min<int64_t>(threads, blocks.items);
+  parallel_for(parts, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part)
+      run(&task, &blocks, &sizes, &packing, a, b, result,
+          static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * sizes.total(),
+          blocks.items * part / parts, blocks.items * (part + 1) / parts);
+  });
+}
+}  // namespace
+
 void contract(const Contraction& given, const void* a, const void* b, void* result, void* workspace,
               int threads) {
   if (is_empty(given)) return;
   if (given.k == 0 && given.accumulate) return;
   if (given.k == 0) return fill_zeros(given, result);
   bool swapped = false;
-  const Contraction whole = dense_columns(given, swapped), task = in_lanes(whole);
-  WEFT_ASSERT(!task.accumulate || sums_in_place(task), "nothing to add {} to", name(task.dtype));
+  const Contraction task = dense_columns(given, swapped);
   if (swapped) std::swap(a, b);
-  const Blocks blocks = cut(task, threads);
-  const Scratch sizes = scratch_of(task, blocks);
-  const Runner run = runner(whole);
-  const std::optional<Packing> packing = packing_of(whole);
-  WEFT_ASSERT(packing.has_value(), "no matrix product of {} and {} in {}", name(task.a_dtype),
-              name(task.b_dtype), name(task.dtype));
-  const int64_t parts = std::min<int64_t>(threads, blocks.items);
-  parallel_for(parts, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part)
-      run(&task, &blocks, &sizes, &*packing, a, b, result,
-          static_cast<std::byte*>(workspace) + static_cast<size_t>(part) * sizes.total(),
-          blocks.items * part / parts, blocks.items * (part + 1) / parts);
+  contract(task, known_packing(task), a, b, result, workspace, threads);
+}
+
+// With more rows packing b takes less than a fiftieth of the product.
+constexpr int64_t most_panel_rows = 2 * most_item_rows;
+
+size_t panels_bytes(const Contraction& task) {
+  bool swapped = false;
+  dense_columns(task, swapped);
+  if (!task.fixed_b || swapped || !task.batch.empty() || is_empty(task) || task.k == 0) return 0;
+  if (task.m > most_panel_rows || in_pairs(task) || task.b_dtype != lane_dtype(task)) return 0;
+  return static_cast<size_t>(round_up(task.n, most_lanes(task)) * task.k) * size_of(task.b_dtype);
+}
+
+void pack_panels(const Contraction& task, const void* b, void* panels) {
+  const Packing packing = known_packing(task);
+  const int64_t width = tile_columns_of(task);
+  parallel_for(ceil_div(task.n, width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      packing.panel(static_cast<const std::byte*>(b) + i * width * task.b.column * packing.b_bytes,
+                    task.b.column, task.b.row, std::min(width, task.n - i * width), task.k,
+                    static_cast<std::byte*>(panels) + i * width * task.k * packing.b_bytes);
   });
+}
+
+void contract_panels(const Contraction& given, const void* a, const void* panels, void* result,
+                     void* workspace, int threads) {
+  Contraction task = given;
+  task.b.column = task.k;
+  task.b.row = tile_columns_of(task);
+  Packing packing = known_packing(task);
+  packing.keeps_panels = true;
+  contract(task, packing, a, panels, result, workspace, threads);
 }
 }  // namespace weft::cpu

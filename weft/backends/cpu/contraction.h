@@ -24,6 +24,16 @@ size_t contraction_workspace_by_rows(const Contraction& task, int threads);
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
               int threads);
 
+// A b that no step assigns may be packed once, in panels of a tile's columns. Returns the bytes of
+// its panels; 0 where b is packed in each run, as one of several matrices, of a narrower type than
+// sums, the factor of the result's rows, or for so many rows that it hardly matters.
+size_t panels_bytes(const Contraction& task);
+// Packs all of b.
+void pack_panels(const Contraction& task, const void* b, void* panels);
+// Computes the product by the panels, to the bits of contract().
+void contract_panels(const Contraction& task, const void* a, const void* panels, void* result,
+                     void* workspace, int threads);
+
 // Returns whether contract() has a kernel for these types: one type, or two whose numbers are exact
 // in the type of the sums (float32, or integers of 32 bits).
 bool contracts(const Contraction& task);

@@ -34,6 +34,7 @@ struct Packing {
   Packer panel;  // packs one panel of b, of a tile's width, filled up with zeros
   Rounder round;
   int64_t a_bytes, b_bytes;  // bytes of an element
+  bool keeps_panels = false;  // b is in panels already
 };
 
 // Returns the type of packed factors and of sums: that of the result, but float32 for narrower

@@ -131,6 +131,7 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
     if (task.accumulate && !accumulates(task)) return std::nullopt;
     choice.workspace = contraction_workspace(task, thread_count());
     choice.depth = contraction_depth;
+    choice.kept = panels_bytes(task);
   } else {
     auto primitive = library_primitive(task, route);
     if (!primitive) return std::nullopt;
@@ -187,6 +188,32 @@ class OwnProduct : public Kernel {
   std::vector<Bound> inputs_;
   Bound result_;
   Multiply multiply_;
+  int threads_;
+};
+
+// PanelProduct is the contraction whose b is kept in panels.
+class PanelProduct : public Kernel {
+ public:
+  PanelProduct(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
+      : task_(task),
+        b_(launch.body.front()->inputs.back(), launch.kept),
+        inputs_(std::move(inputs)),
+        result_(bind_result(launch)),
+        threads_(thread_count()) {
+    WEFT_ASSERT(panels_bytes(task) == launch.kept, "{} plans to keep {} bytes but needs {}",
+                launch.kernel, launch.kept, panels_bytes(task));
+  }
+  void run(void* const* operands, void* const* results, void* workspace) const override {
+    if (b_.packs_now()) pack_panels(task_, inputs_[1].in(operands), b_.data());
+    contract_panels(task_, inputs_[0].in(operands), b_.data(), result_.out(results), workspace,
+                    threads_);
+  }
+
+ private:
+  Contraction task_;
+  Packed b_;
+  std::vector<Bound> inputs_;
+  Bound result_;
   int threads_;
 };
 
@@ -257,6 +284,8 @@ bool is_product(std::string_view kernel) {
 
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
+  if (launch.kernel == contraction_name && launch.kept > 0)
+    return std::make_unique<PanelProduct>(task, std::move(inputs), launch);
   if (launch.kernel == contraction_name)
     return std::make_unique<OwnProduct>(task, std::move(inputs), launch, contract,
                                         contraction_workspace(task, thread_count()));

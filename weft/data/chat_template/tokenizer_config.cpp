@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/data/tokenizer/tokenizer.h"
+#include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/model_folder.h"
 
@@ -142,6 +144,18 @@ std::optional<ChatTemplate> TokenizerConfig::chat_template(bool with_tools) cons
 std::optional<std::string> TokenizerConfig::special_token(std::string_view name) const {
   const auto found = std::ranges::find(special_tokens, name, &SpecialTokens::value_type::first);
   return found == special_tokens.end() ? std::nullopt : std::optional(found->second);
+}
+
+int64_t special_token_id(const Tokenizer& tokenizer, const std::string& from, std::string_view key,
+                         std::initializer_list<std::string_view> usual, std::string_view needs) {
+  if (io::is_folder(from))
+    if (const auto given = TokenizerConfig::load(from).special_token(key))
+      if (const auto id = tokenizer.id_of(*given)) return *id;
+  for (const std::string_view token : usual)
+    if (const auto id = tokenizer.id_of(std::string(token))) return *id;
+  throw Error(ErrorKind::data,
+              "{}: the tokenizer has no {}, which {}. Hint: {} in tokenizer_config.json names it.",
+              io::printable(from), key, needs, key);
 }
 
 }  // namespace weft::data

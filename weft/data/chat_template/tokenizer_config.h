@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "weft/data/chat_template/chat_template.h"
 
 namespace weft::data {
+class Tokenizer;
 
 struct TokenizerConfig {
   // Reads the files of a folder, of which each may be missing, or a GGUF file:
@@ -38,5 +40,11 @@ struct TokenizerConfig {
   std::optional<int64_t> model_max_length;  // in tokens; absent if the file has no real limit
   std::map<std::string, Template> chat_templates;
 };
+
+// Returns the id of the special token that `from`, a folder of a tokenizer or its file, names under
+// `key` ("pad_token"), or of the first of `usual` that the tokenizer has. Throws Error(data) where
+// it has none of them, which says what needs it: "task masked_lm needs".
+int64_t special_token_id(const Tokenizer& tokenizer, const std::string& from, std::string_view key,
+                         std::initializer_list<std::string_view> usual, std::string_view needs);
 
 }  // namespace weft::data

@@ -27,25 +27,21 @@ std::optional<KeptImages> kept_images(const std::string& checkpoint) {
   const std::string path = (std::filesystem::path(checkpoint) / kept_images_file).string();
   if (!io::exists(path, ErrorKind::checkpoint)) return std::nullopt;
   const nlohmann::json json = io::read_json_file(path, kept_limit, ErrorKind::checkpoint);
-  const auto wrong = [&](std::string_view rule) {
-    throw Error(ErrorKind::checkpoint, "{}: {}.", path, rule);
-  };
-  KeptImages kept;
-  if (!json.is_object() || !json.contains("classes") || !json["classes"].is_array() ||
-      json["classes"].empty())
-    wrong("classes must be a list of names");
-  for (const auto& name : json["classes"]) {
-    if (!name.is_string()) wrong("classes must be a list of names");
-    kept.classes.push_back(name.get<std::string>());
+  try {
+    KeptImages kept{.classes = io::texts_at(json, "classes")};
+    if (kept.classes.empty()) throw io::JsonError("classes must be one or more");
+    const nlohmann::json& image = io::value_at(json, "image");
+    if (!image.is_array() || image.size() != 3) throw io::JsonError("image must be three extents");
+    for (const auto& extent : image) {
+      if (!extent.is_number_integer() || extent.get<int64_t>() < 1 ||
+          extent.get<int64_t>() > 1 << 20)
+        throw io::JsonError("image must be three extents from 1 to 1048576");
+      kept.image.push_back(extent.get<int64_t>());
+    }
+    return kept;
+  } catch (const io::JsonError& error) {
+    throw Error(ErrorKind::checkpoint, "{}: {}.", path, error.what());
   }
-  if (!json.contains("image") || !json["image"].is_array() || json["image"].size() != 3)
-    wrong("image must be three extents");
-  for (const auto& extent : json["image"]) {
-    if (!extent.is_number_integer() || extent.get<int64_t>() < 1 || extent.get<int64_t>() > 1 << 20)
-      wrong("image must be three extents from 1 to 1048576");
-    kept.image.push_back(extent.get<int64_t>());
-  }
-  return kept;
 }
 
 TaskData task_of(const KeptImages& kept) {
