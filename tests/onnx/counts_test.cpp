@@ -75,6 +75,25 @@ TEST_CASE("operators refuse numbers that no memory would hold") {
   }
 }
 
+TEST_CASE("operators whose result no machine holds are refused by name") {
+  const int64_t many = int64_t{1} << 39;
+  const auto shape = [&](const char* name, const std::vector<int64_t>& extents) {
+    return onnx::Initializer{.name = name,
+                             .value = tensor(extents, {static_cast<int64_t>(extents.size())})};
+  };
+  const auto check = [](const std::string& error, const std::string& message) {
+    CHECK_MESSAGE(error.find(message) != std::string::npos, error);
+  };
+  check(refusal(model_of({.op = "Pad", .inputs = {"x", "pads"}},
+                         {shape("pads", {0, 0, 0, 0, 0, 0, 0, many})})),
+        "net.onnx: node 0 (Pad): its output 'y' is f32[1, 4, 8, 549755813896], more than 1 TiB");
+  check(refusal(model_of({.op = "Expand", .inputs = {"x", "shape"}},
+                         {shape("shape", {many, 4, 8, 8})})),
+        "net.onnx: node 0 (Expand): its output 'y' is f32[549755813888, 4, 8, 8], more than 1 TiB");
+  check(refusal(model_of({.op = "ConstantOfShape", .inputs = {"shape"}}, {shape("shape", {many})})),
+        "net.onnx: node 0 (ConstantOfShape): its output 'y' is f32[549755813888], more than 1 TiB");
+}
+
 TEST_CASE("a window of more channels than there are sums those that are there") {
   const onnx::Net net(model_of({.op = "LRN",
                                 .inputs = {"x"},

@@ -188,6 +188,9 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
     if (node.outputs[i].empty()) continue;
     if (i >= results.size() || !results[i].defined())
       call.refuse("weft does not compute its output {} ('{}')", i, printable(node.outputs[i]));
+    if (results[i].type().bytes() > most_value_bytes)
+      call.refuse("its output '{}' is {}, more than 1 TiB", printable(node.outputs[i]),
+                  to_string(results[i].type()));
     scopes_.back()[node.outputs[i]] = results[i];
     if (depth_ == 0) nn::OutputScope::note(net_.path_of(node.outputs[i]), results[i]);
   }

@@ -18,6 +18,7 @@ namespace weft::onnx {
 inline constexpr int deepest = 64;  // functions and graphs inside each other
 // Calls of functions and steps of loops may be exponentially many in the size of a file.
 inline constexpr int64_t most_operators = int64_t{1} << 18;
+inline constexpr size_t most_value_bytes = size_t{1} << 40;  // more than any machine holds
 
 class Interpreter {
  public:
