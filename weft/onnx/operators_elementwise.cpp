@@ -56,6 +56,10 @@ Tensors mod(const Call& call) {
 
 Tensors power(const Call& call) {
   const Tensor &base = call[0], &exponent = call[1];
+  // A known exponent becomes a scalar, whose small whole powers are products.
+  if (is_float(base.dtype()) && exponent.elements() == 1 && exponent.rank() <= base.rank() &&
+      call.is_constant(1))
+    return {pow(base, call.number_at(1))};
   if (base.dtype() == exponent.dtype()) return {pow(base, exponent)};
   if (is_float(base.dtype())) return {pow(base, cast(exponent, base.dtype()))};
   if (!is_float(exponent.dtype())) return {pow(base, cast(exponent, base.dtype()))};
