@@ -95,6 +95,14 @@ TEST_CASE("an ONNX file is quantized with the ranges of its run") {
   const json dynamic = net.quantize({"net.onnx", "dynamic.onnx", "--dynamic"});
   CHECK(!dynamic.contains("before"));
   CHECK(net.loss_of("dynamic.onnx") > 0);
+  // Extents that the file leaves open are those of the data.
+  onnx::Model open = onnx::read(net.path("net.onnx"));
+  for (size_t axis : {2, 3}) (*open.graph.inputs[0].shape)[axis] = {.symbol = "side"};
+  onnx::write(open, net.path("open.onnx"));
+  arguments[0] = "open.onnx", arguments[1] = "closed.onnx";
+  CHECK(net.quantize(arguments)["after"]["loss"] == of_file["after"]["loss"]);
+  CHECK(net.loss_of("closed.onnx") ==
+        doctest::Approx(of_file["after"]["loss"].get<double>()).epsilon(1e-5));
 }
 
 TEST_CASE("a run trained with int8 is written with the ranges that it learned") {

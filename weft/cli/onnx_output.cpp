@@ -93,12 +93,18 @@ Subject imported(const OnnxOutput& output) {
     subject.inputs.push_back(net->inputs()[i].name);
   }
   for (const onnx::ValueInfo& each : net->outputs()) subject.outputs.push_back(each.name);
-  subject.build = [net, extents = extents_of(output.dims)](int64_t batch) {
+  subject.build = [net, extents = extents_of(output.dims),
+                   samples = output.samples](int64_t batch) {
     onnx::Net::Extents bound = extents;
     const std::vector<onnx::ValueInfo>& inputs = net->inputs();
-    if (!inputs.empty() && inputs[0].shape && !inputs[0].shape->empty() &&
-        inputs[0].shape->front().extent < 0)
-      bound.emplace(onnx::symbol_of(inputs[0], 0), batch);
+    const auto bind = [&](size_t axis, int64_t extent) {
+      if ((*inputs[0].shape)[axis].extent < 0)
+        bound.emplace(onnx::symbol_of(inputs[0], axis), extent);
+    };
+    const size_t rank = !inputs.empty() && inputs[0].shape ? inputs[0].shape->size() : 0;
+    if (rank > 0) bind(0, batch);
+    for (size_t axis = 1; axis < rank && static_cast<int>(rank) == samples.size(); ++axis)
+      bind(axis, samples[static_cast<int>(axis)]);
     const ModeScope inference(Mode::eval);
     Graph graph;
     for (const Type& type : net->input_types(bound))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/base/dtype.h"
+#include "weft/base/shape.h"
 #include "weft/quantization/int8.h"
 
 namespace weft::cli {
@@ -19,6 +20,7 @@ struct OnnxOutput {
   std::optional<int64_t> batch = {};   // rows; absent: any number
   int64_t context = 0;                 // tokens of a sequence; 0: as many as is usual
   std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
+  Shape samples = {};  // of the data, which an ONNX file's first input takes where dims are silent
   // How its layers are quantized; absent: as the run that trained it learned, or not at all.
   std::optional<quantization::Scheme> scheme = {};
 };

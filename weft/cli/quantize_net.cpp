@@ -256,6 +256,7 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
                     .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
                     .context = arguments.context,
                     .dims = arguments.dims};
+  if (experiment) output.samples = experiment->shape.batch(1).shape;
   const Layers layers = experiment ? train::layers_of(*experiment) : layers_of(output);
   const bool has_learned = experiment && experiment->quantization != nullptr;
   Scheme scheme{.dynamic = arguments.dynamic,
