@@ -1,6 +1,6 @@
 #include "weft/ir/value.h"
 
-#include <cstring>
+#include <algorithm>
 #include <mutex>
 #include <unordered_set>
 
@@ -109,7 +109,7 @@ std::vector<T> Value::to_vector(std::source_location where) const {
     for (size_t i = 0; i < all.size(); ++i)
       all[i] = load(node_->data(), DType::boolean, static_cast<int64_t>(i)) != 0;
   } else {
-    std::memcpy(all.data(), node_->data(), type().bytes());
+    std::copy_n(reinterpret_cast<const T*>(node_->data()), all.size(), all.data());
   }
   return all;
 }

@@ -72,7 +72,9 @@ class Search {
     const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
     const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes() +
                           experiment.kept_teacher_bytes();
-    return state > parse_bytes(recipe_.text("train.memory")).value_or(0) ? state : 0;
+    const std::optional<int64_t> limit =
+        recipe_.has("train.memory") ? parse_bytes(recipe_.text("train.memory")) : std::nullopt;
+    return state > limit.value_or(0) ? state : 0;
   }
 
   // Returns the seconds of an update; nullopt where the run does not fit, or where no time is left

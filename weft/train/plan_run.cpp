@@ -16,12 +16,11 @@
 
 namespace weft::train {
 namespace {
-// Returns the memory that is available for state and arena.
+// Returns the memory that is available for what train.memory limits: state, constants and arena.
 size_t room_for(const RunReport& report, size_t host_memory) {
   const size_t has = report.on_host ? host_memory : report.device_bytes;
   const size_t besides =
-      report.constant_bytes +
-      (report.on_host ? report.data_bytes + report.runtime_bytes : report.staging_bytes);
+      report.on_host ? report.data_bytes + report.runtime_bytes : report.staging_bytes;
   return has - std::min(has, besides);
 }
 
