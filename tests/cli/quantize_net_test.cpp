@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/images.h"
 #include "tests/support/program.h"
 #include "weft/onnx/model.h"
 
@@ -103,6 +104,22 @@ TEST_CASE("an ONNX file is quantized with the ranges of its run") {
   CHECK(net.quantize(arguments)["after"]["loss"] == of_file["after"]["loss"]);
   CHECK(net.loss_of("closed.onnx") ==
         doctest::Approx(of_file["after"]["loss"].get<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("a run that is quantized by other data than its own says so") {
+  const Workplace place;
+  for (const char* folder : {"own", "other"}) write_images(place, folder, 16, 4, 2);
+  place.write("digits.yaml",
+              "name: digits\nmodel: {name: mlp, config: {hidden_sizes: [8]}}\n"
+              "data: {format: idx, path: own}\n"
+              "train: {steps: 1, global_batch_size: 8}\neval: {batch_size: 8}\n");
+  REQUIRE(place.weft({"train", "digits.yaml"}).code == 0);
+  CHECK(place.weft({"quantize", "digits", "own.onnx", "--to", "int8"}).err == "");
+  const Outcome outcome =
+      place.weft({"quantize", "digits", "other.onnx", "--to", "int8", "--data.path", "other"});
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.find("digits was trained with data.path own, and is quantized by ranges of "
+                         "other.") != std::string::npos);
 }
 
 TEST_CASE("a run trained with int8 is written with the ranges that it learned") {

@@ -64,10 +64,10 @@ TEST_CASE("missing checkpoints and checkpoints of another model are refused") {
                    "no checkpoint under nothing") == "");
   CHECK(fails_with(place.weft({"eval", "tiny", "--model.config",
                                "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
-                   checkpoint, "another model") == "");
+                   usage, "another model") == "");
   CHECK(fails_with(place.weft({"train", "tiny.yaml", "--resume", "--steps", "4", "--model.config",
                                "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
-                   checkpoint, "another model") == "");
+                   usage, "another model") == "");
 }
 
 TEST_CASE("a damaged checkpoint is refused by the file that differs") {

@@ -240,7 +240,10 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
   CHECK(fails_with(quantize({"nothing", "out.onnx", "--to", "int8"}), checkpoint,
                    "no checkpoint under nothing") == "");
   CHECK(fails_with(quantize({"images", "out.onnx", "--to", "int8", "--data.image_size", "8"}),
-                   checkpoint, "holds another model") == "");
+                   usage, "holds another model") == "");
+  CHECK(fails_with(quantize({"images", "blocks", "--to", "int8"}), usage,
+                   "images is a run, which is quantized to a file whose name ends in .onnx. Got "
+                   "blocks.") == "");
   // A file of int8 layers has none to quantize.
   REQUIRE(quantize({"net.onnx", "int8.onnx", "--to", "int8", "--dynamic"}).code == 0);
   CHECK(fails_with(quantize({"int8.onnx", "out.onnx", "--to", "int8", "--dynamic"}), usage,

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/logging.h"
 #include "weft/base/utf8.h"
 #include "weft/cli/evaluation_json.h"
 #include "weft/cli/onnx_output.h"
@@ -23,6 +24,7 @@
 #include "weft/models/pretrained.h"
 #include "weft/onnx/model.h"
 #include "weft/quantization/training.h"
+#include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/quantization.h"
 #include "weft/train/report.h"
@@ -53,8 +55,16 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
                                                const RecipeFlags& flags) {
   const std::string& model = arguments.model;
   const bool is_onnx = onnx::is_model_file(model);
-  if (!is_onnx && !models::is_model(model))
-    return load_experiment(checkpoint_of(model), flags, /*with_data=*/true);
+  if (!is_onnx && !models::is_model(model)) {
+    const std::string folder = checkpoint_of(model);
+    train::Experiment experiment = load_experiment(folder, flags, /*with_data=*/true);
+    const train::Recipe trained = train::checkpoint_recipe(folder);
+    for (const char* key : {"data.dataset", "data.format", "data.path"})
+      if (trained.to_yaml(key) != experiment.recipe.to_yaml(key))
+        logging::warn("{} was trained with {} {}, and is quantized by ranges of {}.", model, key,
+                      trained.to_yaml(key), experiment.recipe.to_yaml(key));
+    return experiment;
+  }
   if (arguments.dynamic && flags.empty()) return {};
   return is_onnx ? evaluation_of_onnx(model, flags, "quantizing") : evaluation_of(model, flags);
 }

@@ -119,6 +119,11 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
                 "{} is for nets, quantized to a file whose name ends in .onnx. "
                 "Got {}.",
                 flag.empty() ? "--json" : flag, arguments.out.path);
+  if (!models::is_model(arguments.model) &&
+      io::exists(train::locate_run(arguments.model), ErrorKind::usage))
+    throw Error(ErrorKind::usage,
+                "{} is a run, which is quantized to a file whose name ends in .onnx. Got {}.",
+                arguments.model, arguments.out.path);
   const double before = flags.empty() ? 0 : perplexity_of(arguments.model, flags);
   const BlockFormat& format = block_format(arguments.to == "int8"   ? "Q8_0"
                                            : arguments.to == "int4" ? "Q4_0"

@@ -163,9 +163,8 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
   for (const auto& [key, value] : here.items()) {
     json there = saved.value(key, json());
     if (there != value)
-      throw Error(ErrorKind::checkpoint,
-                  "{} holds another model: {} is {} there and {} in the recipe.", folder, key,
-                  io::printable(io::json_text(there)), io::json_text(value));
+      throw Error(ErrorKind::usage, "{} holds another model: {} is {} there and {} in the recipe.",
+                  folder, key, io::printable(io::json_text(there)), io::json_text(value));
   }
 }
 // Refuses to resume with other data, another order of them or another optimizer: that would be
@@ -210,7 +209,7 @@ void check_same_run(const std::string& folder, const Recipe& here) {
   Recipe saved = checkpoint_recipe(folder);
   for (std::string_view key : keys)
     if (saved.to_yaml(key) != here.to_yaml(key))
-      throw Error(ErrorKind::checkpoint,
+      throw Error(ErrorKind::usage,
                   "{} cannot be resumed: {} is {} there and {} in the recipe. Hint: --name starts "
                   "another run.",
                   folder, key, saved.to_yaml(key), here.to_yaml(key));
