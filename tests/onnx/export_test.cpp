@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -223,6 +224,44 @@ TEST_CASE("a file whose weights are large has them beside it, and has the same o
   const onnx::Net net(onnx::read(folder.file("a.onnx")));
   const Tensor x = rows_for(zoo, 2);
   CHECK(difference(net(std::array{x})[0].eval(), output_of(*model, x), 1e-5) == "");
+}
+
+TEST_CASE("constants that number the rows, or are multiples of their number, follow them") {
+  const auto build = [](auto&& constant) {
+    return [constant](int64_t rows) {
+      const Value x = input({DType::f32, {rows, 3}}, 0);
+      Graph graph;
+      graph.inputs = {x};
+      graph.outputs = {x + cast(constant(rows), DType::f32)};
+      return graph;
+    };
+  };
+  using Elements = std::vector<int64_t>;
+  const auto numbers = [](int64_t rows) {
+    Elements all(static_cast<size_t>(rows));
+    std::iota(all.begin(), all.end(), 0);
+    return Tensor(tensor(all, {rows, 1}));
+  };
+  const auto counts = [](int64_t rows) { return Tensor(tensor(Elements{rows, 7, 5 * rows}, {3})); };
+  const auto check = [&](auto&& constant) {
+    const onnx::Exported out =
+        onnx::export_model(build(constant), {.inputs = {"x"}, .outputs = {"y"}});
+    CHECK(out.fixed == "");
+    const onnx::Net net(out.model);
+    for (int64_t rows : {1, 2, 5}) {
+      const Tensor x =
+          tensor(std::vector<double>(static_cast<size_t>(3 * rows), 0.25), {rows, 3}, DType::f32);
+      const Tensor expected = x + cast(constant(rows), DType::f32);
+      CHECK(net(std::array{x})[0].to_doubles() == expected.to_doubles());
+    }
+  };
+  check(numbers);
+  check(counts);
+  // A square of their number is neither.
+  CHECK(onnx::export_model(
+            build([](int64_t rows) { return Tensor(tensor(Elements{rows * rows, 0, 0}, {3})); }),
+            {.inputs = {"x"}, .outputs = {"y"}})
+            .fixed != "");
 }
 
 TEST_CASE("equal models give equal bytes") {

@@ -7,9 +7,12 @@
 #include <fmt/format.h>
 
 #include "tests/support/captured.h"
+#include "tests/support/values.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
+#include "weft/io/safetensors.h"
 #include "weft/onnx/export.h"
+#include "weft/onnx/model.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
@@ -130,6 +133,49 @@ TEST_CASE("a checkpoint of an imported net needs its file no more") {
       with(net.base, {{"model.layers", "[flatten, {linear: {out_features: 4}}]"}}));
   write_net(net.file, *other.model, other.shape);
   CHECK(warning().find("net.onnx is not the net that ") != std::string::npos);
+}
+
+TEST_CASE("an imported net is pruned like the native one, along the inputs of its products") {
+  const Imported net;
+  for (const std::string pattern : {"unstructured", "2:4"}) {
+    CAPTURE(pattern);
+    const auto loss_of = [&](const train::Recipe& recipe, const std::string& name) {
+      const Settings pruning = {{"pruning.pattern", pattern},
+                                {"pruning.scope", "layer"},
+                                {"pruning.begin_step", "2"},
+                                {"name", name + pattern.back()}};
+      const train::Recipe pruned = with(recipe, pruning);
+      CHECK(train::make_experiment(pruned).pruner->weights() > 0);
+      return train_in(net.folder, pruned).evaluation.loss;
+    };
+    CHECK(loss_of(net.recipe, "imported") ==
+          doctest::Approx(loss_of(net.base, "native")).epsilon(1e-5));
+  }
+  // A MatMul's weight is [inputs, outputs].
+  testing::Random random(1);
+  const int64_t inputs = element_count(train::make_experiment(net.base).shape.input);
+  const Type weight{DType::f32, {inputs, 4}};
+  onnx::write({.ir_version = 8,
+               .opsets = {{"", 18}},
+               .graph = {.nodes = {{.op = "Flatten", .inputs = {"x"}, .outputs = {"flat"}},
+                                   {.op = "MatMul", .inputs = {"flat", "w"}, .outputs = {"y"}}},
+                         .initializers = {{.name = "w",
+                                           .value = testing::random_values(weight, -1, 1, random)}},
+                         .inputs = {{.name = "x", .dtype = DType::f32}},
+                         .outputs = {{.name = "y"}}}},
+              net.file);
+  const train::TrainResult run =
+      train_in(net.folder, with(net.recipe, {{"name", "product"}, {"pruning.pattern", "2:4"}}));
+  const auto file =
+      io::Safetensors::open(train::find_checkpoint(run.run_folder) + "/model.safetensors");
+  const std::vector<double> w = testing::elements(file.tensor("w"));
+  REQUIRE(std::ssize(w) == 4 * inputs);
+  for (size_t output = 0; output < 4; ++output)
+    for (size_t first = 0; first < w.size() / 4; first += 4) {
+      int zeros = 0;
+      for (size_t i = first; i < first + 4; ++i) zeros += w[i * 4 + output] == 0 ? 1 : 0;
+      CHECK(zeros == 2);
+    }
 }
 
 TEST_CASE("a net of other classes or inputs than the data is refused, or said") {

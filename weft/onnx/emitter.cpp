@@ -94,12 +94,20 @@ const weft::Node& Emitter::other(const weft::Node& node) const { return *other_.
 // An extent of a graph for b rows is n b where that for b + 1 rows is n (b + 1).
 int64_t Emitter::batches(const weft::Node& value, int axis) const {
   if (!is_symbolic()) return 0;
-  const int64_t here = value.type.shape[axis], there = other(value).type.shape[axis];
+  return batches(value.type.shape[axis], other(value).type.shape[axis], value.op->name);
+}
+int64_t Emitter::batches(int64_t here, int64_t there, std::string_view what) const {
   if (here == there) return 0;
   const int64_t multiple = here / batch_;
   if (here != multiple * batch_ || there != multiple * (batch_ + 1))
-    throw NotSymbolic{fmt::format("{} has an extent that is no multiple of it", value.op->name)};
+    throw NotSymbolic{fmt::format("{} has an extent that is no multiple of it", what)};
   return multiple;
+}
+
+std::string Emitter::rows() {
+  if (rows_.empty())
+    rows_ = add("Shape", {rows_input_}, {{"start", int64_t{0}}, {"end", int64_t{1}}});
+  return rows_;
 }
 
 int64_t Emitter::fixed(const weft::Node& value, int axis) const {
@@ -111,9 +119,7 @@ int64_t Emitter::fixed(const weft::Node& value, int axis) const {
 std::string Emitter::extent(const weft::Node& value, int axis) {
   const int64_t multiple = batches(value, axis);
   if (multiple == 0) return integers({value.type.shape[axis]});
-  if (rows_.empty())
-    rows_ = add("Shape", {rows_input_}, {{"start", int64_t{0}}, {"end", int64_t{1}}});
-  return multiple == 1 ? rows_ : add("Mul", {rows_, integers({multiple})});
+  return multiple == 1 ? rows() : add("Mul", {rows(), integers({multiple})});
 }
 
 std::string Emitter::extent_number(const weft::Node& value, int axis) {

@@ -272,9 +272,39 @@ class Export {
       if (!(other.type == value.type()) ||
           (&other != value.node() &&
            std::memcmp(other.data(), value->data(), value.type().bytes()) != 0))
-        throw NotSymbolic{"a constant depends on it"};
+        return emit_counts(value, other);
     }
     return emitter_.constant(as_bytes(value));
+  }
+  // A constant of integers may depend on the rows: it numbers them, or has multiples of their
+  // number among its elements, as shapes do.
+  std::string emit_counts(const Value& value, const weft::Node& other) {
+    if (value.dtype() != DType::i64) throw NotSymbolic{"a constant depends on it"};
+    const auto elements_of = [](const weft::Node& node) {
+      return std::span(reinterpret_cast<const int64_t*>(node.data()),
+                       static_cast<size_t>(element_count(node.type.shape)));
+    };
+    const std::span<const int64_t> mine = elements_of(*value.node()), theirs = elements_of(other);
+    if (!(other.type == value.type())) {
+      const auto numbers_rows = [](std::span<const int64_t> elements) {
+        for (size_t i = 0; i < elements.size(); ++i)
+          if (elements[i] != static_cast<int64_t>(i)) return false;
+        return true;
+      };
+      if (value.dim(0) != std::ssize(mine) || !numbers_rows(mine) || !numbers_rows(theirs))
+        throw NotSymbolic{"a constant depends on it"};
+      return emit_iota(*value.node(), 0);
+    }
+    std::vector<int64_t> known(mine.begin(), mine.end()), multiples(mine.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      multiples[i] = emitter_.batches(mine[i], theirs[i], "a constant");
+      if (multiples[i] != 0) known[i] = 0;
+    }
+    const std::string counted =
+        emitter_.add("Mul", {emitter_.rows(), emitter_.constant(tensor(multiples, value.shape()))});
+    const std::string sum =
+        emitter_.add("Add", {counted, emitter_.constant(tensor(known, value.shape()))});
+    return value.rank() > 0 ? sum : emitter_.add("Squeeze", {sum, emitter_.integers({0})});
   }
   // ONNX has no type of two numbers in a byte that weft's operations on it could be expressed in.
   static Tensor as_bytes(const Value& value) {

@@ -217,7 +217,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
   experiment.quantization = make_quantization(experiment, initialize);
   if (experiment.train != nullptr) {
-    experiment.pruner = make_pruner(recipe, *experiment.model, experiment.total_steps, initialize);
+    experiment.pruner = make_pruner(experiment, initialize);
     if (teaches && recipe.has("distillation.teacher"))
       experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
     experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);

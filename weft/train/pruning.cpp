@@ -14,6 +14,9 @@
 #include "weft/base/pattern.h"
 #include "weft/io/files.h"
 #include "weft/nn/layers.h"
+#include "weft/quantization/layers.h"
+#include "weft/tensor/compile.h"
+#include "weft/train/imported.h"
 
 namespace weft::train {
 namespace {
@@ -89,6 +92,27 @@ std::vector<std::pair<std::string, Prunable>> weights_of(const nn::Module& model
   return weights;
 }
 
+// Returns the weights of an imported net that convolutions and products of its graph multiply their
+// inputs by, whose modules do not say so; none that tokens are looked up in.
+std::vector<std::pair<std::string, Prunable>> weights_in_graph(const Experiment& experiment) {
+  const ModeScope inference(Mode::eval);
+  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
+  const Graph graph{.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}};
+  std::set<const VariableState*> embedded;
+  for (const Value& value : graph.nodes())
+    if (value->is("gather")) embedded.insert(value->inputs[0]->variable.get());
+  std::map<const VariableState*, int> contracted;
+  for (const quantization::Layer& layer : quantization::layers_of(graph).layers)
+    if (layer.is_convolution || layer.weight->type.shape.size() == 2)
+      contracted[layer.weight.get()] = layer.is_convolution ? 1 : 1 - layer.channel_axis;
+  std::vector<std::pair<std::string, Prunable>> weights;
+  for (const auto& [name, variable] : experiment.model->named_parameters())
+    if (const auto found = contracted.find(variable.state().get());
+        found != contracted.end() && !variable.frozen() && !embedded.contains(found->first))
+      weights.emplace_back(name, Prunable{variable, found->second});
+  return weights;
+}
+
 std::vector<std::pair<std::string, Prunable>> channels_of(const Model& model) {
   std::vector<std::pair<std::string, Prunable>> weights;
   for (const ChannelGroup& group : model.channel_groups()) {
@@ -128,12 +152,15 @@ Tensor taken(const Tensor& x, const Kept& kept) {
 }
 }  // namespace
 
-std::unique_ptr<optim::Pruner> make_pruner(const Recipe& recipe, const Model& model,
-                                           int64_t total_steps, bool say) {
+std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool say) {
+  const Recipe& recipe = experiment.recipe;
   if (!recipe.has("pruning.pattern")) return nullptr;
-  const PruningOptions options = options_of(recipe, total_steps);
+  const Model& model = *experiment.model;
+  const PruningOptions options = options_of(recipe, experiment.total_steps);
   const bool channels = options.pattern == PruningPattern::channels;
-  auto named = channels ? channels_of(model) : weights_of(model);
+  auto named = channels              ? channels_of(model)
+               : trains_onnx(recipe) ? weights_in_graph(experiment)
+                                     : weights_of(model);
   if (named.empty())
     recipe.refuse("pruning.pattern",
                   channels ? "pruning.pattern channels: this model has no channels that can be "

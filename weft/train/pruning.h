@@ -14,8 +14,7 @@ namespace weft::train {
 // no multiple of four stay whole, which a note says if `say`. Throws Error(usage) for a schedule
 // that does not end before the run, patterns that match nothing, and where there is nothing to
 // prune.
-std::unique_ptr<optim::Pruner> make_pruner(const Recipe& recipe, const Model& model,
-                                           int64_t total_steps, bool say);
+std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool say);
 
 // Replaces the model of an experiment without an optimizer by one without the channels whose
 // weights are zeros, which computes the same but for the order of sums, and writes its widths, and
