@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "tests/onnx/compare.h"
+#include "tests/support/temporary_folder.h"
 #include "weft/onnx/net.h"
 #include "weft/onnx/operators.h"
 #include "weft/tensor/compile.h"
@@ -97,6 +98,18 @@ TEST_CASE("models that weft cannot read are refused in one line that names the p
     CHECK(message.find(file.string()) != std::string::npos);
     CHECK(message.find(row.message) != std::string::npos);
     CHECK(message.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("operator sets of ai.onnx.ml that weft does not know are refused") {
+  const weft::test::TemporaryFolder folder;
+  onnx::Model model = onnx::read(source("tests/onnx/opsets/quantize_and_back.onnx").string());
+  for (const int64_t opset : {0, 99}) {
+    model.opsets["ai.onnx.ml"] = opset;
+    onnx::write(model, folder.file("ml.onnx"));
+    CHECK(message_of(folder.file("ml.onnx"))
+              .ends_with(fmt::format("ml.onnx: it uses opset {} of ai.onnx.ml; weft reads 1 to 5.",
+                                     opset)));
   }
 }
 

@@ -81,8 +81,8 @@ struct Model {
   std::map<std::string, std::string, std::less<>> metadata;
 };
 
-// Operator sets that weft reads: those between, of ai.onnx.
-inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
+// Operator sets that weft reads: those between, of ai.onnx; those up to the last of ai.onnx.ml.
+inline constexpr int64_t oldest_opset = 7, newest_opset = 28, newest_ml_opset = 5;
 
 // Reads a model of at most 2 GiB, as protobuf's messages are, and its external data, which is
 // mapped. Throws Error(data) with one line that names the file and the place: for bytes that are no

@@ -161,6 +161,9 @@ class Reader {
     const auto own = versions.find("");
     if (own != versions.end() && (own->second < oldest_opset || own->second > newest_opset))
       fail("it uses opset {}; weft reads {} to {}", own->second, oldest_opset, newest_opset);
+    const auto ml = versions.find("ai.onnx.ml");
+    if (ml != versions.end() && (ml->second < 1 || ml->second > newest_ml_opset))
+      fail("it uses opset {} of ai.onnx.ml; weft reads 1 to {}", ml->second, newest_ml_opset);
     return versions;
   }
 
