@@ -68,6 +68,11 @@ TEST_CASE_FIXTURE(Pets,
   CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "bach=3"}), usage,
                    "[onnx] pets.onnx: its inputs have no extent 'bach' to bind. Known: batch.") ==
         "");
+  CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=3", "--dim", "batch=4"}), usage,
+                   "--dim binds batch twice.") == "");
+  CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=0"}), usage,
+                   "--dim binds an extent of at least 1 by name, as in batch=4. Got 'batch=0'.") ==
+        "");
   CHECK(fails_with(weft({"plan", "pets.onnx", "--batch", "2", "--dim", "batch=3"}), usage,
                    "[onnx] pets.onnx: --batch 2 does not bind its first input, f32[3, 3, 6, 6].") ==
         "");

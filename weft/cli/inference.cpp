@@ -192,8 +192,10 @@ onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
     const auto extent =
         equals == std::string::npos ? std::nullopt : parse_count(dim.substr(equals + 1));
     if (equals == 0 || !extent || *extent < 1)
-      throw Error(ErrorKind::usage, "--dim binds an extent by name, as in batch=4. Got '{}'.", dim);
-    extents[dim.substr(0, equals)] = *extent;
+      throw Error(ErrorKind::usage,
+                  "--dim binds an extent of at least 1 by name, as in batch=4. Got '{}'.", dim);
+    if (!extents.emplace(dim.substr(0, equals), *extent).second)
+      throw Error(ErrorKind::usage, "--dim binds {} twice.", dim.substr(0, equals));
   }
   return extents;
 }
