@@ -80,8 +80,7 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
 Type result_of(const Model& model, const Experiment& student) {
   const ModeScope mode(Mode::eval);
   const Type input = student.shape.batch(student.rows);
-  return model(Arg(zeros(input.shape, input.dtype), UserLocation()))
-      .type();  // errors name no line of weft
+  return model(zeros(input.shape, input.dtype)).type();
 }
 
 // Returns the axis of the channels: the second of images, else the last.
