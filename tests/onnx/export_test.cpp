@@ -49,6 +49,7 @@ Drawn draw(const OpDef& def, DType dtype, uint64_t seed) {
                     }};
   drawn.value = draw_case(def, dtype, source);
   std::vector<Value> inputs;
+  inputs.reserve(drawn.operands.size());
   for (size_t i = 0; i < drawn.operands.size(); ++i)
     inputs.push_back(input(drawn.operands[i].type(), static_cast<int>(i)));
   const Graph whole{.inputs = {}, .outputs = {drawn.value}, .assignments = {}};
@@ -64,6 +65,7 @@ Drawn draw(const OpDef& def, DType dtype, uint64_t seed) {
 
 std::vector<std::string> names(const char* kind, size_t count) {
   std::vector<std::string> all;
+  all.reserve(count);
   for (size_t i = 0; i < count; ++i) all.push_back(fmt::format("{}{}", kind, i));
   return all;
 }
