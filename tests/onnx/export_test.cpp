@@ -226,6 +226,20 @@ TEST_CASE("a file whose weights are large has them beside it, and has the same o
   const onnx::Net net(onnx::read(folder.file("a.onnx")));
   const Tensor x = rows_for(zoo, 2);
   CHECK(difference(net(std::array{x})[0].eval(), output_of(*model, x), 1e-5) == "");
+  // A link out of the folder is not followed, and the initializer is named.
+  const TemporaryFolder other;
+  std::filesystem::copy(folder.file("a.onnx"), other.file("a.onnx"));
+  std::filesystem::create_symlink(folder.file("a.onnx.data"), other.file("a.onnx.data"));
+  try {
+    onnx::read(other.file("a.onnx"));
+    FAIL("the link was followed");
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    CHECK(error.kind() == ErrorKind::data);
+    CHECK(what.starts_with("[onnx] " + other.file("a.onnx") + ": initializer '"));
+    CHECK(what.find("has external data that is not read: ") != std::string::npos);
+    CHECK(what.find(" is a link that leaves its folder") != std::string::npos);
+  }
 }
 
 TEST_CASE("constants that number the rows, or are multiples of their number, follow them") {

@@ -148,6 +148,7 @@ Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) 
   Header header = parse_header(all, name);
   check_coverage(name, header.entries, all.size() - header.bytes);
   std::vector<Entry> entries;
+  entries.reserve(header.entries.size());
   for (HeaderEntry& entry : header.entries)
     entries.push_back({std::move(entry.name), entry.type, header.bytes + entry.begin});
   Safetensors file(TensorFile(std::move(name), std::move(bytes), std::move(entries)),

@@ -59,10 +59,17 @@ const std::shared_ptr<Buffer>& ExternalData::whole(const std::string& location,
   if (folder_.empty() || leaves)
     fail(file_, "{} has external data in '{}', outside of the model's folder, which is not read",
          what, printable(location));
-  const std::string file = io::file_of_folder(folder_, location);
-  if (!io::exists(file))
-    fail(file_, "{} has external data in {}, which is missing", what, printable(file));
-  return files_[location] = io::map_file(file, ErrorKind::data, io::Mapping::copy_on_write);
+  try {
+    const std::string file = io::file_of_folder(folder_, location);
+    if (io::exists(file))
+      return files_[location] = io::map_file(file, ErrorKind::data, io::Mapping::copy_on_write);
+  } catch (const Error& error) {  // a link, or no regular file
+    std::string_view why = error.what();
+    if (why.ends_with('.')) why.remove_suffix(1);
+    fail(file_, "{} has external data that is not read: {}", what, why);
+  }
+  fail(file_, "{} has external data in {}, which is missing", what,
+       printable((fs::path(folder_) / location).string()));
 }
 
 std::shared_ptr<Buffer> ExternalData::bytes_of(const ::onnx::TensorProto& proto, uint64_t usual,

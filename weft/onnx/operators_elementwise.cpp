@@ -38,7 +38,7 @@ Tensors mean_of(const Call& call) {
 // Integers divide towards zero, as in C.
 Tensor quotient(Arg a, Arg b) {
   if (is_float(a.value.dtype())) return div(a, b);
-  const Tensor floored = floor_divide(a, b);
+  Tensor floored = floor_divide(a, b);
   if (a.value.dtype() == DType::u8) return floored;
   const Tensor rest = remainder(a, b);
   const Tensor opposite = logical_xor(less(a, 0), less(b, 0));
@@ -99,7 +99,7 @@ Tensors cast_like(const Call& call) {
 }
 
 Tensors is_infinite(const Call& call) {
-  const Tensor x = call[0];
+  const Tensor& x = call[0];
   const Tensor wide = info(x.dtype()).stored_only ? cast(x, DType::f32) : x;
   const bool low = call.flag("detect_negative", true), high = call.flag("detect_positive", true);
   const Tensor above = equal(wide, like(infinity, wide)),
