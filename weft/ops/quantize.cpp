@@ -109,7 +109,7 @@ Range range_of(DType dtype) {
 // Returns x / scale + zero before it is saturated; whole where the numbers are integers.
 Tensor unsaturated(const Tensor& x, const Tensor& scale, const Tensor& zero, DType dtype) {
   const Tensor wide = widen(x);
-  const Tensor numbers = wide / for_blocks(widen(cast(scale, wide.dtype())), wide.shape());
+  Tensor numbers = wide / for_blocks(widen(cast(scale, wide.dtype())), wide.shape());
   if (is_float(dtype)) return numbers;
   const Tensor whole = round(numbers);
   return zero.defined() ? whole + for_blocks(cast(zero, wide.dtype()), wide.shape()) : whole;
