@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     onnx::Net::Extents extents;
     for (const onnx::ValueInfo& each : net.inputs())
       for (size_t axis = 0; each.shape && axis < each.shape->size(); ++axis)
-        extents[onnx::symbol_of(each, axis)] = 1;
+        if ((*each.shape)[axis].extent < 0) extents[onnx::symbol_of(each, axis)] = 1;
     net.input_types(extents);
   });
   return 0;
