@@ -366,7 +366,7 @@ class Scheduler {
     for (int axis = 0; axis < store.at.strides.size(); ++axis)
       whole = whole && (axis == s_.vector_axis || store.at.strides[axis] % s_.lanes == 0);
     int64_t bytes = kernel_.extent(store.axes) * size;
-    return whole && !store.in_place && !store.across && bytes >= static_cast<int64_t>(stream_bytes);
+    return whole && !store.in_place && !store.across && static_cast<size_t>(bytes) >= stream_bytes;
   }
 
   void estimate_work() {

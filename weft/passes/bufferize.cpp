@@ -263,7 +263,9 @@ class Scheduler {
     std::vector<Layout> layouts;
     for (const Value& value : stored) {
       const bool root = uses_.is_root(value.node());
-      const bool alike = value.shape() == group.nodes.front().shape();
+      const bool alike =
+          value.shape() == group.nodes.front().shape() ||
+          (stored.size() == 1 && value.rank() == static_cast<int>(choice.result_order.size()));
       Layout& layout =
           layouts.emplace_back(alike ? choice.result_order : Dims(), choice.padded_rows && !root);
       if (room_of(value.type(), layout) != value.shape() && joins_state(value))

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <initializer_list>
 #include <unordered_set>
 
 #include "weft/ir/op_def.h"
@@ -31,7 +32,10 @@ class Joiner {
   // library kernel as an epilogue, where the library has a kernel for both; sums of the kernel may
   // stay behind. A kernel that sums what a library kernel reads is fused in the same way.
   void join(int other) {
-    if (is_library(other)) return join_alike(other);
+    if (is_library(other)) {
+      join_alike(other);
+      return join_chain(other);
+    }
     if (groups_[other].kind != FusionGroup::Kind::fused) return;
     const std::vector<Value> part = elementwise_part(other);
     for (const Value& member : part)
@@ -57,6 +61,23 @@ class Joiner {
     for (const int reader :
          libraries_that_read(groups_.before_views(own.front()->inputs[0].node())))
       if (reader != other && try_join(reader, other, own)) return;
+  }
+
+  // Fuses a library kernel into the one that makes its first operand, with the elementwise kernel
+  // between them if there is one, where nothing else reads what lies between them and the library
+  // has a kernel for all.
+  void join_chain(int other) {
+    const Node* operand = groups_[other].nodes.front()->inputs.empty()
+                              ? nullptr
+                              : groups_[other].nodes.front()->inputs[0].node();
+    if (operand == nullptr || groups_.home(operand) < 0) return;
+    const int maker = groups_.home(operand);
+    if (is_library(maker)) return try_chain(maker, {other});
+    if (groups_[maker].kind != FusionGroup::Kind::fused || reduces(groups_[maker])) return;
+    for (const Value& member : groups_[maker].nodes)
+      for (const Value& input : member->inputs)
+        if (const int first = groups_.home(input.node()); first >= 0 && is_library(first))
+          return try_chain(first, {maker, other});
   }
 
   // Returns the one value that a group stores without reducing, and the nodes that it is computed
@@ -121,6 +142,33 @@ class Joiner {
     groups_.move(part, other, library);
     for (const Value& value : dropped) groups_.unstore(value.node());
     return true;
+  }
+  // Moves the groups that follow a library's kernel into it, if only the last one's values are read
+  // outside of them.
+  void try_chain(int library, std::initializer_list<int> rest) {
+    FusionGroup all = groups_[library];
+    const int last = *(rest.end() - 1);
+    for (const int group : rest)
+      for (const Value& value : groups_[group].nodes)
+        if (!groups_.holds(library, value.node())) all.nodes.push_back(value);
+    sort_nodes(all);
+    std::vector<Value> stored, dropped;
+    for (const Value& value : all.nodes) {
+      const int home = groups_.home(value.node());
+      if (home == last) stored.push_back(value);
+      if (home < 0 || home == last) continue;
+      dropped.push_back(value);
+      const auto reads_outside = [&](const Node* user) {
+        return std::ranges::any_of(groups_.holders(user), [&](int in) {
+          return in != library && std::ranges::find(rest, in) == rest.end();
+        });
+      };
+      if (uses_.is_root(value.node()) || std::ranges::any_of(uses_.of(value.node()), reads_outside))
+        return;
+    }
+    if (!options_.library->kernels().choose_with(all.nodes, stored, dense(all.inputs()))) return;
+    for (const int group : rest) groups_.move(std::vector(groups_[group].nodes), group, library);
+    for (const Value& value : dropped) groups_.unstore(value.node());
   }
   // Returns whether anyone reads the value except `group`, a merger of its home and part of
   // `other`.

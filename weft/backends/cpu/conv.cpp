@@ -13,11 +13,7 @@
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
-namespace {
-const Dims row_major{0, 1, 2, 3};
-}  // namespace
-
-const Dims channels_last{0, 2, 3, 1};
+const Dims channels_last{0, 2, 3, 1}, row_major{0, 1, 2, 3};
 
 Convolution convolution_of(const Node& node) {
   Convolution conv;
@@ -83,8 +79,7 @@ onednn::Problem problem_of(const Node& node, const Convolution& conv) {
   return problem;
 }
 
-std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv,
-                                                   size_t tile_bytes) {
+std::optional<onednn::Problem> library_problem(const Node& node, const Convolution& conv) {
   const bool empty = element_count(conv.x_shape()) == 0 ||
                      element_count(conv.weight_shape()) == 0 || element_count(conv.y_shape()) == 0;
   if (empty) return std::nullopt;
@@ -92,12 +87,14 @@ std::optional<onednn::Primitive> library_primitive(const Node& node, const Convo
                               ? node.inputs[1].dtype() == DType::i8 && onednn::multiplies_bytes()
                               : onednn::supports(conv.dtype);
   if (!multiplies) return std::nullopt;
-  onednn::Problem problem = problem_of(node, conv);
-  problem.tile_bytes = tile_bytes;
-  return onednn::Primitive::make(problem);
+  return problem_of(node, conv);
 }
 
 namespace {
+std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv) {
+  const std::optional<onednn::Problem> problem = library_problem(node, conv);
+  return problem ? onednn::Primitive::make(*problem) : std::nullopt;
+}
 
 // Returns a 1 x 1 convolution as a matrix product: channels-last activations have a row for each
 // pixel.

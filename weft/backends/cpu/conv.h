@@ -14,17 +14,18 @@
 namespace weft::cpu {
 
 extern const Dims channels_last;  // the order of activations, outermost first
+extern const Dims row_major;      // the order of weights
 
 Convolution convolution_of(const Node& node);
-// Returns nullopt where oneDNN has no implementation. A fixed weight is packed once. With
-// `tile_bytes` the result is computed in tiles (onednn::Problem).
-std::optional<onednn::Primitive> library_primitive(const Node& node, const Convolution& conv,
-                                                   size_t tile_bytes = 0);
+// Returns nullopt where oneDNN does not compute with the types, or nothing is to be computed. A
+// fixed weight is packed once.
+std::optional<onednn::Problem> library_problem(const Node& node, const Convolution& conv);
 
-// A convolution of integers and what is computed of its sums, element by element, are one kernel:
-// the sums of a tile stay in the cache, and only the last value is stored.
-std::optional<KernelChoice> choose_conv_epilogue(std::span<const Value> body,
-                                                 std::span<const Value> results);
-std::unique_ptr<Kernel> compile_conv_epilogue(const Launch& launch);
+// Convolutions that follow each other, each with what is computed of its sums, element by element,
+// are one kernel where what lies between them would leave the cache; so is a convolution of integers
+// with its epilogue. Only the last value is stored.
+std::optional<KernelChoice> choose_conv_chain(std::span<const Value> body,
+                                              std::span<const Value> results);
+std::unique_ptr<Kernel> compile_conv_chain(const Launch& launch);
 
 }  // namespace weft::cpu

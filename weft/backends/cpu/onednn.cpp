@@ -44,7 +44,7 @@ class SingleThreaded {
 };
 
 // Base is what an offset is relative to. The first three are the caller's.
-enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, base_tile, bases };
+enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, bases };
 struct Place {
   Base base = base_workspace;
   size_t offset = 0;
@@ -94,11 +94,6 @@ void run_stage(const Stage& stage, const Addresses& addresses) {
   check(failure, "dnnl_primitive_execute");
 }
 
-// Pixels are those of a tile in each image.
-struct Pixels {
-  int64_t first, count, per_image;
-};
-
 // Partials are the float32 sums in the workspace that each piece of a weight gradient adds to the
 // result.
 struct Partials {
@@ -128,11 +123,10 @@ struct Partials {
 
 struct Primitive::Parts {
   std::string implementation;
-  size_t workspace = 0, kept = 0, tile_bytes = 0;
+  size_t workspace = 0, kept = 0;
   Stage packing;              // converts b to the layout that is kept
   std::vector<Stage> stages;  // one after the other
   Partials partials;          // added at the end
-  std::vector<Pixels> tiles;  // of each share of the last stage, whose calls are one for each image
 };
 
 namespace {
@@ -142,8 +136,10 @@ class Builder {
   explicit Builder(std::vector<Piece> pieces)
       : pieces_(std::move(pieces)), names_(argument_names(pieces_.front().problem.operation)) {}
 
-  // Returns false where oneDNN has no implementation.
-  bool build() {
+  // Makes the calls of each piece `copies` times, for threads that run it at once. Returns false
+  // where oneDNN has no implementation, or, with `as_given`, one that wants other layouts of
+  // activations.
+  bool build(int copies = 1, bool as_given = false) {
     const Problem& first = pieces_.front().problem;
     const bool adds = first.operation == Operation::conv_weight_gradient && pieces_.size() > 1;
     if (adds) partials = {first.result.dtype, element_count(first.result.shape), {}};
@@ -153,8 +149,9 @@ class Builder {
       Description description = describe(piece.problem);
       if (description == nullptr) return false;
       if (implementation.empty()) implementation = implementation_of(description.get());
-      if (piece.problem.tile_bytes > 0 && !add_tile(piece, description.get())) return false;
-      products.push_back(calls_of(piece, description.get(), adds));
+      if (as_given && !takes(description.get(), piece.problem)) return false;
+      for (int copy = 0; copy < copies; ++copy)
+        products.push_back(calls_of(piece, description.get(), adds));
     }
     if (pieces_.front().problem.keeps_b && kept > 0) packing = std::move(shared_b_);
     for (Stage* conversions : {&shared_a_, &shared_b_})
@@ -164,23 +161,19 @@ class Builder {
   }
 
   std::string implementation;
-  size_t workspace = 0, kept = 0, tile_bytes = 0;
+  size_t workspace = 0, kept = 0;
   Stage packing;
   std::vector<Stage> stages;
   Partials partials;
-  std::vector<Pixels> tiles;
 
  private:
-  // Returns false where the result has another layout than the tile.
-  bool add_tile(const Piece& piece, const_dnnl_primitive_desc_t description) {
-    const Tensor& result = piece.problem.result;
-    const dnnl_memory_desc_t given = strided(result), chosen = layout_of(description, names_[2]);
-    if (!dnnl_memory_desc_equal(&chosen, &given)) return false;
-    const int64_t channels = result.shape[1];
-    tiles.push_back({piece.begin[2] / channels, result.shape[2] * result.shape[3],
-                     piece.per_image[2] / channels});
-    tile_bytes = std::max(tile_bytes, aligned(dnnl_memory_desc_get_size(&given)));
-    return true;
+  // Returns whether a convolution reads and writes activations in the layouts of the problem.
+  bool takes(const_dnnl_primitive_desc_t description, const Problem& problem) const {
+    const auto is_chosen = [&](const Tensor& tensor, int name) {
+      const dnnl_memory_desc_t given = strided(tensor), chosen = layout_of(description, name);
+      return dnnl_memory_desc_equal(&chosen, &given) != 0;
+    };
+    return is_chosen(problem.a, names_[base_a]) && is_chosen(problem.result, names_[base_result]);
   }
   size_t room(size_t bytes) {
     const size_t at = workspace;
@@ -210,7 +203,6 @@ class Builder {
         given = in_workspace(given.layout);
         partials.offsets.push_back(given.at.offset);
       }
-      if (i == base_result && piece.problem.tile_bytes > 0) given.at = {base_tile, 0};
       const dnnl_memory_desc_t chosen = layout_of(description, names_[i]);
       if (dnnl_memory_desc_equal(&chosen, &given.layout)) {
         used[i] = given;
@@ -238,9 +230,8 @@ class Builder {
     for (int64_t image = 0; image < piece.images; ++image) {
       calls.push_back(next);
       for (size_t i = 0; i < 3; ++i)
-        if (next.places[i].base != base_tile)
-          next.places[i].offset +=
-              static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
+        next.places[i].offset +=
+            static_cast<size_t>(piece.per_image[i]) * size_of(tensors[i]->dtype);
     }
     for (Call& conversion : after) calls.push_back(std::move(conversion));
     return calls;
@@ -368,21 +359,21 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
   Builder builder(std::move(pieces));
   if (!builder.build()) return std::nullopt;
   return Primitive(std::make_unique<Parts>(
-      Parts{std::move(builder.implementation), builder.workspace, builder.kept, builder.tile_bytes,
-            std::move(builder.packing), std::move(builder.stages), std::move(builder.partials),
-            std::move(builder.tiles)}));
+      Parts{std::move(builder.implementation), builder.workspace, builder.kept,
+            std::move(builder.packing), std::move(builder.stages), std::move(builder.partials)}));
 }
 
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
 size_t Primitive::kept() const { return parts_->kept; }
-size_t Primitive::tile_bytes() const { return parts_->tile_bytes; }
+
+namespace {
+std::byte* bytes(const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); }
+}  // namespace
 
 void Primitive::run(const void* a, const void* b, void* result, void* workspace, void* kept,
                     bool packs) const {
-  auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
-  const Addresses addresses{bytes(a),         bytes(b),    bytes(result),
-                            bytes(workspace), bytes(kept), nullptr};
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
   if (packs) run_stage(parts_->packing, addresses);
   for (const Stage& stage : parts_->stages) run_stage(stage, addresses);
   const Partials& partials = parts_->partials;
@@ -392,32 +383,64 @@ void Primitive::run(const void* a, const void* b, void* result, void* workspace,
   });
 }
 
-void Primitive::run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
-                          std::byte* tiles, Consume consume, void* context) const {
-  auto bytes = [](const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); };
-  const Addresses addresses{bytes(a), bytes(b), nullptr, bytes(workspace), bytes(kept), nullptr};
+struct Strips::Parts {
+  size_t workspace = 0, kept = 0;
+  Stage packing;                   // converts b to the layout that is kept
+  std::vector<Stage> conversions;  // of b, before the strips of each run
+  Stage calls;                     // of each kind of strip, for each thread
+  std::vector<size_t> kinds;       // of each strip: its first entry in `calls`
+};
+
+Strips::Strips(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Strips::Strips(Strips&&) noexcept = default;
+Strips& Strips::operator=(Strips&&) noexcept = default;
+Strips::~Strips() = default;
+
+std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range> strips) {
+  const SingleThreaded single;
+  const int threads = thread_count();
+  auto parts = std::make_unique<Parts>();
+  std::vector<Piece> pieces;  // strips of the same extents and padding share one
+  const auto alike = [](const Problem& a, const Problem& b) {
+    return a.a.shape == b.a.shape && a.result.shape == b.result.shape && a.padding == b.padding &&
+           a.padding_after == b.padding_after;
+  };
+  for (const Range& strip : strips) {
+    std::optional<Piece> piece = cut_rows(problem, strip);
+    if (!piece) return std::nullopt;
+    const auto known = std::ranges::find_if(
+        pieces, [&](const Piece& other) { return alike(other.problem, piece->problem); });
+    parts->kinds.push_back(static_cast<size_t>(known - pieces.begin()) *
+                           static_cast<size_t>(threads));
+    if (known == pieces.end()) pieces.push_back({std::move(piece->problem)});
+  }
+  Builder builder(std::move(pieces));
+  if (!builder.build(threads, true)) return std::nullopt;
+  parts->workspace = builder.workspace, parts->kept = builder.kept;
+  parts->packing = std::move(builder.packing);
+  parts->calls = std::move(builder.stages.back());
+  builder.stages.pop_back();
+  parts->conversions = std::move(builder.stages);
+  return Strips(std::move(parts));
+}
+
+size_t Strips::workspace() const { return parts_->workspace; }
+size_t Strips::kept() const { return parts_->kept; }
+
+void Strips::prepare(const void* b, void* workspace, void* kept, bool packs) const {
+  const Addresses addresses{nullptr, bytes(b), nullptr, bytes(workspace), bytes(kept)};
   if (packs) run_stage(parts_->packing, addresses);
-  for (size_t i = 0; i + 1 < parts_->stages.size(); ++i) run_stage(parts_->stages[i], addresses);
-  const Stage& products = parts_->stages.back();
-  const auto shares = static_cast<int64_t>(products.size());
-  const int64_t parts = std::min<int64_t>(thread_count(), shares);
-  std::atomic<dnnl_status_t> failure = dnnl_success;
-  parallel_for(parts, [&](int64_t begin, int64_t end) {
-    const SingleThreaded single;
-    for (int64_t part = begin; part < end; ++part) {
-      Addresses own = addresses;
-      own[base_tile] = tiles + static_cast<size_t>(part) * parts_->tile_bytes;
-      for (int64_t share = shares * part / parts; share < shares * (part + 1) / parts; ++share) {
-        Pixels pixels = parts_->tiles[static_cast<size_t>(share)];
-        for (const Call& call : products[static_cast<size_t>(share)]) {
-          if (dnnl_status_t status = call.run(own); status != dnnl_success) failure = status;
-          consume(context, {own[base_tile], pixels.first, pixels.count, part});
-          pixels.first += pixels.per_image;
-        }
-      }
-    }
-  });
-  check(failure, "dnnl_primitive_execute");
+  for (const Stage& stage : parts_->conversions) run_stage(stage, addresses);
+}
+
+bool Strips::run(size_t strip, int64_t thread, const void* a, const void* b, void* result,
+                 void* workspace, void* kept) const {
+  const SingleThreaded single;
+  const Addresses addresses{bytes(a), bytes(b), bytes(result), bytes(workspace), bytes(kept)};
+  bool succeeded = true;
+  for (const Call& call : parts_->calls[parts_->kinds[strip] + static_cast<size_t>(thread)])
+    succeeded &= call.run(addresses) == dnnl_success;
+  return succeeded;
 }
 
 bool supports(DType dtype) {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
-#include <type_traits>
 
 #include "weft/base/dtype.h"
 #include "weft/base/shape.h"
@@ -35,17 +35,14 @@ struct Problem {
   Dims stride, padding, padding_after, dilation;  // attributes of convolutions, per spatial axis
   bool accumulate = false;                        // matmul: adds to the result
   bool keeps_b = false;  // the layout that b is converted to is kept from run to run
-  // conv: the result is computed in tiles of about so many bytes, which run_tiles() hands over; 0:
-  // it is stored as a whole. Its channels are innermost.
-  size_t tile_bytes = 0;
 };
 
-// A Tile is some pixels of a convolution's result, of all images one after the other.
-struct Tile {
-  std::byte* sums;  // [count, channels]
-  int64_t first, count;
-  int64_t part;  // of the team, below thread_count()
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
 };
+// Returns the rows of x that these rows of a convolution's result are computed from.
+Range rows_read(const Problem& conv, const Range& made);
 
 // Primitive holds one oneDNN primitive per thread of the team (onednn_cut.h), with the conversions
 // around it. Running allocates almost nothing: oneDNN takes less than 1 KiB for each list of
@@ -67,25 +64,35 @@ class Primitive {
   void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
            bool packs = false) const;
 
-  size_t tile_bytes() const;  // of the largest tile, aligned; 0: the result is stored as a whole
-  // Calls consume(tile) for each tile, on the thread that computed it. `tiles` has tile_bytes() for
-  // each thread.
-  template <class F>
-  void run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
-                 std::byte* tiles, F&& consume) const {
-    const auto call = [](void* f, const Tile& tile) {
-      (*static_cast<std::remove_reference_t<F>*>(f))(tile);
-    };
-    run_tiles(a, b, workspace, kept, packs, tiles, call, &consume);
-  }
-
  private:
-  using Consume = void (*)(void* context, const Tile& tile);
-  void run_tiles(const void* a, const void* b, void* workspace, void* kept, bool packs,
-                 std::byte* tiles, Consume consume, void* context) const;
-
   struct Parts;
   explicit Primitive(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// Strips computes a convolution some rows of one image at a time, on the thread that asks, where
+// the rows that it reads were just computed. Activations are channels-last.
+class Strips {
+ public:
+  // `strips` are rows of the result. Returns nullopt where oneDNN has no implementation for one, or
+  // one that reads only padding.
+  static std::optional<Strips> make(const Problem& problem, std::span<const Range> strips);
+  Strips(Strips&&) noexcept;
+  Strips& operator=(Strips&&) noexcept;
+  ~Strips();
+
+  size_t workspace() const;  // as of a Primitive
+  size_t kept() const;
+  // Converts b on the whole team, before any strip runs.
+  void prepare(const void* b, void* workspace, void* kept, bool packs) const;
+  // Computes a strip from the first row that it reads to the first that it makes. `thread` is below
+  // thread_count(), another for each thread that runs. Returns whether oneDNN succeeded.
+  [[nodiscard]] bool run(size_t strip, int64_t thread, const void* a, const void* b, void* result,
+                         void* workspace, void* kept) const;
+
+ private:
+  struct Parts;
+  explicit Strips(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };
 

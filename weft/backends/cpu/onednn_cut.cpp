@@ -12,10 +12,6 @@ constexpr int64_t worth_cutting = 1 << 16;
 // Boundaries keep vectors, cache lines and the blocks of oneDNN whole.
 constexpr int64_t row_unit = 16, column_unit = 64;
 
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-};
 std::vector<Range> ranges(int64_t extent, int64_t unit, int threads) {
   const int64_t units = ceil_div(extent, unit), parts = std::clamp<int64_t>(units, 1, threads);
   std::vector<Range> all;
@@ -117,14 +113,23 @@ std::vector<Piece> cut_images(const Problem& problem, int threads) {
 
 constexpr int row_axis = 2;
 
+const Tensor& weight_of(const Problem& problem) {
+  return problem.operation == Operation::conv_weight_gradient ? problem.result : problem.b;
+}
+// Returns the distance from the first row that a row of y reads to the last.
+int64_t reach_of(const Problem& problem) {
+  const Shape& weight = weight_of(problem).shape;
+  return (weight[weight.size() - 2] - 1) * (problem.dilation[0] + 1);
+}
+
 struct Rows {
   Range x, y;
 };
 // Returns the rows of x that these rows of y are computed from; for an input gradient, where the
 // stride is 1, the rows of y that contribute to these rows of x.
-Rows rows_of(const Problem& problem, const Range& made, int64_t reach) {
+Rows rows_of(const Problem& problem, const Range& made) {
   const auto [x, y] = activations(problem.operation);
-  const int64_t stride = problem.stride[0], padding = problem.padding[0];
+  const int64_t stride = problem.stride[0], padding = problem.padding[0], reach = reach_of(problem);
   auto within = [](int64_t begin, int64_t end, const Tensor& tensor) {
     const int64_t rows = tensor.shape[row_axis];
     return Range{std::clamp<int64_t>(begin, 0, rows), std::clamp<int64_t>(end, 0, rows)};
@@ -136,50 +141,20 @@ Rows rows_of(const Problem& problem, const Range& made, int64_t reach) {
           made};
 }
 
-const Tensor& weight_of(const Problem& problem) {
-  return problem.operation == Operation::conv_weight_gradient ? problem.result : problem.b;
-}
-
 // Returns nothing where a range of rows reads only padding.
-std::vector<Piece> cut_rows(const Problem& problem, int threads) {
+std::vector<Piece> cut_by_rows(const Problem& problem, int threads) {
   const auto [x, y] = activations(problem.operation);
-  const Shape& weight = weight_of(problem).shape;
-  const int64_t reach = (weight[weight.size() - 2] - 1) * (problem.dilation[0] + 1);
   const bool backward = problem.operation == Operation::conv_input_gradient;
   std::vector<Piece> pieces;
   for (const Range& made : ranges((problem.*(backward ? x : y)).shape[row_axis], 1, threads)) {
-    const Rows rows = rows_of(problem, made, reach);
-    if (rows.x.size() == 0 || rows.y.size() == 0) return {};
-    Piece piece{problem};
-    const int64_t first = rows.y.begin * problem.stride[0] - problem.padding[0];
-    const int64_t last = (rows.y.end - 1) * problem.stride[0] - problem.padding[0] + reach;
-    piece.problem.padding[0] = rows.x.begin - first;
-    piece.problem.padding_after[0] = last + 1 - rows.x.end;
-    for (const auto& [tensor, range] : {std::pair{x, rows.x}, std::pair{y, rows.y}}) {
-      Tensor& part = piece.problem.*tensor;
-      begin_of(piece, tensor) = keep(part, row_axis, range, part.shape[row_axis]);
-      piece.images = part.shape[0];
-      per_image_of(piece, tensor) = part.strides[0];
-      part.shape[0] = 1;
-      part.strides[0] = part.shape[1] * part.shape[2] * part.shape[3];
-    }
-    pieces.push_back(piece);
+    const std::optional<Piece> piece = cut_rows(problem, made);
+    if (!piece) return {};
+    pieces.push_back(*piece);
   }
   return pieces;
 }
 
-// Returns pieces whose results have at most about problem.tile_bytes, a multiple of the threads.
-std::vector<Piece> cut_tiles(const Problem& problem, int threads) {
-  const Tensor& y = problem.result;
-  const int64_t rows = y.shape[row_axis];
-  const int64_t bytes = y.shape[1] * rows * y.shape[3] * static_cast<int64_t>(size_of(y.dtype));
-  const int64_t wanted = ceil_div(bytes, static_cast<int64_t>(problem.tile_bytes));
-  const int64_t count = std::min(rows, round_up(std::max<int64_t>(1, wanted), int64_t{threads}));
-  return cut_rows(problem, static_cast<int>(count));
-}
-
 std::vector<Piece> cut_conv(const Problem& problem, int threads) {
-  if (problem.tile_bytes > 0) return cut_tiles(problem, threads);
   const auto [x, y] = activations(problem.operation);
   int64_t products = element_count((problem.*y).shape) * element_count(weight_of(problem).shape) /
                      (problem.*y).shape[1];
@@ -189,7 +164,7 @@ std::vector<Piece> cut_conv(const Problem& problem, int threads) {
   const bool adds = problem.operation == Operation::conv_weight_gradient && images > 1;
   const bool apart = problem.operation == Operation::conv_input_gradient && problem.stride[0] > 1;
   if (!even && !adds && !apart)
-    if (std::vector<Piece> pieces = cut_rows(problem, threads); !pieces.empty()) return pieces;
+    if (std::vector<Piece> pieces = cut_by_rows(problem, threads); !pieces.empty()) return pieces;
   return cut_images(problem, threads);
 }
 }  // namespace
@@ -197,5 +172,27 @@ std::vector<Piece> cut_conv(const Problem& problem, int threads) {
 std::vector<Piece> cut(const Problem& problem, int threads) {
   return problem.operation == Operation::matmul ? cut_matmul(problem, threads)
                                                 : cut_conv(problem, threads);
+}
+
+Range rows_read(const Problem& conv, const Range& made) { return rows_of(conv, made).x; }
+
+std::optional<Piece> cut_rows(const Problem& conv, const Range& made) {
+  const auto [x, y] = activations(conv.operation);
+  const Rows rows = rows_of(conv, made);
+  if (rows.x.size() == 0 || rows.y.size() == 0) return std::nullopt;
+  Piece piece{conv};
+  const int64_t first = rows.y.begin * conv.stride[0] - conv.padding[0];
+  const int64_t last = (rows.y.end - 1) * conv.stride[0] - conv.padding[0] + reach_of(conv);
+  piece.problem.padding[0] = rows.x.begin - first;
+  piece.problem.padding_after[0] = last + 1 - rows.x.end;
+  for (const auto& [tensor, range] : {std::pair{x, rows.x}, std::pair{y, rows.y}}) {
+    Tensor& part = piece.problem.*tensor;
+    begin_of(piece, tensor) = keep(part, row_axis, range, part.shape[row_axis]);
+    piece.images = part.shape[0];
+    per_image_of(piece, tensor) = part.strides[0];
+    part.shape[0] = 1;
+    part.strides[0] = part.shape[1] * part.shape[2] * part.shape[3];
+  }
+  return piece;
 }
 }  // namespace weft::onednn

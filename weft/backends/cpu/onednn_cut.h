@@ -2,6 +2,7 @@
 // part of the operands.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "weft/backends/cpu/onednn.h"
@@ -19,7 +20,10 @@ struct Piece {
 // Returns at most `threads` pieces of about equal size. Products are divided by matrices of the
 // batch, rows or columns; convolutions by images, or by rows of each image where images do not
 // divide evenly. The results of weight gradients must be added; those of all others are disjoint.
-// With Problem::tile_bytes there are more, smaller pieces; none where one would read only padding.
 std::vector<Piece> cut(const Problem& problem, int threads);
+
+// Returns the piece of a convolution that makes only these rows of each image (of x, for an input
+// gradient); nullopt where they are computed from padding alone.
+std::optional<Piece> cut_rows(const Problem& conv, const Range& made);
 
 }  // namespace weft::onednn
