@@ -37,6 +37,9 @@ const std::vector<Geometry> geometries = {
     {"channels of whole vectors", {2, 32, 9, 9}, {64, 32, 3, 3}, {.padding = {1, 1}}},
     {"tiles that end with the image", {1, 16, 8, 12}, {48, 16, 3, 3}, {.padding = {1, 1}}},
     {"one tile and less", {3, 48, 3, 5}, {32, 48, 3, 3}, {}},
+    {"half vectors", {3, 8, 9, 13}, {24, 8, 3, 3}, {.padding = {1, 1}}},
+    {"half vectors from whole ones", {2, 32, 10, 6}, {8, 32, 3, 3}, {.padding = {1, 0}}},
+    {"rows that would meet in the cache", {1, 256, 4, 5}, {16, 256, 3, 3}, {.padding = {1, 1}}},
     {"more padding than elements", {2, 16, 1, 2}, {16, 16, 3, 3}, {.padding = {2, 2}}},
 };
 // Covers Winograd's algorithm, which has float32 kernels only. The reference computes 20 million

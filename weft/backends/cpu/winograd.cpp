@@ -26,9 +26,10 @@ namespace {
 constexpr int side = 6, points = side * side;  // side of a tile of x, and products per tile
 constexpr int out_side = 4;                    // side of a tile of y
 constexpr int taps = 3;
-constexpr int64_t channel_block = 16;                  // channels come in multiples of it
-constexpr int64_t wide_panel = 32, narrow_panel = 16;  // columns of a product in registers
-constexpr int64_t tile_rows = 16;                      // and rows, in one or several register tiles
+// Channels come in multiples of half a block; whole blocks fill any vector.
+constexpr int64_t channel_block = 16, half_block = 8;
+constexpr int64_t wide_panel = 32;  // columns of a product in registers, or one block, or half
+constexpr int64_t tile_rows = 16;   // and rows, in one or several register tiles
 // Fewer tiles do not amortise the transformed weights; a weight gradient only transforms its sums.
 constexpr int64_t least_tiles = 128, least_tiles_to_sum = 64;
 // A block of transformed tiles should fit in a core's cache; where weights do not, a longer block
@@ -106,12 +107,26 @@ struct Task {
   int64_t panel;                     // width of a panel of the products' columns
   int64_t weight_made, weight_read;  // strides of the weight
   bool flipped;                      // the weight's taps are reversed
-  int64_t read_stride, made_stride;  // strides between rows of channels in scratch: no power of two
-  int64_t parts = 1, groups = 1;     // weight gradient: ranges of tiles, and of outputs
+  int64_t read_stride, made_stride;  // between rows of channels in scratch
+  // Between points in scratch: a cache line more than a block of rows, as a tile is transformed to
+  // all points at once, which must not meet in the same sets of the cache.
+  int64_t read_point, made_point;
+  int64_t parts = 1, groups = 1;  // weight gradient: ranges of tiles, and of outputs
 
   int64_t group_outputs() const { return round_up(ceil_div(made, groups), channel_block); }
   int64_t blocks() const { return ceil_div(all_tiles, block); }
+  bool has_whole_blocks() const { return read % channel_block == 0 && made % channel_block == 0; }
 };
+int64_t panel_of(int64_t columns) {
+  for (const int64_t panel : {wide_panel, channel_block})
+    if (columns % panel == 0) return panel;
+  return half_block;
+}
+
+// A product reads the same column of tile_rows rows, which must not meet in few sets of the cache.
+int64_t row_stride(int64_t channels) {
+  return channels % (channel_block * channel_block) == 0 ? channels + channel_block : channels;
+}
 
 Task task_of(const Convolution& conv) {
   const bool back = conv.kind == Convolution::Kind::input_gradient;
@@ -127,11 +142,13 @@ Task task_of(const Convolution& conv) {
   task.weight_made = back ? taps * taps : conv.channels * taps * taps;
   task.weight_read = back ? conv.channels * taps * taps : taps * taps;
   task.flipped = back;
-  task.read_stride = task.read + channel_block;
-  task.made_stride = task.made + channel_block;
+  task.read_stride = row_stride(task.read);
+  task.made_stride = row_stride(task.made);
   task.block = task.read * task.made > cached_weights ? long_block : short_block;
+  task.read_point = task.block * task.read_stride + channel_block;
+  task.made_point = task.block * task.made_stride + channel_block;
   const bool sums_weight = conv.kind == Convolution::Kind::weight_gradient;
-  task.panel = (sums_weight ? task.read : task.made) % wide_panel == 0 ? wide_panel : narrow_panel;
+  task.panel = panel_of(sums_weight ? task.read : task.made);
   if (sums_weight) {
     const size_t sums = floats(points * task.made * task.read_stride);
     task.groups = std::clamp<int64_t>(task.made / item_outputs, 1, wanted_items);
@@ -151,8 +168,8 @@ Scratch scratch_of(const Convolution& conv, const Task& task) {
   const bool sums = conv.kind == Convolution::Kind::weight_gradient;
   const int64_t shared =
       sums ? task.parts * points * task.made * task.read_stride : points * task.read * task.made;
-  return {floats(shared), floats(points * task.block * task.read_stride),
-          floats(points * task.block * task.made_stride), floats(task.read_stride)};
+  return {floats(shared), floats(points * task.read_point), floats(points * task.made_point),
+          floats(task.read_stride)};
 }
 
 struct Job {
@@ -176,19 +193,20 @@ struct Machine {
     *reinterpret_cast<Vector*>(to) = value;
   }
 
-  // Computes c[tile_rows, panel] (+)= sum over depth of a[tile_rows, depth] b[depth, panel].
+  // Computes c[rows, panel] (+)= sum over depth of a[rows, depth] b[depth, panel].
   template <int64_t panel>
-  [[gnu::always_inline]] static inline void tile(const float* a, int64_t a_row, int64_t a_depth,
-                                                 const float* b, int64_t b_depth, float* c,
-                                                 int64_t c_row, int64_t depth, bool first) {
+  [[gnu::always_inline]] static inline void tile(int64_t rows, const float* a, int64_t a_row,
+                                                 int64_t a_depth, const float* b, int64_t b_depth,
+                                                 float* c, int64_t c_row, int64_t depth,
+                                                 bool first) {
     constexpr int across = static_cast<int>(panel) / lanes;
     constexpr int vectors = std::min(across, 2), registers = lanes == 16 ? 16 : 8;
-    constexpr int rows = registers / vectors;
-    for (int64_t i0 = 0; i0 < tile_rows; i0 += rows)
+    constexpr int high = registers / vectors;
+    for (int64_t i0 = 0; i0 < rows; i0 += high)
       for (int j0 = 0; j0 < across; j0 += vectors) {
-        alignas(vector_bytes) Vector sums[rows][vectors];
+        alignas(vector_bytes) Vector sums[high][vectors];
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i)
+        for (int i = 0; i < high; ++i)
 #pragma GCC unroll 4
           for (int j = 0; j < vectors; ++j)
             sums[i][j] = first ? Vector{} : load(c + (i0 + i) * c_row + (j0 + j) * lanes);
@@ -198,14 +216,14 @@ struct Machine {
 #pragma GCC unroll 4
           for (int j = 0; j < vectors; ++j) columns[j] = load(right + j * lanes);
 #pragma GCC unroll 16
-          for (int i = 0; i < rows; ++i)
+          for (int i = 0; i < high; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; ++j) sums[i][j] += left[i * a_row] * columns[j];
           left += a_depth;
           right += b_depth;
         }
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i)
+        for (int i = 0; i < high; ++i)
 #pragma GCC unroll 4
           for (int j = 0; j < vectors; ++j)
             store(c + (i0 + i) * c_row + (j0 + j) * lanes, sums[i][j]);
@@ -260,7 +278,7 @@ struct Machine {
           transform_input(half[i], u);
 #pragma GCC unroll 6
           for (int j = 0; j < side; ++j)
-            store(job.tiles + ((i * side + j) * task.block + t) * task.read_stride + c, u[j]);
+            store(job.tiles + (i * side + j) * task.read_point + t * task.read_stride + c, u[j]);
         }
       }
     }
@@ -314,9 +332,10 @@ struct Machine {
     for (int point = 0; point < points; ++point)
       for (int64_t p = 0; p < panels; ++p)
         for (int64_t t = 0; t < count; t += tile_rows)
-          tile<panel>(job.tiles + (point * task.block + t) * task.read_stride, task.read_stride, 1,
-                      job.shared + (point * panels + p) * task.read * panel, panel,
-                      job.products + (point * task.block + t) * task.made_stride + p * panel,
+          tile<panel>(tile_rows, job.tiles + point * task.read_point + t * task.read_stride,
+                      task.read_stride, 1, job.shared + (point * panels + p) * task.read * panel,
+                      panel,
+                      job.products + point * task.made_point + t * task.made_stride + p * panel,
                       task.made_stride, task.read, true);
   }
 
@@ -334,7 +353,7 @@ struct Machine {
           alignas(vector_bytes) Vector m[side], y[out_side];
 #pragma GCC unroll 6
           for (int i = 0; i < side; ++i)
-            m[i] = load(job.products + ((i * side + j) * task.block + t) * task.made_stride + c);
+            m[i] = load(job.products + (i * side + j) * task.made_point + t * task.made_stride + c);
           transform_output(m, y);
 #pragma GCC unroll 4
           for (int i = 0; i < out_side; ++i) half[i][j] = y[i];
@@ -359,8 +378,10 @@ struct Machine {
       transform_tiles(job, first, count);
       if (task.panel == wide_panel)
         multiply<wide_panel>(job, count);
-      else
-        multiply<narrow_panel>(job, count);
+      else if (task.panel == channel_block)
+        multiply<channel_block>(job, count);
+      else if constexpr (lanes <= half_block)
+        multiply<half_block>(job, count);
       write_tiles(job, first, count);
     }
   }
@@ -392,7 +413,7 @@ struct Machine {
           alignas(vector_bytes) Vector u[side];
           transform_gradient(half[i], u);
           for (int j = 0; j < side; ++j)
-            store(job.products + ((i * side + j) * task.block + t) * task.made_stride + c - from,
+            store(job.products + (i * side + j) * task.made_point + t * task.made_stride + c - from,
                   u[j]);
         }
       }
@@ -407,10 +428,11 @@ struct Machine {
     for (int point = 0; point < points; ++point)
       for (int64_t c = 0; c < task.read; c += panel)
         for (int64_t o = from; o < until; o += tile_rows)
-          tile<panel>(job.products + point * task.block * task.made_stride + o - from, 1,
-                      task.made_stride, job.tiles + point * task.block * task.read_stride + c,
-                      task.read_stride, sums + (point * task.made + o) * task.read_stride + c,
-                      task.read_stride, count, first);
+          tile<panel>(std::min(tile_rows, until - o),
+                      job.products + point * task.made_point + o - from, 1, task.made_stride,
+                      job.tiles + point * task.read_point + c, task.read_stride,
+                      sums + (point * task.made + o) * task.read_stride + c, task.read_stride,
+                      count, first);
   }
 
   // Computes sums[point][output][channel] over one range of tiles (a part) for one range of
@@ -430,8 +452,10 @@ struct Machine {
       transform_gradients(job, first, count, from, until);
       if (task.panel == wide_panel)
         add_products<wide_panel>(job, count, from, until, sums, block == begin);
-      else
-        add_products<narrow_panel>(job, count, from, until, sums, block == begin);
+      else if (task.panel == channel_block)
+        add_products<channel_block>(job, count, from, until, sums, block == begin);
+      else if constexpr (lanes <= half_block)
+        add_products<half_block>(job, count, from, until, sums, block == begin);
     }
   }
   [[gnu::always_inline]] static inline void sum(const Job& job, int64_t begin, int64_t end) {
@@ -490,14 +514,15 @@ struct Body {
 };
 void run_phase(Phase phase, const Job& job, int64_t begin, int64_t end) {
   using Runner = void (*)(Phase, const Job*, int64_t, int64_t);
-  best_of<Runner>(run_avx512<Body<64>>, run_avx2<Body<32>>, run_baseline<Body<16>>)(phase, &job,
-                                                                                    begin, end);
+  const Runner whole = run_avx512<Body<64>>, halves = run_avx2<Body<32>>;
+  const Runner widest = job.task.has_whole_blocks() ? whole : halves;
+  best_of<Runner>(widest, halves, run_baseline<Body<16>>)(phase, &job, begin, end);
 }
 }  // namespace
 
 bool winograd_can(const Convolution& conv) {
   auto all = [](const Dims& dims, int64_t value) { return std::ranges::count(dims, value) == 2; };
-  const bool whole = conv.channels % channel_block == 0 && conv.outputs % channel_block == 0;
+  const bool whole = conv.channels % half_block == 0 && conv.outputs % half_block == 0;
   const bool some = conv.batch * conv.in[0] * conv.in[1] * conv.out[0] * conv.out[1] > 0;
   return conv.dtype == DType::f32 && conv.groups == 1 && all(conv.kernel, taps) &&
          all(conv.stride, 1) && all(conv.dilation, 1) && std::ranges::max(conv.padding) < taps &&

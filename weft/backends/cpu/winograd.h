@@ -11,7 +11,7 @@
 namespace weft::cpu {
 
 // Returns whether winograd_convolve supports the convolution: float32, one group, 3 x 3 without
-// dilation, stride 1, channels in multiples of 16.
+// dilation, stride 1, channels in multiples of 8.
 bool winograd_can(const Convolution& conv);
 // Returns whether winograd_convolve is also faster than oneDNN's direct convolution, by
 // measurement: enough tiles of 4 x 4 results share a transformed weight.
