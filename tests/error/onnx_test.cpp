@@ -8,6 +8,7 @@
 
 #include "tests/error/tiny_run.h"
 #include "weft/io/npy.h"
+#include "weft/onnx/model.h"
 
 using namespace weft::test;
 
@@ -48,6 +49,44 @@ TEST_CASE_FIXTURE(Models, "a node that does not take its operands is named") {
   CHECK(refuses("endless_loop",
                 "node 'loop' (Loop): it has more than 4096 steps, which weft does "
                 "not unroll.") == "");
+}
+
+TEST_CASE_FIXTURE(Models, "what the operator of a node does not have is refused, not ignored") {
+  CHECK(refuses("unknown_attribute",
+                "unknown_attribute.onnx: node 'act' (Relu): Relu has no attribute 'foo' in opset "
+                "17.") == "");
+  CHECK(refuses("old_attribute", "Squeeze has no attribute 'axes' in opset 13.") == "");
+  CHECK(refuses("two_attributes", "node 'act' (Elu) has two attributes 'alpha'.") == "");
+  CHECK(refuses("operands",
+                "node 'act' (Relu): it has 2 operands, and Relu takes at most 1 in opset 13.") ==
+        "");
+  CHECK(refuses("outputs",
+                "node 'act' (Relu): it has 2 outputs, and Relu gives at most 1 in opset 13.") ==
+        "");
+  CHECK(refuses("new_operator",
+                "node 'act' (Gelu): Gelu is in opsets from 20 on, and the file uses 17.") == "");
+  CHECK(refuses("no_operator_set",
+                "node 'step' (Binarizer): the file names no operator set of ai.onnx.ml.") == "");
+  CHECK(refuses("function", "node 'call' (Double): function Double has no attribute 'by'.") == "");
+}
+
+TEST_CASE_FIXTURE(Models, "a value of another type than the file says is refused, a shape said") {
+  CHECK(refuses("output_type",
+                "output_type.onnx: 'y' is declared as i64[2, 3] and computed as f32[2, 3].") == "");
+  CHECK(refuses("inner_type", "'h' is declared as i64[2, 3] and computed as f32[2, 3].") == "");
+
+  write("shape.onnx", kept("refused/output_type.onnx"));
+  weft::onnx::Model model = weft::onnx::read(path("shape.onnx"));
+  model.graph.outputs[0].dtype = weft::DType::f32;
+  for (const std::vector<weft::onnx::Dim>& shape :
+       {std::vector<weft::onnx::Dim>{{2, ""}, {4, ""}}, {{-1, "n"}, {-1, "n"}}}) {
+    model.graph.outputs[0].shape = shape;
+    weft::onnx::write(model, path("shape.onnx"));
+    const Outcome outcome = weft({"run", "shape.onnx", "--input", "x.npy"});
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.find("[onnx] shape.onnx: 'y' is declared as f32[") != std::string::npos);
+    CHECK(outcome.err.find("] and computed as f32[2, 3].\n") != std::string::npos);
+  }
 }
 
 TEST_CASE_FIXTURE(Models, "an ONNX file that is cut anywhere, or is none, is refused") {

@@ -20,9 +20,9 @@ def draw(*shape):
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def write(path, graph, opset, domains=()):
+def write(path, graph, opset, domains=(), functions=()):
     imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(*each) for each in domains]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8, functions=functions)
     path.write_bytes(model.SerializeToString())
 
 
@@ -163,15 +163,19 @@ def opset_cases():
     negative = np.array([-3, 1], np.float32)
     nodes_case("if_of_a_computed_condition", 11, nodes,
                {"x": negative, "zero": np.float32(0)}, {"y": -negative})
+    # A hint of the operator's first form, which exporters kept on writing.
+    case("relu_13_hint_of_1", 13, "Relu", [start], [np.maximum(start, 0)], consumed_inputs=[1])
 
 
 def refused():
     value = helper.make_tensor_value_info
     x, y = value("x", TensorProto.FLOAT, [2, 3]), value("y", TensorProto.FLOAT, [2, 3])
 
-    def model(name, nodes, opset=13, inputs=(x,), initializers=(), domains=()):
-        graph = helper.make_graph(nodes, name, list(inputs), [y], list(initializers))
-        write(FOLDER / "refused" / f"{name}.onnx", graph, opset, domains)
+    def model(name, nodes, opset=13, inputs=(x,), initializers=(), domains=(), output=y, inside=(),
+              functions=()):
+        graph = helper.make_graph(nodes, name, list(inputs), [output], list(initializers),
+                                  value_info=list(inside))
+        write(FOLDER / "refused" / f"{name}.onnx", graph, opset, domains, functions)
 
     node = helper.make_node
     model("unknown_operators", [node("Fancy", ["x"], ["a"], domain="my.ops"),
@@ -196,6 +200,25 @@ def refused():
     endless = [numpy_helper.from_array(np.array(True), "go")]
     model("endless_loop", [node("Loop", ["", "go"], [], body=body, name="loop"),
                            node("Neg", ["x"], ["y"])], initializers=endless)
+
+    # What onnxruntime refuses, too: parts of a node that its operator does not have.
+    model("unknown_attribute", [node("Relu", ["x"], ["y"], name="act", foo=1)], opset=17)
+    model("old_attribute", [node("Squeeze", ["x"], ["y"], name="less", axes=[0])])
+    two = node("Elu", ["x"], ["y"], name="act", alpha=0.5)
+    two.attribute.append(helper.make_attribute("alpha", 0.1))
+    model("two_attributes", [two])
+    model("operands", [node("Relu", ["x", "x"], ["y"], name="act")])
+    model("outputs", [node("Relu", ["x"], ["y", "z"], name="act")])
+    model("old_operands", [node("Clip", ["x", "", "x"], ["y"], name="limit")], opset=10)
+    model("new_operator", [node("Gelu", ["x"], ["y"], name="act")], opset=17)
+    model("no_operator_set", [node("Binarizer", ["x"], ["y"], name="step", domain="ai.onnx.ml")])
+    double = helper.make_function("own", "Double", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])],
+                                  [helper.make_opsetid("", 13)])
+    model("function", [node("Double", ["x"], ["y"], name="call", domain="own", by=3)],
+          domains=[("own", 1)], functions=[double])
+    model("output_type", [node("Relu", ["x"], ["y"])], output=value("y", TensorProto.INT64, [2, 3]))
+    model("inner_type", [node("Relu", ["x"], ["h"]), node("Relu", ["h"], ["y"])],
+          inside=[value("h", TensorProto.INT64, [2, 3])])
 
 
 if __name__ == "__main__":

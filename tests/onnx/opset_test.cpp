@@ -11,11 +11,14 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tests/onnx/compare.h"
+#include "tests/support/peers.h"
 #include "tests/support/temporary_folder.h"
 #include "weft/onnx/net.h"
 #include "weft/onnx/operators.h"
+#include "weft/onnx/signature.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -89,6 +92,20 @@ TEST_CASE("models that weft cannot read are refused in one line that names the p
            {"attribute", "node 'soft' (Softmax): axis 7 is outside of its operand"},
            {"dynamic_shape", "is known only when the model runs."},
            {"endless_loop", "it has more than 4096 steps, which weft does not unroll."},
+           {"unknown_attribute", "node 'act' (Relu): Relu has no attribute 'foo' in opset 17."},
+           {"old_attribute", "node 'less' (Squeeze): Squeeze has no attribute 'axes' in opset 13."},
+           {"two_attributes", "node 'act' (Elu) has two attributes 'alpha'."},
+           {"operands",
+            "node 'act' (Relu): it has 2 operands, and Relu takes at most 1 in opset 13."},
+           {"outputs",
+            "node 'act' (Relu): it has 2 outputs, and Relu gives at most 1 in opset 13."},
+           {"old_operands", "it has 3 operands, and Clip takes at most 1 in opset 10."},
+           {"new_operator",
+            "node 'act' (Gelu): Gelu is in opsets from 20 on, and the file uses 17."},
+           {"no_operator_set", "(Binarizer): the file names no operator set of ai.onnx.ml."},
+           {"function", "node 'call' (Double): function Double has no attribute 'by'."},
+           {"output_type", "'y' is declared as i64[2, 3] and computed as f32[2, 3]."},
+           {"inner_type", "'h' is declared as i64[2, 3] and computed as f32[2, 3]."},
        }) {
     INFO(row.file);
     const fs::path file = source("tests/onnx/refused") / fmt::format("{}.onnx", row.file);
@@ -120,6 +137,32 @@ TEST_CASE("a quantized and dequantized value passes the gradient where it did no
   auto step = compile([&] { return grad(sum(net(std::span<const Tensor>())[0]), all)[0]; });
   // x / scale + zero, in u8: [3.5, 4.5, -15, 403], [250.5, 251.5, 255, -70].
   CHECK(step().eval().to_doubles() == std::vector<double>{1, 1, 0, 0, 1, 1, 1, 0});
+}
+
+TEST_SUITE("slow onnx") {
+  TEST_CASE("operators have the operands, results and attributes of the onnx package's schemas") {
+    const std::string python = weft::testing::python_with("onnx");
+    if (python.empty()) return;
+    const weft::test::TemporaryFolder folder;
+    std::ofstream file(folder.file("signatures"));
+    const auto text = [](size_t count) {
+      return count == SIZE_MAX ? std::string("*") : std::to_string(count);
+    };
+    for (const onnx::Operator* each : onnx::all_operators())
+      for (int64_t opset = 1; opset <= onnx::newest_opset; ++opset) {
+        const onnx::Signature signature = onnx::signature_of(*each, opset);
+        file << fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", each->domain, each->name, opset,
+                            signature.since, text(signature.operands), text(signature.results),
+                            fmt::join(signature.attributes, " "));
+      }
+    file.close();
+    const int status = std::system(fmt::format("{} '{}' '{}' >'{}' 2>&1", python,
+                                               source("tests/onnx/check_signatures.py").string(),
+                                               folder.file("signatures"), folder.file("said"))
+                                       .c_str());
+    const std::string said = weft::test::contents_of(folder.file("said"));
+    CHECK_MESSAGE(status == 0, said);
+  }
 }
 
 TEST_CASE("docs/onnx-operators.md lists the operators that weft reads") {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/logging.h"
 #include "weft/io/files.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/variable.h"
@@ -90,6 +91,47 @@ Tensor Interpreter::output(const std::string& name, const std::string& of) const
   return *found;
 }
 
+std::vector<Tensor> Interpreter::outputs_of(const Graph& graph, const std::string& of) {
+  std::vector<Tensor> outputs;
+  outputs.reserve(graph.outputs.size());
+  for (const ValueInfo& each : graph.outputs) {
+    outputs.push_back(output(each.name, of));
+    check_declared(each, outputs.back());
+  }
+  return outputs;
+}
+
+bool Interpreter::fits(const ValueInfo& info, const Shape& shape) {
+  if (!info.shape) return true;
+  if (std::ssize(*info.shape) != shape.size()) return false;
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    const Dim& dim = (*info.shape)[static_cast<size_t>(axis)];
+    int64_t extent = dim.extent >= 0 ? dim.extent : shape[axis];
+    if (!dim.symbol.empty()) extent = extents_.emplace(dim.symbol, shape[axis]).first->second;
+    if (extent != shape[axis]) return false;
+  }
+  return true;
+}
+
+void Interpreter::check_declared(const ValueInfo& info, const Tensor& value) {
+  if (!info.refused.empty() || (info.dtype && *info.dtype != value.dtype()))
+    throw Error(ErrorKind::data, "[onnx] {}: '{}' is declared as {} and computed as {}.",
+                printable(file_), printable(info.name), to_string(info), to_string(value.type()));
+  // Graphs inside of others may run more than once, with other shapes.
+  if (depth_ == 0 && !fits(info, value.shape()))
+    misfits_.push_back(fmt::format("'{}' is declared as {} and computed as {}",
+                                   printable(info.name), printable(to_string(info)),
+                                   to_string(value.type())));
+}
+
+void Interpreter::warn_of_shapes() const {
+  if (misfits_.empty() || std::exchange(net_.has_warned_, true)) return;
+  logging::warn("[onnx] {}: {}{}.", printable(file_), misfits_[0],
+                misfits_.size() == 1
+                    ? ""
+                    : fmt::format(", and {} others are not as declared", misfits_.size() - 1));
+}
+
 std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   const Model& model = net_.model();
   scopes_.emplace_back();
@@ -97,13 +139,13 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     scopes_.back()[model.graph.inputs[i].name] = inputs[i];
     set_bits(inputs[i], model.graph.inputs[i].bits);
+    fits(model.graph.inputs[i], inputs[i].shape());  // binds its symbols
   }
+  graph_ = &model.graph;
   run_nodes(model.graph.nodes, model.opsets);
-  std::vector<Tensor> outputs;
-  outputs.reserve(model.graph.outputs.size());
-  for (const ValueInfo& each : model.graph.outputs)
-    outputs.push_back(output(each.name, "the graph"));
+  std::vector<Tensor> outputs = outputs_of(model.graph, "the graph");
   scopes_.pop_back();
+  warn_of_shapes();
   return outputs;
 }
 
@@ -117,11 +159,11 @@ std::vector<Tensor> Interpreter::run_inside(const Graph& graph, std::vector<Tens
   add_initializers(graph, false);
   for (size_t i = 0; i < inputs.size(); ++i)
     scopes_.back()[graph.inputs[i].name] = std::move(inputs[i]);
+  const Graph* around = std::exchange(graph_, &graph);
   run_nodes(graph.nodes, *opsets);
-  std::vector<Tensor> outputs;
-  outputs.reserve(graph.outputs.size());
-  for (const ValueInfo& each : graph.outputs) outputs.push_back(output(each.name, call.place()));
+  std::vector<Tensor> outputs = outputs_of(graph, call.place());
   scopes_.pop_back();
+  graph_ = around;
   opsets_ = opsets;
   --depth_;
   return outputs;
@@ -142,7 +184,9 @@ std::vector<Tensor> Interpreter::call_function(const Function& function, const C
   scopes_.emplace_back();
   for (size_t i = 0; i < function.inputs.size(); ++i)
     scopes_.back()[function.inputs[i]] = call.optional(i);
+  const Graph* around = std::exchange(graph_, nullptr);
   run_nodes(nodes, function.opsets.empty() ? *opsets : function.opsets);
+  graph_ = around;
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < function.outputs.size() && i < call.results(); ++i)
     outputs.push_back(call.wants(i) ? output(function.outputs[i], call.place()) : Tensor());
@@ -191,6 +235,9 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
     if (results[i].type().bytes() > most_value_bytes)
       call.refuse("its output '{}' is {}, more than 1 TiB", printable(node.outputs[i]),
                   to_string(results[i].type()));
+    if (graph_ != nullptr)
+      if (const auto said = graph_->values.find(node.outputs[i]); said != graph_->values.end())
+        check_declared(said->second, results[i]);
     scopes_.back()[node.outputs[i]] = results[i];
     if (depth_ == 0) nn::OutputScope::note(net_.path_of(node.outputs[i]), results[i]);
   }

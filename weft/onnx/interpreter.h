@@ -47,12 +47,21 @@ class Interpreter {
   std::vector<Tensor> call_function(const Function& function, const Call& call);
   void add_initializers(const Graph& graph, bool outermost);
   Tensor output(const std::string& name, const std::string& of) const;
+  std::vector<Tensor> outputs_of(const Graph& graph, const std::string& of);
+  // Holds a value against what the file says of it: refuses another type, and notes another shape,
+  // as onnxruntime does.
+  void check_declared(const ValueInfo& info, const Tensor& value);
+  bool fits(const ValueInfo& info, const Shape& shape);
+  void warn_of_shapes() const;
 
   const Net& net_;
   const std::string& file_;
   std::deque<Scope> scopes_;  // innermost last
   size_t visible_ = 0;        // index of the outermost scope that names are looked up in
   const Opsets* opsets_ = nullptr;
+  const Graph* graph_ = nullptr;                         // whose nodes run; null in a function
+  std::map<std::string, int64_t, std::less<>> extents_;  // of symbols
+  std::vector<std::string> misfits_;                     // values of another shape than declared
   int depth_ = 0;
   int64_t operators_ = 0;                        // that have run
   std::unordered_map<uint64_t, bool> constant_;  // by the node's id

@@ -61,11 +61,13 @@ struct Graph {
   std::vector<Initializer> initializers;
   std::vector<ValueInfo> inputs;  // without those that are initializers
   std::vector<ValueInfo> outputs;
+  std::map<std::string, ValueInfo, std::less<>> values;  // what the file says of those in between
 };
 
 struct Function {
   std::string name, domain;
   std::vector<std::string> inputs, outputs;
+  std::vector<std::string> attributes;                     // those without defaults
   std::map<std::string, Attribute, std::less<>> defaults;  // attributes and their defaults
   std::vector<Node> nodes;
   std::map<std::string, int64_t, std::less<>> opsets;
@@ -81,8 +83,8 @@ struct Model {
   std::map<std::string, std::string, std::less<>> metadata;
 };
 
-// Operator sets that weft reads: those between, of ai.onnx; those up to the last of ai.onnx.ml.
-inline constexpr int64_t oldest_opset = 7, newest_opset = 28, newest_ml_opset = 5;
+// Operator sets of ai.onnx that weft reads.
+inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
 
 // Reads a model of at most 2 GiB, as protobuf's messages are, and its external data, which is
 // mapped. Throws Error(data) with one line that names the file and the place: for bytes that are no

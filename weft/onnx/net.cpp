@@ -14,6 +14,7 @@
 #include "weft/onnx/call.h"
 #include "weft/onnx/interpreter.h"
 #include "weft/onnx/operators.h"
+#include "weft/onnx/signature.h"
 
 namespace weft::onnx {
 namespace {
@@ -36,6 +37,7 @@ class Checker {
     for (const ValueInfo& each : model_.graph.inputs) known.insert(each.name);
     for (Function& function : model_.functions) check_function(function);
     note_functions();
+    opsets_ = &model_.opsets;
     check_graph(model_.graph, known, 0);
     note_nodes(model_.graph.nodes);
     if (unknown_.empty()) return;
@@ -58,6 +60,7 @@ class Checker {
   void check_function(Function& function) {
     Names known(function.inputs.begin(), function.inputs.end());
     const bool counts = std::exchange(counts_uses_, false);  // its names are its own
+    opsets_ = function.opsets.empty() ? &model_.opsets : &function.opsets;
     check_nodes(function.nodes, known, 0);
     counts_uses_ = counts;
   }
@@ -174,6 +177,7 @@ class Checker {
     const Operator* op = function != nullptr ? nullptr : find_operator(node.domain, node.op);
     if (function == nullptr && op == nullptr)
       ++unknown_[printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];
+    check_signature(node, function, op, index);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const std::string& name = node.inputs[i];
       if (name.empty()) continue;
@@ -200,7 +204,24 @@ class Checker {
       }
   }
 
+  // Refuses what the operator or function of a node lacks: it would be ignored.
+  void check_signature(const Node& node, const Function* function, const Operator* op,
+                       size_t index) const {
+    std::string excess;
+    if (function != nullptr) {
+      excess = excess_of(node, *function);
+    } else if (op != nullptr) {
+      const auto opset = opsets_->find(node.domain);
+      excess = opset != opsets_->end() ? excess_of(node, *op, opset->second)
+                                       : fmt::format("the file names no operator set of {}",
+                                                     node.domain.empty() ? "ai.onnx" : node.domain);
+    }
+    if (!excess.empty())
+      throw Error(ErrorKind::data, "[onnx] {}: {}.", place_of(model_.file, node, index), excess);
+  }
+
   Model& model_;
+  const std::map<std::string, int64_t, std::less<>>* opsets_ = nullptr;  // of the nodes checked
   std::map<std::string, int> unknown_;
   std::map<std::string, Use, std::less<>> uses_;
   bool counts_uses_ = true;

@@ -21,7 +21,8 @@ namespace weft::onnx {
 class Net : public nn::Module {
  public:
   // Throws Error(data) for a model with operators that weft lacks, all of which the message lists
-  // with their counts, and for one whose values form a cycle or come from nowhere.
+  // with their counts, for one whose values form a cycle or come from nowhere, and for a node with
+  // operands, outputs or attributes that its operator lacks in the operator set of the file.
   explicit Net(Model model);
   Net(nn::Module& parent, Model model);  // its variables have the same names as without a parent
   ~Net() override;
@@ -53,6 +54,7 @@ class Net : public nn::Module {
 
   Model model_;
   std::vector<bool> static_inputs_;
+  mutable bool has_warned_ = false;                         // of shapes that are not as declared
   std::map<std::string, Variable, std::less<>> variables_;  // by the initializer's name
 };
 

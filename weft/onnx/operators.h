@@ -13,6 +13,7 @@ namespace weft::onnx {
 
 struct Operator {
   std::string_view name;
+  std::string_view signature;                      // what its nodes may have, as in signature.h
   std::vector<Tensor> (*build)(const Call& call);  // one value per output; later ones may lack
   std::string_view domain = "";
   // Bit i is set where the elements of operand i decide shapes or what is computed, so that they

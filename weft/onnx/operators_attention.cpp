@@ -261,11 +261,16 @@ Tensors linear_attention(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"Attention", attention_operator},
-    {"CausalConvWithState", causal_conv_with_state},
-    {"FlexAttention", flex_attention, "ai.onnx.preview"},
-    {"LinearAttention", linear_attention},
-    {"RotaryEmbedding", rotary_embedding},
+    {"Attention",
+     "@23 6 7@24 -> 4: is_causal kv_num_heads left_window_size@25 q_num_heads "
+     "qk_matmul_output_mode right_window_size@25 scale softcap softmax_precision",
+     attention_operator},
+    {"CausalConvWithState", "@27 4 -> 2: activation", causal_conv_with_state},
+    {"FlexAttention", "3 -> 1: prob_mod scale score_mod softmax_precision", flex_attention,
+     "ai.onnx.preview"},
+    {"LinearAttention", "@27 6 -> 2: chunk_size kv_num_heads q_num_heads scale update_rule",
+     linear_attention},
+    {"RotaryEmbedding", "@23 4 -> 1: interleaved num_heads rotary_embedding_dim", rotary_embedding},
 };
 }  // namespace
 

@@ -155,9 +155,12 @@ Tensors scan_operator(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"If", if_operator},
-    {"Loop", loop_operator, "", 0b11},
-    {"Scan", scan_operator},
+    {"If", "1 -> *: else_branch then_branch", if_operator},
+    {"Loop", "* -> *: body", loop_operator, "", 0b11},
+    {"Scan",
+     "@8 * -> *: body directions@-8 num_scan_inputs scan_input_axes@9 scan_input_directions@9 "
+     "scan_output_axes@9 scan_output_directions@9",
+     scan_operator},
 };
 }  // namespace
 

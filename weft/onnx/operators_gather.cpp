@@ -224,19 +224,19 @@ Tensors array_feature_extractor(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"ArrayFeatureExtractor", array_feature_extractor, "ai.onnx.ml", 0b10},
-    {"Compress", compress, "", 0b10},
-    {"Gather", gather_operator},
-    {"GatherElements", gather_elements},
-    {"GatherND", gather_nd},
-    {"NonZero", non_zero, "", 0b1},
-    {"OneHot", one_hot_operator, "", 0b10},
-    {"ReverseSequence", reverse_sequence},
-    {"Scatter", scatter_elements},
-    {"ScatterElements", scatter_elements},
-    {"ScatterND", scatter_nd},
-    {"TensorScatter", tensor_scatter},
-    {"TopK", topk_operator, "", 0b10},
+    {"ArrayFeatureExtractor", "2 -> 1", array_feature_extractor, "ai.onnx.ml", 0b10},
+    {"Compress", "@9 2 -> 1: axis", compress, "", 0b10},
+    {"Gather", "2 -> 1: axis", gather_operator},
+    {"GatherElements", "@11 2 -> 1: axis", gather_elements},
+    {"GatherND", "@11 2 -> 1: batch_dims@12", gather_nd},
+    {"NonZero", "@9 1 -> 1", non_zero, "", 0b1},
+    {"OneHot", "@9 3 -> 1: axis", one_hot_operator, "", 0b10},
+    {"ReverseSequence", "@10 2 -> 1: batch_axis time_axis", reverse_sequence},
+    {"Scatter", "@9 3 -> 1: axis", scatter_elements},
+    {"ScatterElements", "@11 3 -> 1: axis reduction@16", scatter_elements},
+    {"ScatterND", "@11 3 -> 1: reduction@16", scatter_nd},
+    {"TensorScatter", "@24 3 -> 1: axis mode", tensor_scatter},
+    {"TopK", "1 2@10 -> 2: axis k@-9 largest@11 sorted@11", topk_operator, "", 0b10},
 };
 }  // namespace
 

@@ -130,6 +130,8 @@ Tensors conv_transpose_operator(const Call& call) {
 // Running statistics that are state of the model are updated where it trains, and used where it
 // does not, whatever the file's training_mode says: it was exported in one of the two.
 Tensors batch_normalization(const Call& call) {
+  if (!call.flag("spatial", true))  // of opsets before 9
+    call.refuse("its statistics are of each place ('spatial' is 0), which weft does not compute");
   const Tensor &x = call[0], &mean = call[3], &variance = call[4];
   const double epsilon = call.number("epsilon", 1e-5), momentum = call.number("momentum", 0.9);
   const Variable running_mean = call.interpreter().variable_of(mean);
@@ -262,18 +264,23 @@ Tensors dropout_operator(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"BatchNormalization", batch_normalization, "", 0, 0b11000},
-    {"Conv", conv_operator},
-    {"ConvTranspose", conv_transpose_operator},
-    {"Dropout", dropout_operator, "", 0b110},
-    {"Einsum", einsum_operator},
-    {"Gemm", gemm},
-    {"GroupNormalization", group_normalization},
-    {"InstanceNormalization", instance_normalization},
-    {"LRN", lrn},
-    {"LayerNormalization", layer_normalization},
-    {"MatMul", matmul_operator},
-    {"RMSNormalization", rms_normalization},
+    {"BatchNormalization",
+     "5 -> 5 3@14: consumed_inputs epsilon is_test momentum spatial training_mode@14",
+     batch_normalization, "", 0, 0b11000},
+    {"Conv", "3 -> 1: auto_pad dilations group kernel_shape pads strides", conv_operator},
+    {"ConvTranspose",
+     "3 -> 1: auto_pad dilations group kernel_shape output_padding output_shape pads strides",
+     conv_transpose_operator},
+    {"Dropout", "1 3@12 -> 2: consumed_inputs is_test ratio@-11 seed@12", dropout_operator, "",
+     0b110},
+    {"Einsum", "@12 * -> 1: equation", einsum_operator},
+    {"Gemm", "3 -> 1: alpha beta broadcast transA transB", gemm},
+    {"GroupNormalization", "@18 3 -> 1: epsilon num_groups stash_type@21", group_normalization},
+    {"InstanceNormalization", "3 -> 1: consumed_inputs epsilon", instance_normalization},
+    {"LRN", "1 -> 1: alpha beta bias size", lrn},
+    {"LayerNormalization", "@17 3 -> 3: axis epsilon stash_type", layer_normalization},
+    {"MatMul", "2 -> 1", matmul_operator},
+    {"RMSNormalization", "@23 2 -> 1: axis epsilon stash_type", rms_normalization},
 };
 }  // namespace
 

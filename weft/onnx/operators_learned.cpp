@@ -318,6 +318,9 @@ Tensors tree_ensemble(const Call& call) {
 Tensors tree_ensemble_regressor(const Call& call) {
   constexpr std::array names = {"BRANCH_LEQ", "BRANCH_LT",  "BRANCH_GTE",    "BRANCH_GT",
                                 "BRANCH_EQ",  "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"};
+  for (const char* name :
+       {"nodes_values_as_tensor", "target_weights_as_tensor", "base_values_as_tensor"})
+    if (call.has(name)) call.refuse("it has '{}', which weft does not read", name);
   const Tensor& x = call[0];
   Forest forest{.split = call.numbers("nodes_values"),
                 .feature = call.integers("nodes_featureids"),
@@ -379,10 +382,32 @@ Tensors tree_ensemble_regressor(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"Binarizer", binarizer, ml},        {"Imputer", imputer, ml},
-    {"LabelEncoder", label_encoder, ml}, {"LinearRegressor", linear_regressor, ml},
-    {"Normalizer", normalizer, ml},      {"Scaler", scaler, ml},
-    {"TreeEnsemble", tree_ensemble, ml}, {"TreeEnsembleRegressor", tree_ensemble_regressor, ml},
+    {"Binarizer", "1 -> 1: threshold", binarizer, ml},
+    {"Imputer",
+     "1 -> 1: imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64",
+     imputer, ml},
+    {"LabelEncoder",
+     "1 -> 1: classes_strings@-1 default_float@2 default_int64 default_string default_tensor@4 "
+     "keys_floats@2 keys_int64s@2 keys_strings@2 keys_tensor@4 values_floats@2 values_int64s@2 "
+     "values_strings@2 values_tensor@4",
+     label_encoder, ml},
+    {"LinearRegressor", "1 -> 1: coefficients intercepts post_transform targets", linear_regressor,
+     ml},
+    {"Normalizer", "1 -> 1: norm", normalizer, ml},
+    {"Scaler", "1 -> 1: offset scale", scaler, ml},
+    {"TreeEnsemble",
+     "@5 1 -> 1: aggregate_function leaf_targetids leaf_weights membership_values n_targets "
+     "nodes_falseleafs nodes_falsenodeids nodes_featureids nodes_hitrates "
+     "nodes_missing_value_tracks_true nodes_modes nodes_splits nodes_trueleafs nodes_truenodeids "
+     "post_transform tree_roots",
+     tree_ensemble, ml},
+    {"TreeEnsembleRegressor",
+     "1 -> 1: aggregate_function base_values base_values_as_tensor@3 n_targets nodes_falsenodeids "
+     "nodes_featureids nodes_hitrates nodes_hitrates_as_tensor@3 nodes_missing_value_tracks_true "
+     "nodes_modes nodes_nodeids nodes_treeids nodes_truenodeids nodes_values "
+     "nodes_values_as_tensor@3 post_transform target_ids target_nodeids target_treeids "
+     "target_weights target_weights_as_tensor@3",
+     tree_ensemble_regressor, ml},
 };
 }  // namespace
 

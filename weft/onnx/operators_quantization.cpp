@@ -190,13 +190,17 @@ Tensors matmul_integer(const Call& call) { return {product(call, 0, 2, 1, 3)}; }
 Tensors conv_integer(const Call& call) { return {convolution(call, 0, 2, 1, 3)}; }
 
 const Operator rows[] = {
-    {"ConvInteger", conv_integer, "", 0, 0, 0b10},
-    {"DequantizeLinear", dequantize_linear, "", 0, 0b10, 0b1},
-    {"DynamicQuantizeLinear", dynamic_quantize_linear},
-    {"MatMulInteger", matmul_integer, "", 0, 0, 0b10},
-    {"QLinearConv", qlinear_conv, "", 0, 0b10010, 0b100001000},
-    {"QLinearMatMul", qlinear_matmul, "", 0, 0b10010, 0b1000},
-    {"QuantizeLinear", quantize_linear, "", 0, 0b10},
+    {"ConvInteger", "@10 4 -> 1: auto_pad dilations group kernel_shape pads strides", conv_integer,
+     "", 0, 0, 0b10},
+    {"DequantizeLinear", "@10 3 -> 1: axis@13 block_size@21 output_dtype@23", dequantize_linear, "",
+     0, 0b10, 0b1},
+    {"DynamicQuantizeLinear", "@11 1 -> 3", dynamic_quantize_linear},
+    {"MatMulInteger", "@10 4 -> 1", matmul_integer, "", 0, 0, 0b10},
+    {"QLinearConv", "@10 9 -> 1: auto_pad dilations group kernel_shape pads strides", qlinear_conv,
+     "", 0, 0b10010, 0b100001000},
+    {"QLinearMatMul", "@10 8 -> 1", qlinear_matmul, "", 0, 0b10010, 0b1000},
+    {"QuantizeLinear", "@10 3 -> 1: axis@13 block_size@21 output_dtype@21 precision@23 saturate@19",
+     quantize_linear, "", 0, 0b10},
 };
 }  // namespace
 

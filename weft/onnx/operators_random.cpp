@@ -53,9 +53,12 @@ Tensors draw_multinomial(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"Bernoulli", draw_bernoulli},   {"Multinomial", draw_multinomial},
-    {"RandomNormal", draw_normal},   {"RandomNormalLike", draw_normal},
-    {"RandomUniform", draw_uniform}, {"RandomUniformLike", draw_uniform},
+    {"Bernoulli", "@15 1 -> 1: dtype seed", draw_bernoulli},
+    {"Multinomial", "1 -> 1: dtype sample_size seed", draw_multinomial},
+    {"RandomNormal", "0 -> 1: dtype mean scale seed shape", draw_normal},
+    {"RandomNormalLike", "1 -> 1: dtype mean scale seed", draw_normal},
+    {"RandomUniform", "0 -> 1: dtype high low seed shape", draw_uniform},
+    {"RandomUniformLike", "1 -> 1: dtype high low seed", draw_uniform},
 };
 }  // namespace
 

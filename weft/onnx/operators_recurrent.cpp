@@ -334,9 +334,18 @@ Tensors rnn_operator(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"GRU", gru_operator},
-    {"LSTM", lstm_operator},
-    {"RNN", rnn_operator},
+    {"GRU",
+     "6 -> 2: activation_alpha activation_beta activations clip direction hidden_size layout@14 "
+     "linear_before_reset output_sequence",
+     gru_operator},
+    {"LSTM",
+     "8 -> 3: activation_alpha activation_beta activations clip direction hidden_size input_forget "
+     "layout@14 output_sequence",
+     lstm_operator},
+    {"RNN",
+     "6 -> 2: activation_alpha activation_beta activations clip direction hidden_size layout@14 "
+     "output_sequence",
+     rnn_operator},
 };
 }  // namespace
 

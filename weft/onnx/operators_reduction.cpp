@@ -142,26 +142,34 @@ Tensors mean_variance_normalization(const Call& call) {
   return {centred / (sqrt(mean(centred * centred, over)) + 1e-9)};
 }
 
+constexpr std::string_view reduces = "1 2@18 -> 1: axes@-17 keepdims noop_with_empty_axes@18";
+
 const Operator rows[] = {
-    {"ArgMax", arg_extreme<true>},
-    {"ArgMin", arg_extreme<false>},
-    {"CumProd", [](const Call& call) -> Tensors { return prefixes(call, products, 1); }, "", 0b10},
-    {"CumSum", [](const Call& call) -> Tensors { return prefixes(call, sums, 0); }, "", 0b10},
-    {"Hardmax", [](const Call& call) -> Tensors { return along_axis(call, hardmax_along); }},
-    {"LogSoftmax", [](const Call& call) -> Tensors { return along_axis(call, log_softmax_along); }},
-    {"LpNormalization", lp_normalization},
-    {"MeanVarianceNormalization", mean_variance_normalization},
-    {"ReduceL1", reduction<sum_of_magnitudes>, "", 0b10},
-    {"ReduceL2", reduction<euclidean>, "", 0b10},
-    {"ReduceLogSum", reduction<log_sum>, "", 0b10},
-    {"ReduceLogSumExp", reduction<log_sum_exp>, "", 0b10},
-    {"ReduceMax", reduction<greatest>, "", 0b10},
-    {"ReduceMean", reduction<average>, "", 0b10},
-    {"ReduceMin", reduction<least>, "", 0b10},
-    {"ReduceProd", reduction<product>, "", 0b10},
-    {"ReduceSum", reduction<total, 13>, "", 0b10},
-    {"ReduceSumSquare", reduction<sum_of_squares>, "", 0b10},
-    {"Softmax", [](const Call& call) -> Tensors { return along_axis(call, softmax_along); }},
+    {"ArgMax", "1 -> 1: axis keepdims select_last_index@12", arg_extreme<true>},
+    {"ArgMin", "1 -> 1: axis keepdims select_last_index@12", arg_extreme<false>},
+    {"CumProd", "@26 2 -> 1: exclusive reverse",
+     [](const Call& call) -> Tensors { return prefixes(call, products, 1); }, "", 0b10},
+    {"CumSum", "@11 2 -> 1: exclusive reverse",
+     [](const Call& call) -> Tensors { return prefixes(call, sums, 0); }, "", 0b10},
+    {"Hardmax", "1 -> 1: axis",
+     [](const Call& call) -> Tensors { return along_axis(call, hardmax_along); }},
+    {"LogSoftmax", "1 -> 1: axis",
+     [](const Call& call) -> Tensors { return along_axis(call, log_softmax_along); }},
+    {"LpNormalization", "1 -> 1: axis p", lp_normalization},
+    {"MeanVarianceNormalization", "@9 1 -> 1: axes", mean_variance_normalization},
+    {"ReduceL1", reduces, reduction<sum_of_magnitudes>, "", 0b10},
+    {"ReduceL2", reduces, reduction<euclidean>, "", 0b10},
+    {"ReduceLogSum", reduces, reduction<log_sum>, "", 0b10},
+    {"ReduceLogSumExp", reduces, reduction<log_sum_exp>, "", 0b10},
+    {"ReduceMax", reduces, reduction<greatest>, "", 0b10},
+    {"ReduceMean", reduces, reduction<average>, "", 0b10},
+    {"ReduceMin", reduces, reduction<least>, "", 0b10},
+    {"ReduceProd", reduces, reduction<product>, "", 0b10},
+    {"ReduceSum", "1 2@13 -> 1: axes@-12 keepdims noop_with_empty_axes@13", reduction<total, 13>,
+     "", 0b10},
+    {"ReduceSumSquare", reduces, reduction<sum_of_squares>, "", 0b10},
+    {"Softmax", "1 -> 1: axis",
+     [](const Call& call) -> Tensors { return along_axis(call, softmax_along); }},
 };
 }  // namespace
 

@@ -271,8 +271,11 @@ Tensors upsample(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"Resize", resize_operator, "", 0b1110},
-    {"Upsample", upsample, "", 0b10},
+    {"Resize",
+     "@10 2 4@11 -> 1: antialias@18 axes@18 coordinate_transformation_mode@11 cubic_coeff_a@11 "
+     "exclude_outside@11 extrapolation_value@11 keep_aspect_ratio_policy@18 mode nearest_mode@11",
+     resize_operator, "", 0b1110},
+    {"Upsample", "1 2@9 -> 1: mode scales@-8", upsample, "", 0b10},
 };
 }  // namespace
 

@@ -359,9 +359,16 @@ Tensors max_unpool(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"AffineGrid", affine_grid, "", 0b10}, {"Col2Im", col2im, "", 0b110},
-    {"DeformConv", deform_conv},           {"GridSample", grid_sample},
-    {"MaxUnpool", max_unpool, "", 0b100},  {"RoiAlign", roi_align},
+    {"AffineGrid", "@20 2 -> 1: align_corners", affine_grid, "", 0b10},
+    {"Col2Im", "@18 3 -> 1: dilations pads strides", col2im, "", 0b110},
+    {"DeformConv", "@19 5 -> 1: dilations group kernel_shape offset_group pads strides",
+     deform_conv},
+    {"GridSample", "@16 2 -> 1: align_corners mode padding_mode", grid_sample},
+    {"MaxUnpool", "@9 3 -> 1: kernel_shape pads strides", max_unpool, "", 0b100},
+    {"RoiAlign",
+     "@10 3 -> 1: coordinate_transformation_mode@16 mode output_height output_width sampling_ratio "
+     "spatial_scale",
+     roi_align},
 };
 }  // namespace
 

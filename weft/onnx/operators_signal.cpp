@@ -279,14 +279,17 @@ Tensors determinant(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"BlackmanWindow", blackman, "", 0b1},
-    {"DFT", dft, "", 0b110},
-    {"Det", determinant},
-    {"HammingWindow", hamming, "", 0b1},
-    {"HannWindow", hann, "", 0b1},
-    {"MelWeightMatrix", mel_weight_matrix, "", 0b11111},
-    {"STFT", stft, "", 0b1010},
-    {"TfIdfVectorizer", tf_idf},
+    {"BlackmanWindow", "@17 1 -> 1: output_datatype periodic", blackman, "", 0b1},
+    {"DFT", "@17 2 3@20 -> 1: axis@-19 inverse onesided", dft, "", 0b110},
+    {"Det", "@11 1 -> 1", determinant},
+    {"HammingWindow", "@17 1 -> 1: output_datatype periodic", hamming, "", 0b1},
+    {"HannWindow", "@17 1 -> 1: output_datatype periodic", hann, "", 0b1},
+    {"MelWeightMatrix", "@17 5 -> 1: output_datatype", mel_weight_matrix, "", 0b11111},
+    {"STFT", "@17 4 -> 1: onesided", stft, "", 0b1010},
+    {"TfIdfVectorizer",
+     "@9 1 -> 1: max_gram_length max_skip_count min_gram_length mode ngram_counts ngram_indexes "
+     "pool_int64s pool_strings weights",
+     tf_idf},
 };
 }  // namespace
 

@@ -145,11 +145,11 @@ Tensors momentum(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"Adagrad", adagrad, training},
-    {"Adam", adam, training},
-    {"Momentum", momentum, training},
-    {"NegativeLogLikelihoodLoss", negative_log_likelihood},
-    {"SoftmaxCrossEntropyLoss", softmax_cross_entropy},
+    {"Adagrad", "* -> *: decay_factor epsilon norm_coefficient", adagrad, training},
+    {"Adam", "* -> *: alpha beta epsilon norm_coefficient norm_coefficient_post", adam, training},
+    {"Momentum", "* -> *: alpha beta mode norm_coefficient", momentum, training},
+    {"NegativeLogLikelihoodLoss", "@12 3 -> 1: ignore_index reduction", negative_log_likelihood},
+    {"SoftmaxCrossEntropyLoss", "@12 3 -> 2: ignore_index reduction", softmax_cross_entropy},
 };
 }  // namespace
 

@@ -150,13 +150,17 @@ Tensors global_lp(const Call& call) {
 }
 
 const Operator rows[] = {
-    {"AveragePool", average_pool},
-    {"GlobalAveragePool", global_average},
-    {"GlobalLpPool", global_lp},
-    {"GlobalMaxPool",
+    {"AveragePool",
+     "1 -> 1: auto_pad ceil_mode@10 count_include_pad dilations@19 kernel_shape pads strides",
+     average_pool},
+    {"GlobalAveragePool", "1 -> 1", global_average},
+    {"GlobalLpPool", "1 -> 1: p", global_lp},
+    {"GlobalMaxPool", "1 -> 1",
      [](const Call& call) -> Tensors { return {max(call[0], over_space(call[0]))}; }},
-    {"LpPool", lp_pool},
-    {"MaxPool", max_pool_operator},
+    {"LpPool", "1 -> 1: auto_pad ceil_mode@18 dilations@18 kernel_shape p pads strides", lp_pool},
+    {"MaxPool",
+     "1 -> 1 2@8: auto_pad ceil_mode@10 dilations@10 kernel_shape pads storage_order@8 strides",
+     max_pool_operator},
 };
 }  // namespace
 

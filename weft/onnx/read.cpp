@@ -22,6 +22,16 @@ using io::printable;
 constexpr int64_t oldest_ir = 3;                // the first with operator sets
 constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
 
+// Operator sets that weft reads.
+struct Sets {
+  const char* domain;
+  int64_t oldest, newest;
+};
+constexpr Sets known_sets[] = {{"", oldest_opset, newest_opset},
+                               {"ai.onnx.ml", 1, 5},
+                               {"ai.onnx.preview", 1, 1},
+                               {"ai.onnx.preview.training", 1, 1}};
+
 // Opset names: both stand for the operators of the specification.
 std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
@@ -158,12 +168,14 @@ class Reader {
   std::map<std::string, int64_t, std::less<>> opsets(const Imports& imports) const {
     std::map<std::string, int64_t, std::less<>> versions;
     for (const auto& import : imports) versions[domain_of(import.domain())] = import.version();
-    const auto own = versions.find("");
-    if (own != versions.end() && (own->second < oldest_opset || own->second > newest_opset))
-      fail("it uses opset {}; weft reads {} to {}", own->second, oldest_opset, newest_opset);
-    const auto ml = versions.find("ai.onnx.ml");
-    if (ml != versions.end() && (ml->second < 1 || ml->second > newest_ml_opset))
-      fail("it uses opset {} of ai.onnx.ml; weft reads 1 to {}", ml->second, newest_ml_opset);
+    for (const Sets& each : known_sets) {
+      const auto found = versions.find(each.domain);
+      if (found == versions.end() || (found->second >= each.oldest && found->second <= each.newest))
+        continue;
+      const std::string of = *each.domain == 0 ? "" : fmt::format(" of {}", each.domain);
+      const std::string to = each.newest > each.oldest ? fmt::format(" to {}", each.newest) : "";
+      fail("it uses opset {}{}; weft reads {}{}", found->second, of, each.oldest, to);
+    }
     return versions;
   }
 
@@ -208,6 +220,8 @@ class Reader {
         node.name.empty() ? fmt::format("node {} ({})", index, printable(node.op))
                           : fmt::format("node '{}' ({})", printable(node.name), printable(node.op));
     for (::onnx::AttributeProto& each : *proto.mutable_attribute()) {
+      if (node.attributes.contains(each.name()) || node.references.contains(each.name()))
+        fail("{} has two attributes '{}'", where, printable(each.name()));
       if (!each.ref_attr_name().empty())
         node.references[each.name()] = each.ref_attr_name();
       else
@@ -225,17 +239,19 @@ class Reader {
     return all;
   }
 
-  ValueInfo value_info(const ::onnx::ValueInfoProto& proto) const {
+  // What a file says of values inside of a graph binds nothing: an impossible shape is none there.
+  enum class Place { border, inside };
+  ValueInfo value_info(const ::onnx::ValueInfoProto& proto, Place place = Place::border) const {
     ValueInfo info{.name = proto.name(), .dtype = {}, .shape = {}, .refused = {}};
     const auto kind = proto.type().value_case();
     if (kind == ::onnx::TypeProto::VALUE_NOT_SET) return info;
     if (kind != ::onnx::TypeProto::kTensorType) {
       constexpr const char* names[] = {"a sequence", "a map", "a sparse tensor", "an optional"};
-      const int place = kind == ::onnx::TypeProto::kSequenceType       ? 0
+      const int index = kind == ::onnx::TypeProto::kSequenceType       ? 0
                         : kind == ::onnx::TypeProto::kMapType          ? 1
                         : kind == ::onnx::TypeProto::kSparseTensorType ? 2
                                                                        : 3;
-      info.refused = names[place];
+      info.refused = names[index];
       return info;
     }
     const auto& tensor = proto.type().tensor_type();
@@ -246,6 +262,11 @@ class Reader {
       info.refused = "a tensor of " + onnx_type_name(tensor.elem_type());
     }
     if (!tensor.has_shape()) return info;
+    const bool is_possible = tensor.shape().dim_size() <= max_rank &&
+                             std::ranges::none_of(tensor.shape().dim(), [](const auto& dim) {
+                               return dim.dim_value() < 0;
+                             });
+    if (place == Place::inside && !is_possible) return info;
     if (tensor.shape().dim_size() > max_rank)
       fail("'{}' has {} axes; weft's tensors have at most {}", printable(info.name),
            tensor.shape().dim_size(), max_rank);
@@ -277,6 +298,8 @@ class Reader {
     for (const auto& each : proto.input())
       if (!known.contains(each.name())) graph.inputs.push_back(value_info(each));
     for (const auto& each : proto.output()) graph.outputs.push_back(value_info(each));
+    for (const auto& each : proto.value_info())
+      graph.values.emplace(each.name(), value_info(each, Place::inside));
     graph.nodes = nodes(*proto.mutable_node());
     return graph;
   }
@@ -285,7 +308,8 @@ class Reader {
     Function function{.name = proto.name(),
                       .domain = domain_of(proto.domain()),
                       .inputs = {proto.input().begin(), proto.input().end()},
-                      .outputs = {proto.output().begin(), proto.output().end()}};
+                      .outputs = {proto.output().begin(), proto.output().end()},
+                      .attributes = {proto.attribute().begin(), proto.attribute().end()}};
     function.opsets = opsets(proto.opset_import());
     // Field 11, attributes with defaults, is younger than the message classes.
     const auto& unknown = proto.GetReflection()->GetUnknownFields(proto);

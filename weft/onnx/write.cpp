@@ -175,6 +175,7 @@ class Writer {
     proto.set_domain(function.domain);
     for (const std::string& name : function.inputs) proto.add_input(name);
     for (const std::string& name : function.outputs) proto.add_output(name);
+    for (const std::string& name : function.attributes) proto.add_attribute(name);
     opsets(function.opsets, *proto.mutable_opset_import());
     for (const auto& [name, value] : function.defaults) {
       Proto fallback;
