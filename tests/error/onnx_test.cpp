@@ -3,8 +3,10 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/error/tiny_run.h"
 #include "weft/io/npy.h"
@@ -77,16 +79,54 @@ TEST_CASE_FIXTURE(Models, "a value of another type than the file says is refused
 
   write("shape.onnx", kept("refused/output_type.onnx"));
   weft::onnx::Model model = weft::onnx::read(path("shape.onnx"));
-  model.graph.outputs[0].dtype = weft::DType::f32;
-  for (const std::vector<weft::onnx::Dim>& shape :
-       {std::vector<weft::onnx::Dim>{{2, ""}, {4, ""}}, {{-1, "n"}, {-1, "n"}}}) {
-    model.graph.outputs[0].shape = shape;
+  weft::onnx::ValueInfo& y = model.graph.outputs[0];
+  y.dtype = weft::DType::f32;
+  const auto says = [&](const std::string& shape) {
     weft::onnx::write(model, path("shape.onnx"));
-    const Outcome outcome = weft({"run", "shape.onnx", "--input", "x.npy"});
-    CHECK(outcome.code == 0);
-    CHECK(outcome.err.find("[onnx] shape.onnx: 'y' is declared as f32[") != std::string::npos);
-    CHECK(outcome.err.find("] and computed as f32[2, 3].\n") != std::string::npos);
+    return goes_on_with(weft({"run", "shape.onnx", "--input", "x.npy"}),
+                        fmt::format("[onnx] shape.onnx: 'y' is declared as f32{} and computed as "
+                                    "f32[2, 3].",
+                                    shape));
+  };
+  y.shape = {{{2, ""}, {4, ""}}};
+  CHECK(says("[2, 4]") == "");
+  y.shape = {{{-1, "n"}, {-1, "n"}}};  // one symbol for two extents
+  CHECK(says("[n, n]") == "");
+}
+
+TEST_CASE_FIXTURE(Models, "every verb says in the same words that an ONNX file is not there") {
+  using Words = std::vector<std::string>;
+  for (const Words& words : {Words{"run", "m.onnx", "--input", "x.npy"},
+                             {"plan", "m.onnx"},
+                             {"eval", "m.onnx"},
+                             {"profile", "m.onnx"},
+                             {"train", "m.onnx"},
+                             {"finetune", "m.onnx"},
+                             {"inspect", "m.onnx"},
+                             {"convert", "m.onnx", "out.onnx", "--to", "onnx"},
+                             {"convert", "m.onnx", "out", "--to", "safetensors"},
+                             {"quantize", "m.onnx", "out.onnx", "--to", "int8", "--dynamic"},
+                             {"prune", "m.onnx", "out"},
+                             {"generate", "m.onnx", "--prompt", "a"},
+                             {"chat", "m.onnx"},
+                             {"merge", "m.onnx", "out"}}) {
+    INFO(words[0]);
+    CHECK(fails_with(weft(words), usage, "weft: error: m.onnx: there is no such file.") == "");
   }
+  for (const char* key : {"model.pretrained", "distillation.teacher"}) {
+    Words words{"train",    "--data.dataset",
+                "addition", "--data.digits",
+                "1",        "--steps",
+                "1",        "--train.global_batch_size",
+                "4",        fmt::format("--{}", key),
+                "m.onnx"};
+    if (std::string(key) != "model.pretrained") words.insert(words.end(), {"--model.name", "gpt"});
+    CHECK(fails_with(weft(words), usage, fmt::format("{}: m.onnx: there is no such file.", key)) ==
+          "");
+  }
+  write("there.onnx", kept("opsets/loop_11.onnx"));
+  CHECK(fails_with(weft({"convert", "there.onnx", "out", "--to", "safetensors"}), usage,
+                   "an ONNX file is converted with --to onnx. Got --to safetensors.") == "");
 }
 
 TEST_CASE_FIXTURE(Models, "an ONNX file that is cut anywhere, or is none, is refused") {

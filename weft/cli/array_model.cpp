@@ -103,8 +103,7 @@ ArrayModel imported(const std::string& name, const RecipeFlags& flags) {
   constexpr std::string_view keys[] = {"train.device", "data.transforms", "data.mean", "data.std",
                                        "data.dataset"};
   const train::Recipe recipe = settings_of(name, flags, keys);
-  if (!io::exists(name, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{}: there is no such file.", io::printable(name));
+  onnx::check_there(name);
   struct Loaded {
     Loaded(const std::string& file, const std::string& device)
         : net(onnx::read(file)), runner(net, {.mode = Mode::eval, .device = device}) {}

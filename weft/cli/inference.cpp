@@ -201,8 +201,8 @@ onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
 }
 
 bool is_inference_model(const std::string& path) {
-  return models::is_model(path) ||
-         (onnx::is_model_file(path) && io::exists(path, ErrorKind::usage));
+  onnx::check_there(path);
+  return models::is_model(path) || onnx::is_model_file(path);
 }
 
 std::vector<Option> model_options(ModelFlags& flags) {

@@ -20,7 +20,8 @@
 
 namespace weft::cli {
 
-// Returns whether inference can be planned for `path`: a published model or an ONNX file.
+// Returns whether inference can be planned for `path`: a published model or an ONNX file. Throws
+// Error(usage) for an ONNX file that is not there.
 bool is_inference_model(const std::string& path);
 
 struct InferenceOptions {

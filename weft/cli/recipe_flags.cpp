@@ -172,6 +172,7 @@ train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
                 "{0} is a model, not a recipe. Hint: weft finetune {0} --data.path FILE, or "
                 "--model.pretrained {0}.",
                 name);
+  onnx::check_there(name);
   if (onnx::is_model_file(name))
     throw Error(ErrorKind::usage,
                 "{0} is a model, not a recipe. Hint: --model.pretrained {0} with data.", name);

@@ -9,6 +9,7 @@
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
+#include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/imported.h"
 #include "weft/train/published.h"
@@ -61,6 +62,7 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
 
 train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
                                      std::string_view doing) {
+  onnx::check_there(file);
   for (const RecipeFlag& flag : flags)
     if (flag.path.starts_with("model."))
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);

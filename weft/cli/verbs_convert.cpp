@@ -222,6 +222,10 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
+  onnx::check_there(arguments.model);
+  if (arguments.to != "onnx" && onnx::is_model_file(arguments.model))
+    throw Error(ErrorKind::usage, "an ONNX file is converted with --to onnx. Got --to {}.",
+                arguments.to);
   if (arguments.to != "onnx" &&
       (arguments.batch > 0 || arguments.context > 0 || !arguments.dims.empty()))
     throw Error(ErrorKind::usage, "--batch, --context and --dim are for --to onnx.");

@@ -101,6 +101,7 @@ double perplexity_of(const std::string& model, const RecipeFlags& flags) {
 // `flags` set the text of the evaluation; without flags there is none.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
+  onnx::check_there(arguments.model);
   if (onnx::is_model_file(arguments.out.path)) {
     if (arguments.to != "int8")
       throw Error(ErrorKind::usage, "ONNX files have layers in int8. Got --to {}.", arguments.to);

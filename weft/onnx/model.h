@@ -89,8 +89,8 @@ inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
 // Reads a model of at most 2 GiB, as protobuf's messages are, and its external data, which is
 // mapped. Throws Error(data) with one line that names the file and the place: for bytes that are no
 // message, tensors whose bytes do not fit their shape, external data outside of the folder, and
-// types of numbers that weft lacks. Memory is bounded by the file's size: elements are eight times
-// as many bytes at most.
+// types of numbers that weft lacks; Error(usage) where there is no file. Memory is bounded by the
+// file's size: elements are eight times as many bytes at most.
 Model read(const std::string& path);
 // Reads a model from bytes; `name` stands for the file in messages, and external data is refused.
 Model parse(std::string_view bytes, const std::string& name);
@@ -109,6 +109,8 @@ Tensor read_tensor(const std::string& path);
 
 // Returns whether the path ends like a model's.
 bool is_model_file(const std::string& path);
+// Throws Error(usage) for a path that ends like a model's and names nothing.
+void check_there(const std::string& path);
 
 // Returns "file: node 'conv1' (Conv)" for messages.
 std::string place_of(const std::string& file, const Node& node, size_t index);

@@ -346,6 +346,11 @@ std::string place_of(const std::string& file, const Node& node, size_t index) {
 
 bool is_model_file(const std::string& path) { return path.ends_with(".onnx"); }
 
+void check_there(const std::string& path) {
+  if (is_model_file(path) && !io::exists(path, ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{}: there is no such file.", printable(path));
+}
+
 Model parse(std::string_view bytes, const std::string& name) {
   ::onnx::ModelProto proto;
   parse_message(proto, bytes, name);
@@ -353,6 +358,7 @@ Model parse(std::string_view bytes, const std::string& name) {
 }
 
 Model read(const std::string& path) {
+  check_there(path);
   const std::shared_ptr<Buffer> file = io::map_file(path);
   ::onnx::ModelProto proto;
   parse_message(proto, text_of(*file), path);

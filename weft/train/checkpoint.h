@@ -44,7 +44,7 @@ struct CheckpointInfo {
 // link to one of these. Throws Error(checkpoint) where there is no checkpoint.
 std::string find_checkpoint(const std::string& path);
 // Returns `name` if find_checkpoint() takes it, else the run of that name under `runs` if it
-// exists.
+// exists. Throws Error(usage) for an ONNX file that is not there.
 std::string locate_run(const std::string& name, const std::string& runs = "runs");
 // Returns the complete checkpoints of a run, ascending by step.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);

@@ -13,6 +13,7 @@
 #include "weft/base/logging.h"
 #include "weft/base/partial_name.h"
 #include "weft/io/files.h"
+#include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/imported.h"
 #include "weft/train/published.h"
@@ -144,7 +145,9 @@ std::string locate_run(const std::string& name, const std::string& runs) {
   const bool is_one = is_whole(name) || is_link(fs::path(name) / "latest") ||
                       fs::is_directory(checkpoints_of(name), error);
   std::string run = join(runs, name);
-  return !is_one && fs::is_directory(run, error) ? run : name;
+  if (!is_one && fs::is_directory(run, error)) return run;
+  onnx::check_there(name);
+  return name;
 }
 
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder) {

@@ -60,7 +60,9 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
   const nn::BuildScope scope(
       {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
   if (onnx::is_model_file(path)) {
-    if (!io::exists(path, ErrorKind::usage)) refuse(student, "is not there.");
+    if (!io::exists(path, ErrorKind::usage))
+      student.recipe.refuse(
+          key, fmt::format("{}: {}: there is no such file.", key, io::printable(path)));
     return onnx::load_model(path, student.shape);
   }
   if (models::is_model(path))

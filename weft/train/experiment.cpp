@@ -249,8 +249,8 @@ std::string published_source(const Recipe& recipe, const ExperimentOptions& opti
   if (trains_onnx(recipe)) {
     std::string file = onnx_file_of(recipe, options.checkpoint);
     if (!io::exists(file, ErrorKind::usage))
-      recipe.refuse("model.pretrained",
-                    fmt::format("model.pretrained: {} is not there.", io::printable(file)));
+      recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}: there is no such file.",
+                                                    io::printable(file)));
     return file;
   }
   // An adapter's checkpoint has the adapter alone.
