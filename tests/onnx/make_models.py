@@ -10,6 +10,7 @@ refused/NAME.onnx  models that weft refuses (tests/error/onnx_test.cpp)
 import pathlib
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 FOLDER = pathlib.Path(__file__).parent
@@ -216,6 +217,10 @@ def refused():
                                   [helper.make_opsetid("", 13)])
     model("function", [node("Double", ["x"], ["y"], name="call", domain="own", by=3)],
           domains=[("own", 1)], functions=[double])
+    refers = node("Elu", ["x"], ["y"], name="act")
+    refers.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="by",
+                                                type=onnx.AttributeProto.FLOAT))
+    model("reference", [refers])
     model("output_type", [node("Relu", ["x"], ["y"])], output=value("y", TensorProto.INT64, [2, 3]))
     model("inner_type", [node("Relu", ["x"], ["h"]), node("Relu", ["h"], ["y"])],
           inside=[value("h", TensorProto.INT64, [2, 3])])

@@ -104,6 +104,9 @@ TEST_CASE("models that weft cannot read are refused in one line that names the p
             "node 'act' (Gelu): Gelu is in opsets from 20 on, and the file uses 17."},
            {"no_operator_set", "(Binarizer): the file names no operator set of ai.onnx.ml."},
            {"function", "node 'call' (Double): function Double has no attribute 'by'."},
+           {"reference",
+            "(Elu): attribute 'alpha' refers to one of a function, and the node is in "
+            "none."},
            {"output_type", "'y' is declared as i64[2, 3] and computed as f32[2, 3]."},
            {"inner_type", "'h' is declared as i64[2, 3] and computed as f32[2, 3]."},
        }) {

@@ -208,7 +208,10 @@ class Checker {
   void check_signature(const Node& node, const Function* function, const Operator* op,
                        size_t index) const {
     std::string excess;
-    if (function != nullptr) {
+    if (counts_uses_ && !node.references.empty()) {
+      excess = fmt::format("attribute '{}' refers to one of a function, and the node is in none",
+                           printable(node.references.begin()->first));
+    } else if (function != nullptr) {
       excess = excess_of(node, *function);
     } else if (op != nullptr) {
       const auto opset = opsets_->find(node.domain);
@@ -224,7 +227,7 @@ class Checker {
   const std::map<std::string, int64_t, std::less<>>* opsets_ = nullptr;  // of the nodes checked
   std::map<std::string, int> unknown_;
   std::map<std::string, Use, std::less<>> uses_;
-  bool counts_uses_ = true;
+  bool counts_uses_ = true;  // not in functions
   Names static_;
   std::map<const Function*, std::set<size_t>> static_operands_;
 };
