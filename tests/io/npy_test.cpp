@@ -162,7 +162,7 @@ TEST_CASE("archives whose directory and members disagree are refused") {
   CHECK(damaged(directory + 24, "\x8d") ==
         "data: [zip] f: member 'a.npy' inflates to less than its size.");
   CHECK(damaged(directory + 24, "\x8b") ==
-        "data: [zip] f: member 'a.npy' inflates to more than its size.");
+        "data: [npy] f: a.npy: the header counts i32[3], which take 12 bytes. Got 11.");
   CHECK(damaged(directory + 24, {"\0\0\0\x7f", 4}) ==
         "data: [zip] f: member 'a.npy' counts 2130706432 bytes, more than its 76 can inflate to.");
   CHECK(damaged(directory + 10, "\x0c") ==
@@ -174,6 +174,27 @@ TEST_CASE("archives whose directory and members disagree are refused") {
   CHECK(damaged(second + 48, "x") ==
         "data: [npz] f: member 'b.xpy' is no array: its name lacks .npy.");
   CHECK(damaged(compressed.size() - 12, "\xff").starts_with("data: [zip] f: the directory "));
+}
+
+TEST_CASE("an archive tells names and types before it inflates any array") {
+  std::string changed = compressed;
+  const size_t directory = changed.find("PK\x01\x02");
+  changed[directory + 16] ^= 1;  // the checksum, which only the whole contents can fail
+  const io::Npz archive(buffer_of(changed), "f");
+  REQUIRE(archive.entries().size() == 2);
+  CHECK(archive.entries()[0].name == "a");
+  CHECK(archive.entries()[0].type == Type{DType::i32, {3}});
+  CHECK(archive.entries()[1].type == Type{DType::f32, {2, 1}});
+  CHECK(archive.read(1).to_vector<float>() == std::vector<float>{1, 1});
+  CHECK(error_of([&] {
+          archive.read(0);
+        }).starts_with("data: [zip] f: member 'a.npy' is damaged: its checksum is "));
+  const io::ZipArchive zip(buffer_of(compressed), "f");
+  CHECK(zip.head(zip.members()[0], 6) == "\x93NUMPY");
+  CHECK(zip.head(zip.members()[0], 1000).size() == 140);
+  for (const char version : {2, 3})
+    CHECK(error_for("\x93NUMPY" + std::string{version, 0, 0, 0, 1, 0} + std::string(65536, ' ')) ==
+          "data: [npy] f: the header counts 65536 bytes. At most 65535 are read.");
 }
 
 TEST_CASE("what is written is what numpy.load reads") {

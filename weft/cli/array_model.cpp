@@ -51,12 +51,8 @@ ValueInfo input_of(const TaskShape& shape) {
           .refused = {}};
 }
 
-// Throws for more tokens than a model takes, and for ids that it has no embedding of.
-void check_tokens(const std::string& model, const Tensor& ids, int64_t context,
-                  int64_t vocabulary) {
-  if (ids.dim(1) > context)
-    throw Error(ErrorKind::usage, "{}: sequences have at most {} tokens. Got {}.", model, context,
-                ids.dim(1));
+// Throws for ids that a model has no embedding of.
+void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary) {
   for (int64_t id : ids.to_vector<int64_t>())
     if (id < 0 || id >= vocabulary)
       throw Error(ErrorKind::data, "{}: input_ids are 0 to {}. Got {}.", model, vocabulary - 1, id);
@@ -64,12 +60,20 @@ void check_tokens(const std::string& model, const Tensor& ids, int64_t context,
 
 ArrayModel forward_model(const std::string& name, const TaskShape& shape,
                          const std::shared_ptr<Forward>& forward) {
-  ArrayModel model{.name = name, .inputs = {input_of(shape)}, .outputs = {"logits"}, .run = {}};
+  ArrayModel model{.name = name, .inputs = {input_of(shape)}, .outputs = {"logits"}};
   const int64_t vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
-  model.run = [name = io::printable(name), inputs = model.inputs, shape, vocabulary,
+  const bool reads_tokens = shape.kind == InputKind::tokens;
+  model.check = [name = io::printable(name), inputs = model.inputs, reads_tokens,
+                 context = shape.input[0]](std::span<const Type> types) {
+    onnx::check_inputs(name, inputs, types);
+    if (reads_tokens && types[0].shape[1] > context)
+      throw Error(ErrorKind::usage, "{}: sequences have at most {} tokens. Got {}.", name, context,
+                  types[0].shape[1]);
+  };
+  model.run = [name = io::printable(name), check = model.check, reads_tokens, vocabulary,
                forward](std::span<const Tensor> in) {
-    onnx::check_inputs(name, inputs, in);
-    if (shape.kind == InputKind::tokens) check_tokens(name, in[0], shape.input[0], vocabulary);
+    check(onnx::types_of(in));
+    if (reads_tokens) check_tokens(name, in[0], vocabulary);
     const std::span<const Tensor> results = forward->step.run(in);
     return std::vector<Tensor>(results.begin(), results.end());
   };
@@ -111,8 +115,12 @@ ArrayModel imported(const std::string& name, const RecipeFlags& flags) {
     onnx::Runner runner;
   };
   const auto loaded = std::make_shared<Loaded>(name, recipe.text("train.device"));
-  ArrayModel model{.name = name, .inputs = loaded->net.inputs(), .outputs = {}, .run = {}};
+  ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
   for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
+  model.check = [loaded](std::span<const Type> types) {
+    onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
+                       types);
+  };
   model.run = [loaded](std::span<const Tensor> in) {
     const std::span<const Tensor> results = loaded->runner.run(in);
     return std::vector<Tensor>(results.begin(), results.end());

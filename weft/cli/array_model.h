@@ -23,10 +23,13 @@ std::string input_name(InputKind kind);
 struct ArrayModel {
   std::string name;  // as the user gave it
   std::vector<onnx::ValueInfo> inputs;
-  std::vector<std::string> outputs;
-  // Returns the outputs, which are valid as those of CompiledStep::run() are. Throws Error(usage)
-  // for arrays of other types than `inputs` say, and Error(data) for ids outside of the vocabulary.
-  std::function<std::vector<Tensor>(std::span<const Tensor>)> run;
+  std::vector<std::string> outputs = {};
+  // Throws Error(usage) for arrays of other types than `inputs` say, before
+  // their elements are read.
+  std::function<void(std::span<const Type>)> check = {};
+  // Returns the outputs, which are valid as those of CompiledStep::run() are. Throws as check()
+  // does and Error(data) for ids outside of the vocabulary.
+  std::function<std::vector<Tensor>(std::span<const Tensor>)> run = {};
   // `pictures` says how pictures become rows of the input; absent: no picture does.
   std::optional<train::Recipe> pictures = {};
   bool gives_logits = false;                  // of classes: a run's, trained to classify

@@ -2,7 +2,10 @@
 // computes.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -54,22 +57,39 @@ InputFile parse_input(const std::string& value) {
   return input;
 }
 
-// Reads the arrays of a file under the names that it gives them: "" where it gives none.
-std::vector<io::NamedTensor> read_arrays(const InputFile& input) {
+// A Given is an array of a file under the name that it has there, "" where it has none. Its
+// elements are read once all types are known to be right, as an archive of a few bytes may inflate
+// to very many.
+struct Given {
+  std::string name;
+  Type type;
+  std::function<Tensor()> read;
+};
+Given given(std::string name, Tensor array) {
+  const Type type = array.type();
+  return {std::move(name), type, [array = std::move(array)] { return array; }};
+}
+
+std::vector<Given> open_arrays(const InputFile& input) {
   const std::string& file = input.path;
   if (file.ends_with(".npz")) {
     if (!input.name.empty())
       throw Error(ErrorKind::usage,
                   "--input {}={}: a .npz names its arrays itself. Hint: --input {}.",
                   io::printable(input.name), io::printable(file), io::printable(file));
-    return io::read_npz(file);
+    const auto archive = std::make_shared<const io::Npz>(io::Npz::open(file));
+    std::vector<Given> arrays;
+    for (size_t i = 0; i < archive->entries().size(); ++i)
+      arrays.push_back({archive->entries()[i].name, archive->entries()[i].type,
+                        [archive, i] { return archive->read(i); }});
+    return arrays;
   }
-  if (file.ends_with(".pb")) return {{input.name, onnx::read_tensor(file)}};
+  if (file.ends_with(".pb")) return {given(input.name, onnx::read_tensor(file))};
   if (!file.ends_with(".npy"))
     throw Error(ErrorKind::usage,
                 "--input {}: inputs are arrays (.npy, .npz, .pb) or pictures (.jpg, .png).",
                 io::printable(file));
-  return {{input.name, io::read_npy(file)}};
+  return {given(input.name, io::read_npy(file))};
 }
 
 // Returns the index of the input that has a name.
@@ -90,35 +110,42 @@ size_t index_of(const ArrayModel& model, const std::string& name) {
 
 // Gives each array its input: by name, and those without one in the order of the model's.
 std::vector<Tensor> bind_inputs(const ArrayModel& model, const std::vector<InputFile>& files) {
-  std::vector<Tensor> bound(model.inputs.size());
-  std::vector<Tensor> unnamed;
+  std::vector<std::optional<Given>> bound(model.inputs.size());
+  std::vector<Given> unnamed;
   for (const InputFile& file : files)
-    for (io::NamedTensor& array : read_arrays(file)) {
+    for (Given& array : open_arrays(file)) {
       if (array.name.empty()) {
-        unnamed.push_back(std::move(array.tensor));
+        unnamed.push_back(std::move(array));
         continue;
       }
-      Tensor& place = bound[index_of(model, array.name)];
-      if (place.defined())
+      std::optional<Given>& place = bound[index_of(model, array.name)];
+      if (place)
         throw Error(ErrorKind::usage, "{}: input '{}' is given twice.", io::printable(model.name),
                     io::printable(array.name));
-      place = std::move(array.tensor);
+      place = std::move(array);
     }
   auto next = unnamed.begin();
-  for (Tensor& tensor : bound)
-    if (!tensor.defined() && next != unnamed.end()) tensor = *next++;
+  for (std::optional<Given>& each : bound)
+    if (!each && next != unnamed.end()) each = *next++;
   if (next != unnamed.end())
     throw Error(ErrorKind::usage, "{}: it takes {} input{}. Got {} more.",
                 io::printable(model.name), bound.size(), bound.size() == 1 ? "" : "s",
                 unnamed.end() - next);
   std::vector<std::string> missing;
   for (size_t i = 0; i < bound.size(); ++i)
-    if (!bound[i].defined())
+    if (!bound[i])
       missing.push_back(fmt::format("'{}' ({})", model.inputs[i].name, to_string(model.inputs[i])));
   if (!missing.empty())
     throw Error(ErrorKind::usage, "{}: inputs are missing: {}. Hint: --input NAME=FILE.npy.",
                 io::printable(model.name), fmt::join(missing, ", "));
-  return bound;
+  std::vector<Type> types;
+  types.reserve(bound.size());
+  for (const std::optional<Given>& each : bound) types.push_back(each->type);
+  model.check(types);
+  std::vector<Tensor> inputs;
+  inputs.reserve(bound.size());
+  for (const std::optional<Given>& each : bound) inputs.push_back(each->read());
+  return inputs;
 }
 
 // ---- outputs

@@ -13,7 +13,6 @@
 #include "weft/base/error.h"
 #include "weft/io/files.h"
 #include "weft/io/tensor_file.h"
-#include "weft/io/zip.h"
 
 namespace weft::io {
 namespace {
@@ -26,9 +25,13 @@ constexpr std::pair<std::string_view, DType> dtypes[] = {
     {"i2", DType::i16},     {"i4", DType::i32}, {"i8", DType::i64},
     {"f2", DType::f16},     {"f4", DType::f32}, {"f8", DType::f64}};
 
+// The header of version 1.0, the only one that the dtypes here need, counts its bytes in 16 bits.
+constexpr size_t longest_header = 65535;
+
 struct Header {
   Type type;
   bool big_endian = false, fortran_order = false;
+  size_t offset = 0;  // where the elements begin
 };
 
 // HeaderReader reads the header, a literal of a Python dictionary such as
@@ -172,12 +175,41 @@ void from_fortran_order(const std::byte* from, std::byte* to, const Type& type) 
 }
 
 void check_truths(const Tensor& tensor, std::string_view name) {
-  const auto* bytes = tensor->data();
-  for (int64_t i = 0, count = tensor.type().elements(); i < count; ++i)
-    if (bytes[i] > std::byte{1})
-      throw Error(ErrorKind::data, "[npy] {}: element {} is {}, but dtype b1 has 0 and 1 only.",
-                  name, i, std::to_integer<int>(bytes[i]));
+  const std::span<const std::byte> bytes(tensor->data(), tensor.type().bytes());
+  if (const std::optional<size_t> at = first_no_bool(bytes))
+    throw Error(ErrorKind::data, "[npy] {}: element {} is {}, but dtype b1 has 0 and 1 only.", name,
+                *at, std::to_integer<int>(bytes[*at]));
 }
+
+// Reads the header of an array of `size` bytes, which agrees with them, from the first ones: all
+// that a header may take.
+Header read_header(std::string_view head, uint64_t size, std::string_view name) {
+  if (!head.starts_with(magic))
+    throw Error(ErrorKind::data, "[npy] {}: no array of NumPy, which begins with \\x93NUMPY.",
+                name);
+  const int version = head.size() > magic.size() ? head[magic.size()] : 0;
+  const size_t counted = version == 1 ? 2 : 4, before = magic.size() + 2 + counted;
+  if (head.size() < before)
+    throw Error(ErrorKind::data, "[npy] {}: truncated: the header takes {} bytes. Got {}.", name,
+                before, size);
+  if (version < 1 || version > 3 || head[magic.size() + 1] != 0)
+    throw Error(ErrorKind::data, "[npy] {}: version {}.{} is not known. Known: 1.0, 2.0, 3.0.",
+                name, version, static_cast<int>(head[magic.size() + 1]));
+  size_t length = 0;
+  for (size_t i = counted; i-- > 0;)
+    length = length << 8 | static_cast<uint8_t>(head[magic.size() + 2 + i]);
+  if (length > size - before)
+    throw Error(ErrorKind::data, "[npy] {}: truncated: the header counts {} bytes, {} are left.",
+                name, length, size - before);
+  if (length > longest_header)
+    throw Error(ErrorKind::data, "[npy] {}: the header counts {} bytes. At most {} are read.", name,
+                length, longest_header);
+  Header header = HeaderReader(head.substr(before, length), name).read();
+  header.offset = before + length;
+  check_size(header.type, size - header.offset, name);
+  return header;
+}
+constexpr size_t most_head = magic.size() + 2 + 4 + longest_header;
 
 // Returns the dtype that NumPy has for one of weft's.
 std::optional<std::string_view> descr_of(DType dtype) {
@@ -221,26 +253,8 @@ struct Contents {
 
 Tensor parse_npy(const std::shared_ptr<Buffer>& bytes, std::string_view name) {
   const std::string_view whole(reinterpret_cast<const char*>(bytes->data), bytes->bytes);
-  if (!whole.starts_with(magic))
-    throw Error(ErrorKind::data, "[npy] {}: no array of NumPy, which begins with \\x93NUMPY.",
-                name);
-  const int version = whole.size() > magic.size() ? whole[magic.size()] : 0;
-  const size_t counted = version == 1 ? 2 : 4, before = magic.size() + 2 + counted;
-  if (whole.size() < before)
-    throw Error(ErrorKind::data, "[npy] {}: truncated: the header takes {} bytes. Got {}.", name,
-                before, whole.size());
-  if (version < 1 || version > 3 || whole[magic.size() + 1] != 0)
-    throw Error(ErrorKind::data, "[npy] {}: version {}.{} is not known. Known: 1.0, 2.0, 3.0.",
-                name, version, static_cast<int>(whole[magic.size() + 1]));
-  size_t length = 0;
-  for (size_t i = counted; i-- > 0;)
-    length = length << 8 | static_cast<uint8_t>(whole[magic.size() + 2 + i]);
-  if (length > whole.size() - before)
-    throw Error(ErrorKind::data, "[npy] {}: truncated: the header counts {} bytes, {} are left.",
-                name, length, whole.size() - before);
-  const Header header = HeaderReader(whole.substr(before, length), name).read();
-  const size_t offset = before + length, width = size_of(header.type.dtype);
-  check_size(header.type, whole.size() - offset, name);
+  const Header header = read_header(whole, whole.size(), name);
+  const size_t offset = header.offset, width = size_of(header.type.dtype);
   const bool copied =
       (header.big_endian && width > 1) || (header.fortran_order && header.type.shape.size() > 1);
   Tensor tensor;
@@ -263,19 +277,36 @@ Tensor parse_npy(const std::shared_ptr<Buffer>& bytes, std::string_view name) {
 
 Tensor read_npy(const std::string& path) { return parse_npy(map_file(path), path); }
 
-std::vector<NamedTensor> parse_npz(const std::shared_ptr<Buffer>& bytes, const std::string& name) {
+Npz::Npz(std::shared_ptr<Buffer> bytes, std::string name)
+    : name_(std::move(name)), archive_(std::move(bytes), name_) {
   constexpr std::string_view suffix = ".npy";
-  const ZipArchive archive(bytes, name);
-  std::vector<NamedTensor> tensors;
-  tensors.reserve(archive.members().size());
-  for (const ZipMember& member : archive.members()) {
+  entries_.reserve(archive_.members().size());
+  for (const ZipMember& member : archive_.members()) {
     if (!member.name.ends_with(suffix))
-      throw Error(ErrorKind::data, "[npz] {}: member '{}' is no array: its name lacks .npy.", name,
+      throw Error(ErrorKind::data, "[npz] {}: member '{}' is no array: its name lacks .npy.", name_,
                   printable(member.name));
-    tensors.push_back(
+    entries_.push_back(
         {member.name.substr(0, member.name.size() - suffix.size()),
-         parse_npy(archive.read(member), fmt::format("{}: {}", name, printable(member.name)))});
+         read_header(archive_.head(member, most_head), member.size, name_of(member)).type});
   }
+}
+Npz Npz::open(const std::string& path) { return {map_file(path), path}; }
+
+std::string Npz::name_of(const ZipMember& member) const {
+  return fmt::format("{}: {}", name_, printable(member.name));
+}
+
+Tensor Npz::read(size_t entry) const {
+  const ZipMember& member = archive_.members()[entry];
+  return parse_npy(archive_.read(member), name_of(member));
+}
+
+std::vector<NamedTensor> parse_npz(const std::shared_ptr<Buffer>& bytes, const std::string& name) {
+  const Npz archive(bytes, name);
+  std::vector<NamedTensor> tensors;
+  tensors.reserve(archive.entries().size());
+  for (size_t i = 0; i < archive.entries().size(); ++i)
+    tensors.push_back({archive.entries()[i].name, archive.read(i)});
   return tensors;
 }
 

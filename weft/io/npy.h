@@ -9,7 +9,8 @@
 // Errors of reading (ErrorKind::data) name the file, what is wrong and the limit. An array takes
 // exactly the bytes that follow its header; a member of a .npz at most 1032 bytes for each that it
 // has in the file (zip.h), and at that size it must agree with its header. Memory is so bounded by
-// the size of the file. A .npy in this machine's layout is a view of the mapped file.
+// the size of the file, and by that of the arrays that are read. A .npy in this machine's layout is
+// a view of the mapped file.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "weft/base/buffer.h"
+#include "weft/io/zip.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
@@ -26,6 +28,29 @@ namespace weft::io {
 struct NamedTensor {
   std::string name;
   Tensor tensor;
+};
+
+// Npz is an open archive, of which the headers of the arrays are read: an archive of a few bytes
+// may hold very many zeros, and what is wrong with its names and types is known before any array is
+// inflated.
+class Npz {
+ public:
+  struct Entry {
+    std::string name;  // without ".npy"
+    Type type;
+  };
+  Npz(std::shared_ptr<Buffer> bytes, std::string name);  // `name` appears in messages
+  static Npz open(const std::string& path);
+
+  const std::vector<Entry>& entries() const { return entries_; }  // in the archive's order
+  Tensor read(size_t entry) const;
+
+ private:
+  std::string name_of(const ZipMember& member) const;
+
+  std::string name_;
+  ZipArchive archive_;
+  std::vector<Entry> entries_;
 };
 
 Tensor read_npy(const std::string& path);

@@ -26,6 +26,12 @@ Shape shape_in_numbers(const Type& type, const BlockFormat* format) {
   return numbers;
 }
 
+std::optional<size_t> first_no_bool(std::span<const std::byte> bytes) {
+  const auto found = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
+  if (found == bytes.end()) return std::nullopt;
+  return static_cast<size_t>(found - bytes.begin());
+}
+
 TensorFile::TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries,
                        NameInFile name_in_file)
     : name_(std::move(name)),

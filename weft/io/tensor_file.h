@@ -2,8 +2,10 @@
 // formats have in common, and all that loading needs to know of a file.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,10 @@ Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Ty
 // Returns the shape of the numbers that a tensor holds, the contiguous axis last: that of its type,
 // or where it is u8 [.., blocks, bytes] in a format, of what the blocks decode to.
 Shape shape_in_numbers(const Type& type, const BlockFormat* format);
+
+// Returns the index of the first byte that is neither 0 nor 1, as no element of a bool is; nullopt
+// where there is none.
+std::optional<size_t> first_no_bool(std::span<const std::byte> bytes);
 
 // TensorFile is an open file. Copies share its memory map.
 class TensorFile {

@@ -1,6 +1,7 @@
 #include "weft/io/zip.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <utility>
@@ -57,6 +58,28 @@ const char* inflate_all(std::span<const std::byte> in, std::span<std::byte> out)
   if (status != Z_STREAM_END) return "is no deflate stream";
   if (made != out.size()) return "inflates to less than its size";
   return taken == in.size() ? nullptr : "has bytes after its end";
+}
+
+// Inflates the beginning of raw deflate data. Returns what is wrong; nullptr if it fills `out`.
+const char* inflate_head(std::span<const std::byte> in, std::span<char> out) {
+  z_stream stream{};
+  if (inflateInit2(&stream, -15) != Z_OK) return "out of memory";
+  constexpr size_t chunk = size_t{1} << 30;  // zlib counts in 32 bits
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  int status = Z_OK;
+  for (size_t left = in.size(); status == Z_OK && stream.avail_out > 0;) {
+    const size_t give = std::min(chunk, left);
+    stream.avail_in = static_cast<uInt>(give);
+    status = inflate(&stream, Z_NO_FLUSH);
+    left -= give - stream.avail_in;
+  }
+  inflateEnd(&stream);
+  if (stream.avail_out == 0) return nullptr;
+  return status == Z_BUF_ERROR    ? "is truncated"
+         : status == Z_STREAM_END ? "inflates to less than its size"
+                                  : "is no deflate stream";
 }
 
 }  // namespace
@@ -191,6 +214,16 @@ std::shared_ptr<Buffer> ZipArchive::read(const ZipMember& member) const {
     refuse(fmt::format("{} is damaged: its checksum is {:08x}, not {:08x}", quoted, crc,
                        member.checksum));
   return contents;
+}
+
+std::string ZipArchive::head(const ZipMember& member, size_t bytes) const {
+  std::string head(std::min<uint64_t>(bytes, member.size), '\0');
+  const std::byte* const from = bytes_->data + member.begin;
+  if (!member.deflated)
+    std::memcpy(head.data(), from, head.size());
+  else if (const char* wrong = inflate_head({from, member.packed}, head))
+    refuse(fmt::format("member '{}' {}", printable(member.name), wrong));
+  return head;
 }
 
 uint64_t ZipArchive::number(uint64_t offset, int bytes) const {

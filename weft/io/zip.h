@@ -38,6 +38,9 @@ class ZipArchive {
   // Returns the contents, whose size and CRC-32 are checked: a part of the archive's memory where
   // they are stored.
   std::shared_ptr<Buffer> read(const ZipMember& member) const;
+  // Returns the first bytes of the contents, at most `bytes`, and inflates no more. Their CRC-32 is
+  // not checked.
+  std::string head(const ZipMember& member, size_t bytes) const;
 
  private:
   struct Directory {

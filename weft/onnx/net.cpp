@@ -301,7 +301,7 @@ std::string Net::path_of(const std::string& value) const {
 }
 
 void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
-                  std::span<const Tensor> inputs) {
+                  std::span<const Type> inputs) {
   WEFT_CHECK(inputs.size() == wanted.size(), "{} takes {} inputs. Got {}.", model, wanted.size(),
              inputs.size());
   std::map<std::string, int64_t, std::less<>> extents;
@@ -312,10 +312,10 @@ void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
       throw Error(ErrorKind::data, "{}: input '{}' is {}, which weft does not take.", model, name,
                   info.refused);
     if (info.dtype)
-      WEFT_CHECK(inputs[i].dtype() == *info.dtype, "{}: input '{}' is {}. Got {}.", model, name,
-                 *info.dtype, inputs[i].dtype());
+      WEFT_CHECK(inputs[i].dtype == *info.dtype, "{}: input '{}' is {}. Got {}.", model, name,
+                 *info.dtype, inputs[i].dtype);
     if (!info.shape) continue;
-    const Shape& shape = inputs[i].shape();
+    const Shape& shape = inputs[i].shape;
     WEFT_CHECK(shape.size() == std::ssize(*info.shape), "{}: input '{}' has the shape {}. Got {}.",
                model, name, dims_text(*info.shape), to_string(shape));
     for (int axis = 0; axis < shape.size(); ++axis) {
@@ -332,8 +332,15 @@ void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
   }
 }
 
+std::vector<Type> types_of(std::span<const Tensor> tensors) {
+  std::vector<Type> types;
+  types.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) types.push_back(tensor.type());
+  return types;
+}
+
 std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
-  check_inputs("[onnx] " + printable(model_.file), this->inputs(), inputs);
+  check_inputs("[onnx] " + printable(model_.file), this->inputs(), types_of(inputs));
   std::vector<Tensor> values(inputs.begin(), inputs.end());
   for (size_t i = 0; i < values.size(); ++i)  // a step warns of elements from outside of it
     if (static_inputs_[i] && values[i]->storage != nullptr) values[i] = leaf_of(values[i]);

@@ -61,7 +61,8 @@ class Net : public nn::Module {
 // Throws Error(usage) unless the inputs have the types that a model says, and Error(data) for an
 // input that is no tensor of weft's types. Messages begin with `model`.
 void check_inputs(const std::string& model, std::span<const ValueInfo> wanted,
-                  std::span<const Tensor> inputs);
+                  std::span<const Type> inputs);
+std::vector<Type> types_of(std::span<const Tensor> tensors);
 // Returns "f32[batch, 3, 224, 224]", or what else the value is.
 std::string to_string(const ValueInfo& value);
 // Returns the name by which an extent that is not known is bound: its symbol, or INPUT.AXIS.
