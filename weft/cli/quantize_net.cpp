@@ -57,8 +57,8 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
   const bool is_onnx = onnx::is_model_file(model);
   if (!is_onnx && !models::is_model(model)) {
     const std::string folder = checkpoint_of(model);
-    train::Experiment experiment = load_experiment(folder, flags, /*with_data=*/true);
     const train::Recipe trained = train::checkpoint_recipe(folder);
+    train::Experiment experiment = load_experiment(folder, trained, flags, /*with_data=*/true);
     for (const char* key : {"data.dataset", "data.format", "data.path"})
       if (trained.to_yaml(key) != experiment.recipe.to_yaml(key))
         logging::warn("{} was trained with {} {}, and is quantized by ranges of {}.", model, key,

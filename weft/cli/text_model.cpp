@@ -22,7 +22,12 @@ std::string checkpoint_of(const std::string& name) {
 
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
                                   bool with_data) {
-  train::Recipe recipe = train::checkpoint_recipe(folder);
+  return load_experiment(folder, train::checkpoint_recipe(folder), flags, with_data);
+}
+
+train::Experiment load_experiment(const std::string& folder, const train::Recipe& trained,
+                                  const RecipeFlags& flags, bool with_data) {
+  train::Recipe recipe = trained;
   recipe.apply_environment();
   apply_flags(recipe, flags);
   train::Experiment experiment =

@@ -22,6 +22,9 @@ std::string checkpoint_of(const std::string& name);
 // Builds the experiment of a checkpoint, with its weights.
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
                                   bool with_data);
+// Does the same of a checkpoint whose recipe is read: `trained`.
+train::Experiment load_experiment(const std::string& folder, const train::Recipe& trained,
+                                  const RecipeFlags& flags, bool with_data);
 
 // Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
 train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);

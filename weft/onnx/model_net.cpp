@@ -117,14 +117,13 @@ class NetModel : public weft::Model {
 };
 }  // namespace
 
-std::unique_ptr<weft::Model> load_model(const std::string& file, const TaskShape& task) {
-  return std::make_unique<NetModel>(read(file), task);
+std::unique_ptr<weft::Model> make_model(Model file, const TaskShape& task) {
+  return std::make_unique<NetModel>(std::move(file), task);
 }
 
-bool has_labels(const std::string& file, int64_t tokens) {
-  const Model model = read(file);
-  const std::vector<ValueInfo>& outputs = model.graph.outputs;
-  const ValueInfo& logits = outputs[logits_output(outputs, io::printable(file))];
+bool has_labels(const Model& file, int64_t tokens) {
+  const std::vector<ValueInfo>& outputs = file.graph.outputs;
+  const ValueInfo& logits = outputs[logits_output(outputs, io::printable(file.file))];
   if (!logits.shape || logits.shape->empty()) return false;
   const int64_t classes = logits.shape->back().extent;
   return logits.shape->size() == 2 || (classes >= 0 && classes < tokens);

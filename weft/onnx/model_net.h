@@ -5,19 +5,21 @@
 #include <string>
 
 #include "weft/models/model.h"
+#include "weft/onnx/model.h"
 
 namespace weft::onnx {
 
-// Reads a net from the task's samples to logits; its weights are those of the file, under their
-// names. Besides tokens it may take attention_mask (0 at padding), token_type_ids (zeros) and
-// position_ids; of several outputs it is the one called logits. Throws Error(data) as read() and
-// Net do, and Error(usage) for a net of other inputs or outputs, or one that does not take the
-// task's samples.
-std::unique_ptr<weft::Model> load_model(const std::string& file, const TaskShape& task);
+// Makes a net from the task's samples to logits; its weights are those of the file, under their
+// names, in the same memory. Besides tokens it may take attention_mask (0 at padding),
+// token_type_ids (zeros) and position_ids; of several outputs it is the one called logits. Throws
+// Error(data) as Net does, and Error(usage) for a net of other inputs or outputs, or one that does
+// not take the task's samples.
+std::unique_ptr<weft::Model> make_model(Model file, const TaskShape& task);
 
 // Returns whether the logits of a net are those of whole texts or of their words, [batch, classes]
-// or [batch, length, classes], rather than of the next of `tokens` tokens. Throws Error(data).
-bool has_labels(const std::string& file, int64_t tokens);
+// or [batch, length, classes], rather than of the next of `tokens` tokens. Throws Error(usage)
+// as make_model() does.
+bool has_labels(const Model& file, int64_t tokens);
 
 // Returns the bytes of the file of a model, without the elements of the model's variables: they are
 // external data in `weights`, a safetensors file of io::state_of(model) in the same folder. Both

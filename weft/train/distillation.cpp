@@ -1,5 +1,3 @@
-#include "weft/train/distillation.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "weft/onnx/model_net.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/distillation.h"
 #include "weft/train/experiment.h"
 #include "weft/train/imported.h"
 #include "weft/train/published.h"
@@ -45,7 +44,8 @@ std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment&
                                                 .labels = head_of(student.labels)})
         .model;
   std::unique_ptr<Model> model =
-      trains_onnx(recipe) ? onnx::load_model(onnx_file_of(recipe, checkpoint), student.shape)
+      trains_onnx(recipe)
+          ? onnx::make_model(onnx::read(onnx_file_of(recipe, checkpoint)), student.shape)
       : recipe.has("model.layers")
           ? make_layers_model(recipe.layers(), student.shape)
           : make_model(recipe.text("model.name"), models::read_config(checkpoint), student.shape);
@@ -63,7 +63,7 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
     if (!io::exists(path, ErrorKind::usage))
       student.recipe.refuse(
           key, fmt::format("{}: {}: there is no such file.", key, io::printable(path)));
-    return onnx::load_model(path, student.shape);
+    return onnx::make_model(onnx::read(path), student.shape);
   }
   if (models::is_model(path))
     return models::load_pretrained(path, {.dtype = student.precision.parameters,

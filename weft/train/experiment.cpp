@@ -11,7 +11,9 @@
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
+#include "weft/onnx/model.h"
 #include "weft/optim/registry.h"
+#include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/imported.h"
 #include "weft/train/pruning.h"
@@ -183,10 +185,11 @@ void check_packing(const Recipe& recipe, const Model* model) {
 }
 
 // Builds the model, and the optimizer where there is training data. `published` is the folder of a
-// published model, or an ONNX file; "": it is none. Weights that train are copies of the files, as
-// a step assigns them all; those that are only read are views. `teaches`: the model will train.
-// Returns how many classes the model tells apart.
-int64_t build(Experiment& experiment, bool initialize, const std::string& published, bool teaches) {
+// published model, or an ONNX file, which is then read as `net`; "": it is none. Weights that train
+// are copies of the files, as a step assigns them all; those that are only read are views.
+// `teaches`: the model will train. Returns how many classes the model tells apart.
+int64_t build(Experiment& experiment, bool initialize, const std::string& published,
+              const std::optional<onnx::Model>& net, bool teaches) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.pruner = nullptr;
@@ -196,7 +199,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   experiment.model = nullptr;
   const bool packed = experiment.shape.packed;
   experiment.model =
-      trains_onnx(recipe) ? load_imported(published, experiment)
+      net ? make_imported(*net, experiment)
       : !published.empty()
           ? models::load_pretrained(
                 published, {.dtype = experiment.precision.parameters,
@@ -210,8 +213,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
       : packed ? nullptr  // which check_packing() refuses
                : make_layers_model(recipe.layers(), experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
-  const int64_t classes =
-      trains_onnx(recipe) ? check_net(experiment, published) : experiment.shape.classes;
+  const int64_t classes = net ? check_net(experiment, published) : experiment.shape.classes;
   if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
@@ -278,6 +280,12 @@ std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
 }
 }  // namespace
 
+Graph graph_of(const Experiment& experiment) {
+  const ModeScope inference(Mode::eval);
+  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
+  return {.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}};
+}
+
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {
   recipe.check();
   const DataEntry& entry = data_entry(recipe);
@@ -294,6 +302,7 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     kept = tokenizer_files(tokenizer);
   }
   std::optional<PublishedModel> model;
+  std::optional<onnx::Model> net;
   if (!published.empty() && !trains_onnx(recipe)) {
     model.emplace(published, entry.has_labels);
     data.labels =
@@ -301,8 +310,9 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     data.frame = model->frame(data.vocabulary);
     if (kept.empty() && options.initialize) kept = tokenizer_files(published);
     std::ranges::move(generation_files(published), std::back_inserter(kept));
-  } else if (trains_onnx(recipe) && entry.has_labels) {
-    read_labels(data, published);
+  } else if (trains_onnx(recipe)) {
+    net = onnx::read(published);
+    if (entry.has_labels) read_labels(data, *net);
   }
   TaskData parts = read_data(recipe, entry, model ? &*model : nullptr, data);
   model.reset();
@@ -335,18 +345,19 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
   manual_seed(recipe.integer("seed"));
   if (experiment.train != nullptr) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
-    build(experiment, false, published, true);
+    build(experiment, false, published, net, true);
     check_host(experiment);
   }
   const bool goes_on =
       !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
   // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
   const bool teaches = options.initialize || options.checkpoint.empty();
-  if (const int64_t classes = build(experiment, options.initialize && !goes_on, published, teaches);
+  if (const int64_t classes =
+          build(experiment, options.initialize && !goes_on, published, net, teaches);
       classes > experiment.shape.classes)
     logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
                   classes, experiment.shape.classes);
-  if (trains_onnx(recipe) && (experiment.train != nullptr || !options.checkpoint.empty()))
+  if (net && (experiment.train != nullptr || !options.checkpoint.empty()))
     keep_imported(experiment, published, options.checkpoint);
   return experiment;
 }

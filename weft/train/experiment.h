@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/io/model_folder.h"
+#include "weft/ir/graph.h"
 #include "weft/ir/offload.h"
 #include "weft/models/model.h"
 #include "weft/optim/loss_scale.h"
@@ -100,6 +101,9 @@ struct Experiment {
   Offload offload() const;
   int64_t kept_model_bytes() const, kept_optimizer_bytes() const, kept_teacher_bytes() const;
 };
+
+// Captures the forward pass of an experiment's model in evaluation mode, for a batch of `rows`.
+Graph graph_of(const Experiment& experiment);
 
 // Returns the bytes of those variables that stay in memory.
 int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload);

@@ -16,7 +16,6 @@
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
-#include "weft/onnx/model.h"
 #include "weft/onnx/model_net.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
@@ -64,11 +63,11 @@ std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
   return recipe.text("model.pretrained");
 }
 
-void read_labels(DataOptions& data, const std::string& file) {
+void read_labels(DataOptions& data, const onnx::Model& net) {
   const data::Tokenizer* const tokenizer = data.vocabulary ? data.vocabulary->tokenizer() : nullptr;
   if (tokenizer == nullptr) return;
   std::optional<data::Labels> kept = kept_labels(data.checkpoint);
-  if (!kept && !onnx::has_labels(file, tokenizer->size())) return;
+  if (!kept && !onnx::has_labels(net, tokenizer->size())) return;
   data.labels = data::LabelOptions{.known = std::move(kept)};
   data.labels->only_known = data.labels->known.has_value();
   const int64_t padding =
@@ -77,7 +76,7 @@ void read_labels(DataOptions& data, const std::string& file) {
   data.frame = data::frame_of(*tokenizer, padding);
 }
 
-std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& experiment) {
+std::unique_ptr<Model> make_imported(const onnx::Model& net, const Experiment& experiment) {
   const Recipe& recipe = experiment.recipe;
   if (experiment.precision.parameters != DType::f32)
     recipe.refuse("train.precision",
@@ -85,7 +84,7 @@ std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& 
                               "bf16-mixed.",
                               recipe.text("train.precision")));
   try {
-    return onnx::load_model(file, experiment.shape);
+    return onnx::make_model(net, experiment.shape);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
     recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}", error.what()));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "weft/models/model.h"
+#include "weft/onnx/model.h"
 #include "weft/train/dataset.h"
 
 namespace weft::train {
@@ -25,10 +26,10 @@ inline constexpr std::string_view labels_file = "labels.json";
 // those of a text or of its words rather than of the next token: [batch, classes], or fewer than
 // the tokenizer has tokens. Labels are those of the checkpoint, where it has some. Throws
 // Error(data) for a tokenizer without a padding token, and for a damaged checkpoint.
-void read_labels(DataOptions& data, const std::string& file);
+void read_labels(DataOptions& data, const onnx::Model& net);
 
-// Reads the net for the task of an experiment. Throws as onnx::load_model() does.
-std::unique_ptr<Model> load_imported(const std::string& file, const Experiment& experiment);
+// Makes the model of a net for the task of an experiment. Throws as onnx::make_model() does.
+std::unique_ptr<Model> make_imported(const onnx::Model& net, const Experiment& experiment);
 // Throws Error(usage) where the experiment's net does not take its batches, tells fewer classes
 // apart than the data have, or knows fewer tokens. Returns how many classes it tells apart.
 int64_t check_net(const Experiment& experiment, const std::string& file);

@@ -15,7 +15,6 @@
 #include "weft/io/files.h"
 #include "weft/nn/layers.h"
 #include "weft/quantization/layers.h"
-#include "weft/tensor/compile.h"
 #include "weft/train/imported.h"
 
 namespace weft::train {
@@ -95,9 +94,7 @@ std::vector<std::pair<std::string, Prunable>> weights_of(const nn::Module& model
 // Returns the weights of an imported net that convolutions and products of its graph multiply their
 // inputs by, whose modules do not say so; none that tokens are looked up in.
 std::vector<std::pair<std::string, Prunable>> weights_in_graph(const Experiment& experiment) {
-  const ModeScope inference(Mode::eval);
-  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
-  const Graph graph{.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}};
+  const Graph graph = graph_of(experiment);
   std::set<const VariableState*> embedded;
   for (const Value& value : graph.nodes())
     if (value->is("gather")) embedded.insert(value->inputs[0]->variable.get());

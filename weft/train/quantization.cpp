@@ -8,15 +8,11 @@
 #include <fmt/format.h>
 
 #include "weft/base/logging.h"
-#include "weft/tensor/compile.h"
 
 namespace weft::train {
 
 quantization::Layers layers_of(const Experiment& experiment) {
-  const ModeScope inference(Mode::eval);
-  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
-  return quantization::layers_of(
-      {.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}});
+  return quantization::layers_of(graph_of(experiment));
 }
 
 std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say) {
