@@ -239,6 +239,7 @@ TEST_CASE("a file whose weights are large has them beside it, and has the same o
     CHECK(what.starts_with("[onnx] " + other.file("a.onnx") + ": initializer '"));
     CHECK(what.find("has external data that is not read: ") != std::string::npos);
     CHECK(what.find(" is a link that leaves its folder") != std::string::npos);
+    CHECK((what.ends_with('.') && !what.ends_with("..")));
   }
 }
 
@@ -358,6 +359,13 @@ TEST_CASE(
   const onnx::Exported out = onnx::export_model(unrolled, {.inputs = {"x"}, .outputs = {"y"}});
   CHECK(out.fixed == "reshape depends on it");
   CHECK(out.model.graph.inputs[0].shape->front().extent == 1);
+  const auto counted = [](int64_t batch) {
+    const Tensor x = input({DType::f32, {batch, 4}}, 0);
+    const Tensor odd = tensor(std::vector{2 * batch + 1}, {1});
+    return Graph{.inputs = {x}, .outputs = {x * cast(odd, DType::f32)}, .assignments = {}};
+  };
+  CHECK(onnx::export_model(counted, {.inputs = {"x"}, .outputs = {"y"}}).fixed ==
+        "a constant has a number that is no multiple of it");
 }
 
 TEST_SUITE("slow onnx") {

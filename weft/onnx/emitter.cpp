@@ -91,16 +91,20 @@ void Emitter::set_other(std::unordered_map<const weft::Node*, const weft::Node*>
 
 const weft::Node& Emitter::other(const weft::Node& node) const { return *other_.at(&node); }
 
-// An extent of a graph for b rows is n b where that for b + 1 rows is n (b + 1).
 int64_t Emitter::batches(const weft::Node& value, int axis) const {
   if (!is_symbolic()) return 0;
-  return batches(value.type.shape[axis], other(value).type.shape[axis], value.op->name);
+  const std::optional<int64_t> multiple =
+      multiple_of_rows(value.type.shape[axis], other(value).type.shape[axis]);
+  if (!multiple)
+    throw NotSymbolic{fmt::format("{} has an extent that is no multiple of it", value.op->name)};
+  return *multiple;
 }
-int64_t Emitter::batches(int64_t here, int64_t there, std::string_view what) const {
+
+// A number of a graph for b rows is n b where that for b + 1 rows is n (b + 1).
+std::optional<int64_t> Emitter::multiple_of_rows(int64_t here, int64_t there) const {
   if (here == there) return 0;
   const int64_t multiple = here / batch_;
-  if (here != multiple * batch_ || there != multiple * (batch_ + 1))
-    throw NotSymbolic{fmt::format("{} has an extent that is no multiple of it", what)};
+  if (here != multiple * batch_ || there != multiple * (batch_ + 1)) return std::nullopt;
   return multiple;
 }
 

@@ -51,8 +51,9 @@ class Emitter {
   // ---- extents. A graph for any number of rows has extents that are multiples of that number.
   // Returns that multiple for an axis; 0 where the extent is fixed.
   int64_t batches(const weft::Node& value, int axis) const;
-  // Returns the same of a number that is `here`, and `there` for one row more.
-  int64_t batches(int64_t here, int64_t there, std::string_view what) const;
+  // Returns the same of a number that is `here`, and `there` for one row more; nullopt where it
+  // depends on the number of rows in another way.
+  std::optional<int64_t> multiple_of_rows(int64_t here, int64_t there) const;
   std::string rows();  // their number, i64 [1]
   // Returns the extent of an axis. Throws NotSymbolic where it depends on the number of rows.
   int64_t fixed(const weft::Node& value, int axis) const;

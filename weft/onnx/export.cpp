@@ -297,7 +297,9 @@ class Export {
     }
     std::vector<int64_t> known(mine.begin(), mine.end()), multiples(mine.size());
     for (size_t i = 0; i < mine.size(); ++i) {
-      multiples[i] = emitter_.batches(mine[i], theirs[i], "a constant");
+      const std::optional<int64_t> multiple = emitter_.multiple_of_rows(mine[i], theirs[i]);
+      if (!multiple) throw NotSymbolic{"a constant has a number that is no multiple of it"};
+      multiples[i] = *multiple;
       if (multiples[i] != 0) known[i] = 0;
     }
     const std::string counted =

@@ -64,9 +64,8 @@ const std::shared_ptr<Buffer>& ExternalData::whole(const std::string& location,
     if (io::exists(file))
       return files_[location] = io::map_file(file, ErrorKind::data, io::Mapping::copy_on_write);
   } catch (const Error& error) {  // a link, or no regular file
-    std::string_view why = error.what();
-    if (why.ends_with('.')) why.remove_suffix(1);
-    fail(file_, "{} has external data that is not read: {}", what, why);
+    throw Error(ErrorKind::data, "[onnx] {}: {} has external data that is not read: {}",
+                printable(file_), what, error.what());
   }
   fail(file_, "{} has external data in {}, which is missing", what,
        printable((fs::path(folder_) / location).string()));
