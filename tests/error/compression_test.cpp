@@ -119,8 +119,11 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
   CHECK(fails_with(plan({flag, "wide"}), usage,
                    "distillation.teacher: wide answers a sample with logits [6], and the model "
                    "of this run with [4].") == "");
-  CHECK(fails_with(plan({flag, "large"}), usage,
-                   "distillation.teacher: large does not take the inputs of these data: ") == "");
+  const Outcome larger = plan({flag, "large"});
+  CHECK(fails_with(larger, usage,
+                   "distillation.teacher: large does not take the inputs of these data: [linear] "
+                   "\"teacher.fc1\" takes 192 features in the last axis. Got f32[4, 48].") == "");
+  CHECK(larger.err.ends_with("Got f32[4, 48].\n"));  // and no line of weft's
   CHECK(fails_with(plan({flag, "tiny"}), usage,
                    "distillation.teacher: tiny does not take the inputs of these data: ") == "");
   CHECK(fails_with(plan({"--distillation.alpha", "0.3"}), usage,
@@ -140,6 +143,30 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
   CHECK(fails_with(plan({flag, "conv", "--distillation.features", "[fc1=0]"}), usage,
                    "distillation.features: fc1 yields [8], and the teacher's layer [4, 2, 2]; "
                    "they may differ in channels alone.") == "");
+}
+
+TEST_CASE("a whole checkpoint whose weights these data do not fit is refused as a wrong recipe") {
+  Workplace place;
+  place.write("flat.yaml",
+              "name: flat\nmodel: {layers: [flatten, {linear: {out_features: 4}}]}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 1, global_batch_size: 4}\neval: {batch_size: 4}\n");
+  REQUIRE(place.weft({"train", "flat.yaml"}).code == 0);
+  const std::string shapes =
+      "model.safetensors does not fit: 1 of another shape ('1.weight' is f32[4, 48], wanted "
+      "f32[4, 192]).";
+  const std::string keys = " data.image_size is 4 there and 8 in the recipe.";
+  CHECK(fails_with(place.weft({"eval", "flat", "--data.image_size", "8"}), usage, shapes + keys) ==
+        "");
+  CHECK(fails_with(place.weft({"train", "flat.yaml", "--resume", "--train.steps", "2",
+                               "--data.image_size", "8"}),
+                   usage, shapes + keys) == "");
+  const Outcome taught = place.weft({"train", "flat.yaml", "--name", "taught", "--data.image_size",
+                                     "8", "--distillation.teacher", "flat"});
+  CHECK(fails_with(taught, usage,
+                   "distillation.teacher: flat does not take the inputs of these data: [load] ") ==
+        "");
+  CHECK(taught.err.find(shapes) != std::string::npos);
 }
 
 TEST_CASE("a residual net has as many inner widths as blocks") {

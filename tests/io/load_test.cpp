@@ -280,6 +280,22 @@ TEST_CASE("several files load as one and duplicate variables are refused") {
         }).starts_with("usage: [load] no file is given."));
 }
 
+TEST_CASE("a mask whose bytes are neither 0 nor 1 is refused by file and tensor") {
+  TemporaryFolder folder;
+  const std::vector mask{variable("mask", {DType::boolean, {4}}, 0)};
+  for (const bool map : {false, true}) {
+    std::vector from{variable("mask", {DType::boolean, {4}}, 0)};
+    from[0].bytes()[2] = std::byte{7};
+    io::save_safetensors(folder.file("m"), from);
+    CHECK(error_of([&] { io::load_into(folder.file("m"), mask, {.map = map}); }) ==
+          "checkpoint: [load] " + folder.file("m") +
+              ": element 2 of 'mask' is 7, but a bool is 0 or 1.");
+    from[0].bytes()[2] = std::byte{1};
+    io::save_safetensors(folder.file("m"), from);
+    CHECK(io::load_into(folder.file("m"), mask, {.map = map}).loaded == Names{"mask"});
+  }
+}
+
 TEST_CASE("a misaligned tensor is converted") {
   // The one-byte tensor `b` comes first, so the elements of `a` start at an odd offset of the data.
   TemporaryFolder folder;

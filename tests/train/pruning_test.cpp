@@ -121,7 +121,7 @@ TEST_CASE("a pruned run that was stopped and resumed is bit-identical to an unin
   }
 }
 
-TEST_CASE("a resumed run refuses other pruning, and a mask of another shape") {
+TEST_CASE("a resumed run refuses other pruning, and a mask of another shape or of other numbers") {
   TemporaryFolder data;
   const train::Recipe recipe = with(
       images_recipe(data, "train: {steps: 10, global_batch_size: 12}\nname: masks\n"), gradual);
@@ -132,20 +132,49 @@ TEST_CASE("a resumed run refuses other pruning, and a mask of another shape") {
         }).find("pruning.sparsity is 0.6 there and 0.7 in the recipe") != std::string::npos);
   train::Experiment experiment = train::make_experiment(recipe);
   const std::string path = folder + "/state-optimizer.safetensors";
-  std::vector<io::NamedBytes> tensors;
-  const auto state = io::Safetensors::open(path);
-  for (const auto& entry : state.entries())
-    tensors.push_back({entry.name, entry.type, state.bytes(entry)});
-  for (io::NamedBytes& tensor : tensors)
-    if (tensor.name == "pruned.4.weight") tensor.type.shape = {8, 128};
-  const std::string other = data.file("other.safetensors");
-  io::write_safetensors(other, tensors);
-  std::filesystem::copy_file(other, path, std::filesystem::copy_options::overwrite_existing);
-  const std::string wrong = error_of([&] { train::load_checkpoint(folder, experiment); });
+  const std::string whole = data.file("whole.safetensors"), other = data.file("other.safetensors");
+  std::filesystem::copy_file(path, whole);
+  const auto error_with = [&](const auto& change) {
+    const auto state = io::Safetensors::open(whole);
+    std::vector<io::NamedBytes> tensors;
+    std::vector<std::byte> mask;
+    for (const auto& entry : state.entries()) {
+      io::NamedBytes& tensor =
+          tensors.emplace_back(io::NamedBytes{entry.name, entry.type, state.bytes(entry)});
+      if (entry.name != "pruned.4.weight") continue;
+      const std::span<const std::byte> bytes = state.bytes(entry);
+      mask.assign(bytes.begin(), bytes.end());
+      change(tensor.type, mask);
+      tensor.bytes = mask;
+    }
+    io::write_safetensors(other, tensors);
+    std::filesystem::copy_file(other, path, std::filesystem::copy_options::overwrite_existing);
+    return error_of([&] { train::load_checkpoint(folder, experiment); });
+  };
+  const std::string shape =
+      error_with([](Type& type, std::vector<std::byte>&) { type.shape = {8, 128}; });
+  CAPTURE(shape);
+  CHECK(shape.starts_with("checkpoint: [load] " + path));
+  CHECK(shape.find("'pruned.4.weight' is bool[8, 128], wanted bool[") != std::string::npos);
+  CHECK(error_with([](Type&, std::vector<std::byte>& mask) { mask[5] = std::byte{7}; }) ==
+        "checkpoint: [load] " + path +
+            ": element 5 of 'pruned.4.weight' is 7, but a bool is 0 or 1.");
+}
+
+TEST_CASE("tensors of a whole checkpoint that a changed recipe cannot use are no damage") {
+  TemporaryFolder data;
+  const train::Recipe recipe = with(
+      images_recipe(data, "train: {steps: 10, global_batch_size: 12}\nname: whole\n"), gradual);
+  const std::string folder =
+      train_in(data, recipe, false, {.signal = SIGTERM, .step = 5}).checkpoint;
+  const std::string layers = "[flatten, {linear: {out_features: 4}}]";
+  train::Experiment other =
+      train::make_experiment(with(recipe, {{"model.layers", layers.c_str()}}));
+  const std::string wrong = error_of([&] { train::load_checkpoint(folder, other); });
   CAPTURE(wrong);
-  CHECK(wrong.starts_with("checkpoint: [load] " + path));
-  CHECK(wrong.find("pruned.4.weight") != std::string::npos);
-  CHECK(wrong.find("[8, 128]") != std::string::npos);
+  CHECK(wrong.starts_with("usage: [load] " + folder + "/model.safetensors does not fit: "));
+  CHECK(wrong.find(". model.layers is [") != std::string::npos);
+  CHECK(wrong.ends_with(" there and " + layers + " in the recipe."));
 }
 
 TEST_CASE("plans count what is pruned as state, a byte for each weight") {

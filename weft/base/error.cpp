@@ -17,7 +17,7 @@ void set_current_user_location(UserLocation where) { user_location = where; }
 
 namespace detail {
 void throw_user_error(std::string message) {
-  if (user_location.file != nullptr)
+  if (user_location.file != nullptr && *user_location.file != '\0')
     message += fmt::format(" ({}:{})", file_name(user_location.file), user_location.line);
   throw Error(ErrorKind::usage, message);
 }

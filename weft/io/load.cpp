@@ -104,6 +104,7 @@ class Fitting {
       for (const TensorFile::Entry& entry : file.entries()) place(file, entry);
     for (const auto& [name, variable] : variables) compare(name);
     refuse();
+    for (const auto& [name, variable] : variables) check_bools(name);
   }
 
   Loaded& found() { return names_; }
@@ -244,8 +245,20 @@ class Fitting {
     const std::string others =
         paths_.size() > 1 ? fmt::format(" (and {} more)", paths_.size() - 1) : "";
     if (!differences.empty())
-      throw Error(ErrorKind::checkpoint, "[load] {}{} does not fit: {}.", paths_.front(), others,
-                  differences);
+      throw Misfit(ErrorKind::checkpoint, "[load] {}{} does not fit: {}.", paths_.front(), others,
+                   differences);
+  }
+  // Kernels select and count by the bytes of a mask, which are 0 or 1.
+  void check_bools(const std::string& name) const {
+    const Wanted* const wanted = find(name);
+    if (wanted == nullptr || wanted->whole.dtype != DType::boolean) return;
+    for (const Source& source : wanted->sources) {
+      const std::span<const std::byte> bytes = source.file->bytes(*source.entry);
+      if (const std::optional<size_t> at = first_no_bool(bytes))
+        throw Error(ErrorKind::checkpoint,
+                    "[load] {}: element {} of {} is {}, but a bool is 0 or 1.", source.file->name(),
+                    *at, quoted(name), std::to_integer<int>(bytes[*at]));
+    }
   }
   std::vector<std::string> unused_patterns() const {
     std::vector<std::string> unused;

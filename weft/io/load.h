@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/io/safetensors.h"
 
 namespace weft::io {
@@ -54,11 +55,18 @@ struct Loaded {
   size_t mapped_bytes = 0;              // bytes of variables that are views of the files
 };
 
-// Overwrites variables with the tensors of their names. Throws Error(checkpoint), before anything
-// changes, for a tensor of another type, two for one variable or slice, or a stack in part; if
-// `strict`, for what is missing or left over, else if nothing fits at all; and for patterns of
-// `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked" and
-// "position_ids" are never required.
+// Misfit says that the tensors of files are not those that variables wait for.
+class Misfit : public Error {
+ public:
+  using Error::Error;
+};
+
+// Overwrites variables with the tensors of their names. Throws Misfit, an Error(checkpoint), before
+// anything changes, for a tensor of another type, two for one variable or slice, or a stack in
+// part; if `strict`, for what is missing or left over, else if nothing fits at all; and for
+// patterns of `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked"
+// and "position_ids" are never required. Throws Error(checkpoint), before anything changes, for a
+// bool with a byte that is neither 0 nor 1.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,

@@ -214,6 +214,35 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                   "another run.",
                   folder, key, saved.to_yaml(key), here.to_yaml(key));
 }
+
+// Returns whether the value of a key decides which tensors a checkpoint has, or their types.
+bool decides_tensors(std::string_view key) {
+  constexpr std::string_view begins[] = {"task",
+                                         "model.",
+                                         "adapter.",
+                                         "data.",
+                                         "pruning.",
+                                         "quantization.",
+                                         "distillation.",
+                                         "optimizer.name",
+                                         "optimizer.momentum",
+                                         "train.precision",
+                                         "train.rounding",
+                                         "train.keep"};
+  return std::ranges::any_of(begins, [&](std::string_view each) { return key.starts_with(each); });
+}
+// Calls `load`, which reads tensors of a checkpoint. Those that do not fit are no damage where the
+// recipe is another one than the checkpoint's: it is refused then, by the first key that differs.
+void load_tensors(const std::string& folder, const Recipe& here, const auto& load) try {
+  load();
+} catch (const io::Misfit& misfit) {
+  const Recipe saved = checkpoint_recipe(folder);
+  for (const RecipeKey& key : recipe_keys())
+    if (decides_tensors(key.path) && saved.to_yaml(key.path) != here.to_yaml(key.path))
+      throw Error(ErrorKind::usage, "{} {} is {} there and {} in the recipe.", misfit.what(),
+                  key.path, saved.to_yaml(key.path), here.to_yaml(key.path));
+  throw;
+}
 }  // namespace
 
 std::string save_checkpoint(const std::string& run_folder, const Experiment& experiment,
@@ -323,21 +352,23 @@ void load_model(const std::string& folder, Experiment& experiment) {
                 "{} has another vocabulary than the data: {} tokens there, {} here.", folder,
                 saved->size(), experiment.vocabulary->size());
   check_same_tokenizer(folder, experiment);
-  const std::string weights = weights_of(folder);
-  if (experiment.recipe.has("adapter.type")) {
-    const std::string& base = experiment.recipe.text("model.pretrained");
-    check_base(folder, base);
-    models::load_published(*experiment.model, io::weight_files(base), true);
-    models::load_adapter_weights(*experiment.model, weights);
-  } else if (experiment.recipe.has("model.pretrained")) {
-    models::load_published(*experiment.model, {weights}, false);
-  } else {
-    io::load_into(weights, io::state_of(*experiment.model));
-  }
-  // Evaluation reads the ranges, too.
-  if (experiment.quantization != nullptr)
-    io::load_into(join(folder, "state-optimizer.safetensors"),
-                  std::array{experiment.quantization->ranges()}, {.strict = false});
+  load_tensors(folder, experiment.recipe, [&] {
+    const std::string weights = weights_of(folder);
+    if (experiment.recipe.has("adapter.type")) {
+      const std::string& base = experiment.recipe.text("model.pretrained");
+      check_base(folder, base);
+      models::load_published(*experiment.model, io::weight_files(base), true);
+      models::load_adapter_weights(*experiment.model, weights);
+    } else if (experiment.recipe.has("model.pretrained")) {
+      models::load_published(*experiment.model, {weights}, false);
+    } else {
+      io::load_into(weights, io::state_of(*experiment.model));
+    }
+    // Evaluation reads the ranges, too.
+    if (experiment.quantization != nullptr)
+      io::load_into(join(folder, "state-optimizer.safetensors"),
+                    std::array{experiment.quantization->ranges()}, {.strict = false});
+  });
 }
 
 void load_first_weights(const Recipe& recipe, Model& model) {
@@ -362,8 +393,10 @@ Progress load_checkpoint(const std::string& folder, Experiment& experiment) {
                 folder, io::printable(there), here.empty() ? "none" : here);
   progress.data_fingerprint = here;
   load_model(folder, experiment);
-  io::load_into(join(folder, "state-optimizer.safetensors"),
-                io::by_name(experiment.update_state()));
+  load_tensors(folder, experiment.recipe, [&] {
+    io::load_into(join(folder, "state-optimizer.safetensors"),
+                  io::by_name(experiment.update_state()));
+  });
   int64_t random = fields_of(join(folder, "rng.json"),
                              [](const json& fields) { return io::integer_at(fields, "step"); });
   random_step().assign(tensor(std::vector<int64_t>{random}, {}));

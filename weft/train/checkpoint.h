@@ -89,6 +89,7 @@ std::string verified_checkpoint(const std::string& path);
 void load_first_weights(const Recipe& recipe, Model& model);
 
 // Loads parameters and buffers of a verified checkpoint; the model must be the one that was saved.
+// Throws Error(usage) for a recipe that asks for other tensors than the checkpoint's recipe does.
 void load_model(const std::string& folder, Experiment& experiment);
 // Also loads the state of the optimizer and the random generator; returns where the run resumes.
 Progress load_checkpoint(const std::string& folder, Experiment& experiment);

@@ -1,3 +1,5 @@
+#include "weft/train/distillation.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +13,6 @@
 #include "weft/onnx/model_net.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
-#include "weft/train/distillation.h"
 #include "weft/train/experiment.h"
 #include "weft/train/imported.h"
 #include "weft/train/published.h"
@@ -77,12 +78,20 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
   return load_run(verified_checkpoint(run), student, weights);
 }
 
-// Returns the result of a model for a batch, and keeps the results of layers in `features`; only
-// types are computed.
+// Returns the type of a model's result for a batch; only types are computed.
 Type result_of(const Model& model, const Experiment& student) {
   const ModeScope mode(Mode::eval);
   const Type input = student.shape.batch(student.rows);
-  return model(zeros(input.shape, input.dtype)).type();
+  // Errors end without a line, as a recipe has no call. Were the location empty instead, each layer
+  // would take the line of weft's that calls it.
+  const UserLocation unnamed("", 0);
+  return model(Arg(zeros(input.shape, input.dtype), unnamed)).type();
+}
+
+// Returns whether an error says that a teacher does not take these data: by its layers, or by
+// weights of a whole checkpoint that the data ask for in other shapes.
+bool is_of_inputs(const Error& error) {
+  return error.kind() == ErrorKind::usage || dynamic_cast<const io::Misfit*>(&error) != nullptr;
 }
 
 // Returns the axis of the channels: the second of images, else the last.
@@ -119,8 +128,7 @@ Distillation::Distillation(const Experiment& student, bool weights)
     teacher_ = load_teacher(student, weights);
     got = result_of(*teacher_, student);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage ||
-        std::string_view(error.what()).find(key) != std::string_view::npos)
+    if (!is_of_inputs(error) || std::string_view(error.what()).find(key) != std::string_view::npos)
       throw;
     refuse(student, fmt::format("does not take the inputs of these data: {}", error.what()));
   }
