@@ -1,4 +1,5 @@
 // Tests what `weft run` refuses of runs and checkpoints: arrays, pictures and flags.
+#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -42,6 +43,24 @@ TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
   CHECK(refused({"nothing.png"}, usage, "--input nothing.png: there is no such file.") == "");
   CHECK(refused({"photos", "-o", "out.txt"}, usage,
                 "--output out.txt: outputs are written to .npy or .npz files.") == "");
+  // What is wrong with an archive's names and types is said before its arrays are read.
+  const auto damaged = [&](const char* name, const Tensor& array) {
+    const std::string file = std::string(name) + ".npz";
+    io::write_npz(path(file), std::array{io::NamedTensor{name, array.eval()}});
+    std::string bytes = read(file);
+    bytes[bytes.find("PK\x01\x02") - 1] ^= 1;  // of the last element
+    write(file, bytes);
+    return file;
+  };
+  const Tensor rows = zeros({1, 3, picture_side, picture_side});
+  CHECK(refused({damaged("image", rows)}, usage,
+                "pets: it has no input 'image'. Did you mean images? Its inputs: images.") == "");
+  CHECK(refused({damaged("images", zeros({1, 3, 6, 7}))}, usage,
+                "pets: input 'images' has the shape [batch, 3, 6, 6]. Got [1, 3, 6, 7].") == "");
+  CHECK(refused({damaged("images", cast(rows, DType::f64))}, usage,
+                "pets: input 'images' is f32. Got f64.") == "");
+  CHECK(refused({damaged("images", rows)}, data_code,
+                "[zip] images.npz: member 'images.npy' is damaged: its checksum is ") == "");
   CHECK(
       refused({"large.png"}, data_code,
               "large.png: the picture is [3, 12, 6] after data.transforms, the model takes [3, 6, "
@@ -87,6 +106,12 @@ TEST_CASE_FIXTURE(Pets,
                    "model.pretrained: three.onnx does not take a batch of f32[2, 3, 6, 6]: ") ==
         "");
   CHECK(eval("3").code == 0);
+}
+
+TEST_CASE_FIXTURE(Pets, "a net whose plan does not fit is refused with its largest value") {
+  REQUIRE(weft({"convert", "pets", "pets.onnx", "--to", "onnx"}).code == 0);
+  CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=1000000000"}), does_not_fit,
+                   "The largest value is f32[1000000000, ") == "");
 }
 
 TEST_CASE_FIXTURE(TinyRun, "ids that a language model does not take are refused") {

@@ -63,6 +63,16 @@ TEST_CASE("the summary of a step's plan matches what its run uses") {
   }
 }
 
+TEST_CASE("a plan summary names the largest value, by its module where it has one") {
+  const auto scores = [](Tensor x) { return softmax(matmul(x, transpose(x)), -1); };
+  auto plain = compile(scores, {.device = "cpu"});
+  CHECK(plain.plan(Type{DType::f32, {2048, 4}}).largest.starts_with("f32[2048, 2048] of "));
+  const Net net;
+  auto step = compile([&](Tensor x) { return net.hidden(x); }, {.device = "reference"});
+  CHECK(step.plan(Type{DType::f32, {4096, 64}}).largest == "f32[4096, 256] of hidden, 4.0 MiB");
+  CHECK(step.plan(Type{DType::f32, {1, 64}}).largest == "f32[256, 64] of hidden.weight, 64.0 KiB");
+}
+
 TEST_CASE("a plan for a GPU of the catalogue needs none and takes the data sheet's time") {
   const int64_t count = int64_t{1} << 28;
   auto step = compile([](Tensor x) { return x * 2.0 + 1.0; });

@@ -156,6 +156,13 @@ class Passes : public Inference {
       texts.push_back(fmt::format("{} {}", net_.inputs()[i].name, to_string(types_[i])));
     return {"inputs", fmt::format("{}", fmt::join(texts, ", "))};
   }
+  // Extents that the file itself has are bound by no flag.
+  std::string_view less_text() const override {
+    const auto is_open = [](const onnx::ValueInfo& input) {
+      return std::ranges::any_of(*input.shape, [](const onnx::Dim& dim) { return dim.extent < 0; });
+    };
+    return std::ranges::any_of(net_.inputs(), is_open) ? " Hint: --batch, --dim." : "";
+  }
   std::string_view item() const override { return "row"; }
 
   PlannedInference plan() override {

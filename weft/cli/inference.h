@@ -74,6 +74,8 @@ class Inference {
   virtual DType dtype() const = 0;  // of most weights
   // Returns what a step reads, for tables: a title, and its text.
   virtual std::pair<std::string, std::string> inputs_text() const = 0;
+  // Returns what takes less memory, for messages: " Hint: --batch."; "" where no flag does.
+  virtual std::string_view less_text() const { return " Hint: --context, --batch, --dtype bf16."; }
   virtual std::string_view item() const { return "tok"; }  // what rates count
   int64_t batch() const { return batch_; }                 // sequences, or rows
   int64_t context() const { return context_; }             // most tokens of each; 0: no sequences

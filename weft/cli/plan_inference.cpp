@@ -33,9 +33,10 @@ struct InferencePlan {
   }
   size_t constant_bytes() const { return sum_of(&PlanSummary::constant_bytes); }
   size_t staging_bytes() const { return sum_of(&PlanSummary::staging_bytes); }
-  size_t arena_bytes() const {
-    return std::ranges::max_element(planned.steps, {}, &PlanSummary::arena_bytes)->arena_bytes;
+  const PlanSummary& largest_step() const {
+    return *std::ranges::max_element(planned.steps, {}, &PlanSummary::arena_bytes);
   }
+  size_t arena_bytes() const { return largest_step().arena_bytes; }
   size_t total_bytes() const {
     return static_cast<size_t>(planned.weight_bytes + planned.cache_bytes) + constant_bytes() +
            arena_bytes() + staging_bytes();
@@ -60,11 +61,11 @@ void check_it_fits(const InferencePlan& plan) {
   const auto cache = static_cast<size_t>(plan.planned.cache_bytes);
   throw Error(ErrorKind::does_not_fit,
               "the plan does not fit: it takes {} of memory, {} for the weights{} and {} for the "
-              "arena. A run can use {} on {}. Hint: --context, --batch, --dtype bf16.",
+              "arena. The largest value is {}. A run can use {} on {}.{}",
               text(plan.total_bytes()), text(static_cast<size_t>(plan.planned.weight_bytes)),
               cache > 0 ? fmt::format(", {} for the cache", text(cache)) : "",
-              text(plan.arena_bytes()), text(plan.available_bytes),
-              plan.on_host ? "this machine" : plan.device);
+              text(plan.arena_bytes()), plan.largest_step().largest, text(plan.available_bytes),
+              plan.on_host ? "this machine" : plan.device, plan.inference->less_text());
 }
 
 std::string table_of(const InferencePlan& plan, const std::string& folder) {

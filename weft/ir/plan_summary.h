@@ -18,6 +18,7 @@ struct PlanSummary {
   size_t staging_bytes = 0;    // inputs on their way to a device
   size_t live_peak_bytes = 0;  // least bytes of the arena: no order of allocations needs fewer
   size_t file_bytes = 0;       // offloaded to files or, for a device, to the host
+  std::string largest = {};    // as largest_value() describes it (weft/runtime/summary.h)
   // These are the work and the time of one run.
   double flops = 0;
   double bytes = 0;            // least traffic of the kernels to and from memory

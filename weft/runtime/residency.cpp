@@ -17,6 +17,7 @@
 #include "weft/passes/transfers.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/results.h"
+#include "weft/runtime/summary.h"
 #include "weft/runtime/transfers.h"
 
 namespace weft {
@@ -150,11 +151,16 @@ class HostResidency : public Residency {
     const size_t mapped = mapped_bytes();
     const size_t state = bytes_in(Space::state) - mapped, constants = bytes_in(Space::constant);
     const size_t others = beside + runtime_bytes(thread_count(), plans);
-    weft::check_fits(fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and "
-                                 "constants of {} MiB, and {} MiB for data, code and the compiler,",
-                                 mebibytes(plan_.arena_bytes), mebibytes(state),
-                                 mebibytes(constants), mebibytes(others)),
-                     plan_.arena_bytes + state + constants + others, mapped);
+    try {
+      weft::check_fits(
+          fmt::format("the plan does not fit: its arena of {} MiB, state of {} MiB and constants "
+                      "of {} MiB, and {} MiB for data, code and the compiler,",
+                      mebibytes(plan_.arena_bytes), mebibytes(state), mebibytes(constants),
+                      mebibytes(others)),
+          plan_.arena_bytes + state + constants + others, mapped);
+    } catch (const Error& error) {
+      throw Error(error.kind(), "{} The largest value is {}.", error.what(), largest_value(plan_));
+    }
   }
 
   // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
@@ -303,9 +309,10 @@ class DeviceResidency : public Residency {
     if (const size_t there = use.available + held_bytes(); bytes > there)
       throw Error(ErrorKind::does_not_fit,
                   "the plan does not fit: its arena of {} MiB, state of {} MiB and constants of {} "
-                  "MiB take {} MiB of the device's memory, which has {} MiB, {} of them free.",
+                  "MiB take {} MiB of the device's memory, which has {} MiB, {} of them free. The "
+                  "largest value is {}.",
                   mebibytes(plan_.arena_bytes), mebibytes(state), mebibytes(constants),
-                  mebibytes(bytes), mebibytes(use.total), mebibytes(there));
+                  mebibytes(bytes), mebibytes(use.total), mebibytes(there), largest_value(plan_));
     if (use.largest > 0 && plan_.arena_bytes > use.largest)
       throw Error(ErrorKind::does_not_fit,
                   "the plan does not fit: its arena is one allocation of {} MiB. The device allows "

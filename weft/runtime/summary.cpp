@@ -4,6 +4,10 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
+
+#include "weft/base/quantity.h"
+#include "weft/ir/op_def.h"
 #include "weft/passes/transfers.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/inputs.h"
@@ -42,10 +46,26 @@ double likely_seconds(const Plan& plan, const MachineSpec& machine) {
                     [&](const Launch& launch) { return likely_seconds(launch, machine); });
 }
 
+std::string largest_value(const Plan& plan) {
+  const Slot* largest = nullptr;
+  for (const Slot& slot : plan.slots) {
+    const bool is_value = slot.space != Space::file && slot.value.defined();  // no workspace
+    if (is_value && (largest == nullptr || slot.bytes > largest->bytes)) largest = &slot;
+  }
+  if (largest == nullptr) return "";
+  const Node& node = *largest->value.node();
+  const std::string of = node.variable != nullptr ? node.variable->name
+                         : node.module().empty()  ? std::string(node.op->name)
+                                                  : node.module();
+  const auto [number, unit] = scaled(static_cast<double>(largest->bytes));
+  return fmt::format("{} of {}, {:.1f} {}", to_string(largest->type), of, number, unit);
+}
+
 PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const MachineSpec& machine) {
   PlanSummary summary{.arena_bytes = plan.arena_bytes,
                       .live_peak_bytes = plan.live_peak_bytes,
                       .file_bytes = plan.file_bytes,
+                      .largest = largest_value(plan),
                       .flops = plan.flops(),
                       .seconds = planned_seconds(plan, machine)};
   if (library.stages_inputs()) summary.staging_bytes = staged_bytes(plan);

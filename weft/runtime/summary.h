@@ -1,6 +1,8 @@
 // Sums up the memory and the time of a plan.
 #pragma once
 
+#include <string>
+
 #include "weft/device/device.h"
 #include "weft/device/spec.h"
 #include "weft/ir/plan.h"
@@ -14,6 +16,10 @@ namespace weft {
 double planned_seconds(const Plan& plan, const MachineSpec& machine);
 // Returns the same sum over the likely times of the kernels.
 double likely_seconds(const Plan& plan, const MachineSpec& machine);
+
+// Returns which value of a plan takes most memory: "f32[1, 4096, 4096] of attn.softmax, 64.0 MiB",
+// by its module where it has one; a variable by its name.
+std::string largest_value(const Plan& plan);
 
 // `library` is the one that the plan is for; `machine` gives the times. The caller fills in the
 // name of the device.
