@@ -73,7 +73,7 @@ struct UserLocation {
   UserLocation(const char* file, unsigned line) : file(file), line(line) {}
   UserLocation(const std::source_location& where) : file(where.file_name()), line(where.line()) {}
 
-  const char* file = nullptr;
+  const char* file = nullptr;  // "": a caller without a line, which errors then do not name
   unsigned line = 0;
   std::string_view op = {};  // the operation that the user called there: "relu"
 };
