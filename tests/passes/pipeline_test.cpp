@@ -82,6 +82,28 @@ TEST_CASE(
         "add copy test:matmul test:matmul+1 ");
 }
 
+TEST_CASE(
+    "a library's kernel takes in the one that makes its first operand, if nothing else reads it") {
+  PlanningLibrary library;
+  library.most_results = 1;
+  const Value a = input({DType::f32, {4, 8, 6}}, 0), b = input({DType::f32, {6, 5}}, 1);
+  const Value c = input({DType::f32, {5, 3}}, 2);
+  auto kernels = [&](const std::vector<Value>& outputs) {
+    const Graph graph{.inputs = {a, b, c}, .outputs = outputs};
+    return kernels_of(graph, library);
+  };
+  const Value product = matmul(a, b), between = tanh(product), y = matmul(between, c);
+  CHECK(kernels({y}) == "test:matmul+1 test:matmul ");
+  library.chains = true;
+  CHECK(kernels({y}) == "test:matmul+2 ");
+  CHECK(kernels({tanh(y)}) == "test:matmul+3 ");
+  CHECK(kernels({matmul(product, c)}) == "test:matmul+1 ");
+  CHECK(kernels({y, between}) == "test:matmul+1 test:matmul ");
+  CHECK(kernels({y, product}) == "test:matmul tanh test:matmul ");
+  CHECK(kernels({matmul(transpose(c), transpose(product))}) ==
+        "test:matmul copy copy test:matmul ");
+}
+
 TEST_CASE("an epilogue that one library's kernel refuses is fused into another's") {
   PlanningLibrary library;
   library.most_results = 2;

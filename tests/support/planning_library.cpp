@@ -31,6 +31,13 @@ std::optional<KernelChoice> PlanningLibrary::choose_with(
         return std::ranges::find(alone, node->op->name) != alone.end();
       }))
     return std::nullopt;
+  const auto is_inside = [&](const Value& value) {
+    return std::ranges::find(body, value.node(), &Value::node) != body.end();
+  };
+  const auto follows = [&](const Value& node) {
+    return choose(*node.node(), {}).has_value() && std::ranges::any_of(node->inputs, is_inside);
+  };
+  if (!chains && std::ranges::any_of(body, follows)) return std::nullopt;
   std::optional<KernelChoice> choice = choose(*body.front().node(), operands);
   choice->kernel += "+" + std::to_string(body.size() - 1);
   return choice;

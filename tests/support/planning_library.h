@@ -22,6 +22,7 @@ class PlanningLibrary : public KernelLibrary, public KernelChooser, public Kerne
   std::map<std::string, Dims, std::less<>> orders;
   size_t workspace = 0, most_workspace = 0;
   size_t most_results = 0;  // results of a library kernel with fused nodes
+  bool chains = false;      // whether a library kernel computes those that read its result, too
 
   std::string name() const override { return "planning"; }
   const KernelChooser& kernels() const override { return *this; }
