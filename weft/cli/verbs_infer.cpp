@@ -2,28 +2,23 @@
 // computes.
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/suggest.h"
+#include "weft/cli/array_input.h"
 #include "weft/cli/array_model.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/picture_input.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
-#include "weft/data/image_folder.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/npy.h"
-#include "weft/onnx/net.h"
 #include "weft/train/report.h"
 
 namespace weft::cli {
@@ -40,111 +35,26 @@ struct RunArguments {
 
 // ---- inputs
 
-// An InputFile is the value of a flag: a file, and the name of the input that it is for.
-struct InputFile {
-  std::string name, path;  // "": the next input
-  bool has_pictures = false;
-};
-
-InputFile parse_input(const std::string& value) {
-  InputFile input{.name = "", .path = value};
-  if (const size_t equals = value.find('=');
-      equals != std::string::npos && !io::exists(value, ErrorKind::usage))
-    input = {.name = value.substr(0, equals), .path = value.substr(equals + 1)};
-  if (!io::exists(input.path, ErrorKind::usage))
-    throw Error(ErrorKind::usage, "--input {}: there is no such file.", io::printable(input.path));
-  input.has_pictures = data::is_picture(input.path) || io::is_folder(input.path, ErrorKind::usage);
-  return input;
-}
-
-// A Given is an array of a file under the name that it has there, "" where it has none. Its
-// elements are read once all types are known to be right, as an archive of a few bytes may inflate
-// to very many.
-struct Given {
-  std::string name;
-  Type type;
-  std::function<Tensor()> read;
-};
-Given given(std::string name, Tensor array) {
-  const Type type = array.type();
-  return {std::move(name), type, [array = std::move(array)] { return array; }};
-}
-
-std::vector<Given> open_arrays(const InputFile& input) {
-  const std::string& file = input.path;
-  if (file.ends_with(".npz")) {
-    if (!input.name.empty())
-      throw Error(ErrorKind::usage,
-                  "--input {}={}: a .npz names its arrays itself. Hint: --input {}.",
-                  io::printable(input.name), io::printable(file), io::printable(file));
-    const auto archive = std::make_shared<const io::Npz>(io::Npz::open(file));
-    std::vector<Given> arrays;
-    for (size_t i = 0; i < archive->entries().size(); ++i)
-      arrays.push_back({archive->entries()[i].name, archive->entries()[i].type,
-                        [archive, i] { return archive->read(i); }});
-    return arrays;
-  }
-  if (file.ends_with(".pb")) return {given(input.name, onnx::read_tensor(file))};
-  if (!file.ends_with(".npy"))
-    throw Error(ErrorKind::usage,
-                "--input {}: inputs are arrays (.npy, .npz, .pb) or pictures (.jpg, .png).",
-                io::printable(file));
-  return {given(input.name, io::read_npy(file))};
-}
-
-// Returns the index of the input that has a name.
-size_t index_of(const ArrayModel& model, const std::string& name) {
-  std::vector<std::string_view> names;
-  names.reserve(model.inputs.size());
-  for (const onnx::ValueInfo& each : model.inputs) names.push_back(each.name);
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) {
-    const std::string_view similar = nearest(name, names);
-    throw Error(ErrorKind::usage, "{}: it has no input '{}'.{} Its inputs: {}.",
-                io::printable(model.name), io::printable(name),
-                similar.empty() ? "" : fmt::format(" Did you mean {}?", similar),
-                fmt::join(names, ", "));
-  }
-  return static_cast<size_t>(found - names.begin());
-}
-
-// Gives each array its input: by name, and those without one in the order of the model's.
+// Returns the array of each input.
 std::vector<Tensor> bind_inputs(const ArrayModel& model, const std::vector<InputFile>& files) {
-  std::vector<std::optional<Given>> bound(model.inputs.size());
-  std::vector<Given> unnamed;
-  for (const InputFile& file : files)
-    for (Given& array : open_arrays(file)) {
-      if (array.name.empty()) {
-        unnamed.push_back(std::move(array));
-        continue;
-      }
-      std::optional<Given>& place = bound[index_of(model, array.name)];
-      if (place)
-        throw Error(ErrorKind::usage, "{}: input '{}' is given twice.", io::printable(model.name),
-                    io::printable(array.name));
-      place = std::move(array);
-    }
-  auto next = unnamed.begin();
-  for (std::optional<Given>& each : bound)
-    if (!each && next != unnamed.end()) each = *next++;
-  if (next != unnamed.end())
-    throw Error(ErrorKind::usage, "{}: it takes {} input{}. Got {} more.",
-                io::printable(model.name), bound.size(), bound.size() == 1 ? "" : "s",
-                unnamed.end() - next);
-  std::vector<std::string> missing;
-  for (size_t i = 0; i < bound.size(); ++i)
-    if (!bound[i])
-      missing.push_back(fmt::format("'{}' ({})", model.inputs[i].name, to_string(model.inputs[i])));
-  if (!missing.empty())
-    throw Error(ErrorKind::usage, "{}: inputs are missing: {}. Hint: --input NAME=FILE.npy.",
-                io::printable(model.name), fmt::join(missing, ", "));
+  const std::vector<std::vector<InputArray>> arrays = arrays_of(model.name, model.inputs, files);
   std::vector<Type> types;
-  types.reserve(bound.size());
-  for (const std::optional<Given>& each : bound) types.push_back(each->type);
+  size_t count = 0;
+  for (const std::vector<InputArray>& each : arrays) count += each.size();
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].size() > 1 && arrays[i][1].is_named)
+      throw Error(ErrorKind::usage, "{}: input '{}' is given twice.", io::printable(model.name),
+                  io::printable(model.inputs[i].name));
+    if (arrays[i].size() > 1)
+      throw Error(ErrorKind::usage, "{}: it takes {} input{}. Got {} more.",
+                  io::printable(model.name), arrays.size(), arrays.size() == 1 ? "" : "s",
+                  count - arrays.size());
+    types.push_back(arrays[i][0].type);
+  }
   model.check(types);
   std::vector<Tensor> inputs;
-  inputs.reserve(bound.size());
-  for (const std::optional<Given>& each : bound) inputs.push_back(each->read());
+  inputs.reserve(arrays.size());
+  for (const std::vector<InputArray>& each : arrays) inputs.push_back(each[0].read());
   return inputs;
 }
 
@@ -167,7 +77,7 @@ Results compute(const ArrayModel& model, const std::vector<InputFile>& files) {
   } else {
     std::vector<std::string> paths;
     for (const InputFile& file : files) {
-      if (!file.name.empty()) index_of(model, file.name);
+      if (!file.name.empty()) index_of_input(model.name, model.inputs, file.name);
       if (!file.has_pictures)
         throw Error(ErrorKind::usage, "--input {}: arrays are not given together with pictures.",
                     io::printable(file.path));
@@ -292,9 +202,7 @@ int run_model(const Program& program, const RunArguments& arguments) {
                 io::printable(output));
   const ArrayModel model =
       load_array_model(arguments.model, joined(arguments.flags, program.flags));
-  std::vector<InputFile> files;
-  files.reserve(arguments.inputs.size());
-  for (const std::string& value : arguments.inputs) files.push_back(parse_input(value));
+  const std::vector<InputFile> files = parse_inputs(arguments.inputs);
   const Results results = compute(model, files);
   if (!output.empty()) {
     check_outputs_not_read(program);
