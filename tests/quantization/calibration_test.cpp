@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include "weft/base/error.h"
 #include "weft/quantization/int8.h"
 #include "weft/tensor/compile.h"
 
@@ -128,4 +129,27 @@ TEST_CASE("an activation of zeros has the range 0, and one that is not finite no
       Scheme scheme{.ranges = ranges};
       CHECK(keep_without_range(layers, scheme) == std::vector<std::string>{"one", "two"});
     }
+}
+
+TEST_CASE("batches of several shapes are calibrated on, unless they give the net other layers") {
+  const Variable a = weight("a", {2, 2}), b = weight("b", {2, 2});
+  const Net net = [&](std::span<const Tensor> in) {
+    const Tensor y = linear(in[0], a);
+    return std::vector<Tensor>{in[0].dim(0) > 3 ? linear(y, b) : y};
+  };
+  const Tensor x = input({DType::f32, {1, 2}}, 0);
+  const Layers layers = layers_of({.inputs = {x}, .outputs = net(std::array{x})});
+  const auto ranges = [&](int64_t rows, Method method) {
+    return calibrate(net, layers,
+                     [&](const auto& visit) {
+                       visit(std::array{(2 * ones({1, 2})).eval()});
+                       visit(std::array{(-3 * ones({rows, 2})).eval()});
+                     },
+                     {.method = method, .device = "cpu"});
+  };
+  for (const Method method : {Method::minmax, Method::entropy})
+    CHECK(ranges(3, method)[0] == doctest::Approx(3));
+  CHECK_THROWS_WITH_AS(ranges(4, Method::minmax),
+                       doctest::Contains("other layers for some of the samples: 2 instead of 1"),
+                       Error);
 }

@@ -195,6 +195,52 @@ TEST_CASE("sensitivity is the noise of a layer that is quantized alone") {
   CHECK(std::isinf(sensitivities(net, layers, scheme, std::array{batch}, "cpu")[1]));
 }
 
+TEST_CASE("every output counts alike in sensitivity, and its error is over all samples") {
+  const Variable a = variable("a", {3, 4}), b = variable("b", {3, 4});
+  // Outputs: of each layer alone, one of them in large units; integers; and constants.
+  const Net net = [&](std::span<const Tensor> in) {
+    const Tensor large = linear(in[1], b);
+    return std::vector<Tensor>{linear(in[0], a), large * 1000, cast(large * 100, DType::i64),
+                               in[0] / 0.0};
+  };
+  const auto batch = [](uint64_t seed) {
+    testing::Random random(seed);
+    const Type type{DType::f32, {8, 4}};
+    return std::array{random_values(type, 0.1, 1, random), random_values(type, -1, 1, random)};
+  };
+  const auto first = batch(1), second = batch(2);
+  const std::array leaves = {input({DType::f32, {8, 4}}, 0), input({DType::f32, {8, 4}}, 1)};
+  const Layers layers = layers_of({.inputs = {leaves[0], leaves[1]}, .outputs = net(leaves)});
+  const Scheme scheme{.ranges = {1, 1}};
+  const std::vector<double> decibels = sensitivities(net, layers, scheme, first, "cpu");
+  CHECK(std::abs(decibels[0] - decibels[1]) < 10);
+  const Samples samples = [&](const auto& visit) { visit(first), visit(second); };
+  const std::vector<OutputError> errors = output_errors(net, layers, scheme, samples, "cpu");
+  REQUIRE(errors.size() == 4);
+  const Int8 int8(layers, scheme);
+  auto wanted = compile([&](Tensor x, Tensor y) { return net(std::array{x, y}); });
+  auto got = compile([&](Tensor x, Tensor y) {
+    return int8({.inputs = {x, y}, .outputs = net(std::array{x, y})}).outputs;
+  });
+  for (const size_t output : {0, 1, 2}) {
+    double signal = 0, noise = 0, differing = 0;
+    for (const auto& [x, y] : {first, second}) {
+      const std::vector<double> before = wanted(x, y)[output].to_doubles();
+      const std::vector<double> after = got(x, y)[output].to_doubles();
+      for (size_t i = 0; i < before.size(); ++i) {
+        signal += before[i] * before[i];
+        noise += (before[i] - after[i]) * (before[i] - after[i]);
+        differing += before[i] != after[i] ? 1.0 / 48 : 0;
+      }
+    }
+    CHECK(noise > 0);
+    CHECK(errors[output].is_float == (output < 2));
+    CHECK(errors[output].error ==
+          doctest::Approx(output < 2 ? std::sqrt(noise / signal) : differing).epsilon(1e-4));
+  }
+  CHECK(errors[3].error == 0);  // equal infinities are no error
+}
+
 TEST_CASE("ranges follow batches by a moving average, which evaluation does not move") {
   const Variable w = variable("w", {1, 2}, {0.5, -1});
   const Tensor x = input({DType::f32, {2, 2}}, 0);

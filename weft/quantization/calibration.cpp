@@ -13,18 +13,27 @@ namespace {
 
 using Values = std::vector<Value>;
 
+// Throws where a net that branches by the shapes of its inputs has other layers than `wanted`.
+void check_same(const Layers& layers, const Layers& wanted) {
+  const auto weight = [](const Layer& layer) { return layer.weight; };
+  if (!std::ranges::equal(layers.layers, wanted.layers, {}, weight, weight))
+    throw Error(ErrorKind::usage,
+                "the net has other layers for some of the samples: {} instead of {}. Hint: samples "
+                "of one shape.",
+                layers.layers.size(), wanted.layers.size());
+}
+
 // Compiles a step that returns a result for the values of each activation.
-CompiledStep observing(const Net& net, size_t activations, const std::string& device,
+CompiledStep observing(const Net& net, const Layers& layers, const std::string& device,
                        Tensor (*result)(const Values& values)) {
-  return {[&net, activations, result](std::span<const Tensor> inputs) {
+  return {[&net, &layers, result](std::span<const Tensor> inputs) {
             Graph graph;
             graph.inputs.assign(inputs.begin(), inputs.end());
             graph.outputs = net(inputs);
             std::vector<Values> values;
-            static_cast<void>(layers_of(graph, &values));
-            WEFT_ASSERT(values.size() == activations, "a net has other layers now");
+            check_same(layers_of(graph, &values), layers);
             std::vector<Tensor> results;
-            results.reserve(activations);
+            results.reserve(values.size());
             for (const Values& each : values) results.push_back(result(each));
             return results;
           },
@@ -46,10 +55,10 @@ Tensor in_a_row(const Values& values) {
   return rows.size() == 1 ? rows.front() : concat(rows, 0);
 }
 
-std::vector<double> largest_magnitudes(const Net& net, size_t activations, const Samples& samples,
+std::vector<double> largest_magnitudes(const Net& net, const Layers& layers, const Samples& samples,
                                        const std::string& device) {
-  CompiledStep step = observing(net, activations, device, largest_magnitude);
-  std::vector<double> ranges(activations, 0);
+  CompiledStep step = observing(net, layers, device, largest_magnitude);
+  std::vector<double> ranges(layers.activations.size(), 0);
   samples([&](std::span<const Tensor> inputs) {
     const std::span<const Tensor> largest = step.run(inputs);
     for (size_t i = 0; i < ranges.size(); ++i)
@@ -59,9 +68,9 @@ std::vector<double> largest_magnitudes(const Net& net, size_t activations, const
   return ranges;
 }
 
-std::vector<Histogram> histograms_of(const Net& net, const Samples& samples,
+std::vector<Histogram> histograms_of(const Net& net, const Layers& layers, const Samples& samples,
                                      const std::vector<double>& limits, const std::string& device) {
-  CompiledStep step = observing(net, limits.size(), device, in_a_row);
+  CompiledStep step = observing(net, layers, device, in_a_row);
   std::vector<Histogram> histograms(limits.begin(), limits.end());
   samples([&](std::span<const Tensor> inputs) {
     const std::span<const Tensor> values = step.run(inputs);
@@ -140,14 +149,14 @@ double entropy_range(const Histogram& histogram, size_t levels) {
 
 std::vector<double> calibrate(const Net& net, const Layers& layers, const Samples& samples,
                               const CalibrationOptions& options) {
-  std::vector<double> ranges =
-      largest_magnitudes(net, layers.activations.size(), samples, options.device);
+  std::vector<double> ranges = largest_magnitudes(net, layers, samples, options.device);
   const auto is_range = [](double range) { return range > 0 && std::isfinite(range); };
   if (options.method == Method::minmax || std::ranges::none_of(ranges, is_range)) return ranges;
   std::vector<double> limits = ranges;
   for (double& limit : limits)
     if (!is_range(limit)) limit = 1;
-  const std::vector<Histogram> histograms = histograms_of(net, samples, limits, options.device);
+  const std::vector<Histogram> histograms =
+      histograms_of(net, layers, samples, limits, options.device);
   for (size_t i = 0; i < ranges.size(); ++i) {
     if (!is_range(ranges[i])) continue;
     const auto levels = static_cast<size_t>(layers.activations[i].levels()) + 1;

@@ -18,8 +18,8 @@ namespace weft::quantization {
 
 // Net is a forward pass in evaluation mode.
 using Net = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
-// Samples calls `visit` with the inputs of each batch, the same ones in each pass; batches have one
-// shape.
+// Samples calls `visit` with the inputs of each batch, the same ones in each pass. A step is
+// compiled for each shape of them.
 using Samples = std::function<void(const std::function<void(std::span<const Tensor>)>& visit)>;
 
 enum class Method : uint8_t { minmax, percentile, entropy };
@@ -31,7 +31,8 @@ struct CalibrationOptions {
 };
 
 // Returns the range of each activation: the magnitude that is quantized to its largest number. It
-// is 0 for an activation that is always zero, and not finite where a magnitude was not.
+// is 0 for an activation that is always zero, and not finite where a magnitude was not. Throws
+// Error(usage) where the shape of a batch gives the net other layers.
 std::vector<double> calibrate(const Net& net, const Layers& layers, const Samples& samples,
                               const CalibrationOptions& options);
 

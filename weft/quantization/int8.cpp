@@ -20,23 +20,41 @@ const Activation& activation_of(const Layers& layers, const Layer& layer) {
   return layers.activations[layer.activation];
 }
 
-std::vector<double> numbers_of(std::span<const Tensor> outputs) {
-  std::vector<double> all;
-  for (const Tensor& output : outputs) {
-    if (!is_float(output.dtype())) continue;
-    const std::vector<double> numbers = output.to_doubles();
-    all.insert(all.end(), numbers.begin(), numbers.end());
+// Differences sums how far the elements of an output are from those that are wanted.
+struct Differences {
+  double signal = 0, noise = 0;         // sums of squares
+  int64_t elements = 0, differing = 0;  // counts
+
+  void add(std::span<const double> wanted, std::span<const double> got) {
+    elements += std::ssize(wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (std::isfinite(wanted[i])) signal += wanted[i] * wanted[i];
+      if (wanted[i] == got[i] || (std::isnan(wanted[i]) && std::isnan(got[i]))) continue;
+      ++differing;
+      const double difference = wanted[i] - got[i];
+      noise += std::isfinite(difference) ? difference * difference
+                                         : std::numeric_limits<double>::infinity();
+    }
   }
-  return all;
+  double noise_to_signal() const { return noise > 0 ? noise / signal : 0; }
+};
+
+using Numbers = std::vector<std::vector<double>>;  // of each output
+Numbers numbers_of(std::span<const Tensor> outputs) {
+  Numbers numbers;
+  numbers.reserve(outputs.size());
+  for (const Tensor& output : outputs) numbers.push_back(output.to_doubles());
+  return numbers;
 }
 
-double signal_to_noise(const std::vector<double>& wanted, const std::vector<double>& got) {
-  double signal = 0, noise = 0;
+double signal_to_noise(const Numbers& wanted, const Numbers& got) {
+  double noise = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    signal += wanted[i] * wanted[i];
-    noise += (wanted[i] - got[i]) * (wanted[i] - got[i]);
+    Differences differences;
+    differences.add(wanted[i], got[i]);
+    noise += differences.noise_to_signal() / static_cast<double>(wanted.size());
   }
-  return noise > 0 ? 10 * std::log10(signal / noise) : std::numeric_limits<double>::infinity();
+  return noise > 0 ? -10 * std::log10(noise) : std::numeric_limits<double>::infinity();
 }
 }  // namespace
 
@@ -145,16 +163,58 @@ std::vector<double> sensitivities(const Net& net, const Layers& layers, const Sc
   std::vector<Tensor> in(inputs.begin(), inputs.end());
   const auto outputs_with = [&](int64_t layer) {
     in.push_back(scalar(static_cast<double>(layer), DType::i64));
-    std::vector<double> outputs = numbers_of(step.run(in));
+    std::vector<Tensor> outputs;
+    for (const Tensor& output : step.run(in))
+      if (is_float(output.dtype())) outputs.push_back(output);
+    Numbers numbers = numbers_of(outputs);
     in.pop_back();
-    return outputs;
+    return numbers;
   };
-  const std::vector<double> wanted = outputs_with(-1);
+  const Numbers wanted = outputs_with(-1);
   std::vector<double> all(layers.layers.size(), std::numeric_limits<double>::infinity());
   for (int64_t layer = 0; layer < count; ++layer)
     if (is_quantized(layers, scheme, static_cast<size_t>(layer)))
       all[static_cast<size_t>(layer)] = signal_to_noise(wanted, outputs_with(layer));
   return all;
+}
+
+std::vector<OutputError> output_errors(const Net& net, const Layers& layers, const Scheme& scheme,
+                                       const Samples& samples, const std::string& device) {
+  const Int8 int8(layers, scheme);
+  const StepOptions options{.mode = Mode::eval, .device = device};
+  CompiledStep plain([&](std::span<const Tensor> in) { return net(in); }, options);
+  CompiledStep quantized(
+      [&](std::span<const Tensor> in) {
+        Graph graph;
+        graph.inputs.assign(in.begin(), in.end());
+        graph.outputs = net(in);
+        return int8(graph).outputs;
+      },
+      options);
+  std::vector<Differences> differences;
+  std::vector<bool> are_float;
+  samples([&](std::span<const Tensor> in) {
+    const Numbers wanted = numbers_of(plain.run(in));
+    const std::span<const Tensor> outputs = quantized.run(in);
+    const Numbers got = numbers_of(outputs);
+    differences.resize(outputs.size());
+    are_float.resize(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      differences[i].add(wanted[i], got[i]);
+      are_float[i] = is_float(outputs[i].dtype());
+    }
+  });
+  std::vector<OutputError> errors;
+  for (size_t i = 0; i < differences.size(); ++i) {
+    const Differences& all = differences[i];
+    const auto share = [&] {
+      return all.elements > 0
+                 ? static_cast<double>(all.differing) / static_cast<double>(all.elements)
+                 : 0;
+    };
+    errors.push_back({are_float[i], are_float[i] ? std::sqrt(all.noise_to_signal()) : share()});
+  }
+  return errors;
 }
 
 }  // namespace weft::quantization

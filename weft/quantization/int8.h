@@ -57,9 +57,20 @@ class Int8 {
 };
 
 // Returns for each layer the ratio of signal to quantization noise, in dB, of the net's outputs
-// where that layer alone is quantized: 10 log10(sum y^2 / sum (y - y')^2). Infinite where nothing
-// changes, and for layers that `scheme` keeps.
+// where that layer alone is quantized: 10 log10(1 / mean(sum (y - y')^2 / sum y^2)), the mean over
+// the outputs of floats. Infinite where nothing changes, and for layers that `scheme` keeps.
 std::vector<double> sensitivities(const Net& net, const Layers& layers, const Scheme& scheme,
                                   std::span<const Tensor> inputs, const std::string& device);
+
+// An OutputError says how far an output of a net with int8 layers is from the net's in float32.
+struct OutputError {
+  bool is_float;
+  // Of floats sqrt(sum (y - y')^2 / sum y^2), over all samples; of other types the share of the
+  // elements that differ. Infinite where a number that was finite is not any more.
+  double error;
+};
+// Returns the error of each output. The int8 layers compute as the exported net does.
+std::vector<OutputError> output_errors(const Net& net, const Layers& layers, const Scheme& scheme,
+                                       const Samples& samples, const std::string& device);
 
 }  // namespace weft::quantization
