@@ -1,10 +1,14 @@
 // Tests refusals of pruning and of the weights that a model begins with.
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/error/tiny_run.h"
+#include "tests/support/two_inputs.h"
+#include "weft/tensor/tensor.h"
 
+using namespace weft;
 using namespace weft::test;
 
 namespace {
@@ -245,11 +249,11 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
       {{"learned", "out.onnx", "--to", "int8", "--method", "minmax"},
        "learned has learned its ranges by quantization-aware training: it takes no --method."},
       {{"net.onnx", "out.onnx", "--to", "int8"},
-       "quantizing net.onnx needs data. Hint: --data.dataset cifar10, or --data.format and "
-       "--data.path."},
+       "quantizing net.onnx needs data. Hint: --input FILE.npz, --data.dataset cifar10, or "
+       "--data.format and --data.path."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--dynamic", "--keep-sensitive", "1"},
-       "--keep-sensitive measures layers on data. Hint: --data.dataset, or --data.format and "
-       "--data.path."},
+       "--keep-sensitive measures layers on data. Hint: --input, --data.dataset, or --data.format "
+       "and --data.path."},
       // Other samples, and other classes, than the net was made for.
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
         "--data.image_size", "8", "--data.classes", "4"},
@@ -276,4 +280,144 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
   CHECK(fails_with(quantize({"int8.onnx", "out.onnx", "--to", "int8", "--dynamic"}), usage,
                    "int8.onnx has no layer to quantize: no convolution or linear layer with "
                    "weights in f32.") == "");
+}
+
+TEST_CASE("weft quantize refuses arrays that a net does not take, and writes nothing") {
+  const Workplace place;
+  write_two_inputs(place.path("net.onnx"), {-1, "rows"});
+  write_two_inputs(place.path("fixed.onnx"), {4, ""});
+  onnx::Model open = two_inputs({-1, "rows"});
+  open.graph.nodes = {{.op = "ReduceSum",
+                       .inputs = {"mask"},
+                       .outputs = {"sum"},
+                       .attributes = {{"keepdims", int64_t{0}}}},
+                      {.op = "Mul", .inputs = {"sum", "x"}, .outputs = {"seen"}},
+                      {.op = "MatMul", .inputs = {"seen", "w1"}, .outputs = {"wide"}},
+                      {.op = "MatMul", .inputs = {"wide", "w2"}, .outputs = {"scores"}}};
+  open.graph.outputs.resize(1);
+  open.graph.inputs[1].shape = {{{1, ""}, {-1, "length"}}};
+  onnx::write(open, place.path("open.onnx"));
+  write_samples(place.path("a.npz"), 6, 1);
+  const auto npy = [&](const std::string& name, const Tensor& array) {
+    io::write_npy(place.path(name), array.eval());
+  };
+  npy("x.npy", ones({6, 6}));
+  npy("doubles.npy", ones({6, 6}, DType::f64));
+  npy("wide.npy", ones({6, 7}));
+  npy("flat.npy", ones({36}));
+  npy("few.npy", ones({2, 6}));
+  npy("long.npy", ones({1, 9}));
+  npy("short.npy", ones({1, 5}));
+  npy("nothing.npy", zeros({0, 6}));
+  std::vector<double> numbers(36, 1);
+  numbers[15] = std::numeric_limits<double>::quiet_NaN();
+  npy("nan.npy", tensor(numbers, {6, 6}, DType::f32));
+  place.write("notes.txt", "no array");
+  place.write("cut.npz", place.read("a.npz").substr(0, 100));
+  const std::vector<io::NamedTensor> arrays = io::read_npz(place.path("a.npz"));
+  io::write_npz(place.path("half.npz"), std::vector{arrays[0]});
+  io::write_npz(place.path("other.npz"),
+                std::vector<io::NamedTensor>{{"x", arrays[0].tensor}, {"masks", arrays[1].tensor}});
+  io::write_npz(place.path("wrong.npz"),
+                std::vector<io::NamedTensor>{{"x", arrays[0].tensor}, {"mask", ones({6, 5})}});
+  struct Row {
+    std::string net;
+    std::vector<std::string> arguments;
+    int code;
+    std::string message;
+  };
+  const std::vector<Row> rows = {
+      {"net.onnx", {"--input"}, usage, "--input"},
+      {"net.onnx",
+       {"--input", "a.npz", "--data.dataset", "random-images"},
+       usage,
+       "--data.dataset and --input both name samples to calibrate on. Hint: give one of them."},
+      {"net.onnx",
+       {"--input", "a.npz", "--train.steps", "3"},
+       usage,
+       "--train.steps is for recipes. net.onnx is an ONNX file."},
+      {"net.onnx",
+       {"--input", "a.npz", "--batches", "3"},
+       usage,
+       "--batches is for data sets. Of --input every array is calibrated on."},
+      {"net.onnx", {"--input", "b.npz"}, usage, "--input b.npz: there is no such file."},
+      {"net.onnx",
+       {"--input", "notes.txt"},
+       usage,
+       "--input notes.txt: inputs are arrays (.npy, .npz, .pb) or pictures (.jpg, .png)."},
+      {"net.onnx",
+       {"--input", "."},
+       usage,
+       "--input .: a net is calibrated on arrays (.npy, .npz, .pb). Hint: for pictures "
+       "--data.format image_folder and --data.path."},
+      {"net.onnx",
+       {"--input", "x=a.npz"},
+       usage,
+       "--input x=a.npz: a .npz names its arrays itself. Hint: --input a.npz."},
+      {"net.onnx", {"--input", "cut.npz"}, data_code, "cut.npz"},
+      {"net.onnx",
+       {"--input", "other.npz"},
+       usage,
+       "net.onnx: it has no input 'masks'. Did you mean mask? Its inputs: x, mask."},
+      {"net.onnx",
+       {"--input", "half.npz"},
+       usage,
+       "net.onnx: inputs are missing: 'mask' (f32[rows, 6]). Hint: --input NAME=FILE.npy."},
+      {"net.onnx",
+       {"--input", "a.npz", "half.npz"},
+       usage,
+       "net.onnx: a batch is an array of every input. Got 2 of 'x' and 1 of 'mask'."},
+      {"net.onnx",
+       {"--input", "doubles.npy", "x.npy"},
+       usage,
+       "net.onnx: input 'x' is f32. Got f64."},
+      {"net.onnx",
+       {"--input", "a.npz", "wrong.npz"},
+       usage,
+       "wrong.npz: net.onnx: input 'mask' has the shape [rows, 6]. Got [6, 5]."},
+      {"net.onnx",
+       {"--input", "x.npy", "flat.npy"},
+       usage,
+       "net.onnx: input 'mask' has the shape [rows, 6]. Got [36]."},
+      {"net.onnx",
+       {"--input", "x.npy", "few.npy"},
+       usage,
+       "net.onnx: input 'mask' has the shape [rows, 6], where rows is 6. Got [2, 6]."},
+      {"fixed.onnx",
+       {"--input", "a.npz"},
+       usage,
+       "a.npz: fixed.onnx takes 4 rows of input 'x' at a time. Got 6."},
+      {"open.onnx",
+       {"--input", "x.npy", "long.npy", "x.npy", "short.npy"},
+       usage,
+       "open.onnx: 'length' is 9 in long.npy and 5 in short.npy, and the file that is written "
+       "takes one. Hint: --dim length=9."},
+      {"net.onnx",
+       {"--input", "a.npz", "--dim", "length=4"},
+       usage,
+       "[onnx] net.onnx: its inputs have no extent 'length' to bind. Known: rows."},
+      {"net.onnx",
+       {"--input", "x.npy", "nan.npy"},
+       data_code,
+       "nan.npy: the array of input 'mask' has a NaN at [2, 3]."},
+      {"net.onnx",
+       {"--input", "nothing.npy", "nothing.npy"},
+       data_code,
+       "nothing.npy: the array of input 'x' has no elements: it is f32[0, 6]."},
+      {"missing.onnx", {"--input", "a.npz"}, usage, "missing.onnx: there is no such file."},
+      {"run", {"--input", "a.npz"}, usage, "--input calibrates ONNX files. Got run."}};
+  for (const Row& row : rows) {
+    std::vector<std::string> arguments = {"quantize", row.net, "out.onnx", "--to", "int8"};
+    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
+    CHECK(fails_with(place.weft(arguments), row.code, row.message) == "");
+    CHECK(place.weft({"inspect", "out.onnx"}).code != 0);
+  }
+  CHECK(fails_with(place.weft({"quantize", "net.onnx", "out", "--to", "int8", "--input", "a.npz"}),
+                   usage, "an ONNX file is quantized to a file whose name ends in .onnx.") == "");
+  const auto goes_on = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"quantize", "open.onnx", "out.onnx", "--to", "int8"});
+    return place.weft(more).code;
+  };
+  // Batches may differ in what --dim binds.
+  CHECK(goes_on({"--input", "x.npy", "long.npy", "x.npy", "short.npy", "--dim", "length=7"}) == 0);
 }

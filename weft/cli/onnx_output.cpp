@@ -97,14 +97,18 @@ Subject imported(const OnnxOutput& output) {
                    samples = output.samples](int64_t batch) {
     onnx::Net::Extents bound = extents;
     const std::vector<onnx::ValueInfo>& inputs = net->inputs();
-    const auto bind = [&](size_t axis, int64_t extent) {
-      if ((*inputs[0].shape)[axis].extent < 0)
-        bound.emplace(onnx::symbol_of(inputs[0], axis), extent);
+    const auto bind = [&](const onnx::ValueInfo& info, size_t axis, int64_t extent) {
+      if ((*info.shape)[axis].extent < 0)
+        bound.emplace(onnx::symbol_of(info, axis), extent < 0 ? batch : extent);
     };
-    const size_t rank = !inputs.empty() && inputs[0].shape ? inputs[0].shape->size() : 0;
-    if (rank > 0) bind(0, batch);
-    for (size_t axis = 1; axis < rank && static_cast<int>(rank) == samples.size(); ++axis)
-      bind(axis, samples[static_cast<int>(axis)]);
+    const auto rank_of = [&](const onnx::ValueInfo& info) {
+      return info.shape ? info.shape->size() : 0;
+    };
+    if (!inputs.empty() && rank_of(inputs[0]) > 0) bind(inputs[0], 0, batch);
+    for (size_t i = 0; i < inputs.size() && i < samples.size(); ++i)
+      for (size_t axis = 0; axis < rank_of(inputs[i]); ++axis)
+        if (std::ssize(*inputs[i].shape) == samples[i].size())
+          bind(inputs[i], axis, samples[i][static_cast<int>(axis)]);
     const ModeScope inference(Mode::eval);
     Graph graph;
     for (const Type& type : net->input_types(bound))

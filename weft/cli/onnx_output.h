@@ -20,7 +20,8 @@ struct OnnxOutput {
   std::optional<int64_t> batch = {};   // rows; absent: any number
   int64_t context = 0;                 // tokens of a sequence; 0: as many as is usual
   std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
-  Shape samples = {};  // of the data, which an ONNX file's first input takes where dims are silent
+  // Shapes of the data, which an ONNX file's first inputs take where dims are silent; -1: the rows.
+  std::vector<Shape> samples = {};
   // How its layers are quantized; absent: as the run that trained it learned, or not at all.
   std::optional<quantization::Scheme> scheme = {};
 };

@@ -2,32 +2,29 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
-#include "weft/base/utf8.h"
-#include "weft/cli/evaluation_json.h"
+#include "weft/cli/calibration_arrays.h"
+#include "weft/cli/inference.h"
 #include "weft/cli/onnx_output.h"
+#include "weft/cli/quantize_report.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
 #include "weft/data/loader.h"
 #include "weft/io/files.h"
-#include "weft/io/json.h"
 #include "weft/models/pretrained.h"
 #include "weft/onnx/model.h"
 #include "weft/quantization/training.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/quantization.h"
-#include "weft/train/report.h"
 
 namespace weft::cli {
 namespace {
@@ -50,7 +47,7 @@ int64_t batches_of(const NetQuantization& arguments) {
 }
 
 // Returns the experiment with the data of the flags, or of the run; nullopt where a net that needs
-// none has none.
+// no data has none.
 std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
                                                const RecipeFlags& flags) {
   const std::string& model = arguments.model;
@@ -66,7 +63,8 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
     return experiment;
   }
   if (arguments.dynamic && flags.empty()) return {};
-  return is_onnx ? evaluation_of_onnx(model, flags, "quantizing") : evaluation_of(model, flags);
+  return is_onnx ? evaluation_of_onnx(model, flags, "quantizing", "--input FILE.npz, ")
+                 : evaluation_of(model, flags);
 }
 
 quantization::Net net_of(const train::Experiment& experiment) {
@@ -100,14 +98,62 @@ Tensor held_inputs(const train::Experiment& experiment) {
   return batch.inputs;
 }
 
+// Material is what a net is calibrated on and measured by: an experiment's data, or arrays. It has
+// neither where a net needs none.
+struct Material {
+  std::optional<train::Experiment> experiment = {};
+  std::unique_ptr<const CalibrationArrays> arrays = {};
+
+  bool empty() const { return !experiment && arrays == nullptr; }
+  // The functions that are returned use this object.
+  quantization::Net net() const { return arrays ? arrays->net() : net_of(*experiment); }
+  quantization::Samples samples(int64_t batches) const {
+    return arrays ? arrays->samples() : samples_of(*experiment, batches);
+  }
+  std::vector<Tensor> held() const {
+    return arrays ? arrays->first_batch() : std::vector<Tensor>{held_inputs(*experiment)};
+  }
+  std::string device() const {
+    return arrays ? arrays->device() : experiment->recipe.text("train.device");
+  }
+};
+
+Material material_of(const NetQuantization& arguments, const RecipeFlags& flags) {
+  if (arguments.inputs.empty()) return {.experiment = experiment_of(arguments, flags)};
+  if (!onnx::is_model_file(arguments.model))
+    throw Error(ErrorKind::usage,
+                "--input calibrates ONNX files. Got {}. Hint: weft convert --to onnx.",
+                arguments.model);
+  if (arguments.batches > 0)
+    throw Error(ErrorKind::usage,
+                "--batches is for data sets. Of --input every array is calibrated on.");
+  return {.arrays = std::make_unique<CalibrationArrays>(arguments.model, arguments.inputs, flags,
+                                                        extents_of(arguments.dims))};
+}
+
+// Returns the layers of the net that is calibrated, which are those of the file that is written.
+Layers layers_of(const Material& material, const OnnxOutput& output) {
+  if (material.experiment) return train::layers_of(*material.experiment);
+  Layers written = layers_of(output);
+  if (material.arrays == nullptr) return written;
+  Layers layers = material.arrays->layers();
+  if (!std::ranges::equal(layers.layers, written.layers, {}, &quantization::Layer::name,
+                          &quantization::Layer::name))
+    throw Error(ErrorKind::usage,
+                "{} has {} layers for the arrays, and {} for the inputs of the file that is "
+                "written. Hint: --dim.",
+                output.model, layers.layers.size(), written.layers.size());
+  return layers;
+}
+
 // Sets the ranges by calibration, and which layers stay for lack of one.
-void calibrate(Scheme& scheme, const NetQuantization& arguments,
-               const train::Experiment& experiment, const Layers& layers) {
+void calibrate(Scheme& scheme, const NetQuantization& arguments, const Material& material,
+               const Layers& layers) {
   scheme.ranges = quantization::calibrate(
-      net_of(experiment), layers, samples_of(experiment, batches_of(arguments)),
+      material.net(), layers, material.samples(batches_of(arguments)),
       {.method = method_of(arguments),
        .percentile = arguments.percentile > 0 ? arguments.percentile : usual_percentile,
-       .device = experiment.recipe.text("train.device")});
+       .device = material.device()});
   const std::vector<std::string> dead = quantization::keep_without_range(layers, scheme);
   if (!dead.empty())
     remark("warning",
@@ -156,32 +202,23 @@ void keep_most_sensitive(Scheme& scheme, const Layers& layers, const std::vector
     }
 }
 
-// Lists the layers, worst first, and then those that were not measured.
-void list_layers(const Layers& layers, const Scheme& scheme, const std::vector<double>& decibels) {
-  std::vector<size_t> order(layers.layers.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return decibels[i]; });
-  size_t width = 5;
-  for (const auto& layer : layers.layers) width = std::max(width, layer.name.size());
-  line(fmt::format("{:<{}}  {:>8}", "layer", width, "sqnr"));
-  for (const size_t i : order) {
-    const std::string value =
-        std::isfinite(decibels[i]) ? fmt::format("{:.1f} dB", decibels[i]) : "-";
-    line(fmt::format("{:<{}}  {:>8}{}", escaped(layers.layers[i].name), width, value,
-                     quantization::is_quantized(layers, scheme, i) ? "" : "  stays in f32"));
-  }
+std::vector<OutputChange> errors_of(const CalibrationArrays& arrays, const Layers& layers,
+                                    const Scheme& scheme) {
+  const std::vector<quantization::OutputError> errors =
+      quantization::output_errors(arrays.net(), layers, scheme, arrays.samples(), arrays.device());
+  std::vector<OutputChange> changes;
+  for (size_t i = 0; i < errors.size(); ++i)
+    changes.push_back({arrays.outputs()[i].name, errors[i]});
+  return changes;
 }
 
-nlohmann::json json_of(const Layers& layers, const Scheme& scheme,
-                       const std::vector<double>& decibels) {
-  nlohmann::json list = nlohmann::json::array();
-  for (size_t i = 0; i < layers.layers.size(); ++i) {
-    nlohmann::json& row = list.emplace_back(
-        nlohmann::json{{"name", layers.layers[i].name},
-                       {"quantized", quantization::is_quantized(layers, scheme, i)}});
-    if (!decibels.empty() && std::isfinite(decibels[i])) row["sqnr_db"] = decibels[i];
-  }
-  return list;
+void check_arguments(const NetQuantization& arguments) {
+  if (arguments.percentile > 0 && arguments.method != "percentile")
+    throw Error(ErrorKind::usage, "--percentile is for --method percentile.");
+  if (arguments.dynamic && !arguments.method.empty())
+    throw Error(ErrorKind::usage, "--method is for ranges from data; --dynamic needs none.");
+  if (io::exists(arguments.path + ".data", ErrorKind::usage))
+    throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
 }
 }  // namespace
 
@@ -198,6 +235,16 @@ std::vector<Option> net_quantization_options(NetQuantization& arguments) {
        .doc = "of the magnitudes, with --method percentile (99.99)",
        .target = &arguments.percentile,
        .range = {{50, 100}}},
+      {.flag = "--input",
+       .type = "[NAME=]FILE",
+       .doc =
+           "with OUT.onnx, of an ONNX file: arrays to calibrate on instead of a data set: a .npz "
+           "with an array of every input, or a .npy or .pb for an input by name, or for the "
+           "next one; several are as many batches, and each has its samples along the first "
+           "axis. The outputs are compared with those in float32",
+       .target = &arguments.inputs,
+       .several = true,
+       .most = 100000},
       {.flag = "--batches",
        .type = "N",
        .doc = "with OUT.onnx: batches of training data to calibrate on (8)",
@@ -242,6 +289,7 @@ std::vector<Option> net_quantization_options(NetQuantization& arguments) {
 std::string given_flag(const NetQuantization& arguments) {
   return !arguments.method.empty()      ? "--method"
          : arguments.percentile > 0     ? "--percentile"
+         : !arguments.inputs.empty()    ? "--input"
          : arguments.batches > 0        ? "--batches"
          : arguments.dynamic            ? "--dynamic"
          : !arguments.keep.empty()      ? "--keep"
@@ -254,23 +302,20 @@ std::string given_flag(const NetQuantization& arguments) {
 }
 
 int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
-  if (arguments.percentile > 0 && arguments.method != "percentile")
-    throw Error(ErrorKind::usage, "--percentile is for --method percentile.");
-  if (arguments.dynamic && !arguments.method.empty())
-    throw Error(ErrorKind::usage, "--method is for ranges from data; --dynamic needs none.");
-  if (io::exists(arguments.path + ".data", ErrorKind::usage))
-    throw Error(ErrorKind::usage, "{}.data exists. Nothing was changed.", arguments.path);
-  std::optional<train::Experiment> experiment = experiment_of(arguments, flags);
+  check_arguments(arguments);
+  Material material = material_of(arguments, flags);
+  std::optional<train::Experiment>& experiment = material.experiment;
   OnnxOutput output{.model = arguments.model,
                     .path = arguments.path,
                     .batch = arguments.batch > 0 ? std::optional(arguments.batch) : std::nullopt,
                     .context = arguments.context,
                     .dims = arguments.dims};
-  if (experiment) output.samples = experiment->shape.batch(1).shape;
-  const Layers layers = experiment ? train::layers_of(*experiment) : layers_of(output);
-  const bool has_learned = experiment && experiment->quantization != nullptr;
+  if (experiment) output.samples = {experiment->shape.batch(1).shape};
+  if (material.arrays != nullptr) output.samples = material.arrays->shapes();
+  const Layers layers = layers_of(material, output);
   Scheme scheme{.dynamic = arguments.dynamic,
                 .weight_bits = arguments.weight_bits > 0 ? arguments.weight_bits : 8};
+  const bool has_learned = experiment && experiment->quantization != nullptr;
   if (has_learned) {
     refuse_for_learned(arguments);
     scheme = experiment->quantization->scheme();
@@ -279,49 +324,35 @@ int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags) {
   const std::vector<bool> named = quantization::layers_like(layers, arguments.keep, "--keep");
   scheme.kept.resize(layers.layers.size());
   for (size_t i = 0; i < named.size(); ++i) scheme.kept[i] = scheme.kept[i] || named[i];
-  if (experiment && !has_learned && !scheme.dynamic)
-    calibrate(scheme, arguments, *experiment, layers);
+  if (!material.empty() && !has_learned && !scheme.dynamic)
+    calibrate(scheme, arguments, material, layers);
   check_quantizes(arguments, layers, scheme);
-  std::vector<double> decibels;
-  if (experiment) {
-    decibels = quantization::sensitivities(net_of(*experiment), layers, scheme,
-                                           std::array{held_inputs(*experiment)},
-                                           experiment->recipe.text("train.device"));
-    keep_most_sensitive(scheme, layers, decibels, arguments.keep_sensitive);
+  Measured measured;
+  if (!material.empty()) {
+    measured.decibels = quantization::sensitivities(material.net(), layers, scheme, material.held(),
+                                                    material.device());
+    keep_most_sensitive(scheme, layers, measured.decibels, arguments.keep_sensitive);
     check_quantizes(arguments, layers, scheme);
   } else if (arguments.keep_sensitive > 0) {
     throw Error(ErrorKind::usage,
-                "--keep-sensitive measures layers on data. Hint: --data.dataset, or --data.format "
-                "and --data.path.");
+                "--keep-sensitive measures layers on data. Hint: --input, --data.dataset, or "
+                "--data.format and --data.path.");
   }
-  std::optional<train::Evaluation> before, after;
   if (experiment && experiment->validation != nullptr) {
-    before = train::evaluate(*experiment);
+    measured.before = train::evaluate(*experiment);
     experiment->quantization = std::make_unique<quantization::Training>(layers, scheme);
-    after = train::evaluate(*experiment);
+    measured.after = train::evaluate(*experiment);
   }
+  if (material.arrays != nullptr) measured.errors = errors_of(*material.arrays, layers, scheme);
   output.scheme = scheme;
   const OnnxWritten written = write_onnx(output);
   remark_limits(written);
-  if (arguments.as_json) {
-    nlohmann::json result{{"path", arguments.path},
-                          {"layers", json_of(layers, scheme, decibels)},
-                          {"bytes", written.quantized_bytes},
-                          {"bytes_before", written.bytes_before}};
-    if (before) {
-      result["before"] = to_json(*before);
-      result["after"] = to_json(*after);
-    }
-    line(io::json_text(result));
-    return 0;
-  }
-  if (experiment) list_layers(layers, scheme, decibels);
-  const auto text = [](size_t bytes) { return train::bytes_text(static_cast<double>(bytes)); };
-  line(fmt::format("{}: {} of {} layers in int8, their weights {} instead of {}",
-                   escaped(arguments.path), written.quantized, layers.layers.size(),
-                   text(written.quantized_bytes), text(written.bytes_before)));
-  if (before)
-    line(fmt::format("before: {}\nafter:  {}", train::to_text(*before), train::to_text(*after)));
+  report_int8({.path = arguments.path,
+               .layers = layers,
+               .scheme = scheme,
+               .written = written,
+               .measured = measured},
+              arguments.as_json);
   return 0;
 }
 

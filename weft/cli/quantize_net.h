@@ -19,18 +19,19 @@ struct NetQuantization {
   bool dynamic = false;
   std::vector<std::string> keep = {};  // patterns
   int64_t keep_sensitive = 0;
-  int64_t weight_bits = 0;             // 0: not given
-  int64_t batch = 0, context = 0;      // as OnnxOutput has them; 0: not given
-  std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
+  int64_t weight_bits = 0;               // 0: not given
+  std::vector<std::string> inputs = {};  // [NAME=]FILE: arrays to calibrate on, not a data set
+  int64_t batch = 0, context = 0;        // as OnnxOutput has them; 0: not given
+  std::vector<std::string> dims = {};    // NAME=N: extents of an ONNX file's inputs
   bool as_json = false;
 };
 std::vector<Option> net_quantization_options(NetQuantization& arguments);
 // Returns the first of these flags that was given; "": none.
 std::string given_flag(const NetQuantization& arguments);
 
-// `flags` say which data the net is calibrated and evaluated on. Returns the exit code. Throws
-// Error(usage) for flags that this kind of net does not take, and for nets without layers to
-// quantize; nothing is written then.
+// `flags` say which data the net is calibrated and evaluated on, where there are no arrays. Returns
+// the exit code. Throws Error(usage) for flags that this kind of net does not take, and for nets
+// without layers to quantize; nothing is written then.
 int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags);
 
 }  // namespace weft::cli

@@ -66,7 +66,7 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
 }
 
 train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
-                                     std::string_view doing) {
+                                     std::string_view doing, std::string_view also) {
   onnx::check_there(file);
   for (const RecipeFlag& flag : flags)
     if (flag.path.starts_with("model."))
@@ -77,8 +77,9 @@ train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags&
   apply_flags(recipe, flags);
   if (!recipe.has("data.dataset") && !recipe.has("data.format"))
     throw Error(ErrorKind::usage,
-                "{} {} needs data. Hint: --data.dataset cifar10, or --data.format and --data.path.",
-                doing, file);
+                "{} {} needs data. Hint: {}--data.dataset cifar10, or --data.format and "
+                "--data.path.",
+                doing, file, also);
   return train::make_experiment(recipe, {.evaluate_only = true});
 }
 

@@ -30,9 +30,10 @@ train::Experiment load_experiment(const std::string& folder, const train::Recipe
 train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
 
 // Builds the experiment that evaluates an ONNX file on the data that the flags name; `doing` begins
-// the message where they name none.
+// the message where they name none, and `also` its hint: "--input FILE, ".
 train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
-                                     std::string_view doing = "evaluating");
+                                     std::string_view doing = "evaluating",
+                                     std::string_view also = "");
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {

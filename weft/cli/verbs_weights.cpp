@@ -170,12 +170,14 @@ void add_quantize(Program& program) {
        .group = "Weights",
        .doc = "Writes a published model with its weights in blocks of few bits, or to OUT.onnx a "
               "net whose convolutions and linear layers compute in int8. Both are evaluated before "
-              "and after, on the data of the run or of --data.*.",
+              "and after, on the data of the run or of --data.*; with --input, a net's outputs are "
+              "compared.",
        .examples = "weft quantize Llama-3.2-1B llama-q4 --to Q4_K --data.path wiki.test.raw\n"
                    "weft quantize Llama-3.2-1B llama-q4.gguf --to Q4_K\n"
                    "weft quantize mnist mnist-int8.onnx --to int8\n"
                    "weft quantize resnet20.onnx resnet20-int8.onnx --to int8 --method entropy "
-                   "--data.dataset cifar10",
+                   "--data.dataset cifar10\n"
+                   "weft quantize bert.onnx bert-int8.onnx --to int8 --input tokens.npz",
        .run = [&program, arguments] { return quantize(*arguments, program.flags); },
        .recipe_keys = true});
   verb.options = {
