@@ -2,6 +2,7 @@
 // and how far the outputs are from those in float32.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/images.h"
+#include "tests/support/peers.h"
 #include "tests/support/program.h"
 #include "tests/support/two_inputs.h"
 #include "weft/data/loader.h"
@@ -201,5 +203,25 @@ TEST_CASE("arrays with the samples of a data set give its ranges") {
     arguments.insert(arguments.end(), files.begin(), files.end());
     place.quantize(arguments);
     CHECK(place.read(of_data) == place.read(of_arrays));
+  }
+}
+
+TEST_SUITE("slow onnx") {
+  TEST_CASE("onnxruntime has the error of outputs that was reported") {
+    const std::string python = testing::python_with("onnxruntime");
+    if (python.empty()) return;
+    const Place place;
+    write_two_inputs(place.path("net.onnx"), {-1, "rows"});
+    write_samples(place.path("a.npz"), 8, 1);
+    write_samples(place.path("b.npz"), 5, 2);
+    const json result = place.quantize({"net.onnx", "int8.onnx", "--input", "a.npz", "b.npz"});
+    std::string command = python + " tests/pytorch/check_int8.py";
+    for (const char* file : {"net.onnx", "int8.onnx", "a.npz", "b.npz"})
+      command += " '" + place.path(file) + "'";
+    const int status = std::system((command + " >'" + place.path("said") + "' 2>&1").c_str());
+    REQUIRE_MESSAGE(status == 0, place.read("said"));
+    // A sum in another order may round to the next of 255 levels.
+    CHECK(json::parse(place.read("said"))["scores"] ==
+          doctest::Approx(result["outputs"][0]["relative_error"].get<double>()).epsilon(0.1));
   }
 }

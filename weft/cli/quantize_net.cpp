@@ -207,6 +207,7 @@ std::vector<OutputChange> errors_of(const CalibrationArrays& arrays, const Layer
   const std::vector<quantization::OutputError> errors =
       quantization::output_errors(arrays.net(), layers, scheme, arrays.samples(), arrays.device());
   std::vector<OutputChange> changes;
+  changes.reserve(errors.size());
   for (size_t i = 0; i < errors.size(); ++i)
     changes.push_back({arrays.outputs()[i].name, errors[i]});
   return changes;
