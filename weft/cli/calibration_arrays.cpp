@@ -54,15 +54,20 @@ CalibrationArrays::CalibrationArrays(const std::string& model,
                   "--data.format image_folder and --data.path.",
                   printable(file.path));
   net_ = std::make_shared<onnx::Net>(onnx::read(model));
-  arrays_ = arrays_of(model, net_->inputs(), files);
-  for (size_t i = 1; i < arrays_.size(); ++i)
-    if (arrays_[i].size() != arrays_[0].size())
+  const std::vector<std::vector<InputArray>> given = arrays_of(model, net_->inputs(), files);
+  for (size_t i = 1; i < given.size(); ++i)
+    if (given[i].size() != given[0].size())
       throw Error(ErrorKind::usage,
                   "{}: a batch is an array of every input. Got {} of '{}' and {} of '{}'.",
-                  printable(model), arrays_[0].size(), printable(net_->inputs()[0].name),
-                  arrays_[i].size(), printable(net_->inputs()[i].name));
-  for (size_t i = 0; i < arrays_.size(); ++i)
-    for (const InputArray& array : arrays_[i]) check_array(i, array);
+                  printable(model), given[0].size(), printable(net_->inputs()[0].name),
+                  given[i].size(), printable(net_->inputs()[i].name));
+  for (size_t i = 0; i < given.size(); ++i) {
+    std::vector<Array>& arrays = arrays_.emplace_back();
+    for (const InputArray& array : given[i]) {
+      arrays.push_back({array.file, array.read()});
+      check_array(i, arrays.back());
+    }
+  }
   const size_t batches = arrays_.empty() ? 0 : arrays_[0].size();
   for (size_t i = 0; i < batches; ++i) split(i);
   if (pieces_.empty())
@@ -89,7 +94,7 @@ void CalibrationArrays::set_flags(const RecipeFlags& flags) {
   if (has_size) rows_ = recipe.integer("eval.batch_size");
 }
 
-void CalibrationArrays::check_array(size_t input, const InputArray& array) const {
+void CalibrationArrays::check_array(size_t input, const Array& array) const {
   const std::string name = printable(net_->inputs()[input].name);
   if (array.tensor.elements() == 0)
     throw Error(ErrorKind::data, "{}: the array of input '{}' has no elements: it is {}.",
@@ -108,7 +113,7 @@ bool CalibrationArrays::is_open(size_t input, size_t axis) const {
 // Inputs of other extents are the same for all rows.
 void CalibrationArrays::split(size_t batch) {
   const std::vector<onnx::ValueInfo>& inputs = net_->inputs();
-  const auto& [file, first, is_named] = arrays_[0][batch];
+  const auto& [file, first] = arrays_[0][batch];
   Piece piece{.batch = batch, .index = 0, .rows = rows_, .is_split = {}};
   piece.is_split.resize(inputs.size());
   int64_t pieces = 1;
@@ -126,10 +131,10 @@ void CalibrationArrays::split(size_t batch) {
     }
   }
   const bool is_one_file = std::ranges::all_of(
-      arrays_, [&](const std::vector<InputArray>& each) { return each[batch].file == file; });
+      arrays_, [&](const std::vector<Array>& each) { return each[batch].file == file; });
   const std::string place = (is_one_file ? printable(file) + ": " : "") + printable(model_);
   for (; piece.index < pieces; ++piece.index) {
-    onnx::check_inputs(place, inputs, this->batch(piece));
+    onnx::check_inputs(place, inputs, onnx::types_of(this->batch(piece)));
     pieces_.push_back(piece);
   }
 }
@@ -172,7 +177,7 @@ void CalibrationArrays::check_extents(const onnx::Net::Extents& dims) const {
       if (!is_open(i, axis) || dims.contains(symbol) || (axis == 0 && (i == 0 || has_rows(i))))
         continue;
       const int64_t extent = first.dim(static_cast<int>(axis));
-      for (const InputArray& array : arrays_[i])
+      for (const Array& array : arrays_[i])
         if (const int64_t here = array.tensor.dim(static_cast<int>(axis)); here != extent)
           throw Error(ErrorKind::usage,
                       "{}: '{}' is {} in {} and {} in {}, and the file that is written takes one. "

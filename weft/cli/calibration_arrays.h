@@ -47,8 +47,13 @@ class CalibrationArrays {
     std::vector<bool> is_split;  // by input; others are given whole
   };
 
+  struct Array {
+    std::string file;
+    Tensor tensor;
+  };
+
   void set_flags(const RecipeFlags& flags);
-  void check_array(size_t input, const InputArray& array) const;
+  void check_array(size_t input, const Array& array) const;
   void split(size_t batch);
   void check_extents(const onnx::Net::Extents& dims) const;
   std::vector<Tensor> batch(const Piece& piece) const;
@@ -59,7 +64,7 @@ class CalibrationArrays {
   std::string model_, device_;
   int64_t rows_ = 0;  // that the net takes at a time; 0: as many as an array has
   std::shared_ptr<const onnx::Net> net_;
-  std::vector<std::vector<InputArray>> arrays_;  // by input and batch
+  std::vector<std::vector<Array>> arrays_;  // by input and batch
   std::vector<Piece> pieces_;
 };
 
