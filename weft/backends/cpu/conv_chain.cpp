@@ -220,7 +220,7 @@ std::optional<Chain> chain_of(std::span<const Value> body, const Value& result,
   for (const Link& link : links) {
     auto problem = library_problem(*link.conv.node(), convolution_of(*link.conv.node()));
     if (!problem || link.others.size() + 1 > most_operands) return std::nullopt;
-    problems.push_back(std::move(*problem));
+    problems.push_back(*problem);
   }
   if (links.empty()) return std::nullopt;
   Strips strips = fitting(links, problems);

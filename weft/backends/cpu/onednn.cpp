@@ -412,7 +412,7 @@ std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range
         pieces, [&](const Piece& other) { return alike(other.problem, piece->problem); });
     parts->kinds.push_back(static_cast<size_t>(known - pieces.begin()) *
                            static_cast<size_t>(threads));
-    if (known == pieces.end()) pieces.push_back({std::move(piece->problem)});
+    if (known == pieces.end()) pieces.push_back({piece->problem});
   }
   Builder builder(std::move(pieces));
   if (!builder.build(threads, true)) return std::nullopt;
