@@ -6,6 +6,7 @@
 
 #include "tests/error/tiny_run.h"
 #include "tests/support/two_inputs.h"
+#include "weft/onnx/model.h"
 #include "weft/tensor/tensor.h"
 
 using namespace weft;
@@ -66,7 +67,51 @@ TEST_CASE("a recipe whose pruning cannot be done is refused by key and limit") {
               "train: {steps: 5, global_batch_size: 4}\npruning: {pattern: channels}\n");
   CHECK(fails_with(place.weft({"plan", "wrong.yaml"}), usage,
                    "wrong.yaml:4: pruning.pattern channels: this model has no channels that can be "
-                   "removed. Those of resnet, cnn and mlp have.") == "");
+                   "removed. Those of resnet, cnn, mlp and nets of ONNX files have.") == "");
+}
+
+TEST_CASE("an imported net is refused whose channels are all needed, or counted by its nodes") {
+  Workplace place;
+  place.write("wrong.yaml",
+              "model: {pretrained: net.onnx}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 5, global_batch_size: 4}\npruning: {pattern: channels}\n");
+  using namespace weft;
+  const auto numbers = [](const std::string& name, const Shape& shape) {
+    return onnx::Initializer{.name = name, .value = ones(shape).eval()};
+  };
+  const auto integers = [](const std::string& name, const std::vector<int64_t>& values) {
+    return onnx::Initializer{.name = name, .value = tensor(values, {std::ssize(values)})};
+  };
+  const auto refused = [&](const onnx::Graph& graph, const std::string& message) {
+    onnx::write({.ir_version = 8, .opsets = {{"", 18}}, .graph = graph}, place.path("net.onnx"));
+    return fails_with(place.weft({"plan", "wrong.yaml"}), usage,
+                      "wrong.yaml:4: pruning.pattern channels: " + message);
+  };
+  onnx::Graph graph = {.name = "net",
+                       .nodes = {{.op = "Flatten", .inputs = {"x"}, .outputs = {"flat"}},
+                                 {.op = "MatMul", .inputs = {"flat", "w"}, .outputs = {"y"}}},
+                       .initializers = {numbers("w", {48, 4})},
+                       .inputs = {{.name = "x", .dtype = DType::f32}},
+                       .outputs = {{.name = "y"}}};
+  CHECK(refused(graph,
+                "no channels of this net can be removed: additions, outputs or other operations "
+                "need all of them.") == "");
+  graph.initializers = {numbers("w", {32, 4}), numbers("kernel", {2, 3, 1, 1}),
+                        integers("first", {0}), integers("width", {32})};
+  graph.nodes = {{.op = "Conv", .name = "conv", .inputs = {"x", "kernel"}, .outputs = {"c"}},
+                 {.op = "Shape", .name = "dims", .inputs = {"c"}, .outputs = {"d"}},
+                 {.op = "Gather", .name = "rows", .inputs = {"d", "first"}, .outputs = {"r"}},
+                 {.op = "Concat",
+                  .name = "shape",
+                  .inputs = {"r", "width"},
+                  .outputs = {"s"},
+                  .attributes = {{"axis", int64_t{0}}}},
+                 {.op = "Reshape", .name = "flat", .inputs = {"c", "s"}, .outputs = {"flat"}},
+                 {.op = "MatMul", .name = "fc", .inputs = {"flat", "w"}, .outputs = {"y"}}};
+  CHECK(refused(graph,
+                "channels of this net cannot be removed: [onnx] net.onnx: node 'flat' (Reshape)") ==
+        "");
 }
 
 TEST_CASE("a model begins with no weights that are missing or of another model") {

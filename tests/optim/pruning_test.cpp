@@ -172,7 +172,7 @@ TEST_CASE("the channels of least norm are pruned with their bias, and one stays"
     bias.assign(ones({4}));
   };
   reset();
-  const Prunable both{weight, 1, {bias}};
+  const Prunable both{.weight = weight, .follows = {{.variable = bias}}};
   const Pruner half({both}, {.pattern = PruningPattern::channels, .sparsity = 0.5});
   CHECK(prune(half, 0) == 4);
   CHECK(weight.to_doubles() == Numbers{3, 0, 0, 0, 0, 0, -4, 0});
@@ -181,6 +181,26 @@ TEST_CASE("the channels of least norm are pruned with their bias, and one stays"
   const Pruner all({both}, {.pattern = PruningPattern::channels, .sparsity = 0.99});
   CHECK(prune(all, 0) == 6);
   CHECK(bias.to_doubles() == Numbers{0, 0, 0, 1});
+}
+
+TEST_CASE("channels are along any axis, and what follows them is a part of a variable") {
+  Variable weight("w", {DType::f32, {2, 4}}), joined("j", {DType::f32, {2, 7}});
+  weight.assign(tensor({3, 1, 0, -4, 0, 1, 2, 0}, {2, 4}, DType::f32));  // norms 3, 1.41, 2, 4
+  joined.assign(ones({2, 7}));
+  Variable each("e", {DType::f32, {8}});  // two neighbours for each channel
+  each.assign(ones({8}));
+  const Pruner half(
+      {{.weight = weight,
+        .channel_axis = 1,
+        .follows = {{.variable = joined, .axis = 1, .offset = 2}, {.variable = each, .each = 2}}}},
+      {.pattern = PruningPattern::channels, .sparsity = 0.5});
+  CHECK(half.state()[0].shape() == Shape{4});
+  CHECK(prune(half, 0) == 4);
+  CHECK(weight.to_doubles() == Numbers{3, 0, 0, -4, 0, 0, 0, 0});
+  CHECK(joined.to_doubles() == Numbers{1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1});
+  CHECK(each.to_doubles() == Numbers{1, 1, 0, 0, 0, 0, 1, 1});
+  auto masked = compile([&] { return half.masked(joined, full({2, 7}, 2.0)); });
+  CHECK(masked().to_doubles() == Numbers{2, 2, 2, 0, 0, 2, 2, 2, 2, 2, 0, 0, 2, 2});
 }
 
 TEST_CASE("what is pruned stays so when the share rises, and gradients there are zeros") {

@@ -14,6 +14,7 @@
 #include "weft/io/safetensors.h"
 #include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/narrowed.h"
 #include "weft/train/plan_run.h"
 #include "weft/train/steps.h"
 

@@ -28,7 +28,8 @@
 #include "weft/onnx/model.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
-#include "weft/train/pruning.h"
+#include "weft/train/imported.h"
+#include "weft/train/narrowed.h"
 #include "weft/train/published.h"
 #include "weft/train/report.h"
 
@@ -223,7 +224,14 @@ int prune(const PruneArguments& arguments) {
     throw Error(error.kind(), "{}: {}", from, error.what());
   }
   experiment.recipe.set("name", std::filesystem::path(path).filename().string(), "weft prune");
-  experiment.recipe.set("model.weights", path, "weft prune");
+  if (train::trains_onnx(
+          experiment.recipe)) {  // the file that the checkpoint keeps has its weights
+    experiment.recipe.set("model.pretrained", path + "/" + std::string(train::net_file),
+                          "weft prune");
+    experiment.recipe.set("model.weights", "null", "weft prune");
+  } else {
+    experiment.recipe.set("model.weights", path, "weft prune");
+  }
   train::write_checkpoint(path, experiment, {});
   line(fmt::format("{}: {} parameters instead of {}", escaped(path),
                    train::count_text(static_cast<double>(nn::number_count(*experiment.model))),
@@ -237,7 +245,8 @@ void add_prune(Program& program) {
       {.name = "prune",
        .group = "Weights",
        .doc = "Removes the channels that a run with pruning.pattern channels set to zero, and "
-              "writes the smaller net as a checkpoint with its recipe.",
+              "writes the smaller net as a checkpoint with its recipe; of an imported net also as "
+              "an ONNX file, OUT/model.onnx.",
        .examples = "weft prune resnet20-channels resnet20-small\n"
                    "weft eval resnet20-small\n"
                    "weft train resnet20-small/recipe.yaml --name tuned",

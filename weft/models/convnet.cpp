@@ -67,12 +67,8 @@ Cnn::Cnn(const CnnConfig& config)
       fc2_(*this, "fc2", config.hidden_size, config.num_labels),
       dropout_(*this, "dropout", config.dropout) {}
 
-std::vector<ChannelGroup> Cnn::channel_groups() const {
-  const int64_t pixels =
-      fc1_.in_features() / conv2_.weight.dim(0);  // of a channel behind the pools
-  return {{conv1_.weight, {conv1_.bias}, {{conv2_.weight}}},
-          {conv2_.weight, {conv2_.bias}, {{.weight = fc1_.weight, .each = pixels}}},
-          {fc1_.weight, {fc1_.bias}, {{fc2_.weight}}}};
+std::vector<Variable> Cnn::inner_weights() const {
+  return {conv1_.weight, conv2_.weight, fc1_.weight};
 }
 nn::Options Cnn::config_with(std::span<const int64_t> channels) const {
   nn::Options options = config();

@@ -21,7 +21,7 @@ struct CnnConfig {
 class Cnn : public Model {
  public:
   explicit Cnn(const CnnConfig& config);
-  std::vector<ChannelGroup> channel_groups() const override;
+  std::vector<Variable> inner_weights() const override;
   nn::Options config_with(std::span<const int64_t> channels) const override;
 
  protected:

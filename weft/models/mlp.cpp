@@ -42,11 +42,10 @@ Mlp::Mlp(const MlpConfig& config)
   add(config.num_labels);
 }
 
-std::vector<ChannelGroup> Mlp::channel_groups() const {
-  std::vector<ChannelGroup> groups;
-  for (size_t i = 0; i + 1 < layers_.size(); ++i)
-    groups.push_back({layers_[i]->weight, {layers_[i]->bias}, {{layers_[i + 1]->weight}}});
-  return groups;
+std::vector<Variable> Mlp::inner_weights() const {
+  std::vector<Variable> weights;
+  for (size_t i = 0; i + 1 < layers_.size(); ++i) weights.push_back(layers_[i]->weight);
+  return weights;
 }
 nn::Options Mlp::config_with(std::span<const int64_t> channels) const {
   nn::Options options = config();

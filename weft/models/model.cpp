@@ -56,7 +56,8 @@ Model::Model(InputKind input_kind, nn::Options config)
 Model::~Model() = default;
 
 nn::Options Model::config_with(std::span<const int64_t> channels) const {
-  WEFT_ASSERT(channels.empty(), "a model with channel groups says how they become its config");
+  WEFT_ASSERT(channels.empty(),
+              "a model with inner weights says how their channels become its config");
   return config_;
 }
 

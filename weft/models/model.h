@@ -40,20 +40,6 @@ struct TaskShape {
 // Returns the shape of one sample of a batch, for messages.
 Shape of_sample(const Shape& batch);
 
-// A ChannelGroup is channels of a layer's result that only other layers of the model read, so that
-// each can be removed with what reads it.
-struct ChannelGroup {
-  // A Reader is a weight of which `each` neighbours along `axis` read one channel.
-  struct Reader {
-    Variable weight;
-    int axis = 1;
-    int64_t each = 1;
-  };
-  Variable weight;                     // its first axis is the channels
-  std::vector<Variable> follows = {};  // likewise: a bias, and the variables of a norm behind it
-  std::vector<Reader> readers = {};
-};
-
 // A Model maps inputs to logits [batch, classes], or [batch, length, classes] if each token has a
 // label.
 class Model : public nn::Layer {
@@ -63,9 +49,10 @@ class Model : public nn::Layer {
   // Returns all options that make_model() needs to rebuild it, under the names of Hugging Face's
   // config.json; "model_type" is the name in the registry.
   const nn::Options& config() const { return config_; }
-  // Returns the channels that can be removed; empty where there are none.
-  virtual std::vector<ChannelGroup> channel_groups() const { return {}; }
-  // Returns the config of this model with as many channels in each group.
+  // Returns the weights of which config_with() takes the numbers of output channels; empty where
+  // the config has none.
+  virtual std::vector<Variable> inner_weights() const { return {}; }
+  // Returns the config of this model with as many output channels of each inner weight.
   virtual nn::Options config_with(std::span<const int64_t> channels) const;
 
  protected:

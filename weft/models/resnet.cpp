@@ -55,14 +55,8 @@ struct BlockShape {
 class Block : public nn::Layer {
  public:
   using Layer::Layer;
-  virtual void add_channel_groups(std::vector<ChannelGroup>& groups) const = 0;
+  virtual std::vector<Variable> inner_weights() const = 0;
 };
-ChannelGroup channel_group(const nn::Conv2d& conv, const nn::BatchNorm& norm,
-                           const nn::Conv2d& reader) {
-  return {conv.weight,
-          {norm.weight, norm.bias, norm.running_mean, norm.running_var},
-          {{reader.weight}}};
-}
 
 // Shortcut is what a block adds to its result: its input if the shape stays, else a convolution of
 // it, or every stride-th pixel with channels of zeros.
@@ -102,9 +96,7 @@ class BasicBlock : public Block {
                conv_options(3, shape.width, 1)),
         bn2_(*this, "bn2", shape.width),
         shortcut_(*this, shape, shape.width) {}
-  void add_channel_groups(std::vector<ChannelGroup>& groups) const override {
-    groups.push_back(channel_group(conv1_, bn1_, conv2_));
-  }
+  std::vector<Variable> inner_weights() const override { return {conv1_.weight}; }
 
  protected:
   Tensor forward(const Tensor& x) const override {
@@ -138,10 +130,7 @@ class Bottleneck : public Block {
                conv_options(1, expansion * shape.width, 1)),
         bn3_(*this, "bn3", expansion * shape.width),
         shortcut_(*this, shape, expansion * shape.width) {}
-  void add_channel_groups(std::vector<ChannelGroup>& groups) const override {
-    groups.push_back(channel_group(conv1_, bn1_, conv2_));
-    groups.push_back(channel_group(conv2_, bn2_, conv3_));
-  }
+  std::vector<Variable> inner_weights() const override { return {conv1_.weight, conv2_.weight}; }
 
  protected:
   Tensor forward(const Tensor& x) const override {
@@ -264,12 +253,13 @@ ResNet::ResNet(const ResNetConfig& config)
       fc_(*this, "fc", final_channels(config), config.num_labels),
       pooled_(config.form == "imagenet") {}
 
-std::vector<ChannelGroup> ResNet::channel_groups() const {
-  std::vector<ChannelGroup> groups;
+std::vector<Variable> ResNet::inner_weights() const {
+  std::vector<Variable> weights;
   for (const auto& stage : stages_)
     for (size_t i = 0; i < stage->size(); ++i)
-      dynamic_cast<const Block&>((*stage)[i]).add_channel_groups(groups);
-  return groups;
+      for (const Variable& weight : dynamic_cast<const Block&>((*stage)[i]).inner_weights())
+        weights.push_back(weight);
+  return weights;
 }
 nn::Options ResNet::config_with(std::span<const int64_t> channels) const {
   nn::Options options = config();

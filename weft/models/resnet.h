@@ -33,7 +33,7 @@ struct ResNetConfig {
 class ResNet : public Model {
  public:
   explicit ResNet(const ResNetConfig& config);
-  std::vector<ChannelGroup> channel_groups() const override;
+  std::vector<Variable> inner_weights() const override;
   nn::Options config_with(std::span<const int64_t> channels) const override;
 
  protected:

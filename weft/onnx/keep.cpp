@@ -1,4 +1,6 @@
 // Keeps the graph of an ONNX file beside the weights of a checkpoint.
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -10,6 +12,7 @@
 #include "weft/io/safetensors.h"
 #include "weft/onnx/message.h"
 #include "weft/onnx/model_net.h"
+#include "weft/onnx/narrow.h"
 #include "weft/onnx/types.h"
 
 namespace weft::onnx {
@@ -76,6 +79,63 @@ class Inliner {
   ExternalData& external_;
 };
 
+// Returns where the state of a model is in a safetensors file of it.
+Places places_of(const weft::Model& model) {
+  const std::vector<io::NamedBytes> tensors = io::bytes_of(io::state_of(model));
+  const std::vector<uint64_t> offsets = io::offsets_in_file(tensors, io::pytorch_metadata());
+  Places places;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    places[tensors[i].name] = {offsets[i], tensors[i].type.bytes()};
+  return places;
+}
+
+void refer_to(::onnx::ModelProto& proto, const std::string& file, const Places& places) {
+  for (auto& each : *proto.mutable_graph()->mutable_initializer())
+    if (const auto place = places.find(each.name()); place != places.end())
+      refer_to(each, file, place->second);
+}
+
+// ---- narrower nets
+
+void set_shape(::onnx::TensorProto& tensor, const Shape& shape) {
+  tensor.clear_dims();
+  for (const int64_t extent : shape) tensor.add_dims(extent);
+}
+void set_shape(::onnx::TensorShapeProto& to, const Shape& shape) {
+  to.clear_dim();
+  for (const int64_t extent : shape) to.add_dim()->set_dim_value(extent);
+}
+
+template <class Items>
+void remove_named(Items& items, const std::string& name) {
+  items.erase(std::remove_if(items.begin(), items.end(),
+                             [&](const auto& each) { return each.name() == name; }),
+              items.end());
+}
+
+void apply(const Edit& edit, ::onnx::NodeProto& node, ::onnx::ModelProto& proto) {
+  ::onnx::GraphProto& graph = *proto.mutable_graph();
+  for (auto& attribute : *node.mutable_attribute())
+    if (edit.groups > 0 && attribute.name() == "group") attribute.set_i(edit.groups);
+  if (edit.shape.empty()) return;
+  node.set_input(1, edit.shape_name);
+  if (!edit.unread.empty()) {
+    remove_named(*graph.mutable_initializer(), edit.unread);
+    remove_named(*graph.mutable_input(), edit.unread);
+  }
+  auto& shape = *graph.add_initializer();
+  shape.set_name(edit.shape_name);
+  shape.set_data_type(::onnx::TensorProto::INT64);
+  shape.add_dims(std::ssize(edit.shape));
+  for (const int64_t extent : edit.shape) shape.add_int64_data(extent);
+  if (proto.ir_version() >= 4) return;
+  auto& input = *graph.add_input();  // where old files list initializers, too
+  input.set_name(edit.shape_name);
+  auto& type = *input.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(::onnx::TensorProto::INT64);
+  set_shape(*type.mutable_shape(), {std::ssize(edit.shape)});
+}
+
 std::string deterministic(const ::onnx::ModelProto& proto) {
   std::string bytes;
   {
@@ -90,24 +150,47 @@ std::string deterministic(const ::onnx::ModelProto& proto) {
 
 std::string kept_form(const std::string& path, const weft::Model& model,
                       const std::string& weights) {
-  const std::vector<io::NamedBytes> tensors = io::bytes_of(io::state_of(model));
-  const std::vector<uint64_t> offsets = io::offsets_in_file(tensors, io::pytorch_metadata());
-  Places places;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    places[tensors[i].name] = {offsets[i], tensors[i].type.bytes()};
-
+  const Places places = places_of(model);
   const std::shared_ptr<Buffer> file = io::map_file(path);
   ::onnx::ModelProto proto;
   parse_message(proto, {reinterpret_cast<const char*>(file->data), file->bytes}, path);
-  for (auto& each : *proto.mutable_graph()->mutable_initializer())
-    if (const auto place = places.find(each.name()); place != places.end())
-      refer_to(each, weights, place->second);
+  refer_to(proto, weights, places);
   ExternalData external(path, folder_of(path));
   Inliner inliner(external);
   for (auto& each : *proto.mutable_graph()->mutable_initializer())
     if (!places.contains(each.name())) inliner.tensor(each);
   inliner.nodes(*proto.mutable_graph()->mutable_node());
   for (auto& each : *proto.mutable_functions()) inliner.nodes(*each.mutable_node());
+  return deterministic(proto);
+}
+
+std::string narrowed_form(const std::string& kept, const Model& file, const Narrowing& narrowing,
+                          const weft::Model& net, const std::string& weights) {
+  ::onnx::ModelProto proto;
+  parse_message(proto, kept, file.file);
+  ::onnx::GraphProto& graph = *proto.mutable_graph();
+  for (auto& each : *graph.mutable_initializer())
+    if (const auto narrow = narrowing.initializers.find(each.name());
+        narrow != narrowing.initializers.end())
+      set_shape(each, narrow->second.shape());
+  for (auto& each : *graph.mutable_input())  // of old files, which list initializers there, too
+    if (const auto narrow = narrowing.initializers.find(each.name());
+        narrow != narrowing.initializers.end())
+      set_shape(*each.mutable_type()->mutable_tensor_type()->mutable_shape(),
+                narrow->second.shape());
+  const auto edits = edits_of(file, narrowing);
+  for (auto& node : *graph.mutable_node()) {
+    const auto edit = node.output_size() == 0 ? edits.end() : edits.find(node.output(0));
+    if (edit != edits.end()) apply(edit->second, node, proto);
+  }
+  auto& values = *graph.mutable_value_info();
+  values.erase(std::remove_if(values.begin(), values.end(),
+                              [&](const auto& each) {
+                                return narrowing.values.contains(each.name()) ||
+                                       narrowing.initializers.contains(each.name());
+                              }),
+               values.end());
+  refer_to(proto, weights, places_of(net));
   return deterministic(proto);
 }
 

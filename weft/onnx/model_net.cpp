@@ -11,6 +11,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
+#include "weft/onnx/narrow.h"
 #include "weft/onnx/net.h"
 
 namespace weft::onnx {
@@ -78,6 +79,8 @@ class NetModel : public weft::Model {
     check_samples(task);
   }
 
+  const onnx::Model& file() const { return net_.model(); }
+
  protected:
   Tensor forward(const Tensor& x) const override {
     std::vector<Tensor> inputs;
@@ -119,6 +122,11 @@ class NetModel : public weft::Model {
 
 std::unique_ptr<weft::Model> make_model(Model file, const TaskShape& task) {
   return std::make_unique<NetModel>(std::move(file), task);
+}
+
+const Model* file_of(const weft::Model& net) {
+  const auto* imported = dynamic_cast<const NetModel*>(&net);
+  return imported == nullptr ? nullptr : &imported->file();
 }
 
 bool has_labels(const Model& file, int64_t tokens) {

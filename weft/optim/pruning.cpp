@@ -64,10 +64,11 @@ Pruner::Pruner(std::vector<Prunable> weights, const PruningOptions& options)
         options.pattern != PruningPattern::two_of_four || weight.dim(item.contracted_axis) % 4 == 0,
         "[pruning] \"{}\" has {} input features, and 2:4 needs a multiple of four.", weight.name(),
         weight.dim(item.contracted_axis));
-    const bool rows = options.pattern == PruningPattern::channels;
-    pruned_.emplace_back("pruned." + weight.name(),
-                         Type{DType::boolean, rows ? Shape{weight.dim(0)} : weight.shape()},
-                         Category::optimizer_state);
+    const bool channels = options.pattern == PruningPattern::channels;
+    pruned_.emplace_back(
+        "pruned." + weight.name(),
+        Type{DType::boolean, channels ? Shape{weight.dim(item.channel_axis)} : weight.shape()},
+        Category::optimizer_state);
     weights_ += weight.elements();
   }
   const Type bounds{DType::i64, {static_cast<int64_t>(groups())}};
@@ -94,7 +95,8 @@ std::vector<int64_t> Pruner::counts_at(int64_t step) const {
 Tensor Pruner::score(size_t weight) const {
   Tensor magnitude = abs(cast(items_[weight].weight.value(), DType::f32));
   if (options_.pattern != PruningPattern::channels) return magnitude;
-  const Tensor rows = reshape(magnitude, {magnitude.dim(0), -1});
+  const Tensor first = transpose(magnitude, items_[weight].channel_axis, 0);
+  const Tensor rows = reshape(first, {first.dim(0), -1});
   return sqrt(sum(rows * rows, {.axes = {1}}));
 }
 
@@ -141,28 +143,38 @@ Tensor Pruner::prune(const Tensor& counts) const {
 }
 
 Tensor Pruner::zeroed(size_t weight, const Tensor& x) const {
+  if (options_.pattern == PruningPattern::channels)
+    return zeroed(weight, {.variable = {}, .axis = items_[weight].channel_axis}, x);
+  return select(pruned_[weight].value(), zeros({}, x.dtype()), x);
+}
+
+Tensor Pruner::zeroed(size_t weight, const Prunable::Follower& follower, const Tensor& x) const {
+  const auto beside = [](int64_t count) { return zeros({count}, DType::boolean); };
   Tensor pruned = pruned_[weight].value();
-  if (options_.pattern == PruningPattern::channels) {
-    Shape column = Shape::filled(x.rank(), 1);
-    column[0] = x.dim(0);
-    pruned = reshape(pruned, column);
-  }
-  return select(pruned, zeros({}, x.dtype()), x);
+  if (follower.each > 1) pruned = repeat(pruned, follower.each, 0);
+  const int64_t end = follower.offset + pruned.dim(0), extent = x.dim(follower.axis);
+  if (follower.offset > 0) pruned = concat({beside(follower.offset), pruned}, 0);
+  if (end < extent) pruned = concat({pruned, beside(extent - end)}, 0);
+  Shape along = Shape::filled(x.rank(), 1);
+  along[follower.axis] = extent;
+  return select(reshape(pruned, along), zeros({}, x.dtype()), x);
 }
 
 Tensor Pruner::masked(const Variable& variable, const Tensor& gradient) const {
+  Tensor masked = gradient;
   for (size_t i = 0; i < items_.size(); ++i) {
-    const auto is_it = [&](const Variable& other) { return other.state() == variable.state(); };
-    if (is_it(items_[i].weight) || std::ranges::any_of(items_[i].follows, is_it))
-      return zeroed(i, gradient);
+    if (items_[i].weight.state() == variable.state()) masked = zeroed(i, masked);
+    for (const Prunable::Follower& follower : items_[i].follows)
+      if (follower.variable.state() == variable.state()) masked = zeroed(i, follower, masked);
   }
-  return gradient;
+  return masked;
 }
 
 void Pruner::hold() const {
   for (size_t i = 0; i < items_.size(); ++i) {
     items_[i].weight.assign(zeroed(i, items_[i].weight.value()));
-    for (const Variable& variable : items_[i].follows) variable.assign(zeroed(i, variable.value()));
+    for (const Prunable::Follower& follower : items_[i].follows)
+      follower.variable.assign(zeroed(i, follower, follower.variable.value()));
   }
 }
 

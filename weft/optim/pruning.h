@@ -20,7 +20,7 @@ namespace weft::optim {
 enum class PruningPattern : uint8_t {
   unstructured,  // any weights
   two_of_four,   // of each four neighbours along the contracted axis the two least ones ("2:4")
-  channels,      // whole rows along the first axis, by their L2 norm (Li et al. 2017)
+  channels,      // all weights of an output channel, by their L2 norm (Li et al. 2017)
 };
 
 struct PruningOptions {
@@ -37,9 +37,17 @@ double scheduled_sparsity(const PruningOptions& options, int64_t step);
 
 // A Prunable is a weight, and what is pruned with it.
 struct Prunable {
+  // A Follower is pruned with the channels: channel i is the `each` neighbours along `axis` from
+  // `offset` + i `each` on.
+  struct Follower {
+    Variable variable;
+    int axis = 0;
+    int64_t offset = 0, each = 1;
+  };
   Variable weight;
   int contracted_axis = 1;             // of the weight, for two_of_four: its input features
-  std::vector<Variable> follows = {};  // for channels: a bias, or the parameters of a norm
+  int channel_axis = 0;                // of the weight, for channels: its output channels
+  std::vector<Follower> follows = {};  // for channels: a bias, or the parameters of a norm
 };
 
 class Pruner {
@@ -50,14 +58,14 @@ class Pruner {
   // no multiple of four with two_of_four.
   Pruner(std::vector<Prunable> weights, const PruningOptions& options);
 
-  // Returns a bool for each weight, or each row of it with `channels`: whether it is pruned
+  // Returns a bool for each weight, or each channel of it with `channels`: whether it is pruned
   // ("pruned.<name of the weight>").
   const std::vector<Variable>& state() const { return pruned_; }
   int64_t weights() const { return weights_; }  // numbers of all weights that can be pruned
 
   // Returns whether the schedule prunes once `step` updates are done.
   bool is_due(int64_t step) const;
-  // Returns how many units (weights, or rows) of each group are then pruned, i64 [groups].
+  // Returns how many units (weights, or channels) of each group are then pruned, i64 [groups].
   std::vector<int64_t> counts_at(int64_t step) const;
 
   // Returns whether thresholds are searched for: not with two_of_four.
@@ -77,6 +85,7 @@ class Pruner {
   size_t groups() const { return options_.global ? 1 : items_.size(); }
   Tensor score(size_t weight) const;                    // f32, in the shape of the state
   Tensor zeroed(size_t weight, const Tensor& x) const;  // x with zeros for what is pruned
+  Tensor zeroed(size_t weight, const Prunable::Follower& follower, const Tensor& x) const;
 
   std::vector<Prunable> items_;
   PruningOptions options_;

@@ -280,10 +280,13 @@ std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
 }
 }  // namespace
 
-Graph graph_of(const Experiment& experiment) {
+Graph forward_graph(const Model& model, const Type& batch) {
   const ModeScope inference(Mode::eval);
-  const Tensor x = input(experiment.shape.batch(experiment.rows), 0);
-  return {.inputs = {x}, .outputs = {(*experiment.model)(x)}, .assignments = {}};
+  const Tensor x = input(batch, 0);
+  return {.inputs = {x}, .outputs = {model(x)}, .assignments = {}};
+}
+Graph graph_of(const Experiment& experiment) {
+  return forward_graph(*experiment.model, experiment.shape.batch(experiment.rows));
 }
 
 Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& options) {

@@ -102,7 +102,9 @@ struct Experiment {
   int64_t kept_model_bytes() const, kept_optimizer_bytes() const, kept_teacher_bytes() const;
 };
 
-// Captures the forward pass of an experiment's model in evaluation mode, for a batch of `rows`.
+// Captures the forward pass of a model in evaluation mode, on a batch of this type.
+Graph forward_graph(const Model& model, const Type& batch);
+// Does so for the model of an experiment, on a batch of `rows`.
 Graph graph_of(const Experiment& experiment);
 
 // Returns the bytes of those variables that stay in memory.

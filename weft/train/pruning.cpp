@@ -1,8 +1,8 @@
 #include "weft/train/pruning.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "weft/nn/layers.h"
 #include "weft/quantization/layers.h"
 #include "weft/train/imported.h"
+#include "weft/train/narrowed.h"
 
 namespace weft::train {
 namespace {
@@ -110,44 +111,43 @@ std::vector<std::pair<std::string, Prunable>> weights_in_graph(const Experiment&
   return weights;
 }
 
-std::vector<std::pair<std::string, Prunable>> channels_of(const Model& model) {
+// Returns the weights whose output channels can be removed, in the order of their groups.
+std::vector<std::pair<std::string, Prunable>> channels_of(const Channels& channels) {
   std::vector<std::pair<std::string, Prunable>> weights;
-  for (const ChannelGroup& group : model.channel_groups()) {
-    Prunable& added = weights.emplace_back(group.weight.name(), Prunable{group.weight}).second;
-    for (const Variable& variable : group.follows)
-      if (variable.category() == Category::parameter) added.follows.push_back(variable);
+  for (const ChannelGroup& group : channels.groups()) {
+    const ChannelGroup::Part& weight = group.weight;
+    Prunable& added =
+        weights
+            .emplace_back(weight.variable.name(),
+                          Prunable{.weight = weight.variable, .channel_axis = weight.axis})
+            .second;
+    for (const ChannelGroup::Part& part : group.follows)
+      if (is_pruned_with(part))
+        added.follows.push_back({part.variable, part.axis, part.offset, part.each});
   }
   return weights;
 }
 
-// ---- models without pruned channels
-
-// Returns the channels with a weight other than zero.
-std::vector<int64_t> kept_channels(const Variable& weight) {
-  const std::vector<double> magnitudes =
-      max(reshape(abs(weight.value()), {weight.dim(0), -1}), {.axes = {1}}).to_doubles();
-  std::vector<int64_t> kept;
-  for (size_t i = 0; i < magnitudes.size(); ++i)
-    if (magnitudes[i] > 0) kept.push_back(static_cast<int64_t>(i));
-  if (kept.empty()) kept.push_back(0);
-  return kept;
-}
-
-// Kept is the indices along an axis that stay, in blocks of `each`.
-struct Kept {
-  const std::vector<int64_t>* channels;
-  int axis;
-  int64_t each;
-};
-
-Tensor taken(const Tensor& x, const Kept& kept) {
-  std::vector<int64_t> indices;
-  for (const int64_t channel : *kept.channels)
-    for (int64_t i = 0; i < kept.each; ++i) indices.push_back(channel * kept.each + i);
-  const Tensor at = tensor(indices, {static_cast<int64_t>(indices.size())});
-  return transpose(gather(transpose(x, kept.axis, 0), at), kept.axis, 0);
+// Refuses to prune what `weft prune` could not remove later.
+void check_removable(const Experiment& experiment, const TracedModel& model,
+                     const std::vector<std::pair<std::string, Prunable>>& named) {
+  std::vector<bool> groups;
+  for (const ChannelGroup& group : model.channels.groups())
+    groups.push_back(std::ranges::any_of(named, [&](const auto& each) {
+      return each.second.weight.state() == group.weight.variable.state();
+    }));
+  try {
+    check_narrows(experiment, model, groups);
+  } catch (const Error& error) {
+    experiment.recipe.refuse("pruning.pattern",
+                             fmt::format("pruning.pattern channels: {}", error.what()));
+  }
 }
 }  // namespace
+
+bool is_pruned_with(const ChannelGroup::Part& part) {
+  return part.variable.category() == Category::parameter && !part.variable.frozen();
+}
 
 std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool say) {
   const Recipe& recipe = experiment.recipe;
@@ -155,14 +155,20 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
   const Model& model = *experiment.model;
   const PruningOptions options = options_of(recipe, experiment.total_steps);
   const bool channels = options.pattern == PruningPattern::channels;
-  auto named = channels              ? channels_of(model)
+  std::optional<TracedModel> net;
+  if (channels) net.emplace(traced(experiment));
+  auto named = channels              ? channels_of(net->channels)
                : trains_onnx(recipe) ? weights_in_graph(experiment)
                                      : weights_of(model);
   if (named.empty())
-    recipe.refuse("pruning.pattern",
-                  channels ? "pruning.pattern channels: this model has no channels that can be "
-                             "removed. Those of resnet, cnn and mlp have."
-                           : "pruning.pattern: this model has no weights to prune that train.");
+    recipe.refuse(
+        "pruning.pattern",
+        !channels ? "pruning.pattern: this model has no weights to prune that train."
+        : trains_onnx(recipe)
+            ? "pruning.pattern channels: no channels of this net can be removed: additions, "
+              "outputs or other operations need all of them."
+            : "pruning.pattern channels: this model has no channels that can be removed. Those of "
+              "resnet, cnn, mlp and nets of ONNX files have.");
   for (const std::string& pattern : recipe.texts("pruning.exclude")) {
     const auto removed =
         std::erase_if(named, [&](const auto& each) { return matches(each.first, pattern); });
@@ -172,6 +178,7 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
                                 io::printable(pattern),
                                 named.empty() ? "" : " The first is " + named.front().first + "."));
   }
+  if (channels && trains_onnx(recipe) && !named.empty()) check_removable(experiment, *net, named);
   std::vector<Prunable> weights;
   for (auto& [name, weight] : named) {
     if (options.pattern == PruningPattern::two_of_four &&
@@ -185,48 +192,6 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
   }
   if (weights.empty()) recipe.refuse("pruning.exclude", "pruning: no weight is left to prune.");
   return std::make_unique<optim::Pruner>(std::move(weights), options);
-}
-
-void remove_pruned_channels(Experiment& experiment) {
-  const Model& model = *experiment.model;
-  const std::vector<ChannelGroup> groups = model.channel_groups();
-  std::vector<std::vector<int64_t>> kept;
-  std::vector<int64_t> counts;
-  std::map<const VariableState*, std::vector<Kept>> of;
-  int64_t removed = 0;
-  kept.reserve(groups.size());  // `of` points into it
-  for (const ChannelGroup& group : groups) {
-    const std::vector<int64_t>& channels = kept.emplace_back(kept_channels(group.weight));
-    counts.push_back(std::ssize(channels));
-    removed += group.weight.dim(0) - counts.back();
-    of[group.weight.state().get()].push_back({&channels, 0, 1});
-    for (const Variable& variable : group.follows)
-      of[variable.state().get()].push_back({&channels, 0, 1});
-    for (const ChannelGroup::Reader& reader : group.readers)
-      of[reader.weight.state().get()].push_back({&channels, reader.axis, reader.each});
-  }
-  if (removed == 0)
-    throw Error(ErrorKind::usage, "{} Hint: pruning.pattern: channels.",
-                groups.empty() ? "this model has no channels that can be removed."
-                               : "no channel of this model is pruned.");
-  Recipe& recipe = experiment.recipe;
-  const nn::Options config = model.config_with(counts);
-  for (const auto& [key, value] : config.entries())
-    if (const nn::Option* before = model.config().find(key); before == nullptr || *before != value)
-      recipe.set("model.config." + key, nn::to_string(value), "pruning");
-  for (const RecipeKey& key : recipe_keys())
-    if (key.path.starts_with("pruning.")) recipe.set(key.path, std::string(key.initial), "pruning");
-  const nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = false});
-  std::unique_ptr<Model> small =
-      make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape);
-  const std::vector<nn::NamedVariable> from = model.state(), to = small->state();
-  WEFT_ASSERT(from.size() == to.size(), "a narrower model has other variables");
-  for (size_t i = 0; i < from.size(); ++i) {
-    Tensor value = from[i].variable.value();
-    for (const Kept& part : of[from[i].variable.state().get()]) value = taken(value, part);
-    to[i].variable.assign(value);
-  }
-  experiment.model = std::move(small);
 }
 
 }  // namespace weft::train

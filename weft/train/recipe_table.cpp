@@ -113,7 +113,8 @@ constexpr RecipeKey table[] = {
     {"optimizer.nesterov", boolean, "false", "", 0, 0, "sgd: Nesterov momentum"},
     {"pruning.pattern", text, "null", "unstructured, 2:4, channels", 0, 0,
      "weights of least magnitude become zeros and stay so; 2:4: two of each four neighbours along "
-     "the input features; channels: inner channels of resnet, cnn, mlp; null: no pruning"},
+     "the input features; channels: inner channels of resnet, cnn, mlp and ONNX files; null: no "
+     "pruning"},
     {"pruning.sparsity", number, "0.5", "", 0, 0.999,
      "share of the weights, or channels, that is pruned from pruning.end_step on"},
     {"pruning.scope", text, "layer", "layer, global", 0, 0,

@@ -1,0 +1,68 @@
+// Finds the channels of a net that can be removed, in the graph of its forward pass, so that a net
+// of weft's modules and one of an ONNX file are pruned alike.
+//
+// The output channels of a weight are followed through the graph by the axis maps of its
+// operations (ir/axis_map.h), to the parameters and statistics beside them and to the weights that
+// sum over them. They can be removed where each is zero wherever it is read, once its weights and
+// the parameters beside it are zeros. They stay where an addition joins them with channels of
+// another weight, where an output of the graph has them, or where an operation mixes them. A
+// depthwise convolution is passed: its weight is beside the channels that it reads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/ir/graph.h"
+#include "weft/models/model.h"
+
+namespace weft::train {
+
+// A ChannelGroup is the output channels of a weight, and where they are in other variables.
+struct ChannelGroup {
+  // Channel i is the `each` neighbours along `axis` from `offset` + i `each` on.
+  struct Part {
+    Variable variable;
+    int axis = 0;
+    int64_t offset = 0, each = 1;
+  };
+  Part weight;
+  std::vector<Part> follows;  // a bias, the variables of a norm, the weight of a depthwise layer
+  std::vector<Part> readers;  // the weights that sum over the channels
+
+  int64_t channels() const { return weight.variable.dim(weight.axis); }
+};
+
+class Channels {
+ public:
+  // Finds the channels of a model in the graph of its forward pass: those of its inner weights
+  // (Model::inner_weights), or of any weight with `any`.
+  Channels(const Model& model, const Graph& graph, bool any);
+
+  // Returns the groups in the order of the graph.
+  const std::vector<ChannelGroup>& groups() const { return groups_; }
+  // Returns the shape of a value of the graph once groups have as many channels.
+  Shape narrowed(const Value& value, std::span<const int64_t> channels) const;
+
+ private:
+  friend class ChannelSearch;
+
+  // A Segment of an axis is a group's channels, or `count` elements of no group (-1).
+  struct Segment {
+    int group = -1;
+    int64_t count = 0, each = 1;
+    friend bool operator==(const Segment&, const Segment&) = default;
+  };
+  using Segments = std::vector<Segment>;
+  // A Place is an axis of a variable, or of what a node computes.
+  using Place = std::pair<const void*, int>;
+
+  std::vector<ChannelGroup> groups_;
+  std::map<Place, Segments> segments_;
+  std::map<const Node*, const void*> results_;  // of composites: what their last operation computes
+  std::vector<Value> expanded_;                 // keeps the addresses above
+};
+
+}  // namespace weft::train
