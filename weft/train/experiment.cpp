@@ -283,7 +283,7 @@ std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
 Graph forward_graph(const Model& model, const Type& batch) {
   const ModeScope inference(Mode::eval);
   const Tensor x = input(batch, 0);
-  return {.inputs = {x}, .outputs = {model(x)}, .assignments = {}};
+  return {.inputs = {x}, .outputs = {model(Arg(x, UserLocation("", 0)))}, .assignments = {}};
 }
 Graph graph_of(const Experiment& experiment) {
   return forward_graph(*experiment.model, experiment.shape.batch(experiment.rows));
