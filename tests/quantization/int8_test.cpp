@@ -20,7 +20,8 @@ using namespace weft::quantization;
 namespace {
 using Names = std::vector<std::string>;
 
-Variable variable(const std::string& name, const Shape& shape, std::vector<double> elements = {}) {
+Variable variable(const std::string& name, const Shape& shape,
+                  const std::vector<double>& elements = {}) {
   Variable made(name, {DType::f32, shape});
   testing::Random random(shape[0] + 7);
   made.assign(elements.empty() ? random_values({DType::f32, shape}, -1, 1, random)
@@ -54,6 +55,7 @@ TEST_CASE("convolutions and products with weights are layers, under their names"
   CHECK(names(layers) == Names{"conv1", "conv2", "fc1", "fc2"});
   // What follows a ReLU is unsigned, also behind pooling; images are not.
   std::vector<bool> is_unsigned;
+  is_unsigned.reserve(layers.activations.size());
   for (const Activation& activation : layers.activations)
     is_unsigned.push_back(activation.is_unsigned);
   CHECK(is_unsigned == std::vector<bool>{false, true, true, true});
@@ -251,7 +253,7 @@ TEST_CASE("ranges follow batches by a moving average, which evaluation does not 
   auto evaluate =
       compile([&](Tensor in) { return training.applied(std::array{linear(in, w)}, {})[0]; },
               {.mode = Mode::eval});
-  const auto batch = [](std::vector<double> elements) {
+  const auto batch = [](const std::vector<double>& elements) {
     return tensor(elements, {2, 2}, DType::f32);
   };
   const auto range = [&] { return training.ranges().to_doubles()[0]; };

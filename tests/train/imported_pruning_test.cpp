@@ -282,22 +282,22 @@ TEST_CASE("channels stay where something else needs all of them, or zeros do not
   };
   const Names both = {"conv1.weight", "conv2.weight"}, last = {"conv2.weight"};
   using Net = NetFile;
-  CHECK(channels([](Net& net, auto y) { return net.node("Tanh", "act", {y}); }) == both);
-  CHECK(channels([](Net& net, auto y) { return net.node("Sigmoid", "act", {y}); }) == last);
-  CHECK(channels([](Net& net, auto y) {
+  CHECK(channels([](Net& net, const auto& y) { return net.node("Tanh", "act", {y}); }) == both);
+  CHECK(channels([](Net& net, const auto& y) { return net.node("Sigmoid", "act", {y}); }) == last);
+  CHECK(channels([](Net& net, const auto& y) {
           return net.node("Softmax", "act", {y}, {{"axis", int64_t{1}}});
         }) == last);
-  CHECK(channels([](Net& net, auto y) {  // a residual sum
+  CHECK(channels([](Net& net, const auto& y) {  // a residual sum
           return net.node("Add", "sum", {y, net.conv("inside", y, {8, 8, 3, 3})});
         }) == last);
-  CHECK(channels([](Net& net, auto y) {  // groups of two channels
+  CHECK(channels([](Net& net, const auto& y) {  // groups of two channels
           return net.conv("grouped", y, {8, 2, 3, 3}, 4);
         }) == last);
-  CHECK(channels([](Net& net, auto y) {  // a product with the mean over the channels
+  CHECK(channels([](Net& net, const auto& y) {  // a product with the mean over the channels
           return net.node("Mul", "gated",
                           {y, net.node("ReduceMean", "mean", {y, net.integers("axes", {1})})});
         }) == last);
-  CHECK(channels([](Net& net, auto y) {  // padding with ones beside the image
+  CHECK(channels([](Net& net, const auto& y) {  // padding with ones beside the image
           return net.node("MaxPool", "cut",
                           {net.node("Pad", "ones",
                                     {y, net.integers("pads", {0, 0, 1, 1, 0, 0, 1, 1}),

@@ -107,6 +107,7 @@ Tensors scanned(const Call& call, const Graph& body, const Scanning& how, const 
   Tensors state(operands.begin(), operands.begin() + states);
   const Tensors inputs(operands.begin() + states, operands.end());
   std::vector<int> axes;
+  axes.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
     axes.push_back(call.axis_in(how.in_axes[i], inputs[i].rank()));
   const int64_t steps = inputs[0].dim(axes[0]);

@@ -34,7 +34,7 @@ Tensor loss_of(const Call& call, Rows rows) {
   const Tensor& by_class = call[2];
   const Tensor found = gather(by_class, known);
   const Tensor weights = select(counts, found, zeros_like(found));
-  const Tensor losses = rows(ignored, Reduction::none) * weights;
+  Tensor losses = rows(ignored, Reduction::none) * weights;
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? sum(losses) : sum(losses) / sum(weights);
 }

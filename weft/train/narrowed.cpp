@@ -118,6 +118,7 @@ void check_same(const TracedModel& traced, const Graph& narrow,
                 const std::vector<int64_t>& channels) {
   std::map<const Node*, const Node*> narrow_of;
   std::vector<std::pair<Value, Value>> open;
+  open.reserve(narrow.outputs.size());
   for (size_t i = 0; i < narrow.outputs.size(); ++i)
     open.emplace_back(traced.graph.outputs[i], narrow.outputs[i]);
   while (!open.empty()) {
@@ -207,6 +208,7 @@ TracedModel traced(const Experiment& experiment) {
   const nn::OutputScope scope(names);
   Graph graph = graph_of(experiment);
   std::vector<Value> results;
+  results.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) results.push_back(scope.output(i));
   Channels channels(model, graph, /*any=*/file != nullptr);
   return {std::move(graph), std::move(names), std::move(results), std::move(channels)};
