@@ -125,9 +125,11 @@ TEST_CASE("what fits in the cache, or has no depthwise neighbour, is stored") {
   const Value narrow = small.whole();
   CHECK(chains_of(small, {narrow}) == 0);
 
-  Block dense;
-  const Value expanded = dense.expanded(), other = dense.projected(expanded);
-  CHECK(chains_of(dense, {other}) == 0);
+  for (const int64_t channels : {8, 1}) {
+    Block dense{.x = {1, channels, 60, 52}};
+    const Value expanded = dense.expanded(), other = dense.projected(expanded);
+    CHECK(chains_of(dense, {other}) == 0);
+  }
 }
 
 TEST_CASE("a NaN passes through a chain that clips") {

@@ -41,7 +41,9 @@ bool is_conv(const Value& value) {
   return (value->is("conv") || value->is("conv_mixed")) && value.rank() == 4;
 }
 // Depthwise convolutions compute little of what they read.
-bool is_depthwise(const Value& conv) { return conv->inputs[1].dim(1) == 1; }
+bool is_depthwise(const Value& conv) {
+  return conv->attrs.integer("groups") > 1 && conv->inputs[1].dim(1) == 1;
+}
 bool is_in(std::span<const Value> values, const Value& value) {
   return std::ranges::find(values, value.node(), &Value::node) != values.end();
 }
