@@ -43,7 +43,8 @@ struct Listed {
 
 // Returns how many elements of a tensor are zero; of bytes, in which blocks are, none are counted.
 std::optional<int64_t> zeros_of(const Type& type, std::span<const std::byte> bytes) {
-  if (!is_float(type.dtype) || info(type.dtype).stored_only) return std::nullopt;
+  const bool counted = type.dtype == DType::i8 || is_float(type.dtype);
+  if (!counted || info(type.dtype).stored_only) return std::nullopt;
   const size_t size = size_of(type.dtype);
   std::atomic<int64_t> zeros = 0;
   parallel_for(type.elements(), [&](int64_t begin, int64_t end) {

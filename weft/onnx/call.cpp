@@ -1,5 +1,7 @@
 #include "weft/onnx/call.h"
 
+#include <unordered_set>
+
 #include "weft/base/storage.h"
 #include "weft/onnx/interpreter.h"
 
@@ -39,6 +41,24 @@ std::vector<Tensor> Call::all() const {
   return values;
 }
 
+// A file of a few bytes can compute a small number from very many.
+void Call::check_folds(size_t input) const {
+  std::vector<const weft::Node*> open{inputs_[input].node()};
+  std::unordered_set<const weft::Node*> seen(open.begin(), open.end());
+  while (!open.empty()) {
+    const weft::Node* node = open.back();
+    open.pop_back();
+    if (node->inputs.empty()) continue;
+    if (node->type.elements() > most_elements)
+      refuse(
+          "operand {} ('{}') is folded from {}. At most {} elements are computed before the "
+          "model runs",
+          input, node_.inputs[input], to_string(node->type), most_elements);
+    for (const Tensor& each : node->inputs)
+      if (seen.insert(each.node()).second) open.push_back(each.node());
+  }
+}
+
 std::vector<int64_t> Call::integers(size_t input) const {
   const Tensor& value = (*this)[input];
   if (!is_constant(input))
@@ -46,6 +66,7 @@ std::vector<int64_t> Call::integers(size_t input) const {
            node_.inputs[input]);
   if (is_float(value.dtype()) || value.elements() > most_elements)
     refuse("operand {} is of few integers. Got {}", input, to_string(value.type()));
+  check_folds(input);
   return constant_elements(cast(value, DType::i64)).to_vector<int64_t>();
 }
 
@@ -56,6 +77,7 @@ std::vector<double> Call::numbers(size_t input) const {
            node_.inputs[input]);
   if (value.elements() > most_elements)
     refuse("operand {} is of few numbers. Got {}", input, to_string(value.type()));
+  check_folds(input);
   return constant_elements(value).to_doubles();
 }
 

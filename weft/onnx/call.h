@@ -95,6 +95,8 @@ class Call {
 
  private:
   [[noreturn]] void refuse_text(const std::string& what) const;
+  // Refuses a constant operand that is computed from values of too many elements.
+  void check_folds(size_t input) const;
   const Attribute* find(std::string_view attribute) const;
   template <class T>
   const T& required(std::string_view attribute, const char* kind) const;

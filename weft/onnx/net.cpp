@@ -87,7 +87,13 @@ class Checker {
     if (depth > deepest)
       throw Error(ErrorKind::data, "[onnx] {}: more than {} graphs are inside each other.",
                   printable(model_.file), deepest);
-    for (const ValueInfo& each : graph.inputs) known.insert(each.name);
+    Names inputs;
+    for (const ValueInfo& each : graph.inputs) {
+      if (!inputs.insert(each.name).second)
+        throw Error(ErrorKind::data, "[onnx] {}: a graph has two inputs '{}'.",
+                    printable(model_.file), printable(each.name));
+      known.insert(each.name);
+    }
     for (const Initializer& each : graph.initializers) known.insert(each.name);
     check_nodes(graph.nodes, known, depth);
   }

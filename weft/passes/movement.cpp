@@ -122,13 +122,20 @@ Value simplify_sum_of_pads(const Value& a, const Value& b) {
   return pad(concat(parts, left.axis), low, high);
 }
 
-// Merges nested concatenations, and adjacent slices of one value, into one part.
+// Merges nested concatenations, and adjacent slices of one value, into one part. Concatenations of
+// a value with itself would have exponentially many parts, which are left nested.
 Value simplify_concat(const Value& y) {
+  constexpr size_t most_parts = 4096;
   const int64_t axis = y->attrs.integer("axis");
+  const auto is_nested = [&](const Value& part) {
+    return part->is("concat") && part->attrs.integer("axis") == axis;
+  };
+  size_t merged = 0;
+  for (const Value& part : y->inputs) merged += is_nested(part) ? part->inputs.size() : 1;
   std::vector<Value> parts;
   bool simpler = y->inputs.size() == 1;
   for (const Value& part : y->inputs) {
-    const bool nested = part->is("concat") && part->attrs.integer("axis") == axis;
+    const bool nested = merged <= most_parts && is_nested(part);
     simpler |= nested;
     for (const Value& each : nested ? part->inputs : std::vector<Value>{part}) {
       const bool slices = !parts.empty() && each->is("slice") && parts.back()->is("slice") &&
