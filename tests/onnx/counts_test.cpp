@@ -94,6 +94,35 @@ TEST_CASE("operators whose result no machine holds are refused by name") {
         "net.onnx: node 0 (ConstantOfShape): its output 'y' is f32[549755813888], more than 1 TiB");
 }
 
+TEST_CASE("a number that is folded from very many is refused, and concatenations stay nested") {
+  onnx::Model model = model_of({.op = "Expand", .inputs = {"x", "s"}},
+                               {{.name = "c0", .value = tensor(std::vector<int64_t>{1}, {1})}});
+  const auto set_doublings = [&](int count) {
+    std::vector<onnx::Node> nodes;
+    const auto name = [](int i) { return "c" + std::to_string(i); };
+    for (int i = 0; i < count; ++i)
+      nodes.push_back({.op = "Concat",
+                       .inputs = {name(i), name(i)},
+                       .outputs = {name(i + 1)},
+                       .attributes = {{"axis", int64_t{0}}}});
+    nodes.push_back({.op = "ReduceMax", .inputs = {name(count)}, .outputs = {"s"}});
+    nodes.push_back(model.graph.nodes.back());
+    model.graph.nodes = std::move(nodes);
+  };
+  set_doublings(13);
+  CHECK(refusal(model) == "none");
+  set_doublings(25);
+  CHECK(refusal(model).find("node 26 (Expand): operand 1 ('s') is folded from i64[33554432]. At "
+                            "most 16777216 elements are computed before the model runs.") !=
+        std::string::npos);
+}
+
+TEST_CASE("two inputs of one name are refused") {
+  onnx::Model model = model_of({.op = "Relu", .inputs = {"x"}});
+  model.graph.inputs.push_back(model.graph.inputs.front());
+  CHECK(refusal(model) == "data: [onnx] net.onnx: a graph has two inputs 'x'.");
+}
+
 TEST_CASE("a window of more channels than there are sums those that are there") {
   const onnx::Net net(model_of({.op = "LRN",
                                 .inputs = {"x"},
