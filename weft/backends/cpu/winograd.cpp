@@ -123,9 +123,10 @@ int64_t panel_of(int64_t columns) {
   return half_block;
 }
 
-// A product reads the same column of tile_rows rows, which must not meet in few sets of the cache.
+// A product reads the same column of tile_rows rows, which must not meet in few sets of the cache;
+// those of one block of channels are neighbours.
 int64_t row_stride(int64_t channels) {
-  return channels % (channel_block * channel_block) == 0 ? channels + channel_block : channels;
+  return channels <= channel_block ? channels : channels + channel_block;
 }
 
 Task task_of(const Convolution& conv) {
@@ -531,7 +532,11 @@ bool winograd_can(const Convolution& conv) {
 
 bool winograd_pays(const Convolution& conv) {
   const bool sums = conv.kind == Convolution::Kind::weight_gradient;
-  return winograd_can(conv) && task_of(conv).all_tiles >= (sums ? least_tiles_to_sum : least_tiles);
+  if (!winograd_can(conv)) return false;
+  const Task task = task_of(conv);
+  // Half blocks were measured in vectors of eight and sixteen alone.
+  return task.all_tiles >= (sums ? least_tiles_to_sum : least_tiles) &&
+         (task.has_whole_blocks() || isa() >= Isa::avx2);
 }
 
 size_t winograd_workspace(const Convolution& conv, int threads) {
