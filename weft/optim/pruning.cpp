@@ -148,7 +148,7 @@ Tensor Pruner::zeroed(size_t weight, const Tensor& x) const {
   return select(pruned_[weight].value(), zeros({}, x.dtype()), x);
 }
 
-Tensor Pruner::zeroed(size_t weight, const Prunable::Follower& follower, const Tensor& x) const {
+Tensor Pruner::zeroed(size_t weight, const ChannelSlices& follower, const Tensor& x) const {
   const auto beside = [](int64_t count) { return zeros({count}, DType::boolean); };
   Tensor pruned = pruned_[weight].value();
   if (follower.each > 1) pruned = repeat(pruned, follower.each, 0);
@@ -164,7 +164,7 @@ Tensor Pruner::masked(const Variable& variable, const Tensor& gradient) const {
   Tensor masked = gradient;
   for (size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].weight.state() == variable.state()) masked = zeroed(i, masked);
-    for (const Prunable::Follower& follower : items_[i].follows)
+    for (const ChannelSlices& follower : items_[i].follows)
       if (follower.variable.state() == variable.state()) masked = zeroed(i, follower, masked);
   }
   return masked;
@@ -173,7 +173,7 @@ Tensor Pruner::masked(const Variable& variable, const Tensor& gradient) const {
 void Pruner::hold() const {
   for (size_t i = 0; i < items_.size(); ++i) {
     items_[i].weight.assign(zeroed(i, items_[i].weight.value()));
-    for (const Prunable::Follower& follower : items_[i].follows)
+    for (const ChannelSlices& follower : items_[i].follows)
       follower.variable.assign(zeroed(i, follower, follower.variable.value()));
   }
 }

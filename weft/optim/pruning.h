@@ -35,19 +35,20 @@ struct PruningOptions {
 // Returns the share that is pruned once `step` updates are done, for begin <= step <= end.
 double scheduled_sparsity(const PruningOptions& options, int64_t step);
 
+// ChannelSlices are where channels are in a variable: channel i is the `each` neighbours along
+// `axis` from `offset` + i `each` on.
+struct ChannelSlices {
+  Variable variable;
+  int axis = 0;
+  int64_t offset = 0, each = 1;
+};
+
 // A Prunable is a weight, and what is pruned with it.
 struct Prunable {
-  // A Follower is pruned with the channels: channel i is the `each` neighbours along `axis` from
-  // `offset` + i `each` on.
-  struct Follower {
-    Variable variable;
-    int axis = 0;
-    int64_t offset = 0, each = 1;
-  };
   Variable weight;
-  int contracted_axis = 1;             // of the weight, for two_of_four: its input features
-  int channel_axis = 0;                // of the weight, for channels: its output channels
-  std::vector<Follower> follows = {};  // for channels: a bias, or the parameters of a norm
+  int contracted_axis = 1;                  // of the weight, for two_of_four: its input features
+  int channel_axis = 0;                     // of the weight, for channels: its output channels
+  std::vector<ChannelSlices> follows = {};  // for channels: a bias, or the parameters of a norm
 };
 
 class Pruner {
@@ -85,7 +86,7 @@ class Pruner {
   size_t groups() const { return options_.global ? 1 : items_.size(); }
   Tensor score(size_t weight) const;                    // f32, in the shape of the state
   Tensor zeroed(size_t weight, const Tensor& x) const;  // x with zeros for what is pruned
-  Tensor zeroed(size_t weight, const Prunable::Follower& follower, const Tensor& x) const;
+  Tensor zeroed(size_t weight, const ChannelSlices& follower, const Tensor& x) const;
 
   std::vector<Prunable> items_;
   PruningOptions options_;

@@ -321,7 +321,7 @@ class ChannelSearch {
       for (int axis = 0; axis < variable.rank(); ++axis) add_parts(variable, {state, axis});
     for (ChannelGroup& group : found_.groups_)
       for (auto* parts : {&group.follows, &group.readers})
-        std::ranges::sort(*parts, {}, [](const ChannelGroup::Part& part) {
+        std::ranges::sort(*parts, {}, [](const ChannelSlices& part) {
           return std::pair(part.variable.name(), part.offset);
         });
   }

@@ -17,20 +17,16 @@
 
 #include "weft/ir/graph.h"
 #include "weft/models/model.h"
+#include "weft/optim/pruning.h"
 
 namespace weft::train {
+using optim::ChannelSlices;
 
 // A ChannelGroup is the output channels of a weight, and where they are in other variables.
 struct ChannelGroup {
-  // Channel i is the `each` neighbours along `axis` from `offset` + i `each` on.
-  struct Part {
-    Variable variable;
-    int axis = 0;
-    int64_t offset = 0, each = 1;
-  };
-  Part weight;
-  std::vector<Part> follows;  // a bias, the variables of a norm, the weight of a depthwise layer
-  std::vector<Part> readers;  // the weights that sum over the channels
+  ChannelSlices weight;
+  std::vector<ChannelSlices> follows;  // a bias, a norm, the weight of a depthwise layer
+  std::vector<ChannelSlices> readers;  // the weights that sum over the channels
 
   int64_t channels() const { return weight.variable.dim(weight.axis); }
 };

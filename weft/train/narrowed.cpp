@@ -24,7 +24,7 @@ using Indices = std::vector<int64_t>;  // of channels that stay
 // Returns the channels with a number other than zero, in the weight or in what is pruned with it.
 Indices kept_channels(const ChannelGroup& group) {
   std::vector<bool> is_kept(static_cast<size_t>(group.channels()));
-  const auto look_at = [&](const ChannelGroup::Part& part) {
+  const auto look_at = [&](const ChannelSlices& part) {
     const Tensor first = transpose(abs(part.variable.value()), part.axis, 0);
     const std::vector<double> magnitudes =
         max(reshape(first, {first.dim(0), -1}), {.axes = {1}}).to_doubles();
@@ -35,7 +35,7 @@ Indices kept_channels(const ChannelGroup& group) {
       }
   };
   look_at(group.weight);
-  for (const ChannelGroup::Part& part : group.follows)
+  for (const ChannelSlices& part : group.follows)
     if (is_pruned_with(part)) look_at(part);
   Indices kept;
   for (size_t i = 0; i < is_kept.size(); ++i)
@@ -50,7 +50,7 @@ class Cuts {
   void add(const ChannelGroup& group, const Indices& kept) {
     add(group.weight, group.channels(), kept);
     for (const auto* parts : {&group.follows, &group.readers})
-      for (const ChannelGroup::Part& part : *parts) add(part, group.channels(), kept);
+      for (const ChannelSlices& part : *parts) add(part, group.channels(), kept);
   }
   bool changes(const Variable& variable) const { return stays_.contains(variable.state().get()); }
   // Returns the elements of a variable that stay.
@@ -69,7 +69,7 @@ class Cuts {
   }
 
  private:
-  void add(const ChannelGroup::Part& part, int64_t channels, const Indices& kept) {
+  void add(const ChannelSlices& part, int64_t channels, const Indices& kept) {
     std::vector<bool>& stays = stays_[part.variable.state().get()][part.axis];
     stays.resize(static_cast<size_t>(part.variable.dim(part.axis)), true);
     std::vector<bool> channel_stays(static_cast<size_t>(channels));

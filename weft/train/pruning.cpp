@@ -115,15 +115,14 @@ std::vector<std::pair<std::string, Prunable>> weights_in_graph(const Experiment&
 std::vector<std::pair<std::string, Prunable>> channels_of(const Channels& channels) {
   std::vector<std::pair<std::string, Prunable>> weights;
   for (const ChannelGroup& group : channels.groups()) {
-    const ChannelGroup::Part& weight = group.weight;
+    const ChannelSlices& weight = group.weight;
     Prunable& added =
         weights
             .emplace_back(weight.variable.name(),
                           Prunable{.weight = weight.variable, .channel_axis = weight.axis})
             .second;
-    for (const ChannelGroup::Part& part : group.follows)
-      if (is_pruned_with(part))
-        added.follows.push_back({part.variable, part.axis, part.offset, part.each});
+    for (const ChannelSlices& part : group.follows)
+      if (is_pruned_with(part)) added.follows.push_back(part);
   }
   return weights;
 }
@@ -145,7 +144,7 @@ void check_removable(const Experiment& experiment, const TracedModel& model,
 }
 }  // namespace
 
-bool is_pruned_with(const ChannelGroup::Part& part) {
+bool is_pruned_with(const ChannelSlices& part) {
   return part.variable.category() == Category::parameter && !part.variable.frozen();
 }
 

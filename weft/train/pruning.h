@@ -18,6 +18,6 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
 
 // Returns whether the pruner makes zeros of a part of channels: of parameters that train, not of
 // statistics.
-bool is_pruned_with(const ChannelGroup::Part& part);
+bool is_pruned_with(const ChannelSlices& part);
 
 }  // namespace weft::train

@@ -135,7 +135,7 @@ bool goes_by_pixels(const Launch& epilogue, const Value& sums) {
   const int64_t extent = stage_extent(epilogue), pixels = pixels_of(sums);
   return extent > 0 && extent % pixels == 0 && sums.elements() % extent == 0;
 }
-// What the next link reads is never stored past the caches.
+// Epilogues store what the next link reads by ordinary stores, which keep it in the cache.
 CpuTarget target_of(bool last) {
   return last ? CpuTarget{} : CpuTarget{.stream_bytes = std::numeric_limits<size_t>::max()};
 }
