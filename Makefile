@@ -33,7 +33,7 @@ test-onnx: build ## the cases of the onnx package's backend suite, that the list
 	@tools/setup.sh --onnx
 	@build/onnx-venv/bin/python tools/onnx_cases.py build/onnx-cases
 	@build/onnx-venv/bin/python tools/onnx_cases.py --table build/release --check
-	@ONNX_CASES=$(CURDIR)/build/onnx-cases PEERS_PYTHON=$(CURDIR)/build/onnx-venv/bin/python tools/test.sh release -R '^onnx(\.slow)?$$'
+	@ONNX_CASES=$(CURDIR)/build/onnx-cases PEERS_PYTHON=$(CURDIR)/build/onnx-venv/bin/python tools/test.sh release -R '^(onnx|onnx\.slow|(train|cli)\.onnx\.slow)$$'
 
 test-packages: build ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
