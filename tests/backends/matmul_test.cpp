@@ -146,11 +146,13 @@ TEST_CASE("the contraction sums in the same order on any number of threads") {
   for (const auto& result : results) CHECK(same_bits(result, results[0]));
 }
 
-TEST_CASE("a product by kept panels has the bits of one that packs in each run") {
+TEST_CASE("a product by kept panels has the bits of one that packs in each run, and adds a bias") {
   const int before = thread_count();
   const int64_t depth = cpu::contraction_depth;
-  for (const auto& [m, n, k] : std::initializer_list<std::array<int64_t, 3>>{
-           {1, 5, 7}, {70, 130, 2 * depth + 88}, {300, 64, depth}, {9, 1000, 40}})
+  std::vector<std::array<int64_t, 3>> products{
+      {1, 5, 7}, {70, 130, 2 * depth + 88}, {300, 64, depth}, {9, 1000, 40}};
+  for (int64_t few = 1; few <= 8; ++few) products.push_back({few, 300 + few, depth + 11});
+  for (const auto& [m, n, k] : products)
     for (bool transposed : {false, true})
       for (int threads : {1, 2}) {
         set_thread_count(threads);
@@ -164,10 +166,15 @@ TEST_CASE("a product by kept panels has the bits of one that packs in each run")
         REQUIRE(cpu::panels_bytes(task) >= b.size() * sizeof(float));
         const auto panels = Buffer::allocate(cpu::panels_bytes(task));
         cpu::pack_panels(task, b.data(), panels->data);
-        std::vector<float> whole(static_cast<size_t>(m * n)), kept(whole);
+        std::vector<float> whole(static_cast<size_t>(m * n)), kept(whole), biased(whole);
         cpu::contract(task, a.data(), b.data(), whole.data(), workspace->data, threads);
-        cpu::contract_panels(task, a.data(), panels->data, kept.data(), workspace->data, threads);
+        cpu::contract_panels(task, a.data(), panels->data, nullptr, kept.data(), workspace->data,
+                             threads);
         CHECK(same_bits(kept, whole));
+        cpu::contract_panels(task, a.data(), panels->data, b.data(), biased.data(), workspace->data,
+                             threads);
+        for (size_t i = 0; i < whole.size(); ++i) whole[i] += b[i % static_cast<size_t>(n)];
+        CHECK(same_bits(biased, whole));
       }
   set_thread_count(before);
 }

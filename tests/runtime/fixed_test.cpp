@@ -28,6 +28,14 @@ const Net nets[] = {
      {DType::f32, {64, 600}},
      {DType::f32, {600, 1100}},
      [](const Tensor& x, const Tensor& w) { return matmul(x, w); }},
+    {"product of few rows",
+     {DType::f32, {5, 70}},
+     {DType::f32, {50, 70}},
+     [](const Tensor& x, const Tensor& w) { return linear(x, w); }},
+    {"product with its bias, of the same variable",
+     {DType::f32, {3, 4, 70}},
+     {DType::f32, {70, 70}},
+     [](const Tensor& x, const Tensor& w) { return matmul(x, w) + w[0]; }},
     {"derived value",
      {DType::f32, {4, 30}},
      {DType::f32, {30}},
@@ -67,4 +75,46 @@ TEST_CASE("what a step keeps of its weights follows them") {
       }
     }
   }
+}
+
+TEST_CASE("products by one weight keep one copy of it") {
+  const Type weight_type{DType::f32, {64, 96}};
+  const Variable weight("weight", weight_type);
+  Random random(1);
+  weight.assign(random_values(weight_type, -1, 1, random));
+  const auto net = [&](Tensor x) {
+    const Tensor first = matmul(x, weight.value());
+    return matmul(slice(first, 1, 0, 64), weight.value());
+  };
+  auto step = compile(net);
+  const Tensor x = random_values({DType::f32, {4, 64}}, -1, 1, random);
+  CHECK(step.plan(x).constant_bytes == weight_type.bytes());
+  auto on_reference = compile(net, {.device = "reference"});
+  CHECK(difference(step(x), on_reference(x), 1e-5) == "");
+  weight.assign(random_values(weight_type, -1, 1, random));
+  CHECK(difference(step(x), on_reference(x), 1e-5) == "");
+}
+
+TEST_CASE("a product adds the bias that the step does not assign, and no other") {
+  Random random(1);
+  const Variable weight("weight", {DType::f32, {64, 96}}), bias("bias", {DType::f32, {96}});
+  weight.assign(random_values(weight.type(), -1, 1, random));
+  bias.assign(random_values(bias.type(), -1, 1, random));
+  const Tensor x = random_values({DType::f32, {2, 3, 64}}, -1, 1, random);
+  const auto launches = [&](auto net) {
+    auto step = compile(net);
+    auto on_reference = compile(net, {.device = "reference"});
+    CHECK(difference(step(x), on_reference(x), 1e-5) == "");
+    return step.plan(x).launches;
+  };
+  const auto product = [&](const Tensor& in) { return matmul(in, weight.value()); };
+  CHECK(launches([&](Tensor in) { return product(in) + bias.value(); }) == 1);
+  CHECK(launches([&](Tensor in) { return bias.value() + product(in); }) == 1);
+  CHECK(launches([&](Tensor in) { return product(transpose(in, 0, 1)) + bias.value(); }) <= 2);
+  // A bias of the rows, one that is read once more, sums that are, too, and more than an addition.
+  const Variable rows("rows", {DType::f32, {3, 1}});
+  rows.assign(random_values(rows.type(), -1, 1, random));
+  CHECK(launches([&](Tensor in) { return product(in) + rows.value(); }) == 2);
+  CHECK(launches([&](Tensor in) { return relu(product(in) + bias.value()); }) == 2);
+  CHECK(launches([&](Tensor in) { return product(in) + slice(in, -1, 0, 1); }) == 2);
 }

@@ -5,9 +5,11 @@
 
 #include "weft/base/quantity.h"
 #include "weft/device/catalogue.h"
+#include "weft/device/registry.h"
 #include "weft/nn/nn.h"
 #include "weft/optim/optim.h"
 #include "weft/runtime/executable.h"
+#include "weft/runtime/summary.h"
 #include "weft/weft.h"
 
 using namespace weft;
@@ -38,6 +40,7 @@ TEST_CASE("the summary of a step's plan matches what its run uses") {
     auto step =
         compile([&](Tensor x, Tensor labels) { return training(x, labels); }, {.device = device});
     const Tensor x = rand({32, 64}), labels = randint(0, 10, {32});
+    const MachineSpec known = known_spec(device);
     const PlanSummary before = step.plan(x, labels);
     step(x, labels);
     const Executable& executable = step.prepare(std::vector<Type>{x.type(), labels.type()});
@@ -59,7 +62,9 @@ TEST_CASE("the summary of a step's plan matches what its run uses") {
     const PlanSummary after = step.plan(x, labels);
     CHECK(after.arena_bytes == before.arena_bytes);
     CHECK(after.flops == before.flops);
-    CHECK(after.seconds == before.seconds);
+    // Another process may have measured the machine meanwhile.
+    if (planned_seconds(plan, known_spec(device)) == planned_seconds(plan, known))
+      CHECK(after.seconds == before.seconds);
   }
 }
 

@@ -50,6 +50,9 @@ struct KernelChoice {
   // Bytes in which the kernel keeps fixed variables (Annotations::fixed) in a layout of its own
   // from run to run; it packs them anew after they were written.
   size_t kept = 0;
+  // Kernels of a plan that keep their last input in one layout share those bytes; empty: they are
+  // the kernel's own.
+  std::string kept_layout = {};
   std::optional<int> in_place = {};  // operand whose memory the result may alias
   // `depth` is the count of terms that a matrix product sums at a time, in order, independent of
   // its extents; 0: not known. The same kernel then computes a part of the product with the same

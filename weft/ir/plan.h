@@ -103,6 +103,7 @@ struct Launch {
   size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   size_t kept = 0;              // bytes outside of all slots (KernelChoice::kept)
+  std::string kept_layout;      // by which launches share them (KernelChoice::kept_layout)
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   Reread reread;                // by the kernel's loops
   std::string module;           // path of the last node that has one

@@ -34,6 +34,8 @@ std::pair<double, double> defaults_of(const std::string& name) {
   return {1, name == "ScaledTanh" ? 1 : 0};
 }
 
+Tensor with_bias(const Tensor& x, const Tensor& bias) { return bias.defined() ? x + bias : x; }
+
 // A Direction is one pass over the sequence, with its part of the operands.
 struct Direction {
   bool reversed = false;
@@ -46,11 +48,7 @@ struct Direction {
   Tensor lengths;   // [B, 1]; empty: all steps
   double clip = 0;  // 0: none
 
-  // Returns x w^T with its bias: [T, B, gates H].
-  Tensor projected() const {
-    const Tensor products = linear(x, w);
-    return w_bias.defined() ? products + w_bias : products;
-  }
+  Tensor both_biases() const { return with_bias(w_bias, r_bias); }
   Tensor clipped(const Tensor& gates) const { return clip > 0 ? clamp(gates, -clip, clip) : gates; }
   // Returns `now` for the rows whose sequence has step t, else `before`.
   Tensor where_it_goes_on(int64_t t, const Tensor& now, const Tensor& before) const {
@@ -204,21 +202,21 @@ Tensor step_of(const Tensor& x, int64_t t) { return squeeze(slice(x, 0, t, t + 1
 Tensor gate(const Tensor& gates, int64_t index, int64_t hidden) {
   return slice(gates, -1, index * hidden, (index + 1) * hidden);
 }
-// Puts the parts of the last or first axis in another order.
-Tensor arranged(const Tensor& gates, const std::vector<int64_t>& order, int axis) {
-  const int64_t hidden = gates.dim(axis) / std::ssize(order);
+// Puts the gates of a weight or bias, if there is one, in another order.
+Tensor arranged(const Tensor& gates, const std::vector<int64_t>& order) {
+  if (!gates.defined()) return gates;
+  const int64_t hidden = gates.dim(0) / std::ssize(order);
   std::vector<Tensor> parts;
   parts.reserve(order.size());
   for (int64_t index : order)
-    parts.push_back(slice(gates, axis, index * hidden, (index + 1) * hidden));
-  return concat(parts, axis);
+    parts.push_back(slice(gates, 0, index * hidden, (index + 1) * hidden));
+  return concat(parts, 0);
 }
-Tensor with_bias(const Tensor& x, const Tensor& bias) { return bias.defined() ? x + bias : x; }
 
 // ---- layers
 
 States simple(const Layer& layer, const Direction& one) {
-  const Tensor inputs = with_bias(one.projected(), one.r_bias);
+  const Tensor inputs = with_bias(linear(one.x, one.w), one.both_biases());
   std::vector<Tensor> all;
   Tensor h = one.h;
   for (int64_t t = 0; t < layer.steps; ++t) {
@@ -232,15 +230,15 @@ States simple(const Layer& layer, const Direction& one) {
 // ONNX's gates are input, output, forget, cell; weft's input, forget, cell, output.
 States fused_lstm(const Direction& one) {
   const std::vector<int64_t> order = {0, 2, 3, 1};
-  const Tensor inputs = with_bias(one.projected(), one.r_bias);
-  const LstmStates states =
-      lstm(arranged(inputs, order, 2), arranged(one.r, order, 0), one.h, one.c);
+  const Tensor inputs =
+      with_bias(linear(one.x, arranged(one.w, order)), arranged(one.both_biases(), order));
+  const LstmStates states = lstm(inputs, arranged(one.r, order), one.h, one.c);
   const int64_t steps = inputs.dim(0);
   return {states.h, step_of(states.h, steps - 1), step_of(states.c, steps - 1)};
 }
 
 States unrolled_lstm(const Layer& layer, const Direction& one, bool couples) {
-  const Tensor inputs = with_bias(one.projected(), one.r_bias);
+  const Tensor inputs = with_bias(linear(one.x, one.w), one.both_biases());
   const int64_t hidden = layer.hidden;
   const auto peek = [&](int64_t index, const Tensor& cell) {
     return one.peephole.defined() ? gate(one.peephole, index, hidden) * cell : zeros_like(cell);
@@ -264,15 +262,16 @@ States unrolled_lstm(const Layer& layer, const Direction& one, bool couples) {
 // ONNX's gates are update, reset, new; weft's reset, update, new.
 States fused_gru(const Layer& layer, const Direction& one) {
   const std::vector<int64_t> order = {1, 0, 2};
-  const Tensor bias = one.r_bias.defined() ? arranged(one.r_bias, order, 0)
-                                           : zeros({3 * layer.hidden}, one.x.dtype());
-  const Tensor states =
-      gru(arranged(one.projected(), order, 2), arranged(one.r, order, 0), bias, one.h);
+  const Tensor bias =
+      one.r_bias.defined() ? arranged(one.r_bias, order) : zeros({3 * layer.hidden}, one.x.dtype());
+  const Tensor inputs =
+      with_bias(linear(one.x, arranged(one.w, order)), arranged(one.w_bias, order));
+  const Tensor states = gru(inputs, arranged(one.r, order), bias, one.h);
   return {states, step_of(states, layer.steps - 1), {}};
 }
 
 States unrolled_gru(const Layer& layer, const Direction& one, bool resets_product) {
-  const Tensor inputs = one.projected();
+  const Tensor inputs = with_bias(linear(one.x, one.w), one.w_bias);
   const int64_t hidden = layer.hidden;
   const Tensor r_new = slice(one.r, 0, 2 * hidden, 3 * hidden);
   const Tensor r_gates = slice(one.r, 0, 0, 2 * hidden);

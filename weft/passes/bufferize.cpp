@@ -237,6 +237,7 @@ class Scheduler {
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
     launch.kept = choice.kept;
+    launch.kept_layout = choice.kept_layout;
     const std::vector<Value> inputs = group.inputs();
     for (size_t i = 0; i < operands.size(); ++i)
       launch.operands.push_back({inputs[i], operands[i]});

@@ -86,9 +86,12 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
     if (slot.space == Space::file && slot.value->variable != nullptr)
       summary.file_bytes += slot.bytes;
   }
+  std::set<std::pair<const Node*, std::string>> shared;  // what launches keep together
   for (const Launch& launch : plan.launches) {
     summary.bytes += launch.bytes;
-    summary.constant_bytes += launch.kept;
+    if (launch.kept_layout.empty() ||
+        shared.emplace(launch.body.front()->inputs.back().node(), launch.kept_layout).second)
+      summary.constant_bytes += launch.kept;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;
     if (launch.rematerialized) ++summary.rematerialized;

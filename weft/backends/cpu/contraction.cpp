@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "weft/backends/cpu/contraction_packing.h"
+#include "weft/backends/cpu/few_rows.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
 #include "weft/base/parallel.h"
@@ -155,11 +156,11 @@ template <class Lane, class Vector>
 }
 
 // The microkernel computes c[tile_rows, 2 vectors] (+)= a panel[k, tile_rows] x b panel[k, 2
-// vectors].
+// vectors], and adds a bias, if not null, to each row.
 template <class Lane, int vector_bytes, int tile_rows>
 [[gnu::always_inline]] inline void tile_product(const Sum<Lane>* a, const Sum<Lane>* b,
-                                                Sum<Lane>* c, int64_t c_row, int64_t depth,
-                                                bool first, Prefetches& prefetches) {
+                                                const float* bias, Sum<Lane>* c, int64_t c_row,
+                                                int64_t depth, bool first, Prefetches& prefetches) {
   using Vector [[gnu::vector_size(vector_bytes)]] = Sum<Lane>;
   using Loose [[gnu::vector_size(vector_bytes), gnu::aligned(alignof(Lane)), gnu::may_alias]] =
       Sum<Lane>;
@@ -190,6 +191,11 @@ template <class Lane, int vector_bytes, int tile_rows>
       *out = sums[i][0], *next = sums[i][1];
     else
       *out += sums[i][0], *next += sums[i][1];
+    if constexpr (std::is_same_v<Lane, float>) {
+      if (bias == nullptr) continue;
+      *out += *reinterpret_cast<const Loose*>(bias);
+      *next += *reinterpret_cast<const Loose*>(bias + lanes);
+    }
   }
 }
 
@@ -203,7 +209,8 @@ struct Machine {
     const std::byte *a, *b;
     void* result;
     int64_t rows, columns, depth;
-    bool first, last;  // whether this is the item's first or last range of K
+    const float* bias;  // of the columns, in the last range of K; null: none
+    bool first, last;   // whether this is the item's first or last range of K
   };
   struct Job {
     const Contraction& task;
@@ -230,6 +237,7 @@ struct Machine {
     rest /= blocks.row_items;
     const int64_t column = rest % blocks.column_items * blocks.columns;
     rest /= blocks.column_items;
+    const bool last = from + blocks.depth >= task.k;
     int64_t a = row * task.a.row + from * task.a.column;
     int64_t b = column * task.b.column + from * task.b.row;
     int64_t result = row * task.result.row + column * task.result.column;
@@ -247,8 +255,9 @@ struct Machine {
         std::min(blocks.rows, task.m - row),
         std::min(blocks.columns, task.n - column),
         std::min(blocks.depth, task.k - from),
+        last && job.packing.bias != nullptr ? job.packing.bias + column : nullptr,
         from == 0 && !task.accumulate,
-        from + blocks.depth >= task.k};
+        last};
   }
 
   [[gnu::always_inline]] static inline Lines rows_of(const Job& job, const Block& block) {
@@ -287,6 +296,7 @@ struct Machine {
       const int64_t columns = std::min<int64_t>(tile_columns, block.columns - j);
       const std::byte* b = block.b + j * task.b.column * job.packing.b_bytes;
       const auto* panel = reinterpret_cast<const Number*>(b);
+      const float* const bias = block.bias == nullptr ? nullptr : block.bias + j;
       if (!job.packing.keeps_panels) {
         job.packing.panel(b, task.b.column, task.b.row, columns, block.depth, packed);
         panel = packed;
@@ -306,16 +316,18 @@ struct Machine {
                 : Lines();
         const int64_t height = std::min<int64_t>(tile_rows, block.rows - i);
         if (!in_place || (columns == tile_columns && height == tile_rows)) {
-          tile_product<Lane, vector_bytes, tile_rows>(a, panel, target, c_row, block.depth,
+          tile_product<Lane, vector_bytes, tile_rows>(a, panel, bias, target, c_row, block.depth,
                                                       block.first, prefetches);
           continue;
         }
-        tile_product<Lane, vector_bytes, tile_rows>(a, panel, edge, tile_columns, block.depth, true,
-                                                    prefetches);
+        tile_product<Lane, vector_bytes, tile_rows>(a, panel, nullptr, edge, tile_columns,
+                                                    block.depth, true, prefetches);
         for (int64_t y = 0; y < height; ++y)
           for (int64_t x = 0; x < columns; ++x) {
             Number& out = target[y * c_row + x];
             out = block.first ? edge[y * tile_columns + x] : out + edge[y * tile_columns + x];
+            if constexpr (std::is_same_v<Lane, float>)
+              if (bias != nullptr) out += bias[x];
           }
       }
     }
@@ -488,13 +500,19 @@ void pack_panels(const Contraction& task, const void* b, void* panels) {
   });
 }
 
-void contract_panels(const Contraction& given, const void* a, const void* panels, void* result,
-                     void* workspace, int threads) {
+void contract_panels(const Contraction& given, const void* a, const void* panels, const float* bias,
+                     void* result, void* workspace, int threads) {
+  WEFT_ASSERT(bias == nullptr || given.dtype == DType::f32, "no bias is added in {}",
+              name(given.dtype));
+  if (has_few_rows(given))
+    return multiply_few_rows(given, static_cast<const float*>(a), static_cast<const float*>(panels),
+                             bias, static_cast<float*>(result), threads);
   Contraction task = given;
   task.b.column = task.k;
   task.b.row = tile_columns_of(task);
   Packing packing = known_packing(task);
   packing.keeps_panels = true;
+  packing.bias = bias;
   contract(task, packing, a, panels, result, workspace, threads);
 }
 }  // namespace weft::cpu

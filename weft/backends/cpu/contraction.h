@@ -30,9 +30,10 @@ void contract(const Contraction& task, const void* a, const void* b, void* resul
 size_t panels_bytes(const Contraction& task);
 // Packs all of b.
 void pack_panels(const Contraction& task, const void* b, void* panels);
-// Computes the product by the panels, to the bits of contract().
-void contract_panels(const Contraction& task, const void* a, const void* panels, void* result,
-                     void* workspace, int threads);
+// Computes the product by the panels, to the bits of contract(). If not null, `bias` is added to
+// each row of a product in float32, to the bits of an addition that follows.
+void contract_panels(const Contraction& task, const void* a, const void* panels, const float* bias,
+                     void* result, void* workspace, int threads);
 
 // Returns whether contract() has a kernel for these types: one type, or two whose numbers are exact
 // in the type of the sums (float32, or integers of 32 bits).

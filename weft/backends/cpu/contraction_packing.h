@@ -35,6 +35,8 @@ struct Packing {
   Rounder round;
   int64_t a_bytes, b_bytes;   // bytes of an element
   bool keeps_panels = false;  // b is in panels already
+  // Added to the sums of each column, which are float32 in the result's own memory; null: none.
+  const float* bias = nullptr;
 };
 
 // Returns the type of packed factors and of sums: that of the result, but float32 for narrower

@@ -72,8 +72,9 @@ class CpuChooser : public KernelChooser {
 
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
-                                          std::span<const Placement>) const override {
-    return choose_conv_chain(body, results);
+                                          std::span<const Placement> operands) const override {
+    if (auto chain = choose_conv_chain(body, results)) return chain;
+    return choose_biased_matmul(body, results, operands);
   }
 
   std::map<std::string, std::string> selection() const override {
@@ -132,7 +133,9 @@ class CpuCompiler : public KernelCompiler {
       if (debug_level() >= 5) logging::debug(5, "{}:\n{}", launch.kernel, kernel_text(launch));
       return std::make_unique<FusedKernel>(compile_cpu(launch));
     }
-    if (launch.body.size() > 1) return compile_conv_chain(launch);
+    if (launch.body.size() > 1)
+      return launch.body.front()->is("matmul") ? compile_biased_matmul(launch)
+                                               : compile_conv_chain(launch);
     const Family* family = find_family(launch.body.front()->op->name);
     WEFT_ASSERT(family != nullptr, "the CPU has no kernel for {}", launch.kernel);
     return family->compile(launch);

@@ -31,6 +31,11 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Launch& launch);
+// A product by kept panels adds a bias that the step does not assign as its epilogue.
+std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
+                                                 std::span<const Value> results,
+                                                 std::span<const Placement> operands);
+std::unique_ptr<Kernel> compile_biased_matmul(const Launch& launch);
 std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
                                                 std::span<const Placement> operands);
 std::optional<KernelChoice> choose_matmul_add(const Node& node,

@@ -3,7 +3,10 @@
 // accepts any strides.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/few_rows.h"
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/onednn.h"
 #include "weft/backends/cpu/packed.h"
@@ -85,9 +88,10 @@ bool skinny_pays(const Contraction& task) {
 
 // The kernel for few rows replaces the contraction, and oneDNN as long as the time is that of
 // reading b. With more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix
-// instructions.
+// instructions. Panels that are kept are read faster than columns or rows.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
+  if (has_few_rows(task) && panels_bytes(task) > 0) return Route::contraction;
   const Route route = route_of_many_rows(task);
   const bool replaces =
       task.m <= memory_bound_rows || route == Route::contraction || has_dots(task);
@@ -99,6 +103,7 @@ bool is_empty(const Contraction& task) {
 }
 
 constexpr std::string_view contraction_name = "weft:matmul", skinny_name = "weft:skinny_matmul";
+constexpr std::string_view biased_name = "weft:matmul+";
 std::string_view name_of(Route route) {
   return route == Route::contraction ? contraction_name
          : route == Route::skinny    ? skinny_name
@@ -129,9 +134,11 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
     choice.workspace = skinny_workspace(task);
   } else if (route == Route::contraction) {
     if (task.accumulate && !accumulates(task)) return std::nullopt;
-    choice.workspace = contraction_workspace(task, thread_count());
     choice.depth = contraction_depth;
     choice.kept = panels_bytes(task);
+    if (choice.kept > 0) choice.kept_layout = fmt::format("panels of {} x {}", task.k, task.n);
+    const bool packs = choice.kept == 0 || !has_few_rows(task);
+    choice.workspace = packs ? contraction_workspace(task, thread_count()) : 0;
   } else {
     auto primitive = library_primitive(task, route);
     if (!primitive) return std::nullopt;
@@ -191,28 +198,32 @@ class OwnProduct : public Kernel {
   int threads_;
 };
 
-// PanelProduct is the contraction whose b is kept in panels.
+// PanelProduct is the contraction whose b is kept in panels, with its bias if it has one.
 class PanelProduct : public Kernel {
  public:
-  PanelProduct(const Contraction& task, std::vector<Bound> inputs, const Launch& launch)
+  PanelProduct(const Contraction& task, std::vector<Bound> inputs, std::optional<Bound> bias,
+               const Launch& launch)
       : task_(task),
-        b_(launch.body.front()->inputs.back(), launch.kept),
+        b_(launch.body.front()->inputs.back(), launch.kept, launch.kept_layout),
         inputs_(std::move(inputs)),
+        bias_(std::move(bias)),
         result_(bind_result(launch)),
         threads_(thread_count()) {
     WEFT_ASSERT(panels_bytes(task) == launch.kept, "{} plans to keep {} bytes but needs {}",
                 launch.kernel, launch.kept, panels_bytes(task));
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
-    if (b_.packs_now()) pack_panels(task_, inputs_[1].in(operands), b_.data());
-    contract_panels(task_, inputs_[0].in(operands), b_.data(), result_.out(results), workspace,
-                    threads_);
+    b_.refresh([&] { pack_panels(task_, inputs_[1].in(operands), b_.data()); });
+    const auto* const bias = bias_ ? reinterpret_cast<const float*>(bias_->in(operands)) : nullptr;
+    contract_panels(task_, inputs_[0].in(operands), b_.data(), bias, result_.out(results),
+                    workspace, threads_);
   }
 
  private:
   Contraction task_;
   Packed b_;
   std::vector<Bound> inputs_;
+  std::optional<Bound> bias_;
   Bound result_;
   int threads_;
 };
@@ -285,7 +296,7 @@ bool is_product(std::string_view kernel) {
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
   if (launch.kernel == contraction_name && launch.kept > 0)
-    return std::make_unique<PanelProduct>(task, std::move(inputs), launch);
+    return std::make_unique<PanelProduct>(task, std::move(inputs), std::nullopt, launch);
   if (launch.kernel == contraction_name)
     return std::make_unique<OwnProduct>(task, std::move(inputs), launch, contract,
                                         contraction_workspace(task, thread_count()));
@@ -416,5 +427,68 @@ std::unique_ptr<Kernel> compile_matmul(const Launch& launch) {
   const Contraction task =
       task_of(*launch.body.front().node(), inputs[0].strides, inputs[1].strides, result.strides);
   return compile_product(task, inputs, launch);
+}
+
+namespace {
+// Returns whether a value is one number for each column of every row, from a fixed variable.
+bool is_fixed_bias(const Value& value) {
+  if (value.dtype() != DType::f32 || !is_fixed(value)) return false;
+  const auto strides_of = [](const auto& self, const Value& view) -> std::optional<Placement> {
+    if (view->op->view == nullptr) return Placement{-1, 0, row_major_strides(view.shape())};
+    const std::optional<Placement> from = self(self, view->inputs[0]);
+    return from ? view->op->view(*view.node(), *from) : std::nullopt;
+  };
+  const std::optional<Placement> at = strides_of(strides_of, value);
+  if (!at || at->strides.empty()) return false;
+  for (int i = 0; i + 1 < at->strides.size(); ++i)
+    if (at->strides[i] != 0 && value.dim(i) > 1) return false;
+  return at->strides[at->strides.size() - 1] == 1;
+}
+
+// Returns the bias of a body that is a product and the addition of one; null: it is none.
+const Value* bias_of(std::span<const Value> body, const Value& result) {
+  if (body.size() != 2 || !body[0]->is("matmul") || !body[1]->is("add")) return nullptr;
+  const Value& product = body[0];
+  if (result.node() != body[1].node() || result.type() != product.type()) return nullptr;
+  const bool first = result->inputs[0].node() == product.node();
+  const Value& bias = result->inputs[first ? 1 : 0];
+  return is_fixed_bias(bias) && product.dtype() == DType::f32 ? &bias : nullptr;
+}
+}  // namespace
+
+std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
+                                                 std::span<const Value> results,
+                                                 std::span<const Placement> operands) {
+  if (results.size() != 1 || bias_of(body, results[0]) == nullptr) return std::nullopt;
+  const Node& node = *body[0].node();
+  const auto product = [&](const Dims& a, const Dims& b) {
+    return task_of(node, a, b, row_major_strides(node.type.shape));
+  };
+  const Dims a = row_major_strides(node.inputs[0].shape());
+  const Dims b = row_major_strides(node.inputs[1].shape());
+  // Panels are read alike wherever the factors were, so that dense ones decide.
+  if (node.annotations.by_kernel != nullptr || route_of(product(a, b)) != Route::contraction)
+    return std::nullopt;
+  const Dims dense = Dims::iota(node.type.shape.size());
+  // Factors are copied where the product of their places would be one of several matrices.
+  for (const std::vector<Dims>& order : {std::vector<Dims>{{}, {}}, {dense, {}}, {dense, dense}}) {
+    const Contraction task = product(order[0].empty() ? operands[0].strides : a,
+                                     order[1].empty() ? operands[1].strides : b);
+    if (panels_bytes(task) == 0) continue;
+    std::optional<KernelChoice> choice = choice_by(Route::contraction, task);
+    choice->kernel = biased_name;
+    choice->operand_order = order;
+    return choice;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Kernel> compile_biased_matmul(const Launch& launch) {
+  const Node& node = *launch.body[0].node();
+  const Value* const bias = bias_of(launch.body, launch.results[0].value);
+  const Bound a = bind_operand(launch, node.inputs[0]), b = bind_operand(launch, node.inputs[1]);
+  const Contraction task = task_of(node, a.strides, b.strides, bind_result(launch).strides);
+  return std::make_unique<PanelProduct>(task, std::vector<Bound>{a, b}, bind_operand(launch, *bias),
+                                        launch);
 }
 }  // namespace weft::cpu

@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <string>
 
-#include "weft/base/buffer.h"
 #include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/value.h"
@@ -23,22 +24,38 @@ inline bool is_fixed(const Value& operand) { return fixed_variable(operand) != n
 
 class Packed {
  public:
-  Packed(const Value& operand, size_t bytes)
-      : source_(fixed_variable(operand)->variable), memory_(Buffer::allocate(bytes)) {}
+  // All kernels that keep this operand in one `layout` (KernelChoice::kept_layout) share its bytes;
+  // without a name they are the kernel's own.
+  Packed(const Value& operand, size_t bytes, const std::string& layout = "");
 
-  std::byte* data() const { return memory_.buffer()->data; }
+  std::byte* data() const { return kept_->memory.buffer()->data; }
   // Returns whether the variable was written since it was packed, and notes that it is packed now.
   // One of a plan without memory, whose kernels are timed, always was.
   bool packs_now() const {
     if (source_->storage == nullptr) return true;
-    if (memory_.is_copy_of(*source_->storage)) return false;
-    memory_.note_copy_of(*source_->storage);
+    if (kept_->memory.is_copy_of(*source_->storage)) return false;
+    kept_->memory.note_copy_of(*source_->storage);
     return true;
+  }
+  // Calls pack() if the variable was written since, while other kernels that share the bytes wait.
+  template <class Pack>
+  void refresh(Pack&& pack) const {
+    const std::lock_guard lock(kept_->mutex);
+    if (packs_now()) pack();
   }
 
  private:
+  struct Kept {
+    explicit Kept(size_t bytes);
+    mutable std::mutex mutex;
+    Storage memory;
+  };
+  static std::shared_ptr<Kept> shared(const Value& operand, size_t bytes,
+                                      const std::string& layout);
+
+  Value operand_;  // keeps the node, by which kernels find what they share
   std::shared_ptr<VariableState> source_;
-  mutable Storage memory_;
+  std::shared_ptr<Kept> kept_;
 };
 
 }  // namespace weft::cpu
