@@ -72,6 +72,34 @@ TEST_CASE_FIXTURE(Models, "what the operator of a node does not have is refused,
   CHECK(refuses("function", "node 'call' (Double): function Double has no attribute 'by'.") == "");
 }
 
+TEST_CASE_FIXTURE(Models, "an input that indexes outside of an axis is refused") {
+  namespace onnx = weft::onnx;
+  onnx::Model model;
+  model.ir_version = 8;
+  model.opsets = {{"", 17}};
+  model.graph.inputs = {
+      {.name = "ids", .dtype = weft::DType::i64, .shape = {{{.extent = 2}, {.extent = 3}}}}};
+  model.graph.outputs = {
+      {.name = "y", .dtype = weft::DType::f32, .shape = {{{.extent = 6}, {.extent = 4}}}}};
+  model.graph.initializers = {
+      {.name = "table", .value = weft::ones({5, 4}).eval()},
+      {.name = "shape", .value = weft::tensor(std::vector<int64_t>{6}, {1}).eval()}};
+  model.graph.nodes = {
+      {.op = "Reshape", .name = "flat", .inputs = {"ids", "shape"}, .outputs = {"flat"}},
+      {.op = "Gather", .name = "embedding", .inputs = {"table", "flat"}, .outputs = {"y"}}};
+  onnx::write(model, path("net.onnx"));
+  const auto runs_with = [&](int64_t id) {
+    weft::io::write_npy(path("ids.npy"),
+                        weft::tensor(std::vector<int64_t>{0, 1, 2, 3, id, 4}, {2, 3}));
+    return weft({"run", "net.onnx", "--input", "ids.npy"});
+  };
+  const std::string place = "[onnx] net.onnx: node 'embedding' (Gather): input 'ids' has ";
+  CHECK(fails_with(runs_with(5), data_code, place + "5 at [1, 1], an index of 5 elements.") == "");
+  CHECK(fails_with(runs_with(-6), data_code, place + "-6 at [1, 1], an index of 5 elements.") ==
+        "");
+  CHECK(runs_with(-5).code == 0);
+}
+
 TEST_CASE_FIXTURE(Models, "a value of another type than the file says is refused, a shape said") {
   CHECK(refuses("output_type",
                 "output_type.onnx: 'y' is declared as i64[2, 3] and computed as f32[2, 3].") == "");

@@ -27,6 +27,10 @@ bool Call::is_constant(size_t input) const {
   return has(input) && interpreter_.is_constant(inputs_[input]);
 }
 
+void Call::note_indices(size_t input, int64_t extent) const {
+  interpreter_.note_indices(inputs_[input], extent, place_);
+}
+
 int Call::bits(size_t input) const { return has(input) ? interpreter_.bits_of(inputs_[input]) : 0; }
 Tensor Call::with_bits(const Tensor& result, int bits) const {
   interpreter_.set_bits(result, bits);

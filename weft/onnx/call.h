@@ -51,6 +51,8 @@ class Call {
   // those of a result.
   int bits(size_t input) const;
   Tensor with_bits(const Tensor& result, int bits) const;
+  // Notes that an operand's elements index an axis of this extent (Interpreter::note_indices).
+  void note_indices(size_t input, int64_t extent) const;
   // Return the elements of a constant operand, at once. Refuse one that is known only when the
   // model runs.
   std::vector<int64_t> integers(size_t input) const;

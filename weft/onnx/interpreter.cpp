@@ -138,6 +138,7 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   add_initializers(model.graph, true);
   for (size_t i = 0; i < inputs.size(); ++i) {
     scopes_.back()[model.graph.inputs[i].name] = inputs[i];
+    leaves_.push_back(inputs[i].node());
     set_bits(inputs[i], model.graph.inputs[i].bits);
     fits(model.graph.inputs[i], inputs[i].shape());  // binds its symbols
   }
@@ -147,6 +148,18 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
   scopes_.pop_back();
   warn_of_shapes();
   return outputs;
+}
+
+void Interpreter::note_indices(const Tensor& value, int64_t extent, const std::string& place) {
+  if (indices_ == nullptr || graph_ != &net_.model().graph) return;
+  // Views of all elements and casts leave them as they are.
+  Value from = value;
+  while (from->inputs.size() == 1 && from->inputs[0].elements() == value.elements() &&
+         (from->op->view != nullptr || from->is("cast")) && !is_float(from->inputs[0].dtype()))
+    from = from->inputs[0];
+  const auto leaf = std::ranges::find(leaves_, from.node());
+  if (leaf != leaves_.end())
+    indices_->push_back({static_cast<size_t>(leaf - leaves_.begin()), extent, place});
 }
 
 std::vector<Tensor> Interpreter::run_inside(const Graph& graph, std::vector<Tensor> inputs,

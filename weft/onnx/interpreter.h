@@ -22,7 +22,8 @@ inline constexpr size_t most_value_bytes = size_t{1} << 40;  // more than any ma
 
 class Interpreter {
  public:
-  explicit Interpreter(const Net& net) : net_(net), file_(net.model().file) {}
+  explicit Interpreter(const Net& net, std::vector<IndexInput>* indices = nullptr)
+      : net_(net), file_(net.model().file), indices_(indices) {}
 
   // Returns the outputs of the whole model.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
@@ -36,6 +37,9 @@ class Interpreter {
   // Integers of two or four bits are values of bytes; the interpreter notes how few they are.
   int bits_of(const Tensor& value) const;
   void set_bits(const Tensor& value, int bits);
+  // Notes that a node takes the elements of a value as indices of an axis, where these are those of
+  // an input of the model and the node runs in any case.
+  void note_indices(const Tensor& value, int64_t extent, const std::string& place);
 
  private:
   using Scope = std::map<std::string, Tensor, std::less<>>;
@@ -56,8 +60,10 @@ class Interpreter {
 
   const Net& net_;
   const std::string& file_;
-  std::deque<Scope> scopes_;  // innermost last
-  size_t visible_ = 0;        // index of the outermost scope that names are looked up in
+  std::vector<IndexInput>* indices_;       // null: nobody asks
+  std::vector<const weft::Node*> leaves_;  // the inputs of the model
+  std::deque<Scope> scopes_;               // innermost last
+  size_t visible_ = 0;  // index of the outermost scope that names are looked up in
   const Opsets* opsets_ = nullptr;
   const Graph* graph_ = nullptr;                         // whose nodes run; null in a function
   std::map<std::string, int64_t, std::less<>> extents_;  // of symbols

@@ -345,12 +345,13 @@ std::vector<Type> types_of(std::span<const Tensor> tensors) {
   return types;
 }
 
-std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs) const {
+std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs,
+                                    std::vector<IndexInput>* indices) const {
   check_inputs("[onnx] " + printable(model_.file), this->inputs(), types_of(inputs));
   std::vector<Tensor> values(inputs.begin(), inputs.end());
   for (size_t i = 0; i < values.size(); ++i)  // a step warns of elements from outside of it
     if (static_inputs_[i] && values[i]->storage != nullptr) values[i] = leaf_of(values[i]);
-  return Interpreter(*this).run(values);
+  return Interpreter(*this, indices).run(values);
 }
 
 std::vector<Type> Net::input_types(const Extents& extents) const {

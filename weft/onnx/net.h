@@ -18,6 +18,13 @@
 
 namespace weft::onnx {
 
+// An IndexInput is an input whose elements index an axis of `extent` elements in a node.
+struct IndexInput {
+  size_t input;
+  int64_t extent;
+  std::string node;  // as errors name it
+};
+
 class Net : public nn::Module {
  public:
   // Throws Error(data) for a model with operators that weft lacks, all of which the message lists
@@ -37,8 +44,10 @@ class Net : public nn::Module {
 
   // Returns the outputs of the model. Inputs are in the order of the file's. Throws Error(data)
   // that names the node for one that does not take its operands, and Error(usage) for inputs of
-  // other types than the file says.
-  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+  // other types than the file says. Appends to `indices`, if not null, the inputs that are indices
+  // as they are: whoever knows their elements can check them.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs,
+                                 std::vector<IndexInput>* indices = nullptr) const;
 
   // Returns the types of the inputs, where `extents` binds symbolic extents by name. Throws
   // Error(usage) that lists those that have none, and for a name of none of them.

@@ -21,6 +21,8 @@ Tensor from_start(const Call& call, size_t input, int64_t extent) {
       if (index < -extent || index >= extent)
         call.refuse("index {} is outside of an axis of {}", index, extent);
     if (std::ranges::all_of(known, [](int64_t index) { return index >= 0; })) return indices;
+  } else {
+    call.note_indices(input, extent);
   }
   return from_start(indices, extent);
 }

@@ -19,6 +19,26 @@ std::vector<Tensor> chosen(const Net& net, std::span<const Tensor> inputs, bool 
 bool are_equal(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() && std::equal(a->data(), a->data() + a.type().bytes(), b->data());
 }
+
+void check_indices(const Net& net, std::span<const IndexInput> indices,
+                   std::span<const Tensor> inputs) {
+  for (const auto& [input, extent, node] : indices) {
+    const std::vector<double> values = inputs[input].to_doubles();
+    const auto size = static_cast<double>(extent);
+    const auto wrong =
+        std::ranges::find_if(values, [&](double index) { return index < -size || index >= size; });
+    if (wrong == values.end()) continue;
+    Dims at = inputs[input].shape();
+    int64_t rest = wrong - values.begin();
+    for (int axis = at.size() - 1; axis >= 0; --axis) {
+      const int64_t extent_of_axis = at[axis];
+      at[axis] = rest % extent_of_axis;
+      rest /= extent_of_axis;
+    }
+    throw Error(ErrorKind::data, "[onnx] {}: input '{}' has {:.0f} at {}, an index of {} elements.",
+                node, io::printable(net.inputs()[input].name), *wrong, to_string(at), extent);
+  }
+}
 }  // namespace
 
 // Captured is a step with the values of its static inputs.
@@ -31,11 +51,13 @@ struct Runner::Captured {
               size_t next_fixed = 0, next_bound = 0;
               for (const bool is_static : net.static_inputs())
                 inputs.push_back(is_static ? fixed[next_fixed++] : bound[next_bound++]);
-              return net(inputs);
+              indices.clear();
+              return net(inputs, &indices);
             },
             options) {}
 
   std::vector<Tensor> fixed;
+  std::vector<IndexInput> indices;
   CompiledStep step;
 };
 
@@ -54,7 +76,11 @@ Runner::Captured& Runner::captured(std::span<const Tensor> inputs) {
 std::span<const Tensor> Runner::run(std::span<const Tensor> inputs) {
   WEFT_CHECK(inputs.size() == net_.inputs().size(), "[onnx] {} takes {} inputs. Got {}.",
              io::printable(net_.model().file), net_.inputs().size(), inputs.size());
-  return captured(inputs).step.run(chosen(net_, inputs, false));
+  Captured& captured = this->captured(inputs);
+  const std::vector<Tensor> bound = chosen(net_, inputs, false);
+  captured.step.prepare(types_of(bound));
+  check_indices(net_, captured.indices, inputs);
+  return captured.step.run(bound);
 }
 
 Runner::Captured& Runner::without_static() {
