@@ -72,12 +72,12 @@ class Joiner {
                               : groups_[other].nodes.front()->inputs[0].node();
     if (operand == nullptr || groups_.home(operand) < 0) return;
     const int maker = groups_.home(operand);
-    if (is_library(maker)) return try_chain(maker, {other});
+    if (is_library(maker)) return try_chain({maker, other});
     if (groups_[maker].kind != FusionGroup::Kind::fused || reduces(groups_[maker])) return;
     for (const Value& member : groups_[maker].nodes)
       for (const Value& input : member->inputs)
         if (const int first = groups_.home(input.node()); first >= 0 && is_library(first))
-          return try_chain(first, {maker, other});
+          return try_chain({first, maker, other});
   }
 
   // Returns the one value that a group stores without reducing, and the nodes that it is computed
@@ -130,7 +130,8 @@ class Joiner {
     std::vector<Value> stored, dropped;
     for (const Value& value : both.nodes) {
       const int home = groups_.home(value.node());
-      if (home == other || (home == library && is_read_outside(value.node(), both, other)))
+      if (home == other ||
+          (home == library && is_read_outside(value.node(), both, {library, other})))
         stored.push_back(value);
       else if (home == library)
         dropped.push_back(value);
@@ -143,12 +144,12 @@ class Joiner {
     for (const Value& value : dropped) groups_.unstore(value.node());
     return true;
   }
-  // Moves the groups that follow a library's kernel into it, if only the last one's values are read
-  // outside of them.
-  void try_chain(int library, std::initializer_list<int> rest) {
+  // Moves the groups that follow a library's kernel, the first one, into it, if only the last one's
+  // values are read outside of them.
+  void try_chain(std::initializer_list<int> chain) {
+    const int library = *chain.begin(), last = *(chain.end() - 1);
     FusionGroup all = groups_[library];
-    const int last = *(rest.end() - 1);
-    for (const int group : rest)
+    for (const int group : chain)
       for (const Value& value : groups_[group].nodes)
         if (!groups_.holds(library, value.node())) all.nodes.push_back(value);
     sort_nodes(all);
@@ -158,27 +159,20 @@ class Joiner {
       if (home == last) stored.push_back(value);
       if (home < 0 || home == last) continue;
       dropped.push_back(value);
-      const auto reads_outside = [&](const Node* user) {
-        return std::ranges::any_of(groups_.holders(user), [&](int in) {
-          return in != library && std::ranges::find(rest, in) == rest.end();
-        });
-      };
-      if (uses_.is_root(value.node()) || std::ranges::any_of(uses_.of(value.node()), reads_outside))
-        return;
+      if (is_read_outside(value.node(), all, chain)) return;
     }
     if (!options_.library->kernels().choose_with(all.nodes, stored, dense(all.inputs()))) return;
-    for (const int group : rest) groups_.move(std::vector(groups_[group].nodes), group, library);
+    for (const int group : chain)
+      if (group != library) groups_.move(std::vector(groups_[group].nodes), group, library);
     for (const Value& value : dropped) groups_.unstore(value.node());
   }
-  // Returns whether anyone reads the value except `group`, a merger of its home and part of
-  // `other`.
-  bool is_read_outside(const Node* node, const FusionGroup& group, int other) const {
-    if (uses_.is_root(node)) return true;
-    return std::ranges::any_of(uses_.of(node), [&](const Node* user) {
-      return !group.contains(user) || std::ranges::any_of(groups_.holders(user), [&](int in) {
-        return in != other && in != groups_.home(node);
-      });
-    });
+  // Returns whether anyone reads the value except `merged`, which has all or some nodes of `parts`.
+  bool is_read_outside(const Node* node, const FusionGroup& merged,
+                       std::initializer_list<int> parts) const {
+    const auto is_part = [&](int group) { return std::ranges::find(parts, group) != parts.end(); };
+    return uses_.is_root(node) || std::ranges::any_of(uses_.of(node), [&](const Node* user) {
+             return !merged.contains(user) || !std::ranges::all_of(groups_.holders(user), is_part);
+           });
   }
 
   FusionGroups& groups_;
