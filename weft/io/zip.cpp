@@ -30,15 +30,16 @@ void append(std::string& bytes, uint64_t value, int count) {
   for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
 }
 
-// Inflates raw deflate data. Returns what is wrong; nullptr if it gives exactly `out`.
-const char* inflate_all(std::span<const std::byte> in, std::span<std::byte> out) {
+// Inflates raw deflate data, or as much of it as `out` takes. Returns what is wrong; nullptr if it
+// fills `out`, where `whole` exactly.
+const char* inflate_into(std::span<std::byte> out, std::span<const std::byte> in, bool whole) {
   z_stream stream{};
   if (inflateInit2(&stream, -15) != Z_OK) return "out of memory";
   constexpr size_t chunk = size_t{1} << 30;  // zlib counts in 32 bits
   std::byte extra{};  // zlib reads the end of a stream only where there is room for more
   size_t taken = 0, made = 0;
   int status = Z_OK;
-  while (status == Z_OK) {
+  while (status == Z_OK && (whole || made < out.size())) {
     const size_t give = std::min(chunk, in.size() - taken);
     const size_t room = std::min(chunk, out.size() - made);
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data() + taken));
@@ -54,32 +55,11 @@ const char* inflate_all(std::span<const std::byte> in, std::span<std::byte> out)
     if (room > 0) made += room - stream.avail_out;
   }
   inflateEnd(&stream);
+  if (!whole && made == out.size()) return nullptr;
   if (status == Z_BUF_ERROR) return made == out.size() ? "has no end" : "is truncated";
   if (status != Z_STREAM_END) return "is no deflate stream";
   if (made != out.size()) return "inflates to less than its size";
   return taken == in.size() ? nullptr : "has bytes after its end";
-}
-
-// Inflates the beginning of raw deflate data. Returns what is wrong; nullptr if it fills `out`.
-const char* inflate_head(std::span<const std::byte> in, std::span<char> out) {
-  z_stream stream{};
-  if (inflateInit2(&stream, -15) != Z_OK) return "out of memory";
-  constexpr size_t chunk = size_t{1} << 30;  // zlib counts in 32 bits
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  int status = Z_OK;
-  for (size_t left = in.size(); status == Z_OK && stream.avail_out > 0;) {
-    const size_t give = std::min(chunk, left);
-    stream.avail_in = static_cast<uInt>(give);
-    status = inflate(&stream, Z_NO_FLUSH);
-    left -= give - stream.avail_in;
-  }
-  inflateEnd(&stream);
-  if (stream.avail_out == 0) return nullptr;
-  return status == Z_BUF_ERROR    ? "is truncated"
-         : status == Z_STREAM_END ? "inflates to less than its size"
-                                  : "is no deflate stream";
 }
 
 }  // namespace
@@ -206,7 +186,7 @@ std::shared_ptr<Buffer> ZipArchive::read(const ZipMember& member) const {
   if (member.deflated) {
     const std::span<const std::byte> packed(contents->data, contents->bytes);
     const auto inflated = Buffer::allocate(member.size);
-    if (const char* wrong = inflate_all(packed, {inflated->data, inflated->bytes}))
+    if (const char* wrong = inflate_into({inflated->data, inflated->bytes}, packed, true))
       refuse(fmt::format("{} {}", quoted, wrong));
     contents = inflated;
   }
@@ -221,7 +201,8 @@ std::string ZipArchive::head(const ZipMember& member, size_t bytes) const {
   const std::byte* const from = bytes_->data + member.begin;
   if (!member.deflated)
     std::memcpy(head.data(), from, head.size());
-  else if (const char* wrong = inflate_head({from, member.packed}, head))
+  else if (const char* wrong =
+               inflate_into(std::as_writable_bytes(std::span(head)), {from, member.packed}, false))
     refuse(fmt::format("member '{}' {}", printable(member.name), wrong));
   return head;
 }
