@@ -27,12 +27,13 @@ def write(path, graph, opset, domains=(), functions=()):
     path.write_bytes(model.SerializeToString())
 
 
-def case(name, opset, op, operands, expected, domain="", **attributes):
-    """Writes one node; operands are arrays, or None where the node has none."""
+def case(name, opset, op, operands, expected, domain="", outputs=None, **attributes):
+    """Writes one node; operands are arrays, or None where the node has none. `outputs` are the
+    results' names with "" for those that the node does not give."""
     named = {f"x{i}": each for i, each in enumerate(operands) if each is not None}
     results = [f"y{i}" for i in range(len(expected))]
     node = helper.make_node(op, [f"x{i}" if each is not None else "" for i, each in enumerate(operands)],
-                            results, domain=domain, **attributes)
+                            outputs or results, domain=domain, **attributes)
     nodes_case(name, opset, [node], named, dict(zip(results, expected)),
                [(domain, 1)] if domain else [])
 
@@ -166,6 +167,40 @@ def opset_cases():
                {"x": negative, "zero": np.float32(0)}, {"y": -negative})
     # A hint of the operator's first form, which exporters kept on writing.
     case("relu_13_hint_of_1", 13, "Relu", [start], [np.maximum(start, 0)], consumed_inputs=[1])
+    recurrent_cases()
+
+
+def gru(x, w, r, gates, new):
+    """Returns the last state [B, H] of a GRU without biases that resets before its product."""
+    h = np.zeros((x.shape[1], r.shape[1]), np.float32)
+    (wz, wr, wn), (rz, rr, rn) = np.split(w, 3), np.split(r, 3)
+    for step in x:
+        update, reset = gates(step @ wz.T + h @ rz.T), gates(step @ wr.T + h @ rr.T)
+        h = (1 - update) * new(step @ wn.T + (reset * h) @ rn.T) + update * h
+    return h
+
+
+def recurrent_cases():
+    """Functions take the numbers that they have from the lists of a node, one after the other."""
+    x, w, r = draw(3, 2, 4), draw(2, 15, 4), draw(2, 15, 5)
+
+    def sigmoid(v):
+        return 1 / (1 + np.exp(-v))
+
+    def leaky(v):
+        return np.where(v < 0, np.float32(0.2) * v, v)
+
+    def hard(v):
+        return np.clip(np.float32(0.3) * v + np.float32(0.4), 0, 1)
+
+    def scaled(v):
+        return np.float32(0.7) * np.tanh(np.float32(0.6) * v)
+
+    last = [gru(x, w[0], r[0], sigmoid, leaky), gru(x[::-1], w[1], r[1], hard, scaled)]
+    case("gru_14_numbers_in_turn", 14, "GRU", [x, w, r], [np.stack(last)], outputs=["", "y0"],
+         direction="bidirectional", hidden_size=5,
+         activations=["Sigmoid", "LeakyRelu", "HardSigmoid", "ScaledTanh"],
+         activation_alpha=[0.2, 0.3, 0.7], activation_beta=[0.4, 0.6])
 
 
 def refused():

@@ -11,28 +11,30 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Activation = std::function<Tensor(const Tensor&)>;
 
-Activation activation_of(const Call& call, const std::string& name, double alpha, double beta) {
-  if (name == "Sigmoid") return [](const Tensor& x) { return sigmoid(x); };
-  if (name == "Tanh") return [](const Tensor& x) { return tanh(x); };
-  if (name == "Relu") return [](const Tensor& x) { return relu(x); };
-  if (name == "Softsign") return [](const Tensor& x) { return softsign(x); };
-  if (name == "Softplus") return [](const Tensor& x) { return softplus(x); };
-  if (name == "Affine") return [=](const Tensor& x) { return x * alpha + beta; };
-  if (name == "LeakyRelu") return [=](const Tensor& x) { return leaky_relu(x, alpha); };
-  if (name == "Elu") return [=](const Tensor& x) { return elu(x, alpha); };
-  if (name == "ScaledTanh") return [=](const Tensor& x) { return tanh(x * beta) * alpha; };
-  if (name == "HardSigmoid") return [=](const Tensor& x) { return clamp(x * alpha + beta, 0, 1); };
-  if (name == "ThresholdedRelu")
-    return [=](const Tensor& x) { return select(greater(x, alpha), x, zeros_like(x)); };
-  call.refuse("its activation '{}' is not known", name);
-}
-
-// Returns alpha and beta of an activation that has none of its own in the node.
-std::pair<double, double> defaults_of(const std::string& name) {
-  if (name == "LeakyRelu") return {0.01, 0};
-  if (name == "HardSigmoid") return {0.2, 0.5};
-  return {1, name == "ScaledTanh" ? 1 : 0};
-}
+// A Function is an activation; `alphas` and `betas` are 1 where it has such a number, whose default
+// follows.
+struct Function {
+  std::string_view name;
+  size_t alphas = 0, betas = 0;
+  double alpha = 0, beta = 0;
+  Tensor (*apply)(const Tensor& x, double alpha, double beta);
+};
+constexpr Function functions[] = {
+    {"Sigmoid", 0, 0, 0, 0, [](const Tensor& x, double, double) { return sigmoid(x); }},
+    {"Tanh", 0, 0, 0, 0, [](const Tensor& x, double, double) { return tanh(x); }},
+    {"Relu", 0, 0, 0, 0, [](const Tensor& x, double, double) { return relu(x); }},
+    {"Softsign", 0, 0, 0, 0, [](const Tensor& x, double, double) { return softsign(x); }},
+    {"Softplus", 0, 0, 0, 0, [](const Tensor& x, double, double) { return softplus(x); }},
+    {"Affine", 1, 1, 1, 0, [](const Tensor& x, double a, double b) { return x * a + b; }},
+    {"LeakyRelu", 1, 0, 0.01, 0,
+     [](const Tensor& x, double a, double) { return leaky_relu(x, a); }},
+    {"Elu", 1, 0, 1, 0, [](const Tensor& x, double a, double) { return elu(x, a); }},
+    {"ScaledTanh", 1, 1, 1, 1, [](const Tensor& x, double a, double b) { return tanh(x * b) * a; }},
+    {"HardSigmoid", 1, 1, 0.2, 0.5,
+     [](const Tensor& x, double a, double b) { return clamp(x * a + b, 0, 1); }},
+    {"ThresholdedRelu", 1, 0, 1, 0,
+     [](const Tensor& x, double a, double) { return select(greater(x, a), x, zeros_like(x)); }},
+};
 
 Tensor with_bias(const Tensor& x, const Tensor& bias) { return bias.defined() ? x + bias : x; }
 
@@ -71,34 +73,35 @@ Tensor reversed(const Tensor& x, const Tensor& lengths) {  // x[T, B, ...], leng
   return take_along_axis(x, select(less(step, beside), beside - 1 - step, step), 0);
 }
 
-// The Activations of a node are their names, for each direction in turn, and their numbers.
-struct Activations {
-  std::vector<std::string> names;  // empty: the defaults
-  std::vector<double> alphas, betas;
-};
-
-Activations activations_of(const Call& call, size_t count) {
-  Activations all{.names = call.texts("activations"),
-                  .alphas = call.numbers("activation_alpha"),
-                  .betas = call.numbers("activation_beta")};
-  if (!all.names.empty() && all.names.size() != count)
-    call.refuse("it names {} activations for {}", all.names.size(), count);
-  return all;
-}
-
-// Gives direction `d` its activations.
-void add_activations(const Call& call, const Activations& all,
-                     const std::vector<std::string>& defaults, int64_t d, Layer& layer,
-                     Direction& one) {
-  for (size_t i = 0; i < defaults.size(); ++i) {
-    const size_t place = i + defaults.size() * static_cast<size_t>(d);
-    const std::string& name = all.names.empty() ? defaults[i] : all.names[place];
-    layer.has_default_activations = layer.has_default_activations && name == defaults[i];
-    auto [alpha, beta] = defaults_of(name);
-    if (place < all.alphas.size()) alpha = all.alphas[place];
-    if (place < all.betas.size()) beta = all.betas[place];
-    one.f.push_back(activation_of(call, name, alpha, beta));
+// Gives all directions their activations, whose numbers follow each other in the node's lists: a
+// function takes those that it has.
+void add_activations(const Call& call, const std::vector<std::string>& defaults, Layer& layer) {
+  std::vector<std::string> names = call.texts("activations");
+  const size_t count = defaults.size() * layer.directions.size();
+  if (!names.empty() && names.size() != count)
+    call.refuse("it names {} activations for {}", names.size(), count);
+  for (size_t i = names.size(); i < count; ++i) names.push_back(defaults[i % defaults.size()]);
+  const std::vector<double> alphas = call.numbers("activation_alpha");
+  const std::vector<double> betas = call.numbers("activation_beta");
+  size_t next_alpha = 0, next_beta = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const auto* const found = std::ranges::find(functions, names[i], &Function::name);
+    if (found == std::end(functions)) call.refuse("its activation '{}' is not known", names[i]);
+    const auto number = [](const std::vector<double>& all, size_t& next, size_t taken,
+                           double fallback) {
+      const double value = taken > 0 && next < all.size() ? all[next] : fallback;
+      next += taken;
+      return value;
+    };
+    const double alpha = number(alphas, next_alpha, found->alphas, found->alpha);
+    const double beta = number(betas, next_beta, found->betas, found->beta);
+    layer.directions[i / defaults.size()].f.push_back(
+        [=](const Tensor& x) { return found->apply(x, alpha, beta); });
+    layer.has_default_activations &= names[i] == defaults[i % defaults.size()];
   }
+  if (alphas.size() > next_alpha || betas.size() > next_beta)
+    call.refuse("its activations take {} alphas and {} betas. Got {} and {}", next_alpha, next_beta,
+                alphas.size(), betas.size());
 }
 
 // Returns the number of directions that the weights have; sets the sizes of the layer. `x` is
@@ -123,7 +126,7 @@ int64_t read_sizes(const Call& call, const Tensor& x, int64_t gates, Layer& laye
   return directions;
 }
 
-// Returns the operands of direction `d`, without its activations.
+// Returns the operands of direction `d`.
 Direction direction_of(const Call& call, const Layer& layer, const Tensor& x, const Tensor& lengths,
                        int64_t gates, int64_t d) {
   const auto part = [&](const Tensor& all) { return squeeze(slice(all, 0, d, d + 1), 0); };
@@ -156,15 +159,11 @@ Layer layer_of(const Call& call, int64_t gates, const std::vector<std::string>& 
   layer.batch_first = call.flag("layout");
   const Tensor x = layer.batch_first ? transpose(call[0], 0, 1) : call[0];
   const int64_t directions = read_sizes(call, x, gates, layer);
-  const Activations activations =
-      activations_of(call, defaults.size() * static_cast<size_t>(directions));
   Tensor lengths;
   if (call.has(4)) lengths = reshape(cast(call[4], DType::i64), {layer.batch, 1});
-  for (int64_t d = 0; d < directions; ++d) {
-    Direction one = direction_of(call, layer, x, lengths, gates, d);
-    add_activations(call, activations, defaults, d, layer, one);
-    layer.directions.push_back(std::move(one));
-  }
+  for (int64_t d = 0; d < directions; ++d)
+    layer.directions.push_back(direction_of(call, layer, x, lengths, gates, d));
+  add_activations(call, defaults, layer);
   return layer;
 }
 
