@@ -1,4 +1,5 @@
 // Tests the verbs on files of weights: inspect and convert.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "weft/models/config_json.h"
 #include "weft/models/model.h"
 #include "weft/models/pretrained.h"
+#include "weft/onnx/export.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -229,6 +231,32 @@ TEST_CASE("a checkpoint converts by the name of its run") {
     CHECK(place.read(std::string("out/") + name) == place.read(checkpoint + name));
   CHECK(json_of(place.weft({"inspect", "tiny", "--json"}))["tensors"].size() ==
         json_of(place.weft({"inspect", "out", "--json"}))["tensors"].size());
+}
+
+TEST_CASE("a run of an ONNX file converts to one with the names of its samples and logits") {
+  const Workplace place;
+  const std::string data =
+      "data: {dataset: random-images, image_size: 2, classes: 2}\n"
+      "train: {steps: 1, global_batch_size: 2}\n";
+  place.write("tiny.yaml", "name: tiny\nmodel: {name: mlp, config: {hidden_sizes: [4]}}\n" + data);
+  REQUIRE(place.weft({"train", "tiny.yaml"}).code == 0);
+  REQUIRE(place.weft({"convert", "tiny", "net.onnx", "--to", "onnx"}).code == 0);
+  onnx::Model model = onnx::read(place.path("net.onnx"));
+  model.graph.inputs[0].name = "photo";
+  model.graph.outputs[0].name = "scores";
+  for (onnx::Node& node : model.graph.nodes) {
+    std::ranges::replace(node.inputs, std::string("images"), std::string("photo"));
+    std::ranges::replace(node.outputs, std::string("logits"), std::string("scores"));
+  }
+  onnx::write(model, place.path("renamed.onnx"));
+  place.write("tuned.yaml", "name: tuned\nmodel: {pretrained: renamed.onnx}\n" + data);
+  const Outcome trained = place.weft({"train", "tuned.yaml"});
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  REQUIRE(place.weft({"convert", "tuned", "tuned.onnx", "--to", "onnx"}).code == 0);
+  const std::string listed = place.weft({"inspect", "tuned.onnx"}).out;
+  for (const char* line :
+       {"inputs: photo f32[batch, 3, 2, 2]\n", "outputs: scores f32[batch, 2]\n"})
+    CHECK_MESSAGE(listed.find(line) != std::string::npos, listed);
 }
 
 TEST_CASE("runs of weft's own GPT and Llama convert to what transformers publishes") {

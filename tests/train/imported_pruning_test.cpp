@@ -65,10 +65,15 @@ struct NetFile {
                 {x, weight(name + ".weight", shape), weight(name + ".bias", {shape[0]})},
                 {{"pads", std::vector<int64_t>{side, side, side, side}}, {"group", groups}});
   }
+  // As exporters write it of a net that trains.
   std::string norm(const std::string& name, const std::string& x, int64_t channels) {
-    return node("BatchNormalization", name,
-                {x, weight(name + ".scale", {channels}), weight(name + ".bias", {channels}),
-                 weight(name + ".mean", {channels}), weight(name + ".var", {channels}, 0.5)});
+    node("BatchNormalization", name,
+         {x, weight(name + ".scale", {channels}), weight(name + ".bias", {channels}),
+          weight(name + ".mean", {channels}), weight(name + ".var", {channels}, 0.5)},
+         {{"training_mode", int64_t{1}}});
+    for (const char* statistic : {".next_mean", ".next_var"})
+      model.graph.nodes.back().outputs.push_back(name + statistic);
+    return name;
   }
   std::string linear(const std::string& name, const std::string& x, int64_t in, int64_t out) {
     return node("Gemm", name,
@@ -183,7 +188,11 @@ Narrowed check_removal(const Place& place) {
   train::verify_checkpoint(out);
   const train::Experiment again = loaded(out);
   CHECK(logits_of(*again.model, x).to_doubles() == got.to_doubles());
-  // Its file is a net of its own, which trains on without pruning.
+  // Its file is a net of its own, which evaluates in other runtimes and trains on without pruning.
+  for (const onnx::Node& node : onnx::read(out + "/model.onnx").graph.nodes) {
+    CHECK(node.outputs.size() == 1);
+    CHECK(!node.attributes.contains("training_mode"));
+  }
   train::Recipe tuned = train::checkpoint_recipe(out);
   tuned.set("name", "tuned", "test");
   const train::Experiment begins = train::make_experiment(tuned);
@@ -343,6 +352,17 @@ TEST_CASE("channels stay where something else needs all of them, or zeros do not
   y = shared.node("Flatten", "flat", {shared.node("GlobalAveragePool", "pool", {y})});
   shared.write(place.file, shared.linear("fc", y, 8, 4));
   CHECK(place.channels().empty());
+
+  NetFile merged;  // one bias of two layers
+  y = merged.node("Flatten", "flat", {"x"});
+  y = merged.node("Relu", "relu1", {merged.linear("first", y, 64, 16)});
+  merged.linear("second", y, 16, 16);
+  merged.model.graph.nodes.back().inputs[2] = "first.bias";
+  merged.write(place.file, merged.linear("third", merged.node("Relu", "relu2", {"second"}), 16, 4));
+  CHECK(place.channels().empty());
+  CHECK(error_of([&] {
+          train::make_experiment(place.recipe);
+        }).find("need all of them. 'first.bias' is part of several layers.") != std::string::npos);
 }
 
 TEST_CASE("a file whose nodes compute the number of channels is refused by the node's name") {

@@ -17,6 +17,7 @@
 #include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
 #include "weft/onnx/export.h"
+#include "weft/onnx/model_net.h"
 #include "weft/onnx/net.h"
 #include "weft/tensor/compile.h"
 
@@ -76,6 +77,10 @@ Subject trained(const OnnxOutput& output) {
       .inputs = {input_name(shape.kind)},
       .outputs = {"logits"},
       .context = reads_tokens ? shape.input[0] : 0};
+  if (const std::optional<onnx::Ends> ends = onnx::ends_of(*run->model)) {
+    subject.inputs = {ends->samples};
+    subject.outputs = {ends->logits};
+  }
   if (run->quantization != nullptr) subject.learned = run->quantization->scheme();
   return subject;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 
 #include <google/protobuf/io/coded_stream.h>
@@ -95,6 +96,42 @@ void refer_to(::onnx::ModelProto& proto, const std::string& file, const Places& 
       refer_to(each, file, place->second);
 }
 
+// ---- evaluation
+
+template <class Items>
+void remove_named(Items& items, const std::string& name) {
+  items.erase(std::remove_if(items.begin(), items.end(),
+                             [&](const auto& each) { return each.name() == name; }),
+              items.end());
+}
+
+void add_reads(const ::onnx::GraphProto& graph, std::set<std::string>& names) {
+  for (const auto& node : graph.node()) {
+    names.insert(node.input().begin(), node.input().end());
+    for (const auto& attribute : node.attribute())
+      if (attribute.has_g()) add_reads(attribute.g(), names);
+  }
+  for (const auto& output : graph.output()) names.insert(output.name());
+}
+
+// Makes nodes of batch normalization use the running statistics, where these are state: weft goes
+// by the step's mode, but other runtimes by the file, which may have been exported in training.
+void use_statistics(::onnx::GraphProto& graph, const Places& state) {
+  std::set<std::string> read;
+  add_reads(graph, read);
+  for (auto& node : *graph.mutable_node()) {
+    if (node.op_type() != "BatchNormalization" || !node.domain().empty() ||
+        node.input_size() != 5 || !state.contains(node.input(3)) || !state.contains(node.input(4)))
+      continue;
+    auto& outputs = *node.mutable_output();
+    if (outputs.size() > 1 && std::any_of(outputs.begin() + 1, outputs.end(),
+                                          [&](const auto& name) { return read.contains(name); }))
+      continue;
+    outputs.DeleteSubrange(1, std::max(0, outputs.size() - 1));
+    remove_named(*node.mutable_attribute(), "training_mode");
+  }
+}
+
 // ---- narrower nets
 
 void set_shape(::onnx::TensorProto& tensor, const Shape& shape) {
@@ -104,13 +141,6 @@ void set_shape(::onnx::TensorProto& tensor, const Shape& shape) {
 void set_shape(::onnx::TensorShapeProto& to, const Shape& shape) {
   to.clear_dim();
   for (const int64_t extent : shape) to.add_dim()->set_dim_value(extent);
-}
-
-template <class Items>
-void remove_named(Items& items, const std::string& name) {
-  items.erase(std::remove_if(items.begin(), items.end(),
-                             [&](const auto& each) { return each.name() == name; }),
-              items.end());
 }
 
 void apply(const Edit& edit, ::onnx::NodeProto& node, ::onnx::ModelProto& proto) {
@@ -155,6 +185,7 @@ std::string kept_form(const std::string& path, const weft::Model& model,
   ::onnx::ModelProto proto;
   parse_message(proto, {reinterpret_cast<const char*>(file->data), file->bytes}, path);
   refer_to(proto, weights, places);
+  use_statistics(*proto.mutable_graph(), places);
   ExternalData external(path, folder_of(path));
   Inliner inliner(external);
   for (auto& each : *proto.mutable_graph()->mutable_initializer())

@@ -80,6 +80,7 @@ class NetModel : public weft::Model {
   }
 
   const onnx::Model& file() const { return net_.model(); }
+  Ends ends() const { return {net_.inputs()[samples_].name, net_.outputs()[logits_].name}; }
 
  protected:
   Tensor forward(const Tensor& x) const override {
@@ -127,6 +128,10 @@ std::unique_ptr<weft::Model> make_model(Model file, const TaskShape& task) {
 const Model* file_of(const weft::Model& net) {
   const auto* imported = dynamic_cast<const NetModel*>(&net);
   return imported == nullptr ? nullptr : &imported->file();
+}
+std::optional<Ends> ends_of(const weft::Model& net) {
+  const auto* model = dynamic_cast<const NetModel*>(&net);
+  return model == nullptr ? std::nullopt : std::optional(model->ends());
 }
 
 bool has_labels(const Model& file, int64_t tokens) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weft/models/model.h"
@@ -21,10 +22,18 @@ std::unique_ptr<weft::Model> make_model(Model file, const TaskShape& task);
 // as make_model() does.
 bool has_labels(const Model& file, int64_t tokens);
 
+// Ends are the names of the samples and the logits in the file of a net.
+struct Ends {
+  std::string samples, logits;
+};
+// Returns nullopt for a net that make_model() did not make.
+std::optional<Ends> ends_of(const weft::Model& net);
+
 // Returns the bytes of the file of a model, without the elements of the model's variables: they are
 // external data in `weights`, a safetensors file of io::state_of(model) in the same folder. Both
-// together are the net with those weights, for weft and for other runtimes. Files that differ in
-// weights alone give the same bytes.
+// together are the net with those weights, for weft and for other runtimes: batch normalization by
+// statistics that are state uses them there. Files that differ in weights alone give the same
+// bytes.
 std::string kept_form(const std::string& file, const weft::Model& model,
                       const std::string& weights);
 

@@ -132,7 +132,16 @@ class ChannelSearch {
     } else if (known->second != segments || read_.contains(place) != is_read) {
       drop(known->second);
       drop(segments);
+      note_shared(place.first);
     }
+  }
+  // Notes that channels of several weights meet in a variable, where they do, or in a view of it.
+  void note_shared(const void* holder) {
+    const auto node = std::ranges::find(nodes_, holder, &Value::node);
+    if (node != nodes_.end() && (*node)->op->view != nullptr)
+      return note_shared(this->holder((*node)->inputs[0]));
+    const auto variable = variables_.find(static_cast<const VariableState*>(holder));
+    if (variable != variables_.end()) found_.shared_ = variable->second.name();
   }
 
   // A Use is an axis of an operand or the result that has a factor.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Channels {
 
   // Returns the groups in the order of the graph.
   const std::vector<ChannelGroup>& groups() const { return groups_; }
+  // Returns the name of a variable that belongs to the channels of several weights, which therefore
+  // stay; "" where there is none. Exporters merge initializers of equal elements.
+  const std::string& shared() const { return shared_; }
   // Returns the shape of a value of the graph once groups have as many channels.
   Shape narrowed(const Value& value, std::span<const int64_t> channels) const;
 
@@ -56,6 +60,7 @@ class Channels {
   using Place = std::pair<const void*, int>;
 
   std::vector<ChannelGroup> groups_;
+  std::string shared_;
   std::map<Place, Segments> segments_;
   std::map<const Node*, const void*> results_;  // of composites: what their last operation computes
   std::vector<Value> expanded_;                 // keeps the addresses above

@@ -165,7 +165,11 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
         !channels ? "pruning.pattern: this model has no weights to prune that train."
         : trains_onnx(recipe)
             ? "pruning.pattern channels: no channels of this net can be removed: additions, "
-              "outputs or other operations need all of them."
+              "outputs or other operations need all of them." +
+                  (net->channels.shared().empty()
+                       ? ""
+                       : fmt::format(" '{}' is part of several layers.",
+                                     io::printable(net->channels.shared())))
             : "pruning.pattern channels: this model has no channels that can be removed. Those of "
               "resnet, cnn, mlp and nets of ONNX files have.");
   for (const std::string& pattern : recipe.texts("pruning.exclude")) {
