@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -6,6 +7,9 @@
 
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
+#include "tests/support/values.h"
+#include "weft/backends/cpu/winograd.h"
+#include "weft/base/buffer.h"
 #include "weft/base/isa.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
@@ -87,6 +91,39 @@ TEST_CASE("convolutions and their gradients agree with the reference in every ge
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     for (const Geometry& geometry : geometries) check_kernels(geometry, dtype);
   check_kernels(blocks_that_end_early, DType::f32);
+}
+
+TEST_CASE("a convolution by tiles has the same bits by a kept weight and on any threads") {
+  Random random(1);
+  for (const auto& [batch, extent, channels, outputs] :
+       std::initializer_list<std::array<int64_t, 4>>{
+           {1, 13, 32, 96}, {2, 17, 16, 48}, {9, 12, 8, 24}, {1, 4, 144, 160}}) {
+    cpu::Convolution conv{.batch = batch,
+                          .channels = channels,
+                          .outputs = outputs,
+                          .in = {extent, extent},
+                          .out = {extent, extent},
+                          .kernel = {3, 3},
+                          .stride = {1, 1},
+                          .padding = {1, 1},
+                          .dilation = {1, 1}};
+    REQUIRE(cpu::winograd_can(conv));
+    const Tensor x = random_values({DType::f32, conv.x_shape()}, -1, 1, random);
+    const Tensor weight = random_values({DType::f32, conv.weight_shape()}, -1, 1, random);
+    const auto packed = Buffer::allocate(cpu::winograd_packed_bytes(conv));
+    cpu::winograd_pack_weight(conv, weight->data(), packed->data);
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 2, 3})
+      for (const bool kept : {false, true}) {
+        conv.packed_weight = kept;
+        const auto workspace = Buffer::allocate(cpu::winograd_workspace(conv, threads));
+        std::vector<float>& y =
+            results.emplace_back(static_cast<size_t>(element_count(conv.y_shape())));
+        cpu::winograd_convolve(conv, x->data(), kept ? packed->data : weight->data(), y.data(),
+                               workspace->data, threads);
+        CHECK(y == results.front());
+      }
+  }
 }
 
 TEST_CASE("convolutions with 1x1 filters can run as matrix products") {

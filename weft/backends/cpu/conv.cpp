@@ -10,6 +10,7 @@
 #include "weft/backends/cpu/kernels.h"
 #include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/winograd.h"
+#include "weft/base/isa.h"
 #include "weft/base/parallel.h"
 
 namespace weft::cpu {
@@ -155,12 +156,14 @@ class LibraryConv : public Kernel {
   Bound result_;
 };
 
-// OwnConv runs one of our own algorithms, im2col_convolve, which may keep the weight packed, or
-// winograd_convolve.
+// OwnConv runs one of our own algorithms, which may keep the weight packed.
 class OwnConv : public Kernel {
  public:
-  using Algorithm = void (*)(const Convolution& conv, const void* a, const void* b, void* result,
-                             void* workspace, int threads);
+  struct Algorithm {
+    void (*convolve)(const Convolution& conv, const void* a, const void* b, void* result,
+                     void* workspace, int threads);
+    void (*pack)(const Convolution& conv, const void* weight, void* packed);
+  };
   OwnConv(const Convolution& conv, const Launch& launch, Algorithm algorithm, size_t needed)
       : conv_(conv),
         inputs_(bind_inputs(launch)),
@@ -173,9 +176,9 @@ class OwnConv : public Kernel {
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     const void* b = inputs_[1].in(operands);
-    if (weight_ && weight_->packs_now()) im2col_pack_weight(conv_, b, weight_->data());
-    algorithm_(conv_, inputs_[0].in(operands), weight_ ? weight_->data() : b, result_.out(results),
-               workspace, threads_);
+    if (weight_ && weight_->packs_now()) algorithm_.pack(conv_, b, weight_->data());
+    algorithm_.convolve(conv_, inputs_[0].in(operands), weight_ ? weight_->data() : b,
+                        result_.out(results), workspace, threads_);
   }
 
  private:
@@ -203,20 +206,32 @@ std::optional<KernelChoice> library_choice(const Node& node, const Convolution& 
                          .workspace = primitive->workspace(),
                          .kept = primitive->kept()});
 }
-// A fixed weight is packed once.
-Convolution by_windows(const Node& node, Convolution conv) {
+// A fixed weight is packed once by our own algorithms.
+Convolution with_packed_weight(const Node& node, Convolution conv) {
   conv.packed_weight = conv.kind == Convolution::Kind::forward && is_fixed(node.inputs[1]);
   return conv;
 }
 KernelChoice windows_choice(const Node& node, const Convolution& given) {
-  const Convolution conv = by_windows(node, given);
+  const Convolution conv = with_packed_weight(node, given);
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
                          .workspace = im2col_workspace(conv, thread_count()),
                          .kept = conv.packed_weight ? node.inputs[1].type().bytes() : 0});
 }
-KernelChoice winograd_choice(const Node& node, const Convolution& conv) {
+KernelChoice winograd_choice(const Node& node, const Convolution& given) {
+  const Convolution conv = with_packed_weight(node, given);
   return laid_out(node, {.kernel = std::string(winograd_name),
-                         .workspace = winograd_workspace(conv, thread_count())});
+                         .workspace = winograd_workspace(conv, thread_count()),
+                         .kept = conv.packed_weight ? winograd_packed_bytes(conv) : 0});
+}
+}  // namespace
+
+namespace {
+// Returns whether windows are faster than oneDNN, by measurement: pixels that are apart, in vectors
+// narrower than AVX-512's.
+bool windows_pay(const Convolution& conv) {
+  const auto all_ones = [](const Dims& dims) { return std::ranges::count(dims, 1) == 2; };
+  return isa() < Isa::avx512 && conv.kind == Convolution::Kind::forward && conv.groups == 1 &&
+         conv.dtype == DType::f32 && all_ones(conv.kernel) && !all_ones(conv.stride);
 }
 }  // namespace
 
@@ -225,7 +240,8 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
   if (!contracts(Contraction{conv.dtype, conv.dtype, conv.dtype})) return std::nullopt;
   if (auto product = as_product(conv); product && better_as_product(conv))
     return laid_out(node, choose_product(*product));
-  if (winograd_pays(conv)) return winograd_choice(node, conv);
+  if (winograd_pays(with_packed_weight(node, conv))) return winograd_choice(node, conv);
+  if (windows_pay(conv)) return windows_choice(node, conv);
   if (auto choice = library_choice(node, conv)) return choice;
   return windows_choice(node, conv);
 }
@@ -263,13 +279,14 @@ std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
     if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
     return compile_product(*as_product(conv), std::move(inputs), launch);
   }
-  if (launch.kernel == winograd_name)
-    return std::make_unique<OwnConv>(conv, launch, winograd_convolve,
-                                     winograd_workspace(conv, thread_count()));
   if (!launch.kernel.starts_with("dnnl:")) {
-    const Convolution windows = by_windows(*launch.body.front().node(), conv);
-    return std::make_unique<OwnConv>(windows, launch, im2col_convolve,
-                                     im2col_workspace(windows, thread_count()));
+    const Convolution own = with_packed_weight(*launch.body.front().node(), conv);
+    const bool by_tiles = launch.kernel == winograd_name;
+    return std::make_unique<OwnConv>(
+        own, launch,
+        by_tiles ? OwnConv::Algorithm{winograd_convolve, winograd_pack_weight}
+                 : OwnConv::Algorithm{im2col_convolve, im2col_pack_weight},
+        by_tiles ? winograd_workspace(own, thread_count()) : im2col_workspace(own, thread_count()));
   }
   auto primitive = library_primitive(*launch.body.front().node(), conv);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);

@@ -16,7 +16,7 @@ struct Convolution {
   Kind kind = Kind::forward;
   DType dtype = DType::f32, weight_dtype = DType::f32;
   bool wide = false;  // the result is the sums: float32 of narrower floats, int32 of 8-bit integers
-  bool packed_weight = false;  // im2col: the weight is what im2col_pack_weight wrote
+  bool packed_weight = false;  // is what im2col_pack_weight or winograd_pack_weight wrote
   int64_t batch = 0, channels = 0, outputs = 0, groups = 1;
   Dims in, out, kernel;  // extents of the two spatial axes
   Dims stride, padding, dilation;

@@ -30,8 +30,9 @@ constexpr int taps = 3;
 constexpr int64_t channel_block = 16, half_block = 8;
 constexpr int64_t wide_panel = 32;  // columns of a product in registers, or one block, or half
 constexpr int64_t tile_rows = 16;   // and rows, in one or several register tiles
-// Fewer tiles do not amortise the transformed weights; a weight gradient only transforms its sums.
-constexpr int64_t least_tiles = 128, least_tiles_to_sum = 64;
+// Fewer tiles do not amortise the transformed weights: they are transformed, or are kept and take
+// four times the bytes; a weight gradient only transforms its sums.
+constexpr int64_t least_tiles = 128, least_tiles_kept = 16, least_tiles_to_sum = 64;
 // A block of transformed tiles should fit in a core's cache; where weights do not, a longer block
 // reuses them more.
 constexpr int64_t short_block = 32, long_block = 64, cached_weights = 128 * 128;
@@ -111,9 +112,13 @@ struct Task {
   // Between points in scratch: a cache line more than a block of rows, as a tile is transformed to
   // all points at once, which must not meet in the same sets of the cache.
   int64_t read_point, made_point;
-  int64_t parts = 1, groups = 1;  // weight gradient: ranges of tiles, and of outputs
+  int64_t parts = 1;   // weight gradient: ranges of tiles
+  int64_t groups = 1;  // ranges of outputs
 
-  int64_t group_outputs() const { return round_up(ceil_div(made, groups), channel_block); }
+  // Returns the first output of a group; that of the group after the last is `made`.
+  int64_t output_of(int64_t group) const {
+    return std::min(made, group * round_up(ceil_div(made, groups), std::max(panel, channel_block)));
+  }
   int64_t blocks() const { return ceil_div(all_tiles, block); }
   bool has_whole_blocks() const { return read % channel_block == 0 && made % channel_block == 0; }
 };
@@ -159,16 +164,17 @@ Task task_of(const Convolution& conv) {
   return task;
 }
 
-// Threads share the transformed weights, or the sums of each part. Each thread has its transformed
-// tiles, the products or the transformed gradient, and a row of zeros.
+// Threads share the transformed weights unless they are kept, or the sums of each part. Each thread
+// has its transformed tiles, the products or the transformed gradient, and a row of zeros.
 struct Scratch {
   size_t shared, tiles, products, zeros;
   size_t of_thread() const { return tiles + products + zeros; }
 };
 Scratch scratch_of(const Convolution& conv, const Task& task) {
   const bool sums = conv.kind == Convolution::Kind::weight_gradient;
-  const int64_t shared =
-      sums ? task.parts * points * task.made * task.read_stride : points * task.read * task.made;
+  const int64_t shared = sums                 ? task.parts * points * task.made * task.read_stride
+                         : conv.packed_weight ? 0
+                                              : points * task.read * task.made;
   return {floats(shared), floats(points * task.read_point), floats(points * task.made_point),
           floats(task.read_stride)};
 }
@@ -176,6 +182,7 @@ Scratch scratch_of(const Convolution& conv, const Task& task) {
 struct Job {
   const Task& task;
   const float *x, *other;  // other: the weight, or the gradient of y
+  const float* weights;    // transformed: shared ones, or kept ones
   float* result;
   float *shared, *tiles, *products, *zeros;
 };
@@ -326,29 +333,32 @@ struct Machine {
       }
   }
 
+  // Multiplies tiles by the weights of outputs [from, until).
   template <int64_t panel>
-  [[gnu::always_inline]] static inline void multiply(const Job& job, int64_t count) {
+  [[gnu::always_inline]] static inline void multiply(const Job& job, int64_t count, int64_t from,
+                                                     int64_t until) {
     const Task& task = job.task;
     const int64_t panels = task.made / panel;
     for (int point = 0; point < points; ++point)
-      for (int64_t p = 0; p < panels; ++p)
+      for (int64_t p = from / panel; p < until / panel; ++p)
         for (int64_t t = 0; t < count; t += tile_rows)
           tile<panel>(tile_rows, job.tiles + point * task.read_point + t * task.read_stride,
-                      task.read_stride, 1, job.shared + (point * panels + p) * task.read * panel,
+                      task.read_stride, 1, job.weights + (point * panels + p) * task.read * panel,
                       panel,
                       job.products + point * task.made_point + t * task.made_stride + p * panel,
                       task.made_stride, task.read, true);
   }
 
   [[gnu::always_inline]] static inline void write_tiles(const Job& job, int64_t first,
-                                                        int64_t count) {
+                                                        int64_t count, int64_t from,
+                                                        int64_t until) {
     const Task& task = job.task;
     for (int64_t t = 0; t < count; ++t) {
       const Place place = place_of(task, first + t);
       float* image = job.result + place.image * task.out[0] * task.out[1] * task.made;
       const int64_t rows = std::min<int64_t>(out_side, task.out[0] - place.top);
       const int64_t columns = std::min<int64_t>(out_side, task.out[1] - place.left);
-      for (int64_t c = 0; c < task.made; c += lanes) {
+      for (int64_t c = from; c < until; c += lanes) {
         alignas(vector_bytes) Vector half[out_side][side];
         for (int j = 0; j < side; ++j) {
           alignas(vector_bytes) Vector m[side], y[out_side];
@@ -369,21 +379,23 @@ struct Machine {
     }
   }
 
-  // Computes blocks of tiles [begin, end).
+  // Computes items [begin, end): a group of outputs of a block of tiles.
   [[gnu::always_inline]] static inline void convolve(const Job& job, int64_t begin, int64_t end) {
     const Task& task = job.task;
     std::fill_n(job.zeros, task.read, 0.0F);
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * task.block;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item / task.groups * task.block;
       const int64_t count = std::min(task.block, task.all_tiles - first);
-      transform_tiles(job, first, count);
+      const int64_t from = task.output_of(item % task.groups);
+      const int64_t until = task.output_of(item % task.groups + 1);
+      if (item == begin || item % task.groups == 0) transform_tiles(job, first, count);
       if (task.panel == wide_panel)
-        multiply<wide_panel>(job, count);
+        multiply<wide_panel>(job, count, from, until);
       else if (task.panel == channel_block)
-        multiply<channel_block>(job, count);
+        multiply<channel_block>(job, count, from, until);
       else if constexpr (lanes <= half_block)
-        multiply<half_block>(job, count);
-      write_tiles(job, first, count);
+        multiply<half_block>(job, count, from, until);
+      write_tiles(job, first, count, from, until);
     }
   }
 
@@ -441,8 +453,7 @@ struct Machine {
   [[gnu::always_inline]] static inline void sum_item(const Job& job, int64_t item) {
     const Task& task = job.task;
     const int64_t part = item / task.groups, group = item % task.groups;
-    const int64_t from = group * task.group_outputs();
-    const int64_t until = std::min(task.made, from + task.group_outputs());
+    const int64_t from = task.output_of(group), until = task.output_of(group + 1);
     float* sums = job.shared + part * points * task.made * task.read_stride;
     const int64_t begin = task.blocks() * part / task.parts;
     const int64_t end = task.blocks() * (part + 1) / task.parts;
@@ -535,8 +546,10 @@ bool winograd_pays(const Convolution& conv) {
   if (!winograd_can(conv)) return false;
   const Task task = task_of(conv);
   // Half blocks were measured in vectors of eight and sixteen alone.
-  return task.all_tiles >= (sums ? least_tiles_to_sum : least_tiles) &&
-         (task.has_whole_blocks() || isa() >= Isa::avx2);
+  const int64_t least = sums                 ? least_tiles_to_sum
+                        : conv.packed_weight ? least_tiles_kept
+                                             : least_tiles;
+  return task.all_tiles >= least && (task.has_whole_blocks() || isa() >= Isa::avx2);
 }
 
 size_t winograd_workspace(const Convolution& conv, int threads) {
@@ -544,9 +557,24 @@ size_t winograd_workspace(const Convolution& conv, int threads) {
   return scratch.shared + static_cast<size_t>(threads) * scratch.of_thread();
 }
 
+size_t winograd_packed_bytes(const Convolution& conv) {
+  return floats(points * conv.channels * conv.outputs);
+}
+
+void winograd_pack_weight(const Convolution& conv, const void* weight, void* packed) {
+  const Task task = task_of(conv);
+  parallel_for(ceil_div(task.made, channel_block), [&](int64_t begin, int64_t end) {
+    const Job job{.task = task,
+                  .other = static_cast<const float*>(weight),
+                  .shared = static_cast<float*>(packed)};
+    run_phase(Phase::transform_weights, job, begin * channel_block,
+              std::min(task.made, end * channel_block));
+  });
+}
+
 void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads) {
-  const Task task = task_of(conv);
+  Task task = task_of(conv);
   const Scratch scratch = scratch_of(conv, task);
   auto* bytes = static_cast<std::byte*>(workspace);
   // Runs a phase on positions [0, count), divided at multiples of `unit`; each thread has scratch
@@ -559,6 +587,7 @@ void winograd_convolve(const Convolution& conv, const void* a, const void* b, vo
         const Job job{task,
                       static_cast<const float*>(a),
                       static_cast<const float*>(b),
+                      static_cast<const float*>(conv.packed_weight ? b : workspace),
                       static_cast<float*>(result),
                       reinterpret_cast<float*>(bytes),
                       reinterpret_cast<float*>(own),
@@ -572,9 +601,12 @@ void winograd_convolve(const Convolution& conv, const void* a, const void* b, vo
   if (conv.kind == Convolution::Kind::weight_gradient) {
     in_parallel(Phase::sum, task.parts * task.groups, 1);
     in_parallel(Phase::write_weights, task.made, 1);
-  } else {
-    in_parallel(Phase::transform_weights, task.made, channel_block);
-    in_parallel(Phase::convolve, task.blocks(), 1);
+    return;
   }
+  // Threads that would get blocks of unequal number share those of each by outputs.
+  if (task.blocks() % threads != 0 && task.blocks() < wanted_items * threads)
+    task.groups = std::min<int64_t>(threads, ceil_div(task.made, task.panel));
+  if (!conv.packed_weight) in_parallel(Phase::transform_weights, task.made, channel_block);
+  in_parallel(Phase::convolve, task.blocks() * task.groups, 1);
 }
 }  // namespace weft::cpu

@@ -18,6 +18,10 @@ bool winograd_can(const Convolution& conv);
 bool winograd_pays(const Convolution& conv);
 // Returns the bytes of scratch on `threads` threads.
 size_t winograd_workspace(const Convolution& conv, int threads);
+// Returns the bytes of a weight of a convolution forward that is transformed once, and transforms
+// it: the operand of convolutions with `packed_weight`.
+size_t winograd_packed_bytes(const Convolution& conv);
+void winograd_pack_weight(const Convolution& conv, const void* weight, void* packed);
 // Convolves; operands are those of im2col_convolve. Results do not depend on `threads`.
 void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads);
