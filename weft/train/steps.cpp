@@ -32,10 +32,13 @@ Recompute recompute_of(std::string_view name) {
   return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
 }
 
-// `held` is the bytes of state that exist besides the variables of the step.
+// `held` is the bytes of state that exist besides the variables of the step. Kernels that keep
+// weights packed may sum in another order, and only where memory is not limited, on which the bits
+// of a run must not depend; updates would make them pack anew, too.
 StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
   options.mode = mode;
   options.held = static_cast<size_t>(held);
+  options.skip.emplace_back("fixed");
   return options;
 }
 // Returns the bytes of state in memory besides the model's and the accumulators.
