@@ -146,6 +146,12 @@ TEST_CASE("pictures are written as PNG without loss, and as JPEG near to their p
     CHECK(again.pixels == image.pixels);
     CHECK(again.width == image.width);
   }
+  const io::Image translucent{
+      .height = 1, .width = 2, .channels = 4, .pixels = {1, 2, 3, 4, 5, 6, 7, 8}};
+  io::write_image(folder.file("a.PNG"), translucent);
+  CHECK(io::read_image(folder.file("a.PNG")).pixels == std::vector<uint8_t>{1, 2, 3, 5, 6, 7});
+  CHECK(error_of([&] { io::write_image(folder.file("a.jpg"), translucent); }) ==
+        "usage: [image] pictures have 1 or 3 channels. Got 4.");
   const io::Image photograph = io::read_image(picture("progressive.jpg"));
   io::write_image(folder.file("a.jpg"), photograph, 95);
   const io::Image again = io::read_image(folder.file("a.jpg"));

@@ -111,12 +111,7 @@ void warn_of(const Others& others, const std::string& path) {
 
 }  // namespace
 
-bool is_picture(const std::string& path) {
-  std::string ending = fs::path(path).extension().string();
-  std::ranges::transform(ending, ending.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
+bool is_picture(const std::string& path) { return io::image_format(path) != io::ImageFormat::none; }
 
 std::vector<std::string> pictures_below(const std::string& folder) {
   ImageFolder all{.path = folder, .classes = {}, .pictures = {}};

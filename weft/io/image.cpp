@@ -50,13 +50,20 @@ Image read_image(const std::string& path, int channels) {
   return parse_image({file->data, file->bytes}, path, channels);
 }
 
+ImageFormat image_format(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::ranges::transform(ending, ending.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  if (ending == ".png") return ImageFormat::png;
+  return ending == ".jpg" || ending == ".jpeg" ? ImageFormat::jpeg : ImageFormat::none;
+}
+
 void write_image(const std::string& path, const Image& image, int quality) {
-  const std::string ending = std::filesystem::path(path).extension().string();
-  const bool png = ending == ".png";
-  if (!png && ending != ".jpg" && ending != ".jpeg")
+  const ImageFormat format = image_format(path);
+  if (format == ImageFormat::none)
     throw Error(ErrorKind::usage, "[image] {}: names of pictures end in .png, .jpg or .jpeg.",
                 path);
-  write_file_atomically(path, png ? png_of(image) : jpeg_of(image, quality));
+  write_file_atomically(path, format == ImageFormat::png ? png_of(image) : jpeg_of(image, quality));
 }
 
 }  // namespace weft::io

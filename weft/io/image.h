@@ -31,11 +31,18 @@ Image read_image(const std::string& path, int channels = 3);
 // Does the same from memory; messages say `name`.
 Image parse_image(std::span<const std::byte> bytes, std::string_view name, int channels = 3);
 
-// Return the bytes of a file with an image of 1 or 3 channels. `quality` is from 1 to 100.
+// The most lines of a picture that is written, and the most pixels of a line: limits of the
+// libraries.
+inline constexpr int64_t most_jpeg_side = 65500, most_png_side = 1'000'000;
+
+// Return the bytes of a file with an image of 1 or 3 channels, or of 4 (RGBA) in a PNG. `quality`
+// is from 1 to 100.
 std::string png_of(const Image& image);
 std::string jpeg_of(const Image& image, int quality = 90);
-// Writes one atomically, as the path's ending says: .png, .jpg or .jpeg. Throws Error(usage) for
-// another one.
+// Returns what the ending of a path says, in capitals or not: .png, or .jpg and .jpeg.
+enum class ImageFormat { none, png, jpeg };
+ImageFormat image_format(const std::string& path);
+// Writes one atomically, as the path's ending says. Throws Error(usage) for another ending.
 void write_image(const std::string& path, const Image& image, int quality = 90);
 
 }  // namespace weft::io

@@ -14,6 +14,7 @@ namespace {
 constexpr int most_scans = 100;           // progressive files have about ten
 constexpr int64_t pixels_per_byte = 512;  // a block of 8 x 8 takes a bit, at least
 constexpr int exif_marker = JPEG_APP0 + 1;
+static_assert(most_jpeg_side == JPEG_MAX_DIMENSION);
 
 // Errors is libjpeg's table of functions, with what they leave behind.
 struct Errors : jpeg_error_mgr {
@@ -199,9 +200,9 @@ std::string jpeg_of(const Image& image, int quality) {
   WEFT_CHECK(image.channels == 1 || image.channels == 3,
              "[image] pictures have 1 or 3 channels. Got {}.", image.channels);
   WEFT_CHECK(quality >= 1 && quality <= 100, "[image] quality is from 1 to 100. Got {}.", quality);
-  WEFT_CHECK(image.height >= 1 && image.width >= 1 && image.height <= JPEG_MAX_DIMENSION &&
-                 image.width <= JPEG_MAX_DIMENSION,
-             "[image] a JPEG has 1 to {} rows and columns. Got {} x {}.", JPEG_MAX_DIMENSION,
+  WEFT_CHECK(image.height >= 1 && image.width >= 1 && image.height <= most_jpeg_side &&
+                 image.width <= most_jpeg_side,
+             "[image] a JPEG has 1 to {} rows and columns. Got {} x {}.", most_jpeg_side,
              image.width, image.height);
   Compressor compressor;
   jpeg_compress_struct& info = compressor.info;

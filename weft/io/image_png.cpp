@@ -10,6 +10,8 @@ namespace weft::io {
 namespace {
 
 constexpr size_t largest_ratio = 1032;  // of deflate
+static_assert(most_png_side <= PNG_USER_WIDTH_MAX);
+static_assert(most_png_side <= PNG_USER_HEIGHT_MAX);
 
 [[noreturn]] void fail(png_structp png, png_const_charp message) {
   auto& error = *static_cast<LibraryError*>(png_get_error_ptr(png));
@@ -121,8 +123,8 @@ Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
 }
 
 std::string png_of(const Image& image) {
-  WEFT_CHECK(image.channels == 1 || image.channels == 3,
-             "[image] pictures have 1 or 3 channels. Got {}.", image.channels);
+  WEFT_CHECK(image.channels == 1 || image.channels == 3 || image.channels == 4,
+             "[image] pictures have 1, 3 or 4 channels. Got {}.", image.channels);
   Png writer = Png::writer();
   Output output;
   const auto stride = static_cast<size_t>(image.width * image.channels);
@@ -130,8 +132,10 @@ std::string png_of(const Image& image) {
     png_set_write_fn(writer.png, &output, write_bytes, nullptr);
     png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width),
                  static_cast<png_uint_32>(image.height), 8,
-                 image.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+                 image.channels == 1   ? PNG_COLOR_TYPE_GRAY
+                 : image.channels == 3 ? PNG_COLOR_TYPE_RGB
+                                       : PNG_COLOR_TYPE_RGB_ALPHA,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_write_info(writer.png, writer.info);
     for (size_t y = 0; y < static_cast<size_t>(image.height); ++y)
       png_write_row(writer.png, image.pixels.data() + y * stride);
