@@ -1,5 +1,6 @@
 // Tests what `weft run` refuses of runs and checkpoints: arrays, pictures and flags.
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "tests/error/pets_run.h"
 #include "tests/error/tiny_run.h"
+#include "tests/support/onnx_net.h"
 
 using namespace weft;
 using namespace weft::test;
@@ -42,7 +44,11 @@ TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
                 "pets: input 'images' is given twice.") == "");
   CHECK(refused({"nothing.png"}, usage, "--input nothing.png: there is no such file.") == "");
   CHECK(refused({"photos", "-o", "out.txt"}, usage,
-                "--output out.txt: outputs are written to .npy or .npz files.") == "");
+                "--output out.txt: outputs are written to .npy or .npz files, or as pictures to "
+                ".png or .jpg files.") == "");
+  CHECK(refused({"photos", "-o", "out.png"}, usage,
+                "--output out.png: output 'logits' is f32[32, 2]. A PNG is written of floats or u8 "
+                "[rows, C, H, W] or [C, H, W], C 1, 3 or 4. Hint: .npy.") == "");
   // What is wrong with an archive's names and types is said before its arrays are read.
   const auto damaged = [&](const char* name, const Tensor& array) {
     const std::string file = std::string(name) + ".npz";
@@ -112,6 +118,52 @@ TEST_CASE_FIXTURE(Pets, "a net whose plan does not fit is refused with its large
   REQUIRE(weft({"convert", "pets", "pets.onnx", "--to", "onnx"}).code == 0);
   CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=1000000000"}), does_not_fit,
                    "The largest value is f32[1000000000, ") == "");
+}
+
+TEST_CASE("what is no picture is not written as one") {
+  const Workplace work;
+  const auto refused = [&](const Tensor& x, const std::string& output, int code,
+                           const std::string& message) {
+    std::vector<onnx::Dim> shape;
+    for (int64_t extent : x.shape()) shape.push_back({extent, ""});
+    write_identity(work.path("net.onnx"), x.dtype(), shape);
+    io::write_npy(work.path("x.npy"), x);
+    const Outcome outcome = work.weft({"run", "net.onnx", "--input", "x.npy", "-o", output});
+    CHECK_FALSE(fs::exists(work.path(output)));
+    return fails_with(outcome, code, "--output " + output + ": " + message);
+  };
+  CHECK(
+      refused(zeros({2, 5, 4, 4}), "out.png", usage,
+              "output 'y' is f32[2, 5, 4, 4]. A PNG is written of floats or u8 [rows, C, H, W] or "
+              "[C, H, W], C 1, 3 or 4. Hint: .npy.") == "");
+  CHECK(refused(zeros({1, 4, 4, 4}), "out.jpg", usage,
+                "output 'y' is f32[1, 4, 4, 4]. A JPEG is written of floats or u8 [rows, C, H, W] "
+                "or [C, H, W], C 1 or 3. Hint: .npy.") == "");
+  CHECK(refused(zeros({1, 1, 4, 4}, DType::i64), "out.png", usage,
+                "output 'y' is i64[1, 1, 4, 4]. A PNG is written of floats or u8 ") == "");
+  CHECK(refused(zeros({1, 1, 65501}, DType::u8), "out.jpg", usage,
+                "output 'y' is u8[1, 1, 65501]. A JPEG has 1 to 65500 lines of 1 to 65500 "
+                "pixels.") == "");
+  std::vector<float> values(24, 0.5F);
+  values[17] = NAN;
+  CHECK(refused(tensor(values, {2, 3, 2, 2}), "out.png", failed,
+                "output 'y' is NaN in row 1, channel 1, at y 0, x 1. Nothing was written.") == "");
+  CHECK_FALSE(fs::exists(work.path("out-1.png")));
+
+  write_net(work.path("split.onnx"), {.op = "Split", .inputs = {"x"}, .outputs = {"a", "b"}},
+            DType::f32, {{2, ""}, {3, ""}, {4, ""}, {4, ""}});
+  io::write_npy(work.path("x.npy"), zeros({2, 3, 4, 4}).eval());
+  CHECK(fails_with(work.weft({"run", "split.onnx", "--input", "x.npy", "-o", "out.png"}), usage,
+                   "--output out.png: pictures are written of one output, and the model has 2: 'a' "
+                   "(f32[1, 3, 4, 4]), 'b' (f32[1, 3, 4, 4]). Hint: .npz.") == "");
+
+  // Rows are written to names of their own, which must not be those of what is read, either.
+  write_identity(work.path("net.onnx"), DType::f32,
+                 {{-1, "n"}, {3, ""}, {picture_side, ""}, {picture_side, ""}});
+  for (int i = 1; i <= 2; ++i) io::write_image(work.path(fmt::format("a-{}.png", i)), picture(i));
+  CHECK(fails_with(work.weft({"run", "net.onnx", "--input", "a-1.png", "a-2.png", "-o", "a.png",
+                              "--data.transforms", transforms}),
+                   usage, "--output a-1.png would replace a file that this command reads.") == "");
 }
 
 TEST_CASE_FIXTURE(TinyRun, "ids that a language model does not take are refused") {

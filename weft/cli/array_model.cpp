@@ -9,6 +9,7 @@
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
 #include "weft/onnx/runner.h"
+#include "weft/runtime/executable.h"
 #include "weft/train/steps.h"
 
 namespace weft::cli {
@@ -51,6 +52,12 @@ ValueInfo input_of(const TaskShape& shape) {
           .refused = {}};
 }
 
+std::vector<Type> output_types_of(const Executable& executable) {
+  std::vector<Type> types;
+  for (const Access& output : executable.plan().outputs) types.push_back(output.value.type());
+  return types;
+}
+
 // Throws for ids that a model has no embedding of.
 void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary) {
   for (int64_t id : ids.to_vector<int64_t>())
@@ -69,6 +76,11 @@ ArrayModel forward_model(const std::string& name, const TaskShape& shape,
     if (reads_tokens && types[0].shape[1] > context)
       throw Error(ErrorKind::usage, "{}: sequences have at most {} tokens. Got {}.", name, context,
                   types[0].shape[1]);
+  };
+  model.output_types = [check = model.check, forward](std::span<const Tensor> in) {
+    const std::vector<Type> types = onnx::types_of(in);
+    check(types);
+    return output_types_of(forward->step.prepare(types));
   };
   model.run = [name = io::printable(name), check = model.check, reads_tokens, vocabulary,
                forward](std::span<const Tensor> in) {
@@ -120,6 +132,9 @@ ArrayModel imported(const std::string& name, const RecipeFlags& flags) {
   model.check = [loaded](std::span<const Type> types) {
     onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
                        types);
+  };
+  model.output_types = [loaded](std::span<const Tensor> in) {
+    return output_types_of(loaded->runner.prepare(in));
   };
   model.run = [loaded](std::span<const Tensor> in) {
     const std::span<const Tensor> results = loaded->runner.run(in);

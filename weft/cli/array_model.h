@@ -30,6 +30,8 @@ struct ArrayModel {
   // Returns the outputs, which are valid as those of CompiledStep::run() are. Throws as check()
   // does and Error(data) for ids outside of the vocabulary.
   std::function<std::vector<Tensor>(std::span<const Tensor>)> run = {};
+  // Returns the types of the outputs for these inputs: plans them, and computes nothing.
+  std::function<std::vector<Type>(std::span<const Tensor>)> output_types = {};
   // `pictures` says how pictures become rows of the input; absent: no picture does.
   std::optional<train::Recipe> pictures = {};
   bool gives_logits = false;                  // of classes: a run's, trained to classify

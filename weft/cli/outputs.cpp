@@ -40,9 +40,14 @@ void check_not_written(const Program& program, std::string_view what, const std:
     if (is_in(output, path)) refuse(flag, output, fmt::format("what {} reads", what));
 }
 
+void check_output(const std::string& flag, const std::string& output) {
+  if (const std::string owner = train::owner_of(output); !owner.empty())
+    refuse(flag, output, "a part of " + owner);
+  if (io::was_read(output)) refuse(flag, output, "a file that this command reads");
+}
+
 void check_outputs_not_read(const Program& program) {
-  for (const auto& [flag, output] : program.outputs)
-    if (io::was_read(output)) refuse(flag, output, "a file that this command reads");
+  for (const auto& [flag, output] : program.outputs) check_output(flag, output);
 }
 
 void find_outputs(Program& program, const Verb& verb) {

@@ -17,8 +17,12 @@ void find_outputs(Program& program, const Verb& verb);
 // Does the same for an additional input `path`; `what` names it in the message.
 void check_not_written(const Program& program, std::string_view what, const std::string& path);
 
-// Does the same for every file that this process has read: data sets found by name, and standard
-// input.
+// Throws Error(usage) if `output`, a file that `flag` has written, would replace a part of a run or
+// checkpoint, or a file that this process has read.
+void check_output(const std::string& flag, const std::string& output);
+
+// Does the same for every file in program.outputs: what was read may be a data set found by name,
+// or standard input.
 void check_outputs_not_read(const Program& program);
 
 }  // namespace weft::cli

@@ -13,10 +13,12 @@
 #include "weft/cli/array_model.h"
 #include "weft/cli/outputs.h"
 #include "weft/cli/picture_input.h"
+#include "weft/cli/picture_output.h"
 #include "weft/cli/recipe_arguments.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/verbs.h"
 #include "weft/io/files.h"
+#include "weft/io/image.h"
 #include "weft/io/json.h"
 #include "weft/io/npy.h"
 #include "weft/train/report.h"
@@ -115,6 +117,16 @@ void write_outputs(const std::string& path, std::span<const io::NamedTensor> out
   io::write_npy(path, outputs[0].tensor);
 }
 
+// Returns a model that refuses, before it computes anything, outputs that are no pictures.
+ArrayModel giving_pictures(ArrayModel model, const PictureOutput& pictures) {
+  model.run = [run = model.run, types = model.output_types, names = model.outputs,
+               pictures](std::span<const Tensor> inputs) {
+    pictures.check(names, types(inputs));
+    return run(inputs);
+  };
+  return model;
+}
+
 double median_seconds(const ArrayModel& model, std::span<const Tensor> inputs, int times) {
   std::vector<double> seconds;
   for (int i = 0; i < times; ++i) {
@@ -197,14 +209,24 @@ json json_of(const ArrayModel& model, const Results& results, int top) {
 
 int run_model(const Program& program, const RunArguments& arguments) {
   const std::string& output = arguments.output;
-  if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".npy"))
-    throw Error(ErrorKind::usage, "--output {}: outputs are written to .npy or .npz files.",
+  const bool to_pictures = io::image_format(output) != io::ImageFormat::none;
+  if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".npy") && !to_pictures)
+    throw Error(ErrorKind::usage,
+                "--output {}: outputs are written to .npy or .npz files, or as pictures to .png or "
+                ".jpg files.",
                 io::printable(output));
   const ArrayModel model =
       load_array_model(arguments.model, joined(arguments.flags, program.flags));
   const std::vector<InputFile> files = parse_inputs(arguments.inputs);
-  const Results results = compute(model, files);
-  if (!output.empty()) {
+  const PictureOutput pictures{.path = output,
+                               .has_rows = std::ranges::any_of(files, &InputFile::has_pictures)};
+  const Results results = compute(to_pictures ? giving_pictures(model, pictures) : model, files);
+  std::vector<std::string> written;
+  if (to_pictures) {
+    written = pictures.files(results.outputs[0].tensor.type());
+    for (const std::string& file : written) check_output("--output", file);
+    pictures.write(results.outputs[0]);
+  } else if (!output.empty()) {
     check_outputs_not_read(program);
     write_outputs(output, results.outputs);
   }
@@ -212,11 +234,17 @@ int run_model(const Program& program, const RunArguments& arguments) {
       arguments.repeat > 0 ? median_seconds(model, results.inputs, arguments.repeat) : 0;
   if (arguments.as_json) {
     json result = json_of(model, results, arguments.top);
+    if (to_pictures) result["written"] = written;
     if (arguments.repeat > 0) result["median_ms"] = 1e3 * seconds;
     line(io::json_text(result));
     return 0;
   }
   show(table_of(model, results, arguments.top));
+  if (to_pictures)
+    line(written.size() == 1
+             ? fmt::format("wrote {}", io::printable(output))
+             : fmt::format("wrote {} pictures, {} to {}", written.size(),
+                           io::printable(written.front()), io::printable(written.back())));
   if (arguments.repeat > 0)
     line(fmt::format("median of {} runs: {}", arguments.repeat, train::time_text(seconds)));
   return 0;
@@ -238,6 +266,7 @@ void add_infer_verb(Program& program) {
                    "weft run resnet50.onnx --input cat.jpg --data.transforms '[{resize: 256}, "
                    "{center_crop: 224}, {normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, "
                    "0.224, 0.225]}}]'\n"
+                   "weft run upscale.onnx --input low.npy -o high.png\n"
                    "weft run mobilenet.onnx --input x.npy --repeat 100",
        .run = [arguments, &program] { return run_model(program, *arguments); },
        .recipe_keys = true});
@@ -258,7 +287,8 @@ void add_infer_verb(Program& program) {
       {.flag = "--output",
        .letter = 'o',
        .type = "FILE",
-       .doc = "write the outputs: all to a .npz, or one to a .npy",
+       .doc = "write the outputs: all to a .npz, or one to a .npy; or one of [rows, C, H, W] as "
+              "pictures, to .png or .jpg (out-1.png, out-2.png ... of several rows)",
        .target = &arguments->output,
        .written = true},
       {.flag = "--top",

@@ -73,14 +73,21 @@ Runner::Captured& Runner::captured(std::span<const Tensor> inputs) {
   return *steps_.back();
 }
 
-std::span<const Tensor> Runner::run(std::span<const Tensor> inputs) {
+Runner::Captured& Runner::prepared(std::span<const Tensor> inputs) {
   WEFT_CHECK(inputs.size() == net_.inputs().size(), "[onnx] {} takes {} inputs. Got {}.",
              io::printable(net_.model().file), net_.inputs().size(), inputs.size());
   Captured& captured = this->captured(inputs);
-  const std::vector<Tensor> bound = chosen(net_, inputs, false);
-  captured.step.prepare(types_of(bound));
+  captured.step.prepare(types_of(chosen(net_, inputs, false)));
   check_indices(net_, captured.indices, inputs);
-  return captured.step.run(bound);
+  return captured;
+}
+
+std::span<const Tensor> Runner::run(std::span<const Tensor> inputs) {
+  return prepared(inputs).step.run(chosen(net_, inputs, false));
+}
+
+Executable& Runner::prepare(std::span<const Tensor> inputs) {
+  return prepared(inputs).step.prepare(types_of(chosen(net_, inputs, false)));
 }
 
 Runner::Captured& Runner::without_static() {

@@ -27,10 +27,13 @@ class Runner {
   // elements of an input decide shapes.
   PlanSummary plan(std::span<const Type> types);
   Executable& prepare(std::span<const Type> types);
+  // Returns the executable for these inputs without running it. Throws as run() does.
+  Executable& prepare(std::span<const Tensor> inputs);
 
  private:
   struct Captured;
   Captured& captured(std::span<const Tensor> inputs);
+  Captured& prepared(std::span<const Tensor> inputs);
   Captured& without_static();
 
   const Net& net_;
