@@ -478,8 +478,8 @@ void contract(const Contraction& given, const void* a, const void* b, void* resu
   contract(task, known_packing(task), a, b, result, workspace, threads);
 }
 
-// With more rows packing b takes less than a fiftieth of the product.
-constexpr int64_t most_panel_rows = 2 * most_item_rows;
+// With more rows packing b takes less than a hundredth of the product.
+constexpr int64_t most_panel_rows = 8 * most_item_rows;
 
 size_t panels_bytes(const Contraction& task) {
   bool swapped = false;
