@@ -188,6 +188,8 @@ Narrowed check_removal(const Place& place) {
   train::verify_checkpoint(out);
   const train::Experiment again = loaded(out);
   CHECK(logits_of(*again.model, x).to_doubles() == got.to_doubles());
+  CHECK(train::evaluate(again).loss ==
+        doctest::Approx(train::evaluate(whole).loss).epsilon(whole.quantization ? 1e-3 : 1e-5));
   // Its file is a net of its own, which evaluates in other runtimes and trains on without pruning.
   for (const onnx::Node& node : onnx::read(out + "/model.onnx").graph.nodes) {
     CHECK(node.outputs.size() == 1);
@@ -296,6 +298,14 @@ TEST_CASE("channels pass depthwise convolutions, whose groups become fewer") {
 TEST_CASE("channels are removed through concatenations, reshapes and transposed products") {
   const Place place;
   CHECK(check_concatenation(place).share < 0.5);
+}
+
+TEST_CASE("an imported net without its pruned channels keeps what int8 training learned") {
+  Place depthwise, concatenation;
+  for (Place* place : {&depthwise, &concatenation})
+    place->recipe.set("quantization.activations", "static", "test");
+  CHECK(check_depthwise(depthwise).share < 0.7);
+  CHECK(check_concatenation(concatenation).share < 0.5);
 }
 
 TEST_SUITE("slow onnx") {

@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/near.h"
@@ -14,6 +15,7 @@
 #include "weft/io/safetensors.h"
 #include "weft/nn/block_activations.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/evaluation.h"
 #include "weft/train/narrowed.h"
 #include "weft/train/plan_run.h"
 #include "weft/train/steps.h"
@@ -240,6 +242,50 @@ TEST_CASE("a net without its pruned channels computes the same, and trains on") 
     const train::Experiment begins = train::make_experiment(train::checkpoint_recipe(out));
     CHECK(logits_of(*begins.model, images).to_doubles() == got);
   }
+}
+
+TEST_CASE("a net without its pruned channels keeps the ranges that int8 training learned") {
+  for (const char* model :
+       {"{name: cnn, config: {conv_channels: [8, 12], hidden_size: 10}}",
+        "{name: mlp, config: {hidden_sizes: [20, 12]}}", "{name: resnet, config: {depth: 8}}"})
+    for (const char* activations : {"static", "dynamic"}) {
+      CAPTURE(model);
+      CAPTURE(activations);
+      const TemporaryFolder folder;
+      const train::Recipe recipe = train::Recipe::parse(
+          fmt::format("model: {}\ndata: {{dataset: random-images, image_size: 16, classes: 4}}\n"
+                      "train: {{steps: 6, global_batch_size: 4}}\neval: {{batch_size: 50}}\n"
+                      "optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}\n"
+                      "pruning: {{pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}}\n"
+                      "quantization: {{activations: {}, weight_bits: 7}}\n",
+                      model, activations),
+          "test.yaml");
+      const std::string checkpoint = train_in(folder, recipe).checkpoint, out = folder.file("out");
+      const auto load = [](const std::string& from) {
+        train::Experiment experiment = train::make_experiment(
+            train::checkpoint_recipe(from), {.initialize = false, .checkpoint = from});
+        train::load_model(from, experiment);
+        return experiment;
+      };
+      const train::Experiment whole = load(checkpoint);
+      train::Experiment narrow = load(checkpoint);
+      train::remove_pruned_channels(narrow);
+      narrow.recipe.set("model.weights", out, "test");
+      train::write_checkpoint(out, narrow, {});
+      const train::Experiment again = load(out);
+      CHECK(nn::number_count(*again.model) < nn::number_count(*whole.model));
+      const std::vector<double> ranges = whole.quantization->ranges().to_doubles();
+      CHECK(std::ranges::all_of(ranges, [&](double range) {
+        return range > 0 || activations == std::string("dynamic");
+      }));
+      CHECK(again.quantization->ranges().to_doubles() == ranges);
+      const double expected = train::evaluate(whole).loss;
+      CHECK(train::evaluate(narrow).loss == doctest::Approx(expected).epsilon(1e-4));
+      CHECK(train::evaluate(again).loss == train::evaluate(narrow).loss);
+      train::Experiment plain = load(out);
+      plain.quantization = nullptr;
+      CHECK(train::evaluate(plain).loss != train::evaluate(again).loss);
+    }
 }
 
 TEST_CASE("a model begins with the weights of a run or a file") {

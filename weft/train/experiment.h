@@ -86,7 +86,8 @@ struct Experiment {
   // distillation adds.
   std::vector<Variable> trained() const;
   // Returns the state that an update needs besides the model: that of the optimizer, of pruning, of
-  // quantization, of distillation (but not its teacher, which does not change), and the loss scale.
+  // quantization, of distillation (but not its teacher, which does not change), and the loss scale;
+  // without an optimizer those parts of it that there are.
   std::vector<Variable> update_state() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.

@@ -22,8 +22,8 @@ std::vector<Variable> Experiment::trained() const {
   return parameters;
 }
 std::vector<Variable> Experiment::update_state() const {
-  if (optimizer == nullptr) return {};
-  std::vector<Variable> state = optimizer->state();
+  std::vector<Variable> state;
+  if (optimizer != nullptr) state = optimizer->state();
   if (pruner != nullptr)
     for (const Variable& variable : pruner->state()) state.push_back(variable);
   if (quantization != nullptr) state.push_back(quantization->ranges());

@@ -16,6 +16,7 @@
 #include "weft/onnx/narrow.h"
 #include "weft/train/imported.h"
 #include "weft/train/pruning.h"
+#include "weft/train/quantization.h"
 
 namespace weft::train {
 namespace {
@@ -198,6 +199,28 @@ void replace_model(Experiment& experiment, const TracedModel& traced, const Cuts
   for (size_t i = 0; i < from.size(); ++i) to[i].variable.assign(cuts.taken(from[i].variable));
   experiment.model = std::move(small);
 }
+
+// ---- ranges of activations
+
+// Finds the layers of the narrower net, which are named as before, and gives their activations the
+// ranges that the whole net learned: a range is one number for all channels, and zeros do not
+// change it. All else of quantization follows from the weights.
+void keep_ranges(Experiment& experiment) {
+  if (experiment.quantization == nullptr) return;
+  const std::unique_ptr<quantization::Training> whole = std::move(experiment.quantization);
+  experiment.quantization = make_quantization(experiment, /*say=*/false);
+  const std::vector<double> learned = whole->ranges().to_doubles();
+  const quantization::Layers &before = whole->layers(), &now = experiment.quantization->layers();
+  std::vector<double> ranges(now.activations.size());
+  for (const quantization::Layer& layer : now.layers) {
+    const auto same = std::ranges::find(before.layers, layer.name, &quantization::Layer::name);
+    WEFT_ASSERT(same != before.layers.end(), "a narrower model has a layer {} of its own",
+                layer.name);
+    ranges[layer.activation] = learned[same->activation];
+  }
+  const Variable& to = experiment.quantization->ranges();
+  to.assign(tensor(ranges, to.shape(), DType::f32));
+}
 }  // namespace
 
 TracedModel traced(const Experiment& experiment) {
@@ -251,6 +274,7 @@ void remove_pruned_channels(Experiment& experiment) {
   for (const RecipeKey& key : recipe_keys())
     if (key.path.starts_with("pruning."))
       experiment.recipe.set(key.path, std::string(key.initial), "pruning");
+  keep_ranges(experiment);
 }
 
 }  // namespace weft::train

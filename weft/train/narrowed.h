@@ -25,9 +25,9 @@ void check_narrows(const Experiment& experiment, const TracedModel& traced,
 
 // Replaces the model of an experiment without an optimizer by one without the channels whose
 // weights are zeros, which computes the same but for the order of sums, and writes its widths, and
-// no pruning, into the recipe; of an imported net also the file that checkpoints keep. Throws
-// Error(usage) where it has no channels that can be removed, or none of them is pruned, and where
-// the file of an imported net does not take fewer.
+// no pruning, into the recipe; of an imported net also the file that checkpoints keep. Ranges that
+// quantization-aware training learned stay. Throws Error(usage) where it has no channels that can
+// be removed, or none of them is pruned, and where the file of an imported net does not take fewer.
 void remove_pruned_channels(Experiment& experiment);
 
 }  // namespace weft::train
