@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -18,10 +19,12 @@
 #include "weft/io/json.h"
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
+#include "weft/nn/block_activations.h"
 #include "weft/onnx/export.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
+#include "weft/train/narrowed.h"
 #include "weft/train/plan_run.h"
 
 using namespace weft;
@@ -338,6 +341,68 @@ TEST_CASE("recipes that do not go with texts with labels are refused") {
         }).ends_with("config.json: [bert] id2label must name each class from 0. Got no 1."));
 }
 
+namespace {
+// Writes the encoder of a run on labels as an ONNX file with the inputs that transformers names.
+void write_encoder(const train::Recipe& recipe, const std::string& file) {
+  const train::Experiment experiment = train::make_experiment(recipe);
+  const auto& encoder = dynamic_cast<const models::Encoder&>(*experiment.model);
+  const auto build = [&](int64_t batch) {
+    const ModeScope inference(Mode::eval);
+    const Type type = experiment.shape.batch(batch);
+    const Tensor tokens = input(type, 0), mask = input(type, 1), types = input(type, 2);
+    const Tensor logits = encoder(tokens, {.attention_mask = mask, .token_type_ids = types});
+    return Graph{.inputs = {tokens, mask, types},
+                 .outputs = {softmax(logits, -1), logits},
+                 .assignments = {}};
+  };
+  onnx::write(
+      onnx::export_model(build, {.inputs = {"input_ids", "attention_mask", "token_type_ids"},
+                                 .outputs = {"probabilities", "logits"}})
+          .model,
+      file);
+}
+// Builds the experiment of a checkpoint, as verbs do, with its weights.
+train::Experiment of_checkpoint(const std::string& folder, bool with_data) {
+  train::Experiment experiment = train::make_experiment(
+      train::checkpoint_recipe(folder), {.initialize = false,
+                                         .with_data = with_data,
+                                         .vocabulary = train::checkpoint_vocabulary(folder),
+                                         .checkpoint = folder});
+  train::load_model(folder, experiment);
+  return experiment;
+}
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& file : fs::directory_iterator(folder)) names.insert(file.path().filename());
+  return names;
+}
+}  // namespace
+
+TEST_CASE("a net on texts that lost its pruned channels keeps the files of its tokenizer") {
+  const Published folder({.head = "Model"});
+  folder.file("model/tokenizer_config.json", R"({"model_max_length": 32})");
+  const std::string file = folder.file("net.onnx");
+  write_encoder(folder.recipe(two), file);
+  train::Recipe recipe = folder.recipe(
+      "train: {steps: 6, global_batch_size: 6}\n"
+      "pruning: {pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}\n");
+  recipe.set("model.pretrained", file, "test");
+  recipe.set("data.tokenizer", folder.file("model"), "test");
+  const std::string checkpoint = train_in(folder, recipe).checkpoint, out = folder.file("out");
+  train::Experiment narrow = of_checkpoint(checkpoint, /*with_data=*/false);
+  train::remove_pruned_channels(narrow);
+  narrow.recipe.set("model.pretrained", out + "/model.onnx", "test");
+  train::write_checkpoint(out, narrow, {});
+  CHECK(names_in(out) == names_in(checkpoint));
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "labels.json"})
+    CHECK(io::read_file(out + "/" + name, limit) ==
+          io::read_file(fs::path(checkpoint) / name, limit));
+  const train::Experiment again = of_checkpoint(out, /*with_data=*/true);
+  CHECK(nn::number_count(*again.model) < nn::number_count(*of_checkpoint(checkpoint, true).model));
+  CHECK(train::evaluate(again).loss ==
+        near(train::evaluate(of_checkpoint(checkpoint, true)).loss, 1e-5));
+}
+
 TEST_CASE("an encoder from an ONNX file learns labels as the folder that it was written from") {
   for (const bool of_words : {false, true}) {
     CAPTURE(of_words);
@@ -349,24 +414,7 @@ TEST_CASE("an encoder from an ONNX file learns labels as the folder that it was 
     const train::Recipe native = folder.recipe(settings + "name: native\n");
     // Inputs of the file are those that transformers names, and padding reaches it by its mask.
     const std::string file = folder.file("net.onnx");
-    {
-      const train::Experiment experiment = train::make_experiment(native);
-      const auto& encoder = dynamic_cast<const models::Encoder&>(*experiment.model);
-      const auto build = [&](int64_t batch) {
-        const ModeScope inference(Mode::eval);
-        const Type type = experiment.shape.batch(batch);
-        const Tensor tokens = input(type, 0), mask = input(type, 1), types = input(type, 2);
-        const Tensor logits = encoder(tokens, {.attention_mask = mask, .token_type_ids = types});
-        return Graph{.inputs = {tokens, mask, types},
-                     .outputs = {softmax(logits, -1), logits},
-                     .assignments = {}};
-      };
-      onnx::write(
-          onnx::export_model(build, {.inputs = {"input_ids", "attention_mask", "token_type_ids"},
-                                     .outputs = {"probabilities", "logits"}})
-              .model,
-          file);
-    }
+    write_encoder(native, file);
     train::Recipe imported = folder.recipe(settings + "name: imported\n");
     imported.set("model.pretrained", file, "test");
     imported.set("data.tokenizer", folder.file("model"), "test");

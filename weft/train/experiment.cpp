@@ -303,6 +303,8 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
     data.vocabulary = data::Tokenizer::load(tokenizer);
     data.tokenizer = tokenizer;
     kept = tokenizer_files(tokenizer);
+  } else if (!options.checkpoint.empty() && options.vocabulary) {
+    kept = tokenizer_files(options.checkpoint);  // none where the vocabulary is the text's own
   }
   std::optional<PublishedModel> model;
   std::optional<onnx::Model> net;
