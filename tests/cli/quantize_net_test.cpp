@@ -106,6 +106,40 @@ TEST_CASE("an ONNX file is quantized with the ranges of its run") {
         doctest::Approx(of_file["after"]["loss"].get<double>()).epsilon(1e-5));
 }
 
+TEST_CASE("nets are evaluated and quantized on fewer samples than a batch or a run trains on") {
+  const Workplace place;
+  write_images(place, "many", 48, 4, 2);
+  write_images(place, "few", 16, 4, 2);
+  place.write("digits.yaml",
+              "name: digits\nmodel: {name: mlp, config: {hidden_sizes: [8]}}\n"
+              "data: {format: idx, path: many}\neval: {batch_size: 4}\n"
+              "train: {epochs: 2, global_batch_size: 24}\n"
+              "pruning: {pattern: channels, begin_step: 2}\n"
+              "quantization: {activations: static, start_step: 1}\n");
+  const Outcome trained = place.weft({"train", "digits.yaml"});
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  REQUIRE(place.weft({"convert", "digits", "net.onnx", "--to", "onnx"}).code == 0);
+  REQUIRE(place.weft({"prune", "digits", "small"}).code == 0);
+  place.write("float.yaml",
+              "name: float\nmodel: {name: mlp, config: {hidden_sizes: [8]}}\n"
+              "data: {format: idx, path: many}\n"
+              "train: {steps: 1, global_batch_size: 24}\n");
+  REQUIRE(place.weft({"train", "float.yaml"}).code == 0);
+  REQUIRE(place.weft({"convert", "float", "float.onnx", "--to", "onnx"}).code == 0);
+  for (const std::string model : {"digits", "small", "net.onnx", "float", "float.onnx"}) {
+    CAPTURE(model);
+    std::vector<std::string> few = {"--data.path", "few", "--eval.batch_size", "4"};
+    if (model.ends_with(".onnx")) few.insert(few.end(), {"--data.format", "idx"});
+    const auto check = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(), few.begin(), few.end());
+      const Outcome outcome = place.weft(arguments);
+      CHECK_MESSAGE(outcome.code == 0, outcome.err);
+    };
+    check({"eval", model});
+    if (model != "net.onnx") check({"quantize", model, model + "-int8.onnx", "--to", "int8"});
+  }
+}
+
 TEST_CASE("a run that is quantized by other data than its own says so") {
   const Workplace place;
   for (const char* folder : {"own", "other"}) write_images(place, folder, 16, 4, 2);

@@ -184,12 +184,12 @@ void check_packing(const Recipe& recipe, const Model* model) {
                   "decoder, gpt or llama.");
 }
 
-// Builds the model, and the optimizer where there is training data. `published` is the folder of a
-// published model, or an ONNX file, which is then read as `net`; "": it is none. Weights that train
-// are copies of the files, as a step assigns them all; those that are only read are views.
-// `teaches`: the model will train. Returns how many classes the model tells apart.
+// Builds the model, and the optimizer if it `trains`. `published` is the folder of a published
+// model, or an ONNX file, which is then read as `net`; "": it is none. Weights that train are
+// copies of the files, as a step assigns them all; those that are only read are views. Returns how
+// many classes the model tells apart.
 int64_t build(Experiment& experiment, bool initialize, const std::string& published,
-              const std::optional<onnx::Model>& net, bool teaches) {
+              const std::optional<onnx::Model>& net, bool trains) {
   const Recipe& recipe = experiment.recipe;
   nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = initialize});
   experiment.pruner = nullptr;
@@ -201,12 +201,11 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   experiment.model =
       net ? make_imported(*net, experiment)
       : !published.empty()
-          ? models::load_pretrained(
-                published, {.dtype = experiment.precision.parameters,
-                            .map = experiment.train == nullptr || recipe.has("adapter.type"),
-                            .weights = initialize,
-                            .hide_padding = true,
-                            .labels = head_of(experiment.labels)})
+          ? models::load_pretrained(published, {.dtype = experiment.precision.parameters,
+                                                .map = !trains || recipe.has("adapter.type"),
+                                                .weights = initialize,
+                                                .hide_padding = true,
+                                                .labels = head_of(experiment.labels)})
                 .model
       : recipe.has("model.name")
           ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
@@ -216,11 +215,11 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   const int64_t classes = net ? check_net(experiment, published) : experiment.shape.classes;
   if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
-  if (experiment.train != nullptr && initialize) warn_of_blocks(recipe, *experiment.model);
+  if (trains && initialize) warn_of_blocks(recipe, *experiment.model);
   experiment.quantization = make_quantization(experiment, initialize);
-  if (experiment.train != nullptr) {
+  if (trains) {
     experiment.pruner = make_pruner(experiment, initialize);
-    if (teaches && recipe.has("distillation.teacher"))
+    if (recipe.has("distillation.teacher"))
       experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
     experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);
   }
@@ -344,25 +343,25 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
       recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size") : experiment.micro_batch;
   if (experiment.validation != nullptr)
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
-  experiment.rows = experiment.train == nullptr || options.evaluate_only ? experiment.eval_batch
-                                                                         : experiment.micro_batch;
+  // A checkpoint is loaded to be evaluated where nobody initializes its model.
+  const bool trains = experiment.train != nullptr && !options.evaluate_only &&
+                      (options.initialize || options.checkpoint.empty());
+  experiment.rows = trains ? experiment.micro_batch : experiment.eval_batch;
 
   manual_seed(recipe.integer("seed"));
-  if (experiment.train != nullptr) count_steps(experiment);
+  if (trains) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
-    build(experiment, false, published, net, true);
+    build(experiment, false, published, net, trains);
     check_host(experiment);
   }
   const bool goes_on =
       !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
-  // Checkpoints are also loaded to be evaluated, where nobody initializes the model.
-  const bool teaches = options.initialize || options.checkpoint.empty();
   if (const int64_t classes =
-          build(experiment, options.initialize && !goes_on, published, net, teaches);
+          build(experiment, options.initialize && !goes_on, published, net, trains);
       classes > experiment.shape.classes)
     logging::warn("{} tells {} classes apart, and these data have {}.", io::printable(published),
                   classes, experiment.shape.classes);
-  if (net && (experiment.train != nullptr || !options.checkpoint.empty()))
+  if (net && (trains || !options.checkpoint.empty()))
     keep_imported(experiment, published, options.checkpoint);
   return experiment;
 }

@@ -31,7 +31,7 @@ struct ExperimentOptions {
   bool initialize = true;
   bool with_data = true;                           // as in DataOptions
   std::optional<data::TextCodec> vocabulary = {};  // as in DataOptions
-  bool evaluate_only = false;                      // as in DataOptions
+  bool evaluate_only = false;                      // as in DataOptions; nothing trains
   // `checkpoint` is the one that the run goes on from, whose weights load_model() then reads: a
   // published model is built from its config.json, and where its tokenizer is gone, by the one kept
   // there.
@@ -54,10 +54,10 @@ struct Experiment {
   // where it is only evaluated.
   std::shared_ptr<const data::Source> train, validation;
   std::unique_ptr<Model> model = {};
-  std::unique_ptr<optim::Optimizer> optimizer =
-      {};  // null without data: a schedule needs its length
+  // Null where nothing trains, and without data: a schedule needs its length.
+  std::unique_ptr<optim::Optimizer> optimizer = {};
   std::unique_ptr<Distillation> distillation = {};  // null where no teacher is needed
-  std::unique_ptr<optim::Pruner> pruner = {};  // null where nothing is pruned, and without data
+  std::unique_ptr<optim::Pruner> pruner = {};       // null where nothing is pruned, or trains
   // Null where layers compute in the types of the recipe's precision.
   std::unique_ptr<quantization::Training> quantization = {};
   PrecisionKind precision;
@@ -65,7 +65,7 @@ struct Experiment {
 
   int64_t global_batch = 0, micro_batch = 0, eval_batch = 0;  // samples
   int64_t rows = 0;  // samples of a step: micro_batch, or eval_batch where it is only evaluated
-  int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 without data
+  int64_t steps_per_epoch = 0, total_steps = 0;  // updates; 0 where nothing trains
   std::vector<double> target_units = {};         // as in TaskData
   // `published_files` are files of the data, the tokenizer and a published model, which checkpoints
   // keep (published.h).

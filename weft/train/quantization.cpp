@@ -22,7 +22,7 @@ std::unique_ptr<quantization::Training> make_quantization(const Experiment& expe
   quantization::Scheme scheme{.dynamic = recipe.text("quantization.activations") == "dynamic",
                               .weight_bits = recipe.integer("quantization.weight_bits")};
   const int64_t start = recipe.integer("quantization.start_step");
-  if (experiment.train != nullptr && start >= experiment.total_steps)
+  if (experiment.total_steps > 0 && start >= experiment.total_steps)
     recipe.refuse("quantization.start_step",
                   fmt::format("quantization.start_step is below the {} steps of the run. Got {}.",
                               experiment.total_steps, start));
