@@ -209,6 +209,34 @@ TEST_CASE("convert writes a folder with the files that other programs need") {
         "{\n  \"z\": 1,\n  \"torch_dtype\": \"float16\",\n  \"a\": 2\n}\n");
 }
 
+TEST_CASE("what weft prune writes is a net for every verb, by its folder") {
+  const Workplace place;
+  place.write("tiny.yaml",
+              "name: tiny\nmodel: {name: mlp, config: {hidden_sizes: [8]}}\n"
+              "data: {dataset: random-images, image_size: 4, classes: 4}\n"
+              "train: {steps: 4, global_batch_size: 4}\neval: {batch_size: 4}\n"
+              "pruning: {pattern: channels, begin_step: 2}\n"
+              "quantization: {activations: static}\n");
+  REQUIRE(place.weft({"train", "tiny.yaml"}).code == 0);
+  REQUIRE(place.weft({"prune", "tiny", "small"}).code == 0);
+  const json whole = json_of(place.weft({"eval", "tiny", "--json"}));
+  const json narrow = json_of(place.weft({"eval", "small", "--json"}));
+  CHECK(narrow["loss"].get<double>() == doctest::Approx(whole["loss"].get<double>()).epsilon(1e-4));
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"convert", "small", "converted.onnx", "--to", "onnx"},
+        {"quantize", "small", "quantized.onnx", "--to", "int8"},
+        {"profile", "small", "--steps", "1"},
+        {"profile", "runs/tiny", "--steps", "1"},
+        {"plan", "runs/tiny/checkpoints/latest"},
+        {"config", "print", "small"},
+        {"train", "small", "--name", "tuned"}}) {
+    const Outcome outcome = place.weft(verb);
+    CHECK_MESSAGE(outcome.code == 0, outcome.err);
+  }
+  const json plan = json_of(place.weft({"plan", "small", "--json"}));
+  CHECK(plan["parameters"] < json_of(place.weft({"plan", "runs/tiny", "--json"}))["parameters"]);
+}
+
 TEST_CASE("a checkpoint converts by the name of its run") {
   const Workplace place;
   place.write("tiny.yaml",

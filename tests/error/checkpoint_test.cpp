@@ -62,6 +62,13 @@ TEST_CASE("missing checkpoints and checkpoints of another model are refused") {
         "");
   CHECK(fails_with(place.weft({"ckpt", "verify", "nothing"}), checkpoint,
                    "no checkpoint under nothing") == "");
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"eval"}, {"ckpt", "verify"}, {"generate", "--prompt", "a"}}) {
+    std::vector<std::string> arguments = verb;
+    arguments.emplace_back("tiny.yaml");
+    CHECK(fails_with(place.weft(arguments), usage,
+                     "tiny.yaml is a file. A run or a checkpoint is a folder.") == "");
+  }
   CHECK(fails_with(place.weft({"eval", "tiny", "--model.config",
                                "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2}"}),
                    usage, "another model") == "");

@@ -141,6 +141,13 @@ TEST_CASE("weft prune refuses runs without pruned channels, and a folder that ex
                    "runs exists. Nothing was changed.") == "");
   CHECK(fails_with(place.weft({"prune", "nothing", "small"}), checkpoint,
                    "no checkpoint under nothing") == "");
+  CHECK(fails_with(place.weft({"prune", "images.yaml", "small"}), usage,
+                   "images.yaml is a file. A run or a checkpoint is a folder.") == "");
+  CHECK(place.weft({"convert", "images", "net.onnx", "--to", "onnx"}).code == 0);
+  CHECK(fails_with(place.weft({"prune", "net.onnx", "small"}), usage,
+                   "net.onnx is an ONNX file: wanted is a run whose channels were pruned, or its "
+                   "checkpoint. Hint: weft train RECIPE --model.pretrained net.onnx "
+                   "--pruning.pattern channels.") == "");
 }
 
 TEST_CASE("a teacher that does not fit is refused by one line") {
@@ -162,9 +169,10 @@ TEST_CASE("a teacher that does not fit is refused by one line") {
     return place.weft(arguments);
   };
   const std::string flag = "--distillation.teacher";
-  CHECK(fails_with(plan({flag, "nothing"}), usage,
-                   "distillation.teacher: nothing is no run, no checkpoint and no folder of a "
-                   "model.") == "");
+  for (const std::string wrong : {"nothing", "large.yaml"})
+    CHECK(fails_with(plan({flag, wrong}), usage,
+                     "distillation.teacher: " + wrong +
+                         " is no run, no checkpoint and no folder of a model.") == "");
   CHECK(fails_with(plan({flag, "wide"}), usage,
                    "distillation.teacher: wide answers a sample with logits [6], and the model "
                    "of this run with [4].") == "");
@@ -302,13 +310,17 @@ TEST_CASE("weft quantize refuses what is no net of int8, and writes nothing") {
       // Other samples, and other classes, than the net was made for.
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
         "--data.image_size", "8", "--data.classes", "4"},
-       "model.pretrained: net.onnx does not take the samples of these data: its input 'images' is "
+       "weft: error: net.onnx does not take the samples of these data: its input 'images' is "
        "f32[batch, 3, 4, 4], and they are f32[1, 3, 8, 8]."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "random-images",
         "--data.image_size", "4", "--data.classes", "7"},
-       "model.pretrained: net.onnx answers a sample with [4], and these data have 7 classes."},
+       "weft: error: net.onnx answers a sample with [4], and these data have 7 classes."},
       {{"net.onnx", "out.onnx", "--to", "int8", "--data.dataset", "addition"},
-       "model.pretrained: net.onnx does not take the samples of these data"}};
+       "weft: error: net.onnx does not take the samples of these data"},
+      {{"images.yaml", "out.onnx", "--to", "int8"},
+       "images.yaml is no model: wanted is a run, a checkpoint, a folder of Hugging Face's, or an "
+       "ONNX file, whose name ends in .onnx."},
+      {{"images.yaml", "out", "--to", "Q4_K"}, "images.yaml is no model: wanted is"}};
   for (const Row& row : rows) {
     CHECK(fails_with(quantize(row.arguments), usage, row.message) == "");
     CHECK(place.weft({"inspect", "out.onnx"}).code != 0);

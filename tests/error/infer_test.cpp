@@ -109,8 +109,7 @@ TEST_CASE_FIXTURE(Pets,
                  "--data.classes", "2", "--eval.batch_size", batch});
   };
   CHECK(fails_with(eval("2"), usage,
-                   "model.pretrained: three.onnx does not take a batch of f32[2, 3, 6, 6]: ") ==
-        "");
+                   "weft: error: three.onnx does not take a batch of f32[2, 3, 6, 6]: ") == "");
   CHECK(eval("3").code == 0);
 }
 

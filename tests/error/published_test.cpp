@@ -313,5 +313,5 @@ TEST_CASE("texts with labels that do not go with a head, or are none, are refuse
   place.replace("m/config.json", "\"1\": \"yes\"", "\"2\": \"yes\"");
   refuses(good, usage, "m/config.json: [bert] id2label must name each class from 0. Got no 1.");
   write_published_encoder(place.path("m"));
-  evaluation("model.pretrained: m has no head for labels. Hint: weft train gives it one.", usage);
+  evaluation("weft: error: m has no head for labels. Hint: weft train gives it one.", usage);
 }

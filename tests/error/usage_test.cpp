@@ -72,6 +72,7 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
       {{"runs", "show", "nothing"}, "no run runs/nothing."},
       {{"ckpt", "ls", "nothing"}, "no run nothing."},
       {{"plan", "mnits"}, "mnits: no such recipe."},
+      {{"plan", "."}, ".: a folder without recipe.yaml, which runs and checkpoints have."},
       {{"train", "x", "--resume=maybe"}, "weft train: --resume does not take 'maybe'."},
       {{"train", "x", "--steps"}, "weft train: --steps needs a value."},
       {{"train", "x", "--resume", "--overwrite"},

@@ -134,7 +134,12 @@ std::vector<std::string> known_recipes() {
 }
 
 std::string find_recipe(const std::string& name) {
-  if (name == "-" || io::exists(name, ErrorKind::usage)) return name;
+  if (name == "-") return name;
+  const bool is_folder = io::is_folder(name, ErrorKind::usage);
+  if (!is_folder && io::exists(name, ErrorKind::usage)) return name;
+  std::error_code none;
+  const fs::path own = fs::path(name) / "recipe.yaml";
+  if (is_folder && fs::is_regular_file(own, none)) return own.string();
   std::vector<std::string> names;
   for (const std::string& path : known_recipes()) {
     names.push_back(fs::path(path).stem().string());
@@ -142,7 +147,9 @@ std::string find_recipe(const std::string& name) {
   }
   std::vector<std::string_view> known(names.begin(), names.end());
   std::string_view similar = nearest(fs::path(name).stem().string(), known);
-  throw Error(ErrorKind::usage, "{}: no such recipe.{}", name,
+  throw Error(ErrorKind::usage, "{}: {}.{}", name,
+              is_folder ? "a folder without recipe.yaml, which runs and checkpoints have"
+                        : "no such recipe",
               similar.empty() ? " Hint: weft list recipes; weft init writes one."
                               : fmt::format(" Did you mean {}?", similar));
 }

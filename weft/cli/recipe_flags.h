@@ -25,8 +25,8 @@ std::span<const ShortFlag> short_flags();  // "--lr" for "optimizer.lr"
 // Error(usage) for an unknown key or a missing value.
 RecipeFlags take_recipe_flags(std::vector<std::string>& arguments);
 
-// Returns the path of a recipe, given by path or by its name in ./recipes or among the installed
-// ones.
+// Returns the path of a recipe, given by path, by the folder of a run or a checkpoint that has one,
+// or by its name in ./recipes or among the installed ones.
 std::string find_recipe(const std::string& name);
 std::vector<std::string> known_recipes();  // paths, sorted by name
 

@@ -48,7 +48,7 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
   const int64_t context = models::load_pretrained(model, {.weights = false}).context;
   train::Recipe recipe;
   auto set = [&](const std::string& key, const std::string& value) {
-    apply_flags(recipe, {{"MODEL", key, value}});
+    apply_flags(recipe, {{"", key, value}});
   };
   set("model.pretrained", model);
   const auto is_jsonl = [](const RecipeFlag& flag) {
@@ -72,7 +72,7 @@ train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags&
     if (flag.path.starts_with("model."))
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);
   train::Recipe recipe;
-  apply_flags(recipe, {{"MODEL", "model.pretrained", file}, {"MODEL", "train.steps", "1"}});
+  apply_flags(recipe, {{"", "model.pretrained", file}, {"", "train.steps", "1"}});
   recipe.apply_environment();
   apply_flags(recipe, flags);
   if (!recipe.has("data.dataset") && !recipe.has("data.format"))

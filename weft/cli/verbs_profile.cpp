@@ -254,8 +254,8 @@ void add_profile_verb(Program& program) {
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE|WORKLOAD|MODEL",
-       .doc = "YAML file, - for standard input, the name of a recipe or workload (weft list), or a "
-              "model: its folder, a GGUF file, or an ONNX file",
+       .doc = "YAML file, - for standard input, the name of a recipe or workload (weft list), the "
+              "folder of a run or checkpoint, or a model: its folder, a GGUF file, or an ONNX file",
        .target = &arguments->recipe},
       {.flag = "--steps",
        .type = "N",

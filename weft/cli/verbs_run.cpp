@@ -202,8 +202,9 @@ void add_plan(Program& program) {
        .recipe_keys = true});
   verb.options = {
       {.type = "RECIPE",
-       .doc = "YAML file, - for standard input, the name of a recipe, or a model (its folder, a "
-              "GGUF file, or an ONNX file), whose generation of text, or forward pass, is planned",
+       .doc = "YAML file, - for standard input, the name of a recipe, the folder of a run or "
+              "checkpoint, or a model (its folder, a GGUF file, or an ONNX file), whose generation "
+              "of text, or forward pass, is planned",
        .target = &arguments->recipe},
       {.flag = "--depth",
        .type = "N",

@@ -99,10 +99,20 @@ double perplexity_of(const std::string& model, const RecipeFlags& flags) {
   return std::exp(train::evaluate(experiment).loss);
 }
 
+bool is_file(const std::string& path) {
+  return io::exists(path, ErrorKind::usage) && !io::is_folder(path, ErrorKind::usage);
+}
+
 // `flags` set the text of the evaluation; without flags there is none.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
   onnx::check_there(arguments.model);
+  if (!onnx::is_model_file(arguments.model) && !models::is_model(arguments.model) &&
+      is_file(train::locate_run(arguments.model)))
+    throw Error(ErrorKind::usage,
+                "{} is no model: wanted is a run, a checkpoint, a folder of Hugging Face's, or an "
+                "ONNX file, whose name ends in .onnx.",
+                arguments.model);
   if (onnx::is_model_file(arguments.out.path)) {
     if (arguments.to != "int8")
       throw Error(ErrorKind::usage, "ONNX files have layers in int8. Got --to {}.", arguments.to);
@@ -215,6 +225,12 @@ struct PruneArguments {
 int prune(const PruneArguments& arguments) {
   const std::string& path = arguments.out.path;
   (void)arguments.out.checked();
+  if (onnx::is_model_file(arguments.run) && is_file(arguments.run))
+    throw Error(ErrorKind::usage,
+                "{0} is an ONNX file: wanted is a run whose channels were pruned, or its "
+                "checkpoint. Hint: weft train RECIPE --model.pretrained {0} --pruning.pattern "
+                "channels.",
+                arguments.run);
   const std::string from = checkpoint_of(arguments.run);
   train::Experiment experiment = load_experiment(from, {}, /*with_data=*/false);
   const int64_t before = nn::number_count(*experiment.model);

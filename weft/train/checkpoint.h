@@ -41,7 +41,8 @@ struct CheckpointInfo {
 };
 
 // Resolves `path`: a checkpoint, a folder of checkpoints or a run folder (its latest one), or a
-// link to one of these. Throws Error(checkpoint) where there is no checkpoint.
+// link to one of these. Throws Error(checkpoint) where there is no checkpoint, Error(usage) where
+// there is a file.
 std::string find_checkpoint(const std::string& path);
 // Returns `name` if find_checkpoint() takes it, else the run of that name under `runs` if it
 // exists. Throws Error(usage) for an ONNX file that is not there.

@@ -133,6 +133,9 @@ std::string find_checkpoint(const std::string& path) {
   if (is_link(fs::path(checkpoints_of(path)) / "latest"))
     throw Error(ErrorKind::checkpoint, "{} has no MANIFEST.json.",
                 join(checkpoints_of(path), "latest"));
+  std::error_code unknown;
+  if (fs::exists(path, unknown) && !fs::is_directory(path, unknown))
+    throw Error(ErrorKind::usage, "{} is a file. A run or a checkpoint is a folder.", path);
   // A folder that cannot be entered is not empty: io::exists() throws the reason.
   for (const std::string& folder : {path, checkpoints_of(path)})
     io::exists(join(folder, "MANIFEST.json"), ErrorKind::checkpoint);

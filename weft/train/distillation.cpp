@@ -73,7 +73,7 @@ std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
                                           .labels = head_of(student.labels)})
         .model;
   const std::string run = locate_run(path);
-  if (!io::exists(run, ErrorKind::usage))
+  if (!io::is_folder(run, ErrorKind::usage))
     refuse(student, "is no run, no checkpoint and no folder of a model.");
   return load_run(verified_checkpoint(run), student, weights);
 }

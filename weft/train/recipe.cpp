@@ -358,7 +358,11 @@ const std::string& Recipe::where(std::string_view path) const {
 }
 
 void Recipe::refuse(std::string_view path, const std::string& message) const {
-  throw Error(ErrorKind::usage, "{}: {}", where(path), message);
+  const std::string& place = where(path);
+  if (!place.empty()) throw Error(ErrorKind::usage, "{}: {}", place, message);
+  const std::string key = std::string(path) + ": ";
+  throw Error(ErrorKind::usage, "{}",
+              message.starts_with(key) ? message.substr(key.size()) : message);
 }
 
 const Recipe::Value& Recipe::get(std::string_view path) const {

@@ -48,7 +48,8 @@ class Recipe {
   static Recipe load(const std::string& path);  // "-": standard input
   // Sets one key from a flag or the environment; `value` is YAML. Maps are merged: options that
   // `value` does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one
-  // option. A new model resets its config to the defaults.
+  // option. A new model resets its config to the defaults. `origin` is where messages say that the
+  // key was given; "": nowhere, as a verb sets it by what it does.
   void set(std::string_view path, const std::string& value, const std::string& origin);
   void apply_environment();
   // Checks the rules between keys ("exactly one of train.epochs and train.steps").
@@ -56,7 +57,8 @@ class Recipe {
 
   // Returns where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
   const std::string& where(std::string_view path) const;
-  // Throws Error(usage) with a message that begins with where the key was given.
+  // Throws Error(usage) with a message that begins with where the key was given. Of a key that
+  // nobody gave, it names neither a place nor the key.
   [[noreturn]] void refuse(std::string_view path, const std::string& message) const;
 
   bool has(std::string_view path) const;
