@@ -12,6 +12,7 @@
 #include "tests/support/program.h"
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/load.h"
+#include "weft/io/npy.h"
 #include "weft/io/safetensors.h"
 #include "weft/io/text.h"
 #include "weft/models/config_json.h"
@@ -281,6 +282,9 @@ TEST_CASE("a run of an ONNX file converts to one with the names of its samples a
   const Outcome trained = place.weft({"train", "tuned.yaml"});
   REQUIRE_MESSAGE(trained.code == 0, trained.err);
   REQUIRE(place.weft({"convert", "tuned", "tuned.onnx", "--to", "onnx"}).code == 0);
+  io::write_npy(place.path("x.npy"), ones({1, 3, 2, 2}).eval());
+  CHECK(place.weft({"run", "tuned", "--input", "photo=x.npy", "-o", "y.npz"}).code == 0);
+  CHECK(io::read_npz(place.path("y.npz"))[0].name == "scores");
   const std::string listed = place.weft({"inspect", "tuned.onnx"}).out;
   for (const char* line :
        {"inputs: photo f32[batch, 3, 2, 2]\n", "outputs: scores f32[batch, 2]\n"})

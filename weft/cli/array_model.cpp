@@ -37,7 +37,7 @@ struct Forward {
 };
 
 // Returns the input of a model whose rows have this shape. Tokens of a sequence may be fewer.
-ValueInfo input_of(const TaskShape& shape) {
+ValueInfo input_of(const std::string& name, const TaskShape& shape) {
   const bool reads_tokens = shape.kind == InputKind::tokens;
   std::vector<onnx::Dim> dims{{-1, "batch"}};
   for (int64_t extent : shape.input) {
@@ -46,7 +46,7 @@ ValueInfo input_of(const TaskShape& shape) {
     else
       dims.push_back({extent, ""});
   }
-  return {.name = input_name(shape.kind),
+  return {.name = name,
           .dtype = reads_tokens ? DType::i64 : DType::f32,
           .shape = std::move(dims),
           .refused = {}};
@@ -65,9 +65,10 @@ void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabular
       throw Error(ErrorKind::data, "{}: input_ids are 0 to {}. Got {}.", model, vocabulary - 1, id);
 }
 
-ArrayModel forward_model(const std::string& name, const TaskShape& shape,
+ArrayModel forward_model(const std::string& name, const onnx::Ends& ends, const TaskShape& shape,
                          const std::shared_ptr<Forward>& forward) {
-  ArrayModel model{.name = name, .inputs = {input_of(shape)}, .outputs = {"logits"}};
+  ArrayModel model{
+      .name = name, .inputs = {input_of(ends.samples, shape)}, .outputs = {ends.logits}};
   const int64_t vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
   const bool reads_tokens = shape.kind == InputKind::tokens;
   model.check = [name = io::printable(name), inputs = model.inputs, reads_tokens,
@@ -152,7 +153,7 @@ ArrayModel published(const std::string& name, const RecipeFlags& flags) {
   const TaskShape shape{
       .kind = InputKind::tokens, .input = {loaded->context}, .classes = loaded->vocabulary};
   return forward_model(
-      name, shape,
+      name, ends_of(*loaded->model, shape.kind), shape,
       std::make_shared<Forward>(loaded, *loaded->model, loaded->dtype,
                                 StepOptions{.device = recipe.text("train.device")}));
 }
@@ -162,7 +163,7 @@ ArrayModel trained(const std::string& name, const RecipeFlags& flags) {
       load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
   const std::string& device = run->recipe.text("train.device");
   ArrayModel model =
-      forward_model(name, run->shape,
+      forward_model(name, ends_of(*run->model, run->shape.kind), run->shape,
                     std::make_shared<Forward>(run, *run->model, run->precision.parameters,
                                               train::step_options(*run, device)));
   model.gives_logits = run->task == train::Task::classification;
@@ -172,16 +173,12 @@ ArrayModel trained(const std::string& name, const RecipeFlags& flags) {
 }
 }  // namespace
 
-std::string input_name(InputKind kind) {
-  switch (kind) {
-    case InputKind::tokens:
-      return "input_ids";
-    case InputKind::images:
-      return "images";
-    case InputKind::features:
-      break;
-  }
-  return "features";
+onnx::Ends ends_of(const Model& model, InputKind kind) {
+  if (const std::optional<onnx::Ends> given = onnx::ends_of(model)) return *given;
+  const char* const samples = kind == InputKind::tokens   ? "input_ids"
+                              : kind == InputKind::images ? "images"
+                                                          : "features";
+  return {samples, "logits"};
 }
 
 ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags) {

@@ -11,14 +11,15 @@
 #include "weft/cli/recipe_flags.h"
 #include "weft/models/model.h"
 #include "weft/onnx/model.h"
+#include "weft/onnx/model_net.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/recipe.h"
 
 namespace weft::cli {
 
-// Returns what the input of a model of weft's is called where it is exchanged: "input_ids",
-// "images" or "features".
-std::string input_name(InputKind kind);
+// Returns what the samples and the logits of a model are called where it is exchanged: as its ONNX
+// file says, else "input_ids", "images" or "features", and "logits".
+onnx::Ends ends_of(const Model& model, InputKind kind);
 
 struct ArrayModel {
   std::string name;  // as the user gave it

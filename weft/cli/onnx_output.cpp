@@ -17,7 +17,6 @@
 #include "weft/models/gguf.h"
 #include "weft/models/pretrained.h"
 #include "weft/onnx/export.h"
-#include "weft/onnx/model_net.h"
 #include "weft/onnx/net.h"
 #include "weft/tensor/compile.h"
 
@@ -71,16 +70,13 @@ Subject trained(const OnnxOutput& output) {
   TaskShape shape = run->shape;
   const bool reads_tokens = shape.kind == InputKind::tokens;
   if (reads_tokens) shape.input = {checked_context(output.context, shape.input[0])};
+  const onnx::Ends ends = ends_of(*run->model, shape.kind);
   Subject subject{
       .owner = run,
       .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
-      .inputs = {input_name(shape.kind)},
-      .outputs = {"logits"},
+      .inputs = {ends.samples},
+      .outputs = {ends.logits},
       .context = reads_tokens ? shape.input[0] : 0};
-  if (const std::optional<onnx::Ends> ends = onnx::ends_of(*run->model)) {
-    subject.inputs = {ends->samples};
-    subject.outputs = {ends->logits};
-  }
   if (run->quantization != nullptr) subject.learned = run->quantization->scheme();
   return subject;
 }

@@ -201,12 +201,12 @@ class OwnProduct : public Kernel {
 // PanelProduct is the contraction whose b is kept in panels, with its bias if it has one.
 class PanelProduct : public Kernel {
  public:
-  PanelProduct(const Contraction& task, std::vector<Bound> inputs, std::optional<Bound> bias,
+  PanelProduct(const Contraction& task, std::vector<Bound> inputs, const std::optional<Bound>& bias,
                const Launch& launch)
       : task_(task),
         b_(launch.body.front()->inputs.back(), launch.kept, launch.kept_layout),
         inputs_(std::move(inputs)),
-        bias_(std::move(bias)),
+        bias_(bias),
         result_(bind_result(launch)),
         threads_(thread_count()) {
     WEFT_ASSERT(panels_bytes(task) == launch.kept, "{} plans to keep {} bytes but needs {}",
