@@ -240,8 +240,8 @@ int prune(const PruneArguments& arguments) {
     throw Error(error.kind(), "{}: {}", from, error.what());
   }
   experiment.recipe.set("name", std::filesystem::path(path).filename().string(), "weft prune");
-  if (train::trains_onnx(
-          experiment.recipe)) {  // the file that the checkpoint keeps has its weights
+  // The ONNX file that a checkpoint keeps has its weights.
+  if (train::trains_onnx(experiment.recipe)) {
     experiment.recipe.set("model.pretrained", path + "/" + std::string(train::net_file),
                           "weft prune");
     experiment.recipe.set("model.weights", "null", "weft prune");

@@ -57,8 +57,8 @@ class Recipe {
 
   // Returns where a key was given ("mnist.yaml:12", "--lr"), else the name of the recipe.
   const std::string& where(std::string_view path) const;
-  // Throws Error(usage) with a message that begins with where the key was given. Of a key that
-  // nobody gave, it names neither a place nor the key.
+  // Throws Error(usage) with a message that begins with where the key was given. For a key that a
+  // verb has set itself, the message names neither a place nor the key.
   [[noreturn]] void refuse(std::string_view path, const std::string& message) const;
 
   bool has(std::string_view path) const;

@@ -223,9 +223,7 @@ KernelChoice winograd_choice(const Node& node, const Convolution& given) {
                          .workspace = winograd_workspace(conv, thread_count()),
                          .kept = conv.packed_weight ? winograd_packed_bytes(conv) : 0});
 }
-}  // namespace
 
-namespace {
 // Returns whether windows are faster than oneDNN, by measurement: pixels that are apart, in vectors
 // narrower than AVX-512's.
 bool windows_pay(const Convolution& conv) {

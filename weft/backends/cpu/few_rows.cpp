@@ -27,9 +27,9 @@ struct Call {
   float* result;
 };
 
-// Nothing is packed or prefetched: a is small, and processors follow a panel by themselves, faster
-// than prefetches of its lines do. Of one or two rows several panels are computed side by side, as
-// a multiply-add takes longer than loading its operand.
+// Nothing is packed or prefetched: a is small, and the hardware prefetcher follows a panel faster
+// than software prefetches of its lines. With one or two rows the kernel computes several panels
+// side by side, because the latency of a multiply-add exceeds the time to load its operand.
 template <int vector_bytes>
 struct FewRows {
   using Vector = VectorOf<float, vector_bytes>;

@@ -545,10 +545,10 @@ bool winograd_pays(const Convolution& conv) {
   const bool sums = conv.kind == Convolution::Kind::weight_gradient;
   if (!winograd_can(conv)) return false;
   const Task task = task_of(conv);
-  // Half blocks were measured in vectors of eight and sixteen alone.
   const int64_t least = sums                 ? least_tiles_to_sum
                         : conv.packed_weight ? least_tiles_kept
                                              : least_tiles;
+  // Half blocks were measured in vectors of eight and sixteen alone.
   return task.all_tiles >= least && (task.has_whole_blocks() || isa() >= Isa::avx2);
 }
 
