@@ -268,7 +268,8 @@ TEST_CASE("normalisation refuses integers and vectors that do not match the chan
 
 TEST_CASE("pooling refuses mismatched images and windows") {
   const Value x = zeros({1, 2, 3, 5}), row = zeros({2, 3, 5}), whole = zeros({1, 2, 3, 5}, i64), no;
-  const std::string window = "[pool] the window of ", floats = " needs a floating point tensor. ";
+  const std::string window = "[pool] the window of ",
+                    floats = " needs a floating point tensor. Got i64. Hint: cast it first.";
   const std::string pair = " needs two numbers of at least ";
   const std::string half = "[pool] padding must be at most half the kernel. Got ";
   const std::string sized = "[adaptive_avg_pool] needs x[N, C, H, W] and two sizes above 0. Got ";
@@ -279,7 +280,7 @@ TEST_CASE("pooling refuses mismatched images and windows") {
       {window + "8 exceeds the padded input of 7.",
        [&] { max_pool(x, {.kernel = {8, 5}, .padding = {2}}); }},
       {accepted, [&] { max_pool(x, {.kernel = {7, 5}, .padding = {2}}); }},
-      {"[max_pool]" + floats + "Got i64[1, 2, 3, 5].", [&] { max_pool(whole, {.kernel = {1}}); }},
+      {"[max_pool]" + floats, [&] { max_pool(whole, {.kernel = {1}}); }},
       {"[max_pool] this tensor is empty: it was never assigned.",
        [&] { max_pool(no, {.kernel = {1}}); }},
       {"[pool] needs x[N, C, H, W] or x[N, C, D, H, W]. Got [2, 3, 5].",
@@ -297,7 +298,7 @@ TEST_CASE("pooling refuses mismatched images and windows") {
       {half + "[1, 2] of [3, 3].", [&] { max_pool(x, {.kernel = {3}, .padding = {1, 2}}); }},
       {accepted, [&] { max_pool(x, {.kernel = {2}, .padding = {1}}); }},
       {"[global_avg_pool] needs x[N, C, H, W]. Got [2, 3, 5].", [&] { global_avg_pool(row); }},
-      {"[global_avg_pool]" + floats + "Got i64[1, 2, 3, 5].", [&] { global_avg_pool(whole); }},
+      {"[global_avg_pool]" + floats, [&] { global_avg_pool(whole); }},
       {accepted, [&] { global_avg_pool(x); }},
       {sized + "[2, 3, 5] and [2, 2].", [&] { adaptive_avg_pool(row, {2, 2}); }},
       {sized + "[1, 2, 3, 5] and [2].", [&] { adaptive_avg_pool(x, {2}); }},

@@ -24,8 +24,8 @@ namespace weft::cli {
 namespace {
 constexpr int64_t usual_context = 512;  // tokens
 
-// A Subject is a model in memory, with what its export is to be called.
-struct Subject {
+// An ExportSubject is a model in memory, with what its export is to be called.
+struct ExportSubject {
   std::shared_ptr<const void> owner;
   onnx::BuildGraph build;
   std::vector<std::string> inputs, outputs;
@@ -48,7 +48,7 @@ int64_t checked_context(int64_t given, int64_t most) {
   return given > 0 ? given : std::min(most, usual_context);
 }
 
-Subject published(const OnnxOutput& output) {
+ExportSubject published(const OnnxOutput& output) {
   auto loaded = std::make_shared<models::Pretrained>(
       models::load_pretrained(output.model, {.dtype = output.dtype, .hide_padding = true}));
   const auto* decoder = dynamic_cast<const models::Decoder*>(loaded->model.get());
@@ -64,14 +64,14 @@ Subject published(const OnnxOutput& output) {
       .context = context};
 }
 
-Subject trained(const OnnxOutput& output) {
+ExportSubject trained(const OnnxOutput& output) {
   auto run = std::make_shared<train::Experiment>(
       load_experiment(checkpoint_of(output.model), {}, /*with_data=*/false));
   TaskShape shape = run->shape;
   const bool reads_tokens = shape.kind == InputKind::tokens;
   if (reads_tokens) shape.input = {checked_context(output.context, shape.input[0])};
   const onnx::Ends ends = ends_of(*run->model, shape.kind);
-  Subject subject{
+  ExportSubject subject{
       .owner = run,
       .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
       .inputs = {ends.samples},
@@ -82,9 +82,9 @@ Subject trained(const OnnxOutput& output) {
 }
 
 // The rows are what the first input's first axis is called.
-Subject imported(const OnnxOutput& output) {
+ExportSubject imported(const OnnxOutput& output) {
   auto net = std::make_shared<onnx::Net>(onnx::read(output.model));
-  Subject subject{.owner = net, .build = {}, .inputs = {}, .outputs = {}};
+  ExportSubject subject{.owner = net, .build = {}, .inputs = {}, .outputs = {}};
   for (size_t i = 0; i < net->inputs().size(); ++i) {
     if (net->static_inputs()[i])
       throw Error(ErrorKind::usage,
@@ -124,7 +124,7 @@ void refuse(bool given, const char* flag, const char* whom, const std::string& m
   if (given) throw Error(ErrorKind::usage, "{} is for {}. Got {}.", flag, whom, model);
 }
 
-Subject subject_of(const OnnxOutput& output) {
+ExportSubject subject_of(const OnnxOutput& output) {
   const bool is_onnx = onnx::is_model_file(output.model);
   refuse(!is_onnx && !output.dims.empty(), "--dim", "ONNX files", output.model);
   if (!is_onnx && models::is_model(output.model)) return published(output);
@@ -136,7 +136,7 @@ Subject subject_of(const OnnxOutput& output) {
 }  // namespace
 
 OnnxWritten write_onnx(const OnnxOutput& output) {
-  const Subject subject = subject_of(output);
+  const ExportSubject subject = subject_of(output);
   if (output.context > 0 && subject.context == 0)
     throw Error(ErrorKind::usage, "--context is for models of tokens. {} reads {}.", output.model,
                 subject.inputs.front());
@@ -172,7 +172,7 @@ void remark_limits(const OnnxWritten& written) {
 }
 
 quantization::Layers layers_of(const OnnxOutput& output) {
-  const Subject subject = subject_of(output);
+  const ExportSubject subject = subject_of(output);
   return quantization::layers_of(subject.build(output.batch.value_or(1)));
 }
 

@@ -133,19 +133,19 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
   return all;
 }
 
-// Planned is a model planned for one machine, or the reason why it does not fit.
-struct Planned {
+// PlannedModel is a model planned for one machine, or the reason why it does not fit.
+struct PlannedModel {
   std::string on;
   std::optional<InferencePlan> plan;
   std::string refusal;
 };
 
-std::vector<Planned> all_planned(InferenceOptions options,
-                                 const std::vector<std::string>& devices) {
-  std::vector<Planned> all;
+std::vector<PlannedModel> all_planned(InferenceOptions options,
+                                      const std::vector<std::string>& devices) {
+  std::vector<PlannedModel> all;
   all.reserve(devices.size());
   for (const std::string& device : devices) {
-    Planned& made = all.emplace_back(Planned{.on = device.substr(device.find(':') + 1)});
+    PlannedModel& made = all.emplace_back(PlannedModel{.on = device.substr(device.find(':') + 1)});
     options.device = device;
     try {
       InferencePlan plan = planned(options);
@@ -156,13 +156,13 @@ std::vector<Planned> all_planned(InferenceOptions options,
       made.refusal = error.what();
     }
   }
-  std::ranges::stable_sort(all, {}, [](const Planned& made) {
+  std::ranges::stable_sort(all, {}, [](const PlannedModel& made) {
     return std::pair(!made.plan, made.plan ? made.plan->last_seconds() : 0);
   });
   return all;
 }
 
-std::string table_of(const std::vector<Planned>& all) {
+std::string table_of(const std::vector<PlannedModel>& all) {
   std::vector<std::string> titles = {"device", "memory", "limit"};
   if (all.front().plan)  // those that fit come first
     for (const InferenceStep& step : all.front().plan->inference->steps())
@@ -170,7 +170,7 @@ std::string table_of(const std::vector<Planned>& all) {
   titles.emplace_back("rate");
   Table table(titles);
   std::string reasons;
-  for (const Planned& made : all) {
+  for (const PlannedModel& made : all) {
     if (!made.plan) {
       table.row({made.on, "does not fit"});
       reasons += fmt::format("\n{}: {}\n", made.on, made.refusal);
@@ -192,9 +192,9 @@ std::string table_of(const std::vector<Planned>& all) {
   return table.text() + reasons;
 }
 
-json json_of(const std::vector<Planned>& all, const std::string& folder) {
+json json_of(const std::vector<PlannedModel>& all, const std::string& folder) {
   json entries = json::array();
-  for (const Planned& made : all) {
+  for (const PlannedModel& made : all) {
     json entry{{"on", made.on}, {"fits", made.plan.has_value()}};
     if (made.plan)
       entry["plan"] = json_of(*made.plan, folder);
@@ -214,9 +214,9 @@ std::string plan_inference(const InferenceOptions& options, bool as_json) {
 
 InferencePlans plan_inference_on(const InferenceOptions& options,
                                  const std::vector<std::string>& devices, bool as_json) {
-  const std::vector<Planned> all = all_planned(options, devices);
+  const std::vector<PlannedModel> all = all_planned(options, devices);
   return {as_json ? io::json_text(json_of(all, options.folder), 2) : table_of(all),
-          std::ranges::any_of(all, [](const Planned& made) { return made.plan.has_value(); })};
+          std::ranges::any_of(all, [](const PlannedModel& made) { return made.plan.has_value(); })};
 }
 
 }  // namespace weft::cli

@@ -24,8 +24,8 @@ namespace {
 using nlohmann::json;
 using train::Recipe;
 
-// Planned is a recipe planned for one machine: its report, or the reason why it does not fit.
-struct Planned {
+// PlannedRecipe is a recipe planned for one machine: its report, or the reason why it does not fit.
+struct PlannedRecipe {
   std::string on;
   std::optional<train::RunReport> report;
   std::string report_json, refusal;
@@ -56,9 +56,9 @@ std::string device_of(std::string_view name) {
                               : fmt::format("Did you mean {}?", similar));
 }
 
-Planned planned_on(Recipe recipe, const std::string& device) {
+PlannedRecipe planned_on(Recipe recipe, const std::string& device) {
   recipe.set("train.device", device, "--on");
-  Planned result{.on = device.substr(device.find(':') + 1)};
+  PlannedRecipe result{.on = device.substr(device.find(':') + 1)};
   try {
     const auto run = train::plan_run(recipe, machine_spec(device));
     result.report_json = to_json(run->report);
@@ -71,20 +71,21 @@ Planned planned_on(Recipe recipe, const std::string& device) {
   return result;
 }
 
-std::vector<Planned> all_planned(const Recipe& recipe, const std::vector<std::string>& devices) {
-  std::vector<Planned> all;
+std::vector<PlannedRecipe> all_recipes_planned(const Recipe& recipe,
+                                               const std::vector<std::string>& devices) {
+  std::vector<PlannedRecipe> all;
   all.reserve(devices.size());
   for (const std::string& device : devices) all.push_back(planned_on(recipe, device));
-  std::ranges::stable_sort(all, {}, [](const Planned& planned) {
+  std::ranges::stable_sort(all, {}, [](const PlannedRecipe& planned) {
     return std::pair(!planned.report, planned.report ? planned.report->expected_seconds() : 0);
   });
   return all;
 }
 
-std::string table_of(const std::vector<Planned>& all) {
+std::string recipe_table(const std::vector<PlannedRecipe>& all) {
   Table table({"device", "memory", "limit", "recompute", "rate", "expected", "at best"});
   std::string reasons;
-  for (const Planned& planned : all) {
+  for (const PlannedRecipe& planned : all) {
     if (!planned.report) {
       table.row({planned.on, "does not fit"});
       reasons += fmt::format("\n{}: {}\n", planned.on, planned.refusal);
@@ -106,9 +107,9 @@ std::string table_of(const std::vector<Planned>& all) {
   return table.text() + reasons;
 }
 
-std::string json_of(const std::vector<Planned>& all) {
+std::string recipe_json(const std::vector<PlannedRecipe>& all) {
   json entries = json::array();
-  for (const Planned& planned : all) {
+  for (const PlannedRecipe& planned : all) {
     json entry{{"on", planned.on}, {"fits", planned.report.has_value()}};
     if (planned.report)
       entry["plan"] = io::parse_json(planned.report_json);
@@ -148,10 +149,10 @@ void train_on_tokens(Recipe& recipe, const std::string& tokens) {
 }
 
 PlansOn plans_on(const Recipe& recipe, const std::vector<std::string>& devices, bool as_json) {
-  const std::vector<Planned> all = all_planned(recipe, devices);
-  return {
-      as_json ? json_of(all) : table_of(all),
-      std::ranges::any_of(all, [](const Planned& planned) { return planned.report.has_value(); })};
+  const std::vector<PlannedRecipe> all = all_recipes_planned(recipe, devices);
+  return {as_json ? recipe_json(all) : recipe_table(all),
+          std::ranges::any_of(
+              all, [](const PlannedRecipe& planned) { return planned.report.has_value(); })};
 }
 
 }  // namespace weft::cli

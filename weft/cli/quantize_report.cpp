@@ -54,8 +54,8 @@ void print_json(const Int8Report& report) {
                         {"bytes", written.quantized_bytes},
                         {"bytes_before", written.bytes_before}};
   if (measured.before) {
-    result["before"] = to_json(*measured.before);
-    result["after"] = to_json(*measured.after);
+    result["before"] = cli::to_json(*measured.before);
+    result["after"] = cli::to_json(*measured.after);
   }
   for (const auto& [output, error] : measured.errors)
     result["outputs"].push_back(

@@ -60,7 +60,7 @@ Option activations_option(std::string& flag) {
           .choices = {"int8", "float32"}};
 }
 
-TextModel load(const ModelFlags& flags, const RecipeFlags& more) {
+TextModel load(const TextModelFlags& flags, const RecipeFlags& more) {
   TextModelOptions options{.flags = joined(flags.recipe, more), .adapter = flags.adapter};
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   return load_text_model(flags.name, options);
@@ -79,7 +79,7 @@ std::vector<infer::Generated> generated(const TextModel& model, infer::TokenMode
   throw;
 }
 
-void add_model_flags(Verb& verb, ModelFlags& flags) {
+void add_model_flags(Verb& verb, TextModelFlags& flags) {
   verb.options.push_back(
       {.type = "MODEL",
        .doc = "a folder of a published model, a checkpoint folder, or a run's folder or name",

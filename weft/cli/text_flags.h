@@ -23,14 +23,14 @@ struct SamplingFlags {
   std::vector<std::string> stop = {};
 };
 
-// ModelFlags are those of a model and of how it is run.
-struct ModelFlags {
+// TextModelFlags are those of a model and of how it is run.
+struct TextModelFlags {
   std::string name, dtype, adapter, activations;
   RecipeFlags recipe;  // --device
   int64_t context = 0;
 };
 
-void add_model_flags(Verb& verb, ModelFlags& flags);
+void add_model_flags(Verb& verb, TextModelFlags& flags);
 void add_sampling_flags(Verb& verb, SamplingFlags& flags);
 
 // Returns the options of a generation: flags, or else what the model says, or else transformers'.
@@ -40,7 +40,7 @@ infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& m
 std::optional<DType> activations_of(const std::string& flag, const nn::Module& model,
                                     const std::string& model_name);
 Option activations_option(std::string& flag);
-TextModel load(const ModelFlags& flags, const RecipeFlags& more);
+TextModel load(const TextModelFlags& flags, const RecipeFlags& more);
 
 // Generates as infer::generate() does. Where logits are NaN, the folder's weights may say why.
 std::vector<infer::Generated> generated(const TextModel& model, infer::TokenModel& tokens,

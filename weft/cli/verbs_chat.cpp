@@ -17,7 +17,7 @@
 namespace weft::cli {
 namespace {
 struct ChatArguments {
-  ModelFlags model_flags;
+  TextModelFlags model_flags;
   SamplingFlags sampling;
   std::string system;
   int64_t max_new_tokens = 0;

@@ -46,7 +46,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   }
   if (arguments.as_json) {
-    json result = to_json(evaluation);
+    json result = cli::to_json(evaluation);
     if (experiment.shape.labels_tokens()) result["tokens"] = evaluation.count;
     result[is_published ? "model" : "checkpoint"] = folder;
     line(io::json_text(result));

@@ -127,9 +127,9 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
     io::write_file_atomically(arguments.memory_svg, memory_svg(plans, planned->report.model));
   }
   if (arguments.as_json) {
-    json report = io::parse_json(to_json(planned->report));
+    json report = io::parse_json(train::to_json(planned->report));
     if (arguments.explain)
-      report["explain"] = io::parse_json(to_json(explain(planned->experiment, machine)));
+      report["explain"] = io::parse_json(cli::to_json(explain(planned->experiment, machine)));
     line(io::json_text(report, 2));
     return 0;
   }
@@ -261,7 +261,7 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
                      {"checkpoint", result.checkpoint},
                      {"exit_code", result.exit_code},
                      {"train_loss", result.train_loss ? json(*result.train_loss) : json()}};
-    const json evaluation = to_json(result.evaluation);
+    const json evaluation = cli::to_json(result.evaluation);
     for (const auto& [key, value] : evaluation.items()) result_line["eval_" + key] = value;
     line(io::json_text(result_line));
   }

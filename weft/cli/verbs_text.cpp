@@ -21,7 +21,7 @@ using nlohmann::json;
 
 struct GenerateArguments {
   std::vector<std::string> prompts;
-  ModelFlags model_flags;
+  TextModelFlags model_flags;
   SamplingFlags sampling;
   int64_t max_new_tokens = 0;
   bool log_probabilities = false, as_json = false;

@@ -142,15 +142,15 @@ class Update : public Workload {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-// Rows measures one operation on rows, forward and backward; items are the minimum bytes moved.
-// Results stay in the memory of the device.
-class Rows : public Workload {
+// RowWorkload measures one operation on rows, forward and backward; items are the minimum bytes
+// moved. Results stay in the memory of the device.
+class RowWorkload : public Workload {
  public:
   // `weights` are parameters with an element per column, also differentiated. With `is_loss`, the
   // operation returns a scalar and has no upstream gradient.
   using Operation = std::function<Tensor(const Tensor& x, std::span<const Variable> weights)>;
-  Rows(const WorkloadOptions& options, int passes, const Operation& operation, unsigned weights = 0,
-       bool is_loss = false) {
+  RowWorkload(const WorkloadOptions& options, int passes, const Operation& operation,
+              unsigned weights = 0, bool is_loss = false) {
     Shape shape{options.batch, options.length};
     Type type{DType::f32, shape};  // type of the rows, the upstream gradients and the results
     check_workload_fits("the elements of its rows", {type, type, type, type});
@@ -283,21 +283,23 @@ std::unique_ptr<Workload> make_decode(const WorkloadOptions& options) {
 
 using Weights = std::span<const Variable>;
 std::unique_ptr<Workload> make_softmax(const WorkloadOptions& options) {
-  return std::make_unique<Rows>(options, 5, [](const Tensor& x, Weights) { return softmax(x); });
+  return std::make_unique<RowWorkload>(options, 5,
+                                       [](const Tensor& x, Weights) { return softmax(x); });
 }
 std::unique_ptr<Workload> make_layer_norm(const WorkloadOptions& options) {
   auto norm = [](const Tensor& x, Weights weights) {
     return layer_norm(x, weights[0].value(), weights[1].value());
   };
-  return std::make_unique<Rows>(options, 5, norm, 2);
+  return std::make_unique<RowWorkload>(options, 5, norm, 2);
 }
 std::unique_ptr<Workload> make_gelu(const WorkloadOptions& options) {
-  return std::make_unique<Rows>(options, 5, [](const Tensor& x, Weights) { return gelu(x); });
+  return std::make_unique<RowWorkload>(options, 5,
+                                       [](const Tensor& x, Weights) { return gelu(x); });
 }
 std::unique_ptr<Workload> make_cross_entropy(const WorkloadOptions& options) {
   check_workload_fits("its labels", {{DType::i64, {options.batch}}});
   const Variable labels = formula_ids(labels_stream, {options.batch}, options.length);
-  return std::make_unique<Rows>(
+  return std::make_unique<RowWorkload>(
       options, 3, [labels](const Tensor& x, Weights) { return cross_entropy(x, labels); }, 0, true);
 }
 

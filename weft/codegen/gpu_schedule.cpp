@@ -42,9 +42,9 @@ constexpr int64_t least_reduced = 4;
 constexpr int64_t worth_a_split = 8;  // slices per chunk
 constexpr int most_held = 72 * 4;  // bytes of sums and of a slice that a thread holds in registers
 
-class Scheduler {
+class GpuScheduler {
  public:
-  Scheduler(const Kernel& kernel, GpuLanguage language)
+  GpuScheduler(const Kernel& kernel, GpuLanguage language)
       : kernel_(kernel), language_(language), reduced_(kernel.reduced_axes()) {
     for (int axis = 0; axis < static_cast<int>(kernel.axes.size()); ++axis)
       (kernel.axes[static_cast<size_t>(axis)].reduced ? s_.reduced : s_.kept).push_back(axis);
@@ -397,7 +397,7 @@ class Scheduler {
 }  // namespace
 
 GpuSchedule schedule_gpu(const Kernel& kernel, GpuLanguage language) {
-  return Scheduler(kernel, language).take();
+  return GpuScheduler(kernel, language).take();
 }
 
 std::vector<int> roots_of(const Kernel& kernel, int loop) {

@@ -124,10 +124,10 @@ class Classes {
   bool numbers_ = false;            // whether the file's labels are
 };
 
-// Reader turns the object of a line into a sample.
-class Reader {
+// LabelReader turns the object of a line into a sample.
+class LabelReader {
  public:
-  Reader(const Tokenizer& tokenizer, const LabelOptions& options)
+  LabelReader(const Tokenizer& tokenizer, const LabelOptions& options)
       : tokenizer_(tokenizer), classes_(options) {
     if (options.only_known) of_words_ = options.known->of_words;
   }
@@ -242,7 +242,7 @@ class LabelledSource : public Source {
 
 LabelledTexts parse_labelled(std::string_view text, const std::string& name,
                              const Tokenizer& tokenizer, const LabelOptions& options) {
-  Reader reader(tokenizer, options);
+  LabelReader reader(tokenizer, options);
   read_json_lines(text, name, [&](const json& object) { reader.read(object); });
   return reader.finish(name);
 }

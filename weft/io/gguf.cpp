@@ -45,10 +45,11 @@ std::string numbered(uint32_t number) {
                                     : fmt::format("{} ({})", number, known->name);
 }
 
-// A Reader takes the header's fields in order; each is checked to be within the file.
-class Reader {
+// A GgufReader takes the header's fields in order; each is checked to be within the file.
+class GgufReader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string_view file) : bytes_(bytes), file_(file) {}
+  GgufReader(std::span<const std::byte> bytes, std::string_view file)
+      : bytes_(bytes), file_(file) {}
 
   size_t at() const { return at_; }
   size_t left() const { return bytes_.size() - at_; }
@@ -96,13 +97,13 @@ class Reader {
 };
 
 template <>
-bool Reader::read<bool>() {
+bool GgufReader::read<bool>() {
   const auto value = read<uint8_t>();
   if (value > 1) fail(fmt::format("a bool is {}, not 0 or 1", value));
   return value == 1;
 }
 template <>
-std::string Reader::read<std::string>() {
+std::string GgufReader::read<std::string>() {
   const auto size = read<uint64_t>();
   return {reinterpret_cast<const char*>(take(size)), static_cast<size_t>(size)};
 }
@@ -121,7 +122,7 @@ std::optional<Variant> alternative(uint32_t type, const Read& read) {
 }
 
 template <class T>
-std::vector<T> read_elements(Reader& reader, std::type_identity<std::vector<T>>) {
+std::vector<T> read_elements(GgufReader& reader, std::type_identity<std::vector<T>>) {
   constexpr size_t each = std::is_same_v<T, std::string> ? sizeof(uint64_t) : sizeof(T);
   const uint64_t count = reader.count("elements", each);
   std::vector<T> elements;
@@ -129,18 +130,18 @@ std::vector<T> read_elements(Reader& reader, std::type_identity<std::vector<T>>)
   for (uint64_t i = 0; i < count; ++i) elements.push_back(reader.read<T>());
   return elements;
 }
-NoArrays read_elements(Reader& reader, std::type_identity<NoArrays>) {
+NoArrays read_elements(GgufReader& reader, std::type_identity<NoArrays>) {
   reader.fail("an array of arrays");
 }
 
-GgufArray read_array(Reader& reader) {
+GgufArray read_array(GgufReader& reader) {
   const auto type = reader.read<uint32_t>();
   auto array = alternative<GgufArray>(type, [&](auto kind) { return read_elements(reader, kind); });
   if (!array) reader.fail(fmt::format("unknown type {} of elements", type));
   return *std::move(array);
 }
 
-GgufValue read_value(Reader& reader) {
+GgufValue read_value(GgufReader& reader) {
   const auto type = reader.read<uint32_t>();
   auto value = alternative<GgufValue>(type, [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_same_v<T, GgufArray>)
@@ -152,7 +153,7 @@ GgufValue read_value(Reader& reader) {
   return *std::move(value);
 }
 
-GgufMetadata read_metadata(Reader& reader, std::string_view file, uint64_t count) {
+GgufMetadata read_metadata(GgufReader& reader, std::string_view file, uint64_t count) {
   GgufMetadata metadata;
   metadata.reserve(static_cast<size_t>(count));
   std::vector<const std::string*> keys;
@@ -170,7 +171,7 @@ GgufMetadata read_metadata(Reader& reader, std::string_view file, uint64_t count
 }
 
 // Sets the entry's type from the extents as they are in the file, the contiguous one first.
-void set_type(Reader& reader, GgufEntry& entry, std::span<const uint64_t> extents,
+void set_type(GgufReader& reader, GgufEntry& entry, std::span<const uint64_t> extents,
               uint32_t number) {
   const auto* plain = std::ranges::find(plain_gguf_types, number, &PlainGgufType::number);
   entry.format = find_block_format(number);
@@ -198,7 +199,7 @@ void set_type(Reader& reader, GgufEntry& entry, std::span<const uint64_t> extent
   shape.push_back(entry.format->bytes);
 }
 
-GgufEntry read_entry(Reader& reader, uint64_t i, uint64_t count) {
+GgufEntry read_entry(GgufReader& reader, uint64_t i, uint64_t count) {
   GgufEntry entry;
   reader.begin(fmt::format("the name of tensor {} of {}", i + 1, count));
   entry.name = reader.read<std::string>();
@@ -245,7 +246,7 @@ void place(std::vector<GgufEntry>& entries, std::string_view file, size_t header
   }
 }
 
-void check_version(Reader& reader, std::string_view file) {
+void check_version(GgufReader& reader, std::string_view file) {
   reader.begin("the header");
   const std::byte* first = reader.take(std::min(reader.left(), gguf_magic.size()));
   const std::string_view begins(reinterpret_cast<const char*>(first), reader.at());
@@ -293,7 +294,7 @@ Gguf Gguf::parse(std::shared_ptr<Buffer> bytes, std::string name) {
   file.name_ = std::move(name);
   file.file_ = std::move(bytes);
   const size_t size = file.file_->bytes;
-  Reader reader({file.file_->data, size}, file.name_);
+  GgufReader reader({file.file_->data, size}, file.name_);
   check_version(reader, file.name_);
   constexpr uint64_t least_tensor = 8 + 4 + 4 + 8, least_pair = 8 + 4 + 1;
   const uint64_t tensors = reader.read<uint64_t>();

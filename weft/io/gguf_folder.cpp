@@ -29,8 +29,8 @@ const GgufArchitecture& checked_architecture(const Gguf& file) {
               printable(*name), known_architectures());
 }
 
-// Metadata reads the keys of one architecture.
-struct Metadata {
+// ArchitectureMetadata reads the keys of one architecture.
+struct ArchitectureMetadata {
   const Gguf& file;
   const GgufArchitecture& architecture;
 
@@ -52,7 +52,7 @@ struct Metadata {
 
 // Returns the value of a key as JSON; null where it is absent. Lists that have one value many times
 // are that value: some files say the heads of each layer.
-Json value_of(const Metadata& metadata, std::string_view suffix) {
+Json value_of(const ArchitectureMetadata& metadata, std::string_view suffix) {
   const GgufValue* value = find(metadata.file.metadata(), metadata.key(suffix));
   if (value == nullptr) return nullptr;
   const auto refuse = [&] {
@@ -97,7 +97,7 @@ std::vector<double> numbers_of(const Gguf& file, const char* tensor) {
 
 // Returns `rope_scaling`; null where positions are not scaled. The factors of a tensor are those of
 // longrope, whatever rule they came from.
-Json rope_scaling(const Metadata& metadata, const Json& config) {
+Json rope_scaling(const ArchitectureMetadata& metadata, const Json& config) {
   const Gguf& file = metadata.file;
   const auto original = metadata.whole("rope.scaling.original_context_length");
   if (file.find("rope_freqs.weight") != nullptr) {
@@ -135,7 +135,7 @@ Json rope_scaling(const Metadata& metadata, const Json& config) {
 }
 
 // Adds what the metadata does not say and llama.cpp has in its code.
-void add_unsaid(const Metadata& metadata, Json& config) {
+void add_unsaid(const ArchitectureMetadata& metadata, Json& config) {
   const std::string_view type = metadata.architecture.model_type;
   if (type == "gemma2" || type == "gemma3_text") {
     // Scores are divided by the root of the heads' width, but for the 27B models.
@@ -233,7 +233,7 @@ std::string tokenizer_config_json(const Gguf& file) {
 
 std::string config_json(const Gguf& file) {
   const GgufArchitecture& architecture = checked_architecture(file);
-  const Metadata metadata{file, architecture};
+  const ArchitectureMetadata metadata{file, architecture};
   Json config = {{"architectures", {architecture.causal}}, {"model_type", architecture.model_type}};
   for (const auto& [suffix, key] : architecture.keys)
     if (Json value = value_of(metadata, suffix); !value.is_null())

@@ -9,8 +9,8 @@ namespace weft::io {
 namespace {
 constexpr size_t most_name_bytes = 63, most_alignment_written = 65536;
 
-// A Header collects the bytes before the tensors.
-struct Header {
+// A GgufHeader collects the bytes before the tensors.
+struct GgufHeader {
   std::string bytes;
 
   template <class T>
@@ -94,7 +94,7 @@ FileSummary write_gguf(const std::string& path, std::span<const GgufTensor> tens
                           most_alignment_written);
   WEFT_CHECK(problem.empty(), "[gguf] {}; {} was not written.", problem, path);
 
-  Header header;
+  GgufHeader header;
   header.bytes = gguf_magic;
   header.add(gguf_version);
   header.add(static_cast<uint64_t>(tensors.size()));

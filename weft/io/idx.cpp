@@ -9,38 +9,38 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
+#include "weft/io/zip.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
 namespace {
 
 // Deflate compresses at most about 1032 to 1.
-constexpr uint64_t largest_ratio = 1032;
 
 bool is_gzip(const std::byte* begin) {
   return begin[0] == std::byte{0x1f} && begin[1] == std::byte{0x8b};
 }
 
-// Reader returns the bytes in order, plain or inflated.
-class Reader {
+// IdxReader returns the bytes in order, plain or inflated.
+class IdxReader {
  public:
-  Reader(const Buffer& bytes, std::string_view name) : bytes_(bytes), name_(name) {
+  IdxReader(const Buffer& bytes, std::string_view name) : bytes_(bytes), name_(name) {
     gzipped_ = bytes.bytes >= 2 && is_gzip(bytes.data);
     if (!gzipped_) return;
     // 16 + 15 selects a gzip wrapper and the largest window.
     if (inflateInit2(&stream_, 16 + 15) != Z_OK)
       throw Error(ErrorKind::failed, "out of memory while inflating {}.", name);
   }
-  ~Reader() {
+  ~IdxReader() {
     if (gzipped_) inflateEnd(&stream_);
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  IdxReader(const IdxReader&) = delete;
+  IdxReader& operator=(const IdxReader&) = delete;
 
   bool gzipped() const { return gzipped_; }
   // Returns the most bytes that read() can still deliver; exact for a plain file.
   uint64_t most_left() const {
-    return gzipped_ ? bytes_.bytes * largest_ratio : bytes_.bytes - position_;
+    return gzipped_ ? bytes_.bytes * deflate_largest_ratio : bytes_.bytes - position_;
   }
 
   void read(void* into, uint64_t count, std::string_view part) {
@@ -146,7 +146,7 @@ DType parse_code(unsigned code, std::string_view name) {
   }
 }
 
-Shape read_shape(Reader& reader, int rank, std::string_view name) {
+Shape read_shape(IdxReader& reader, int rank, std::string_view name) {
   Shape shape;
   for (int axis = 0; axis < rank; ++axis) {
     std::array<uint8_t, 4> b{};
@@ -161,7 +161,7 @@ Shape read_shape(Reader& reader, int rank, std::string_view name) {
 }
 
 // Returns the bytes of the elements; throws if the file cannot hold them, before any allocation.
-uint64_t checked_size(const IdxArray& array, const Reader& reader, std::string_view name) {
+uint64_t checked_size(const IdxArray& array, const IdxReader& reader, std::string_view name) {
   // Extents of 0 count as 1 here, so that strides cannot overflow either.
   int64_t largest = static_cast<int64_t>(size_of(array.dtype));
   bool overflow = false;
@@ -190,7 +190,7 @@ void swap_bytes(Buffer& elements, size_t width) {
 }  // namespace
 
 IdxArray parse_idx(const std::shared_ptr<Buffer>& bytes, std::string_view name) {
-  Reader reader(*bytes, name);
+  IdxReader reader(*bytes, name);
   std::array<uint8_t, 4> magic{};
   reader.read(magic.data(), magic.size(), "the header");
   if (magic[0] != 0 || magic[1] != 0)

@@ -28,20 +28,20 @@ constexpr std::pair<std::string_view, DType> dtypes[] = {
 // The header of version 1.0, the only one that the dtypes here need, counts its bytes in 16 bits.
 constexpr size_t longest_header = 65535;
 
-struct Header {
+struct NpyHeader {
   Type type;
   bool big_endian = false, fortran_order = false;
   size_t offset = 0;  // where the elements begin
 };
 
-// HeaderReader reads the header, a literal of a Python dictionary such as
+// NpyHeaderReader reads the header, a literal of a Python dictionary such as
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
-class HeaderReader {
+class NpyHeaderReader {
  public:
-  HeaderReader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
+  NpyHeaderReader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
 
-  Header read() {
-    Header header;
+  NpyHeader read() {
+    NpyHeader header;
     std::set<std::string> seen;
     expect('{');
     while (!take('}')) {
@@ -116,7 +116,7 @@ class HeaderReader {
     }
     return shape;
   }
-  void read_dtype(Header& header) {
+  void read_dtype(NpyHeader& header) {
     if (next() == '[')
       throw Error(ErrorKind::data, "[npy] {}: arrays of records are not read.", name_);
     const std::string dtype = quoted();
@@ -183,7 +183,7 @@ void check_truths(const Tensor& tensor, std::string_view name) {
 
 // Reads the header of an array of `size` bytes, which agrees with them, from the first ones: all
 // that a header may take.
-Header read_header(std::string_view head, uint64_t size, std::string_view name) {
+NpyHeader read_header(std::string_view head, uint64_t size, std::string_view name) {
   if (!head.starts_with(magic))
     throw Error(ErrorKind::data, "[npy] {}: no array of NumPy, which begins with \\x93NUMPY.",
                 name);
@@ -204,7 +204,7 @@ Header read_header(std::string_view head, uint64_t size, std::string_view name) 
   if (length > longest_header)
     throw Error(ErrorKind::data, "[npy] {}: the header counts {} bytes. At most {} are read.", name,
                 length, longest_header);
-  Header header = HeaderReader(head.substr(before, length), name).read();
+  NpyHeader header = NpyHeaderReader(head.substr(before, length), name).read();
   header.offset = before + length;
   check_size(header.type, size - header.offset, name);
   return header;
@@ -253,7 +253,7 @@ struct Contents {
 
 Tensor parse_npy(const std::shared_ptr<Buffer>& bytes, std::string_view name) {
   const std::string_view whole(reinterpret_cast<const char*>(bytes->data), bytes->bytes);
-  const Header header = read_header(whole, whole.size(), name);
+  const NpyHeader header = read_header(whole, whole.size(), name);
   const size_t offset = header.offset, width = size_of(header.type.dtype);
   const bool copied =
       (header.big_endian && width > 1) || (header.fortran_order && header.type.shape.size() > 1);

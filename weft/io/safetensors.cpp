@@ -17,7 +17,7 @@
 
 namespace weft::io {
 namespace {
-constexpr size_t chunk_bytes = size_t{16} << 20;
+constexpr size_t rounding_bytes = size_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw Error(ErrorKind::checkpoint, "[safetensors] {}: {}.", file, what);
@@ -70,9 +70,9 @@ void write_bytes(AtomicFile& file, const NamedBytes& tensor) {
     return;
   }
   std::vector<std::byte> rounded;
-  for (size_t at = 0; at < tensor.bytes.size(); at += chunk_bytes) {
+  for (size_t at = 0; at < tensor.bytes.size(); at += rounding_bytes) {
     const std::span<const std::byte> chunk =
-        tensor.bytes.subspan(at, std::min(chunk_bytes, tensor.bytes.size() - at));
+        tensor.bytes.subspan(at, std::min(rounding_bytes, tensor.bytes.size() - at));
     if (tensor.from) {
       round_elements(chunk, *tensor.from, rounded, tensor.type.dtype);
       file.write(rounded.data(), rounded.size());

@@ -14,7 +14,6 @@
 namespace weft::io {
 namespace {
 
-constexpr uint64_t largest_ratio = 1032;  // of deflate
 constexpr uint64_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, end64_bytes = 56,
                    locator_bytes = 20, longest_comment = 65535;
 constexpr uint32_t local_magic = 0x04034b50, entry_magic = 0x02014b50, end_magic = 0x06054b50,
@@ -174,7 +173,7 @@ void ZipArchive::check_places(uint64_t directory) {
     if (!member->deflated && member->size != member->packed)
       refuse(fmt::format("{} is stored in {} bytes, but counts {}", quoted, member->packed,
                          member->size));
-    if (member->size / largest_ratio > member->packed)
+    if (member->size / deflate_largest_ratio > member->packed)
       refuse(fmt::format("{} counts {} bytes, more than its {} can inflate to", quoted,
                          member->size, member->packed));
   }

@@ -18,6 +18,9 @@
 
 namespace weft::io {
 
+// The most bytes that deflate compresses to one.
+inline constexpr uint64_t deflate_largest_ratio = 1032;
+
 struct ZipMember {
   std::string name;
   uint64_t header = 0;  // where its local header begins in the file

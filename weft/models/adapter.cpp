@@ -15,8 +15,8 @@
 
 namespace weft::models {
 namespace {
-constexpr size_t config_limit = size_t{1} << 20;  // bytes
-const std::string prefix = "base_model.model.";   // PEFT's prefix to the names of the base model
+constexpr size_t adapter_config_limit = size_t{1} << 20;  // bytes
+const std::string prefix = "base_model.model.";  // PEFT's prefix to the names of the base model
 
 // An Unset is a key whose values, other than this one, change what an adapter computes in ways that
 // weft lacks.
@@ -118,7 +118,7 @@ bool is_adapter_folder(const std::string& folder) {
 
 AdapterConfig read_adapter_config(const std::string& folder) {
   const std::string path = io::file_of_folder(folder, std::string(adapter_config_file));
-  return parse_adapter_config(io::read_file(path, config_limit), path);
+  return parse_adapter_config(io::read_file(path, adapter_config_limit), path);
 }
 
 AdapterConfig load_adapter(Model& model, const std::string& folder) {

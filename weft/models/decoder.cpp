@@ -1,5 +1,5 @@
-// This is one file because attention, Mlp and Block are parts of the one decoder that all families
-// configure, and share its config.
+// This is one file because attention, feed-forward layers and blocks are parts of the one decoder
+// that all families configure, and share its config.
 #include "weft/models/decoder.h"
 
 #include <cmath>
@@ -160,10 +160,10 @@ class Attention : public nn::Module {
   std::unique_ptr<nn::Layer> q_norm_, k_norm_, dropout_;
 };
 
-// Mlp computes down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
-class Mlp : public nn::Layer {
+// DecoderMlp computes down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate.
+class DecoderMlp : public nn::Layer {
  public:
-  Mlp(nn::Module& parent, std::string name, const Config& config)
+  DecoderMlp(nn::Module& parent, std::string name, const Config& config)
       : Layer(parent, std::move(name)),
         activation_(nn::activation_function(config.hidden_act, "decoder")) {
     const DecoderNames& names = config.names;
@@ -198,9 +198,9 @@ class Mlp : public nn::Layer {
   nn::ActivationFunction activation_;
 };
 
-class Block : public nn::Module {
+class DecoderBlock : public nn::Module {
  public:
-  Block(nn::Module& parent, std::string name, const Config& config, size_t layer)
+  DecoderBlock(nn::Module& parent, std::string name, const Config& config, size_t layer)
       : Module(parent, std::move(name)), parallel_(config.parallel) {
     const DecoderNames& names = config.names;
     auto make_norm = [&](const std::string& of) {
@@ -228,7 +228,8 @@ class Block : public nn::Module {
 
  private:
   std::unique_ptr<nn::Layer> make_mlp(const Config& config) {
-    if (config.num_experts == 0) return std::make_unique<Mlp>(*this, config.names.mlp, config);
+    if (config.num_experts == 0)
+      return std::make_unique<DecoderMlp>(*this, config.names.mlp, config);
     return std::make_unique<nn::SparseMoe>(
         *this, config.names.mlp, config.hidden_size, config.intermediate_size,
         nn::SparseMoeOptions{.num_experts = config.num_experts,
@@ -257,7 +258,7 @@ class DecoderStack : public nn::Module {
       WEFT_CHECK(positions_->blocks() == nullptr, "[decoder] learnt positions must be numbers.");
     }
     dropout_ = std::make_unique<nn::Dropout>(*this, "dropout", config.dropout);
-    layers_ = std::make_unique<nn::ModuleList<Block>>(*this, config.names.layers);
+    layers_ = std::make_unique<nn::ModuleList<DecoderBlock>>(*this, config.names.layers);
     for (size_t i = 0; i < config.layers.size(); ++i) layers_->add(config, i);
     norm_ = norm(*this, config.names.norm, config.hidden_size, config);
   }
@@ -269,7 +270,7 @@ class DecoderStack : public nn::Module {
     if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
     if (positions_) x = x + learnt_positions(ids.dim(1), at);
     x = (*dropout_)(x);
-    for (const Block& block : *layers_) x = block(x, at);
+    for (const DecoderBlock& block : *layers_) x = block(x, at);
     return x;
   }
   Tensor normalize(const Tensor& x) const { return (*norm_)(x); }
@@ -285,7 +286,7 @@ class DecoderStack : public nn::Module {
   const Config& config_;
   std::unique_ptr<nn::Embedding> positions_;
   std::unique_ptr<nn::Layer> dropout_, norm_;
-  std::unique_ptr<nn::ModuleList<Block>> layers_;
+  std::unique_ptr<nn::ModuleList<DecoderBlock>> layers_;
 };
 
 std::vector<Variable> DecoderCache::variables() const {

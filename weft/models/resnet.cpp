@@ -51,8 +51,8 @@ struct BlockShape {
   std::span<const int64_t> inner_channels;  // those of this block
 };
 
-// Block is a residual block, whose inner channels only its own convolutions read.
-class Block : public nn::Layer {
+// ResidualBlock is a residual block, whose inner channels only its own convolutions read.
+class ResidualBlock : public nn::Layer {
  public:
   using Layer::Layer;
   virtual std::vector<Variable> inner_weights() const = 0;
@@ -83,12 +83,12 @@ class Shortcut {
 };
 
 // BasicBlock computes relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)).
-class BasicBlock : public Block {
+class BasicBlock : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 1;
   static constexpr size_t inner = 1;
   BasicBlock(nn::Module& parent, std::string name, const BlockShape& shape)
-      : Block(parent, std::move(name)),
+      : ResidualBlock(parent, std::move(name)),
         conv1_(*this, "conv1", shape.in, shape.inner_channels[0], 3,
                conv_options(3, shape.inner_channels[0], shape.stride)),
         bn1_(*this, "bn1", shape.inner_channels[0]),
@@ -114,12 +114,12 @@ class BasicBlock : public Block {
 
 // Bottleneck computes relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x));
 // kernels are 1x1, 3x3 and 1x1, the last to four times the width.
-class Bottleneck : public Block {
+class Bottleneck : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 4;
   static constexpr size_t inner = 2;
   Bottleneck(nn::Module& parent, std::string name, const BlockShape& shape)
-      : Block(parent, std::move(name)),
+      : ResidualBlock(parent, std::move(name)),
         conv1_(*this, "conv1", shape.in, shape.inner_channels[0], 1,
                conv_options(1, shape.inner_channels[0], 1)),
         bn1_(*this, "bn1", shape.inner_channels[0]),
@@ -257,7 +257,7 @@ std::vector<Variable> ResNet::inner_weights() const {
   std::vector<Variable> weights;
   for (const auto& stage : stages_)
     for (size_t i = 0; i < stage->size(); ++i)
-      for (const Variable& weight : dynamic_cast<const Block&>((*stage)[i]).inner_weights())
+      for (const Variable& weight : dynamic_cast<const ResidualBlock&>((*stage)[i]).inner_weights())
         weights.push_back(weight);
   return weights;
 }

@@ -9,7 +9,7 @@ struct NamedActivation {
   std::string_view name;
   ActivationFunction function;
 };
-constexpr NamedActivation activations[] = {
+constexpr NamedActivation named_activations[] = {
     {"relu", [](const Tensor& x) { return relu(x); }},
     {"relu6", [](const Tensor& x) { return relu6(x); }},
     {"leaky_relu", [](const Tensor& x) { return leaky_relu(x); }},
@@ -44,12 +44,12 @@ constexpr NamedActivation published_activations[] = {
 
 std::vector<std::string_view> activation_names() {
   std::vector<std::string_view> names;
-  for (const NamedActivation& entry : activations) names.push_back(entry.name);
+  for (const NamedActivation& entry : named_activations) names.push_back(entry.name);
   return names;
 }
 
 ActivationFunction activation_function(std::string_view name, std::string_view owner) {
-  for (const NamedActivation& entry : activations)
+  for (const NamedActivation& entry : named_activations)
     if (entry.name == name) return entry.function;
   for (const NamedActivation& entry : published_activations)
     if (entry.name == name) return entry.function;

@@ -8,13 +8,13 @@
 
 namespace weft::nn {
 namespace {
-thread_local DType activations = DType::f32;
+thread_local DType block_type = DType::f32;
 }  // namespace
 
-BlockActivations::BlockActivations(DType dtype) : saved_(activations) { activations = dtype; }
-BlockActivations::~BlockActivations() { activations = saved_; }
+BlockActivations::BlockActivations(DType dtype) : saved_(block_type) { block_type = dtype; }
+BlockActivations::~BlockActivations() { block_type = saved_; }
 
-DType BlockActivations::current() { return activations; }
+DType BlockActivations::current() { return block_type; }
 
 DType BlockActivations::choose(const Module& model, const std::string& device,
                                std::optional<DType> wanted) {

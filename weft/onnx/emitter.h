@@ -24,6 +24,9 @@ struct NotSymbolic {
   std::string reason;
 };
 
+// An attribute of ONNX is a list.
+inline std::vector<int64_t> list(const Dims& dims) { return {dims.begin(), dims.end()}; }
+
 class Emitter {
  public:
   using Attributes = std::map<std::string, Attribute, std::less<>>;

@@ -166,7 +166,7 @@ using Emit = decltype(ExportRow::emit);
 constexpr ExportRow row(std::string_view op, Emit emit) {
   return {.op = op, .onnx = {}, .emit = emit, .elementwise = true};
 }
-constexpr ExportRow rows[] = {
+constexpr ExportRow elementwise_exports[] = {
     direct("abs", "Abs"),
     direct("sign", "Sign"),
     direct("exp", "Exp"),
@@ -267,6 +267,6 @@ constexpr ExportRow rows[] = {
 };
 }  // namespace
 
-std::span<const ExportRow> elementwise_export_rows() { return rows; }
+std::span<const ExportRow> elementwise_export_rows() { return elementwise_exports; }
 
 }  // namespace weft::onnx

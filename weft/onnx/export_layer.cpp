@@ -9,7 +9,6 @@ namespace weft::onnx {
 namespace {
 using Name = std::string;
 
-std::vector<int64_t> list(const Dims& dims) { return {dims.begin(), dims.end()}; }
 std::vector<int64_t> on_both_sides(const Dims& padding) {
   std::vector<int64_t> pads = list(padding);
   pads.insert(pads.end(), padding.begin(), padding.end());
@@ -148,7 +147,7 @@ Name normalize(Emitter& to, const weft::Node& node, Operands x) {
   return to.reshape(y, node);
 }
 
-constexpr ExportRow rows[] = {
+constexpr ExportRow layer_exports[] = {
     {.op = "matmul", .onnx = {}, .emit = matmul, .broadcasts_batch = true},
     {.op = "conv", .onnx = {}, .emit = conv},
     {.op = "conv_input_gradient", .onnx = {}, .emit = conv_input_gradient},
@@ -170,7 +169,7 @@ constexpr ExportRow rows[] = {
 };
 }  // namespace
 
-std::span<const ExportRow> layer_export_rows() { return rows; }
+std::span<const ExportRow> layer_export_rows() { return layer_exports; }
 
 std::string emit_conv(Emitter& to, const weft::Node& node, const std::string& x,
                       const std::string& weight, const std::string& bias) {

@@ -15,8 +15,6 @@ using Name = std::string;
 constexpr int64_t to_the_end = std::numeric_limits<int64_t>::max();
 constexpr int64_t to_the_start = std::numeric_limits<int64_t>::min();
 
-std::vector<int64_t> list(const Dims& dims) { return {dims.begin(), dims.end()}; }
-
 Name permute(Emitter& to, const weft::Node& node, Operands x) {
   return to.add("Transpose", {x[0]}, {{"perm", list(node.attrs.dims("order"))}});
 }
@@ -52,7 +50,7 @@ Name pad(Emitter& to, const weft::Node& node, Operands x) {
                 {x[0], to.integers(pads), to.number(node.attrs.number("value"), node.type.dtype)});
 }
 
-Name concat(Emitter& to, const weft::Node& node, Operands x) {
+Name concatenate(Emitter& to, const weft::Node& node, Operands x) {
   return to.add("Concat", {x.begin(), x.end()}, {{"axis", node.attrs.integer("axis")}});
 }
 
@@ -202,12 +200,12 @@ Name index_of(Emitter& to, std::string_view op, const weft::Node& node, const Na
   return to.add(op, {x}, {{"axis", node.attrs.dims("axes")[0]}, {"keepdims", int64_t{1}}});
 }
 
-constexpr ExportRow rows[] = {
+constexpr ExportRow movement_exports[] = {
     {.op = "permute", .onnx = {}, .emit = permute},
     {.op = "slice", .onnx = {}, .emit = slice},
     {.op = "flip", .onnx = {}, .emit = flip},
     {.op = "pad", .onnx = {}, .emit = pad},
-    {.op = "concat", .onnx = {}, .emit = concat},
+    {.op = "concat", .onnx = {}, .emit = concatenate},
     {.op = "reshape",
      .onnx = {},
      .emit = [](Emitter& to, const weft::Node& node,
@@ -246,6 +244,6 @@ constexpr ExportRow rows[] = {
 };
 }  // namespace
 
-std::span<const ExportRow> movement_export_rows() { return rows; }
+std::span<const ExportRow> movement_export_rows() { return movement_exports; }
 
 }  // namespace weft::onnx

@@ -69,7 +69,7 @@ Name emit(Emitter& to, const weft::Node& node, std::vector<Name> inputs, bool ro
   return to.add("DequantizeLinear", inputs, attributes);
 }
 
-constexpr ExportRow rows[] = {
+constexpr ExportRow quantization_exports[] = {
     // match_quantization() emits them.
     {.op = "quantize_affine", .onnx = "QuantizeLinear", .takes = is_linear},
     {.op = "fake_quantize", .onnx = "QuantizeLinear", .takes = is_linear},
@@ -77,7 +77,7 @@ constexpr ExportRow rows[] = {
 };
 }  // namespace
 
-std::span<const ExportRow> quantization_export_rows() { return rows; }
+std::span<const ExportRow> quantization_export_rows() { return quantization_exports; }
 
 std::optional<Match> match_quantization(const Value& value) {
   const weft::Node& node = *value.node();

@@ -18,8 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using io::printable;
 
-constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
-
 template <class... Args>
 [[noreturn]] void fail(const std::string& file, fmt::format_string<Args...> format,
                        Args&&... args) {
@@ -30,7 +28,7 @@ template <class... Args>
 
 void parse_message(google::protobuf::MessageLite& message, std::string_view bytes,
                    const std::string& file) {
-  if (bytes.size() >= most_bytes)
+  if (bytes.size() >= message_limit)
     fail(file, "{} bytes; a file has at most 2 GiB, with larger weights beside it as external data",
          bytes.size());
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),

@@ -2,6 +2,7 @@
 // it shows protobuf's classes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,6 +15,8 @@
 #include "weft/base/buffer.h"
 
 namespace weft::onnx {
+
+inline constexpr size_t message_limit = size_t{2} << 30;  // protobuf's, in bytes
 
 // Parses a message; `file` names it in messages. Throws Error(data) for bytes that are none, and
 // for 2 GiB and more, which is protobuf's limit.

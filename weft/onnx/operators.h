@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "weft/onnx/call.h"
 
 namespace weft::onnx {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Operator {
   std::string_view name;

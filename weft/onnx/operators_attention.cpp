@@ -9,7 +9,6 @@
 namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Splits x[B, T, heads D] into [B, heads, T, D].
 Tensor split_heads(const Call& call, const Tensor& x, int64_t heads) {
@@ -260,7 +259,7 @@ Tensors linear_attention(const Call& call) {
   return {cast(y, dtype), cast(state, call.has(3) ? call[3].dtype() : dtype)};
 }
 
-const Operator rows[] = {
+const Operator attention_rows[] = {
     {"Attention",
      "@23 6 7@24 -> 4: is_causal kv_num_heads left_window_size@25 q_num_heads "
      "qk_matmul_output_mode right_window_size@25 scale softcap softmax_precision",
@@ -274,6 +273,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> attention_operators() { return rows; }
+std::span<const Operator> attention_operators() { return attention_rows; }
 
 }  // namespace weft::onnx

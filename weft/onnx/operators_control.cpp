@@ -155,7 +155,7 @@ Tensors scan_operator(const Call& call) {
                  std::vector<bool>(by_row.size(), false));
 }
 
-const Operator rows[] = {
+const Operator control_rows[] = {
     {"If", "1 -> *: else_branch then_branch", if_operator},
     {"Loop", "* -> *: body", loop_operator, "", 0b11},
     {"Scan",
@@ -165,6 +165,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> control_operators() { return rows; }
+std::span<const Operator> control_operators() { return control_rows; }
 
 }  // namespace weft::onnx

@@ -10,7 +10,6 @@
 namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 template <Tensor (*function)(Arg)>
 Tensors unary(const Call& call) {
@@ -150,7 +149,7 @@ Tensor swish(const Call& call, const Tensor& x) {
   return alpha == 1 ? silu(x) : x * sigmoid(x * alpha);
 }
 
-const Operator rows[] = {
+const Operator elementwise_rows[] = {
     {"Abs", "1 -> 1: consumed_inputs", unary<weft::abs>},
     {"Acos", "1 -> 1", unary<weft::acos>},
     {"Acosh", "@9 1 -> 1", unary<weft::acosh>},
@@ -251,6 +250,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> elementwise_operators() { return rows; }
+std::span<const Operator> elementwise_operators() { return elementwise_rows; }
 
 }  // namespace weft::onnx

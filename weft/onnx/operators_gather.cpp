@@ -225,7 +225,7 @@ Tensors array_feature_extractor(const Call& call) {
   return {gather(rows, indices, rows.rank() - 1)};
 }
 
-const Operator rows[] = {
+const Operator gather_rows[] = {
     {"ArrayFeatureExtractor", "2 -> 1", array_feature_extractor, "ai.onnx.ml", 0b10},
     {"Compress", "@9 2 -> 1: axis", compress, "", 0b10},
     {"Gather", "2 -> 1: axis", gather_operator},
@@ -242,6 +242,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> gather_operators() { return rows; }
+std::span<const Operator> gather_operators() { return gather_rows; }
 
 }  // namespace weft::onnx

@@ -263,7 +263,7 @@ Tensors dropout_operator(const Call& call) {
   return {select(kept, cast(x * (1 / (1 - ratio)), x.dtype()), zeros_like(x)), kept};
 }
 
-const Operator rows[] = {
+const Operator layer_rows[] = {
     {"BatchNormalization",
      "5 -> 5 3@14: consumed_inputs epsilon is_test momentum spatial training_mode@14",
      batch_normalization, "", 0, 0b11000},
@@ -284,6 +284,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> layer_operators() { return rows; }
+std::span<const Operator> layer_operators() { return layer_rows; }
 
 }  // namespace weft::onnx

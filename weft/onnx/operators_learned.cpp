@@ -12,7 +12,6 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 constexpr std::string_view ml = "ai.onnx.ml";
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Tensor list_of(const std::vector<int64_t>& numbers) {
   return weft::tensor(numbers, {std::ssize(numbers)});
@@ -381,7 +380,7 @@ Tensors tree_ensemble_regressor(const Call& call) {
   return {transformed(call, call.text("post_transform", "NONE"), cast(y, DType::f32))};
 }
 
-const Operator rows[] = {
+const Operator learned_rows[] = {
     {"Binarizer", "1 -> 1: threshold", binarizer, ml},
     {"Imputer",
      "1 -> 1: imputed_value_floats imputed_value_int64s replaced_value_float replaced_value_int64",
@@ -411,6 +410,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> learned_operators() { return rows; }
+std::span<const Operator> learned_operators() { return learned_rows; }
 
 }  // namespace weft::onnx

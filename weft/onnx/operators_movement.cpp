@@ -357,7 +357,7 @@ Tensors space_to_depth(const Call& call) {
   return {reshape(permute(parts, order), {x.dim(0), b * b * c, h, w})};
 }
 
-const Operator rows[] = {
+const Operator movement_rows[] = {
     {"CenterCropPad", "@18 2 -> 1: axes", center_crop_pad, "", 0b10},
     {"Concat", "* -> 1: axis", concat_operator},
     {"Constant",
@@ -388,6 +388,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> movement_operators() { return rows; }
+std::span<const Operator> movement_operators() { return movement_rows; }
 
 }  // namespace weft::onnx

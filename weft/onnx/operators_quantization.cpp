@@ -189,7 +189,7 @@ Tensors qlinear_conv(const Call& call) {
 Tensors matmul_integer(const Call& call) { return {product(call, 0, 2, 1, 3)}; }
 Tensors conv_integer(const Call& call) { return {convolution(call, 0, 2, 1, 3)}; }
 
-const Operator rows[] = {
+const Operator quantization_rows[] = {
     {"ConvInteger", "@10 4 -> 1: auto_pad dilations group kernel_shape pads strides", conv_integer,
      "", 0, 0, 0b10},
     {"DequantizeLinear", "@10 3 -> 1: axis@13 block_size@21 output_dtype@23", dequantize_linear, "",
@@ -204,6 +204,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> quantization_operators() { return rows; }
+std::span<const Operator> quantization_operators() { return quantization_rows; }
 
 }  // namespace weft::onnx

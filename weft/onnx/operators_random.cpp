@@ -52,7 +52,7 @@ Tensors draw_multinomial(const Call& call) {
   return {cast(classes, drawn_type(call, DType::i32))};
 }
 
-const Operator rows[] = {
+const Operator random_rows[] = {
     {"Bernoulli", "@15 1 -> 1: dtype seed", draw_bernoulli},
     {"Multinomial", "1 -> 1: dtype sample_size seed", draw_multinomial},
     {"RandomNormal", "0 -> 1: dtype mean scale seed shape", draw_normal},
@@ -62,6 +62,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> random_operators() { return rows; }
+std::span<const Operator> random_operators() { return random_rows; }
 
 }  // namespace weft::onnx

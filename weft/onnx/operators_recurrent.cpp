@@ -11,15 +11,15 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Activation = std::function<Tensor(const Tensor&)>;
 
-// A Function is an activation; `alphas` and `betas` are 1 where it has such a number, whose default
-// follows.
-struct Function {
+// An ActivationRow is an activation; `alphas` and `betas` are 1 where it has such a number, whose
+// default follows.
+struct ActivationRow {
   std::string_view name;
   size_t alphas = 0, betas = 0;
   double alpha = 0, beta = 0;
   Tensor (*apply)(const Tensor& x, double alpha, double beta);
 };
-constexpr Function functions[] = {
+constexpr ActivationRow activation_rows[] = {
     {"Sigmoid", 0, 0, 0, 0, [](const Tensor& x, double, double) { return sigmoid(x); }},
     {"Tanh", 0, 0, 0, 0, [](const Tensor& x, double, double) { return tanh(x); }},
     {"Relu", 0, 0, 0, 0, [](const Tensor& x, double, double) { return relu(x); }},
@@ -85,8 +85,9 @@ void add_activations(const Call& call, const std::vector<std::string>& defaults,
   const std::vector<double> betas = call.numbers("activation_beta");
   size_t next_alpha = 0, next_beta = 0;
   for (size_t i = 0; i < count; ++i) {
-    const auto* const found = std::ranges::find(functions, names[i], &Function::name);
-    if (found == std::end(functions)) call.refuse("its activation '{}' is not known", names[i]);
+    const auto* const found = std::ranges::find(activation_rows, names[i], &ActivationRow::name);
+    if (found == std::end(activation_rows))
+      call.refuse("its activation '{}' is not known", names[i]);
     const auto number = [](const std::vector<double>& all, size_t& next, size_t taken,
                            double fallback) {
       const double value = taken > 0 && next < all.size() ? all[next] : fallback;

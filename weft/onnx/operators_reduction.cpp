@@ -7,7 +7,6 @@
 namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // A Reduction is applied over axes, with extents of 1 kept.
 using Reduce = Tensor (*)(const Tensor& x, const ReduceOptions& over);
@@ -144,7 +143,7 @@ Tensors mean_variance_normalization(const Call& call) {
 
 constexpr std::string_view reduces = "1 2@18 -> 1: axes@-17 keepdims noop_with_empty_axes@18";
 
-const Operator rows[] = {
+const Operator reduction_rows[] = {
     {"ArgMax", "1 -> 1: axis keepdims select_last_index@12", arg_extreme<true>},
     {"ArgMin", "1 -> 1: axis keepdims select_last_index@12", arg_extreme<false>},
     {"CumProd", "@26 2 -> 1: exclusive reverse",
@@ -173,6 +172,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> reduction_operators() { return rows; }
+std::span<const Operator> reduction_operators() { return reduction_rows; }
 
 }  // namespace weft::onnx

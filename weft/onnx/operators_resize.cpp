@@ -270,7 +270,7 @@ Tensors upsample(const Call& call) {
   return {resized(call, how, from_scales(call, scales, axes))};
 }
 
-const Operator rows[] = {
+const Operator resize_rows[] = {
     {"Resize",
      "@10 2 4@11 -> 1: antialias@18 axes@18 coordinate_transformation_mode@11 cubic_coeff_a@11 "
      "exclude_outside@11 extrapolation_value@11 keep_aspect_ratio_policy@18 mode nearest_mode@11",
@@ -279,6 +279,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> resize_operators() { return rows; }
+std::span<const Operator> resize_operators() { return resize_rows; }
 
 }  // namespace weft::onnx

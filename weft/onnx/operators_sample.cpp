@@ -358,7 +358,7 @@ Tensors max_unpool(const Call& call) {
   return {pad(y, low, high)};
 }
 
-const Operator rows[] = {
+const Operator sample_rows[] = {
     {"AffineGrid", "@20 2 -> 1: align_corners", affine_grid, "", 0b10},
     {"Col2Im", "@18 3 -> 1: dilations pads strides", col2im, "", 0b110},
     {"DeformConv", "@19 5 -> 1: dilations group kernel_shape offset_group pads strides",
@@ -372,6 +372,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> sample_operators() { return rows; }
+std::span<const Operator> sample_operators() { return sample_rows; }
 
 }  // namespace weft::onnx

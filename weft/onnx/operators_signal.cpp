@@ -278,7 +278,7 @@ Tensors determinant(const Call& call) {
   return {reshape(result, outer)};
 }
 
-const Operator rows[] = {
+const Operator signal_rows[] = {
     {"BlackmanWindow", "@17 1 -> 1: output_datatype periodic", blackman, "", 0b1},
     {"DFT", "@17 2 3@20 -> 1: axis@-19 inverse onesided", dft, "", 0b110},
     {"Det", "@11 1 -> 1", determinant},
@@ -293,6 +293,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> signal_operators() { return rows; }
+std::span<const Operator> signal_operators() { return signal_rows; }
 
 }  // namespace weft::onnx

@@ -144,7 +144,7 @@ Tensors momentum(const Call& call) {
   return joined({values, means});
 }
 
-const Operator rows[] = {
+const Operator training_rows[] = {
     {"Adagrad", "* -> *: decay_factor epsilon norm_coefficient", adagrad, training},
     {"Adam", "* -> *: alpha beta epsilon norm_coefficient norm_coefficient_post", adam, training},
     {"Momentum", "* -> *: alpha beta mode norm_coefficient", momentum, training},
@@ -153,6 +153,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> training_operators() { return rows; }
+std::span<const Operator> training_operators() { return training_rows; }
 
 }  // namespace weft::onnx

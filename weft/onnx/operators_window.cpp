@@ -9,7 +9,6 @@
 namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Returns whether weft's pools take these windows: padding on both sides alike, of at most half the
 // kernel.
@@ -149,7 +148,7 @@ Tensors global_lp(const Call& call) {
   return {norm(x, over_space(x), static_cast<double>(call.integer("p", 2)))};
 }
 
-const Operator rows[] = {
+const Operator window_rows[] = {
     {"AveragePool",
      "1 -> 1: auto_pad ceil_mode@10 count_include_pad dilations@19 kernel_shape pads strides",
      average_pool},
@@ -164,6 +163,6 @@ const Operator rows[] = {
 };
 }  // namespace
 
-std::span<const Operator> window_operators() { return rows; }
+std::span<const Operator> window_operators() { return window_rows; }
 
 }  // namespace weft::onnx

@@ -19,8 +19,7 @@ namespace weft::onnx {
 namespace {
 using io::printable;
 
-constexpr int64_t oldest_ir = 3;                // the first with operator sets
-constexpr size_t most_bytes = size_t{2} << 30;  // protobuf's limit of a message
+constexpr int64_t oldest_ir = 3;  // the first with operator sets
 
 // Operator sets that weft reads.
 struct Sets {
@@ -100,7 +99,7 @@ class Reader {
   Tensor elements(std::shared_ptr<void> owner, std::span<char> bytes, const Type& type,
                   const ElementType& element, const std::string& what) const {
     const int64_t count = type.elements();
-    if (count > static_cast<int64_t>(most_bytes) * 1024) fail("{} has too many elements", what);
+    if (count > static_cast<int64_t>(message_limit) * 1024) fail("{} has too many elements", what);
     const int64_t in_byte = element.bits > 0 ? 8 / element.bits : 1;
     const int64_t needed = element.bits > 0 ? (count + in_byte - 1) / in_byte
                                             : count * static_cast<int64_t>(size_of(type.dtype));

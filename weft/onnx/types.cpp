@@ -10,12 +10,12 @@
 
 namespace weft::onnx {
 namespace {
-struct Row {
+struct OnnxType {
   std::string_view name;
   std::optional<ElementType> type;
 };
 // The index of a row is the number of the type in files.
-const std::array<Row, 27> rows = {{
+const std::array<OnnxType, 27> onnx_types = {{
     {"undefined", {}},
     {"float", {{DType::f32}}},
     {"uint8", {{DType::u8}}},
@@ -47,20 +47,21 @@ const std::array<Row, 27> rows = {{
 }  // namespace
 
 std::optional<ElementType> element_type(int64_t onnx_type) {
-  if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return {};
-  return rows[static_cast<size_t>(onnx_type)].type;
+  if (onnx_type < 0 || onnx_type >= std::ssize(onnx_types)) return {};
+  return onnx_types[static_cast<size_t>(onnx_type)].type;
 }
 
 int64_t onnx_type(DType dtype) {
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].type && rows[i].type->dtype == dtype && rows[i].type->bits == 0)
+  for (size_t i = 0; i < onnx_types.size(); ++i)
+    if (onnx_types[i].type && onnx_types[i].type->dtype == dtype && onnx_types[i].type->bits == 0)
       return static_cast<int64_t>(i);
   WEFT_ASSERT(false, "no ONNX type for {}", name(dtype));
 }
 
 std::string onnx_type_name(int64_t onnx_type) {
-  if (onnx_type < 0 || onnx_type >= std::ssize(rows)) return fmt::format("type {}", onnx_type);
-  return std::string(rows[static_cast<size_t>(onnx_type)].name);
+  if (onnx_type < 0 || onnx_type >= std::ssize(onnx_types))
+    return fmt::format("type {}", onnx_type);
+  return std::string(onnx_types[static_cast<size_t>(onnx_type)].name);
 }
 
 std::shared_ptr<Buffer> unpacked(std::span<const char> bytes, int64_t count,

@@ -33,7 +33,7 @@ void pad_same(Windows& windows, const Shape& x, bool upper) {
 
 // Adds the padding that makes a window of those elements that the last whole one leaves over; a
 // window that would start in the padding at the end is left out.
-void round_up(Windows& windows, const Shape& x) {
+void round_up_extents(Windows& windows, const Shape& x) {
   for (int i = 0; i < windows.axes(); ++i) {
     const int64_t stride = windows.stride[i], extent = x[i + 2];
     const int64_t room = extent + windows.low[i] + windows.high[i] - windows.span(i);
@@ -83,7 +83,7 @@ Windows windows_of(const Call& call, const Shape& x, const Dims& kernel) {
   } else if (automatic != "NOTSET" && automatic != "VALID") {
     call.refuse("its auto_pad is '{}', which weft does not know", automatic);
   }
-  if (call.flag("ceil_mode")) round_up(windows, x);
+  if (call.flag("ceil_mode")) round_up_extents(windows, x);
   for (int i = 0; i < axes; ++i)
     if (x[i + 2] + windows.low[i] + windows.high[i] < windows.span(i))
       call.refuse("its windows of {} exceed the padded axis of {}", windows.span(i),

@@ -13,8 +13,6 @@ constexpr double inv_sqrt_two_pi = std::numbers::inv_sqrtpi * sqrt_half;
 const double gelu_scale = std::sqrt(2 / std::numbers::pi);
 constexpr double gelu_cubic = 0.044715;
 
-Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
-
 void check_float(const Tensor& x, std::string_view op) {
   WEFT_CHECK(is_float(x.dtype()),
              "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,

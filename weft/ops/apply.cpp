@@ -18,6 +18,14 @@ Tensor to_value(const Arg& arg, const Tensor& like) {
   return scalar(arg.scalar, dtype);
 }
 
+Tensor float_input(const Arg& x, std::string_view op) {
+  Tensor value = to_value(x, {});
+  WEFT_CHECK(is_float(value.dtype()),
+             "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
+             name(value.dtype()));
+  return value;
+}
+
 void check_numeric(DType dtype, std::string_view op) {
   WEFT_CHECK(dtype != DType::boolean, "[{}] needs numbers. Got bool. Hint: cast(x, DType::i64).",
              op);

@@ -13,9 +13,14 @@ namespace weft {
 Tensor to_value(const Arg& arg, const Tensor& like);
 // Returns both arguments with one shape and dtype: scalars are converted, shapes broadcast.
 std::pair<Tensor, Tensor> match(const Arg& a, const Arg& b, std::string_view op);
+// Returns an argument of type float. Throws Error(usage) for others.
+Tensor float_input(const Arg& x, std::string_view op);
 // Throws Error(usage) for bool, which ops that sum do not take.
 void check_numeric(DType dtype, std::string_view op);
 Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
+
+// Infers the type of an elementwise operation: that of its first operand.
+inline Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
 
 Tensor apply_unary(const OpDef& def, const Arg& x);
 Tensor apply_binary(const OpDef& def, const Arg& a, const Arg& b);

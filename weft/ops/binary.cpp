@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 constexpr std::string_view yields_bool = "yields bool";
 
 const OpDef& add_def = define({

@@ -18,7 +18,7 @@ void check_groups(const Tensor& rows, const Tensor& other, const Tensor& counts,
              to_string(counts.type()));
 }
 
-Type product_type(std::span<const Tensor> inputs, const Attrs&) {
+Type grouped_product_type(std::span<const Tensor> inputs, const Attrs&) {
   const Tensor &x = inputs[0], &w = inputs[1], &counts = inputs[2];
   check_groups(x, w, counts, "grouped_matmul");
   WEFT_CHECK(x.rank() == 2 && w.rank() == 3 && w.dim(1) == x.dim(1) && w.dim(0) == counts.dim(0),
@@ -27,7 +27,7 @@ Type product_type(std::span<const Tensor> inputs, const Attrs&) {
   return {x.dtype(), {x.dim(0), w.dim(2)}};
 }
 
-Type weight_gradient_type(std::span<const Tensor> inputs, const Attrs&) {
+Type grouped_weight_gradient_type(std::span<const Tensor> inputs, const Attrs&) {
   const Tensor &x = inputs[0], &dy = inputs[1], &counts = inputs[2];
   check_groups(x, dy, counts, "grouped_matmul_weight_gradient");
   WEFT_CHECK(x.rank() == 2 && dy.rank() == 2 && dy.dim(0) == x.dim(0),
@@ -53,7 +53,7 @@ const OpDef& weight_gradient_def = define({
     .arity = 3,
     .doc =
         "x[M, K], dy[M, N], counts[E] -> [E, K, N]: x transposed times dy over each group's rows",
-    .infer = weight_gradient_type,
+    .infer = grouped_weight_gradient_type,
     .gradient = [](const Tensor& y, const Tensor& upstream) -> Gradients {
       const Tensor &x = y->inputs[0], &dy = y->inputs[1], &counts = y->inputs[2];
       return {
@@ -93,7 +93,7 @@ const OpDef& grouped_matmul_def = define({
     .arity = 3,
     .doc = "x[M, K], w[E, K, N], counts[E] -> [M, N]: the first counts[0] rows of x times w[0], "
            "the next counts[1] times w[1], ...; zeros behind them",
-    .infer = product_type,
+    .infer = grouped_product_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor &x = y->inputs[0], &w = y->inputs[1], &counts = y->inputs[2];
       auto weight_gradient = [&](const Tensor& rows, const Tensor& columns) {

@@ -96,12 +96,12 @@ Tensor bounded_log_of_rest(const Tensor& p) {
   return select(is_one, -100, log1p(-select(is_one, 0, p)));
 }
 
-// Labels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that do
-// not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
-struct Labels {
+// ClassLabels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that
+// do not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
+struct ClassLabels {
   Tensor counts, classes;
-  Labels(const Tensor& scores, const Tensor& labels, int64_t ignore_index, std::string_view op,
-         std::string_view name_of_scores) {
+  ClassLabels(const Tensor& scores, const Tensor& labels, int64_t ignore_index, std::string_view op,
+              std::string_view name_of_scores) {
     WEFT_CHECK(scores.defined() && is_float(scores.dtype()) && scores.rank() >= 1,
                "[{}] {} must be floating point [.., C]. Got {}.", op, name_of_scores,
                to_string(scores.type()));
@@ -129,7 +129,7 @@ struct Labels {
 Tensor cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options) {
   CallSite here(logits.where);
   const Tensor& scores = logits.value;
-  const Labels known(scores, labels.value, options.ignore_index, "cross_entropy", "logits");
+  const ClassLabels known(scores, labels.value, options.ignore_index, "cross_entropy", "logits");
   WEFT_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1,
              "[cross_entropy] label smoothing must be in [0, 1]. Got {}.", options.label_smoothing);
   Tensor loss = make_node(cross_entropy_rows_def, {scores, known.classes},
@@ -140,7 +140,7 @@ Tensor cross_entropy(Arg logits, Arg labels, const CrossEntropyOptions& options)
 Tensor nll_loss(Arg log_probabilities, Arg labels, int64_t ignore_index, Reduction reduction) {
   CallSite here(log_probabilities.where);
   const Tensor& scores = log_probabilities.value;
-  const Labels known(scores, labels.value, ignore_index, "nll_loss", "log probabilities");
+  const ClassLabels known(scores, labels.value, ignore_index, "nll_loss", "log probabilities");
   const Tensor& label = known.classes;
   const Tensor hit = label == iota(scores.shape(), -1, DType::i32);
   const Tensor loss =

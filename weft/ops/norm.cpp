@@ -5,18 +5,8 @@
 
 namespace weft {
 namespace {
-Type same_type(std::span<const Tensor> inputs, const Attrs&) { return inputs[0].type(); }
-
 ReduceOptions over(const Dims& axes) { return {.axes = axes, .keepdim = true}; }
 ReduceOptions over_axis(const Node& node) { return over({node.attrs.integer("axis")}); }
-
-Tensor float_input(const Arg& x, std::string_view op) {
-  Tensor value = to_value(x, {});
-  WEFT_CHECK(is_float(value.dtype()),
-             "[{}] needs a floating point tensor. Got {}. Hint: cast it first.", op,
-             name(value.dtype()));
-  return value;
-}
 
 // ---- softmax
 const OpDef& softmax_def = define({

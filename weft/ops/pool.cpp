@@ -208,12 +208,6 @@ struct Windows {
   }
 };
 
-Tensor float_input(const Arg& x, std::string_view op) {
-  WEFT_CHECK(x.value.defined() && is_float(x.value.dtype()),
-             "[{}] needs a floating point tensor. Got {}.", op, to_string(x.value.type()));
-  return x.value;
-}
-
 // Pools x[N, C, D, H, W] by two applications of `pool`, over slices and then over what their
 // windows gave along D: the greatest element and the mean of a box are those of its slices, and the
 // first maximum is in the first slice that has one.

@@ -22,7 +22,7 @@ Type unpacked_type(std::span<const Tensor> inputs, const Attrs&) {
 }
 
 // Interprets four bits as two's complement.
-Tensor with_sign(const Tensor& nibble) {
+Tensor signed_nibble(const Tensor& nibble) {
   return remainder(nibble + nibble_values / 2, nibble_values) - nibble_values / 2;
 }
 
@@ -38,7 +38,7 @@ const OpDef& unpack_def = define({
       const Tensor is_high = iota(pairs, pairs.size() - 1, DType::i32) > 0;
       const Tensor nibbles =
           select(is_high, floor_divide(bytes, nibble_values), remainder(bytes, nibble_values));
-      return reshape(cast(with_sign(nibbles), DType::i8), node.type.shape);
+      return reshape(cast(signed_nibble(nibbles), DType::i8), node.type.shape);
     },
     .test = {.floats = false, .stored = true, .no_gradient = "yields integers"},
 });

@@ -2,6 +2,8 @@
 // (OpDef::expression) and integers that wrap (OpDef::integer_oracle).
 #pragma once
 
+#include <string_view>
+
 #include "weft/base/wrapping.h"
 #include "weft/ir/scalar_code.h"
 
@@ -9,5 +11,8 @@ namespace weft {
 
 using loop::Expr;
 using Exprs = std::span<const loop::Expr>;
+
+// The reason of elementwise operations without a gradient.
+inline constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 
 }  // namespace weft

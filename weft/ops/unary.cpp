@@ -12,7 +12,6 @@ namespace {
 constexpr double two_over_sqrt_pi = 2 * std::numbers::inv_sqrtpi;
 constexpr double ln2 = std::numbers::ln2, log2_e = std::numbers::log2e;
 constexpr double log10_e = std::numbers::log10e;
-constexpr std::string_view flat = "piecewise constant: the gradient is zero";
 
 const OpDef& neg_def = define({
     .name = "neg",

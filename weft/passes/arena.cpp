@@ -20,7 +20,7 @@ struct Placed {
 };
 bool is_below(const Placed& a, const Placed& b) { return a.offset < b.offset; }
 using List = std::vector<Placed>;  // ascending offsets
-void add(List& list, const Placed& placed) {
+void insert_in_order(List& list, const Placed& placed) {
   list.insert(std::upper_bound(list.begin(), list.end(), placed, is_below), placed);
 }
 
@@ -35,7 +35,7 @@ class LongList {
         pieces_.begin() + 1, pieces_.end(), placed,
         [](const Placed& a, const List& piece) { return is_below(a, piece.front()); });
     List& piece = *std::prev(after);
-    weft::add(piece, placed);
+    insert_in_order(piece, placed);
     if (piece.size() < most) return;
     List upper(piece.begin() + most / 2, piece.end());
     piece.resize(most / 2);
@@ -116,7 +116,7 @@ class Packer {
     placed_.add(placed);
     if (is_short(block))
       for (size_t cell = cell_of(block.first); cell <= cell_of(block.last); ++cell)
-        add(cells_[cell], placed);
+        insert_in_order(cells_[cell], placed);
     else
       long_.add(placed);
     return placed.end;

@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;  // keeps the order of keys for readers
 
 // JSON has no infinities or NaN: words stand for them.
-Json number(double value) {
+Json json_number(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
@@ -216,8 +216,8 @@ Json norms_of(const NonFiniteRun& failure) {
   Json all = Json::array();
   for (const StepNorms& norms : failure.norms)
     all.push_back({{"step", norms.step},
-                   {"loss", number(norms.loss)},
-                   {"grad_norm", number(norms.grad_norm)}});
+                   {"loss", json_number(norms.loss)},
+                   {"grad_norm", json_number(norms.grad_norm)}});
   return all;
 }
 }  // namespace

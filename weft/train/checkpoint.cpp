@@ -70,9 +70,9 @@ Progress progress_of(const json& fields) {
 }
 
 // Writes the files of a checkpoint and records each for the manifest, which is written last.
-class Writer {
+class CheckpointWriter {
  public:
-  explicit Writer(std::string folder) : folder_(std::move(folder)) {}
+  explicit CheckpointWriter(std::string folder) : folder_(std::move(folder)) {}
 
   void text(const std::string& name, std::string_view contents) {
     note(name, io::write_file_atomically(join(folder_, name), contents));
@@ -98,7 +98,7 @@ class Writer {
 
 void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
-  Writer writer(folder);
+  CheckpointWriter writer(folder);
   const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
   if (experiment.recipe.has("adapter.type")) {
     writer.tensors(std::string(models::adapter_weights_file),

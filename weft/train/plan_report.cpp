@@ -205,7 +205,7 @@ std::string place_of(const RunReport& report) {
 
 // Describes in words whether the run fits and where, how long it takes, and what that estimate is
 // based on.
-std::string verdict(const RunReport& report) {
+std::string verdict_text(const RunReport& report) {
   const size_t takes = report.memory_taken(), has = report.memory_there();
   const std::string place = place_of(report);
   const std::string memory =
@@ -266,7 +266,7 @@ std::string to_table(const RunReport& report) {
   };
   auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
-  text += verdict(report);
+  text += verdict_text(report);
   row("model", report.model, count(report.parameters) + " parameters");
   row("data", count(report.samples),
       fmt::format("samples, {} steps per epoch", report.steps_per_epoch));

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 // Writes values as YAML that reads back as the same. Numbers are passed as text: yaml-cpp prints
 // them with the thousands separators of the program's locale.
-struct Writer {
+struct RecipeWriter {
   YAML::Emitter& out;
 
   void operator()(std::monostate) const { out << YAML::Null; }
@@ -102,14 +102,14 @@ std::string Recipe::to_json() const {
 
 std::string Recipe::to_yaml(std::string_view path) const {
   YAML::Emitter out;
-  std::visit(Writer{out}, get(path));
+  std::visit(RecipeWriter{out}, get(path));
   return out.c_str();
 }
 
 std::string Recipe::to_yaml() const {
   YAML::Emitter out;
   out.SetNullFormat(YAML::LowerNull);
-  Writer writer{out};
+  RecipeWriter writer{out};
   out << YAML::BeginMap;
   std::string_view section;
   for (const RecipeKey& key : recipe_keys()) {

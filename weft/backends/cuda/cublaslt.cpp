@@ -172,12 +172,12 @@ uint32_t epilogue_bits(const GemmLaunch& launch) {
   return bits;
 }
 
-// name_of() returns the suffix of the kernel's name: "", ".bias", ".bias.gelu", ...
+// epilogue_suffix() returns the suffix of the kernel's name: "", ".bias", ".bias.gelu", ...
 bool has(const Value& part) { return part.defined(); }
 bool has(const std::optional<Bound>& part) { return part.has_value(); }
 
 template <class Parts>  // GemmEpilogue or GemmLaunch
-std::string name_of(const Parts& parts) {
+std::string epilogue_suffix(const Parts& parts) {
   const Function* function = function_of(parts.function);
   return fmt::format("{}{}{}{}", has(parts.bias) ? ".bias" : "",
                      function == nullptr ? "" : function->name, has(parts.sum) ? ".and_sum" : "",
@@ -256,8 +256,8 @@ class Product : public Kernel {
         alignments, workspace);
     std::string what = fmt::format(
         "cublaslt {} matmul{}, {} to {}: {} x {} x {} x {}, rows of {}, {}, {}{}{}{}",
-        api_.version(), name_of(launch_), name(task.a_dtype), name(sums), gemm.batches, task.m,
-        task.n, task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride,
+        api_.version(), epilogue_suffix(launch_), name(task.a_dtype), name(sums), gemm.batches,
+        task.m, task.n, task.k, gemm.a.stride, gemm.b.stride, gemm.result.stride,
         gemm.a.transposed ? ", a^T" : "", gemm.b.transposed ? ", b^T" : "", tf32 ? ", tf32" : "");
     // An algorithm's vector width depends on the alignment that the heuristics were given.
     const auto& [a, b, c, d] = alignments;
@@ -458,7 +458,7 @@ class CublasLt : public gpu::Provider {
                                                  : choose_gemm(*body.front().node(), operands);
     if (!known || !can_do(*epilogue, known->task)) return std::nullopt;
     KernelChoice& choice = known->choice;
-    choice.kernel = "cublaslt:matmul" + name_of(*epilogue);
+    choice.kernel = "cublaslt:matmul" + epilogue_suffix(*epilogue);
     choice.padded_rows = pads_rows(*body.front().node());
     choice.workspace = workspace_bytes(known->task);
     const Node& product = *body.front().node();

@@ -46,7 +46,7 @@ struct Convolution {
   }
 };
 
-bool inside(const Dims& index, const Shape& shape) {
+bool inside_image(const Dims& index, const Shape& shape) {
   return index[2] >= 0 && index[2] < shape[2] && index[3] >= 0 && index[3] < shape[3];
 }
 }  // namespace
@@ -70,7 +70,7 @@ void conv(const Node& node, const Operands& in, const View& out) {
     at[0] = y[1];
     for_each_index({w[1], w[2], w[3]}, [&](const Dims& tap) {
       convolution.read_index(y, tap, from);
-      if (!inside(from, from_shape)) return;
+      if (!inside_image(from, from_shape)) return;
       for (int i = 0; i < 3; ++i) at[1 + i] = tap[i];
       total += x.get<double>(from) * weight.get<double>(at);
     });
@@ -97,7 +97,7 @@ void conv_input_gradient(const Node& node, const Operands& in, const View& out) 
         y[2 + s] = first / convolution.stride[s];
         at[2 + s] = o[1 + s];
       }
-      if (inside(y, dy.shape())) total += dy.get<double>(y) * weight.get<double>(at);
+      if (inside_image(y, dy.shape())) total += dy.get<double>(y) * weight.get<double>(at);
     });
     out.set(x, total);
   });
@@ -115,7 +115,7 @@ void conv_weight_gradient(const Node& node, const Operands& in, const View& out)
     for_each_index(outputs, [&](const Dims& o) {
       y[0] = o[0], y[2] = o[1], y[3] = o[2];
       convolution.read_index(y, tap, from);
-      if (inside(from, x.shape())) total += x.get<double>(from) * dy.get<double>(y);
+      if (inside_image(from, x.shape())) total += x.get<double>(from) * dy.get<double>(y);
     });
     out.set(w, total);
   });

@@ -13,7 +13,7 @@ namespace {
 // ----------------------------------------------------------------------------------------
 
 template <std::string (*change)(std::string_view)>
-Value change_text(Context& context, const Value& self, const Arguments& arguments) {
+Value change_own_text(Context& context, const Value& self, const Arguments& arguments) {
   const Bound none(arguments, {});
   return context.text(change(*self.text()));
 }
@@ -57,7 +57,7 @@ Value has_side(Context& context, const Value& self, const Arguments& arguments) 
 bool begins(std::string_view text, std::string_view part) { return text.starts_with(part); }
 bool ends(std::string_view text, std::string_view part) { return text.ends_with(part); }
 
-Value replace(Context& context, const Value& self, const Arguments& arguments) {
+Value replace_method(Context& context, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"old", "new", "count"}, 2);
   if (bound.text(0) == nullptr || bound.text(1) == nullptr) fail("it replaces text by text");
   const int64_t most = bound.integer_or(2, -1);
@@ -66,7 +66,7 @@ Value replace(Context& context, const Value& self, const Arguments& arguments) {
   return context.text(replaced(*self.text(), *bound.text(0), *bound.text(1), most));
 }
 
-Value join(Context& context, const Value& self, const Arguments& arguments) {
+Value join_method(Context& context, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"iterable"}, 1);
   std::string out, before;
   for (const Value& item : items_of(context, bound[0])) {
@@ -101,21 +101,21 @@ Value split_lines(Context& context, const Value& self, const Arguments& argument
 }
 
 constexpr Builtin of_text[] = {
-    {"capitalize", change_text<capitalized>},
+    {"capitalize", change_own_text<capitalized>},
     {"count", count_text},
     {"endswith", has_side<ends>},
     {"find", find},
-    {"join", join},
-    {"lower", change_text<lower>},
+    {"join", join_method},
+    {"lower", change_own_text<lower>},
     {"lstrip", strip<true, false>},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rstrip", strip<false, true>},
     {"split", split_text},
     {"splitlines", split_lines},
     {"startswith", has_side<begins>},
     {"strip", strip<true, true>},
-    {"title", change_text<title_method>},
-    {"upper", change_text<upper>},
+    {"title", change_own_text<title_method>},
+    {"upper", change_own_text<upper>},
 };
 
 // ---- mappings, sequences, loops

@@ -243,7 +243,7 @@ Value choose(Context& context, const Value& self, const Arguments& arguments) {
   return context.iterator(std::move(kept));
 }
 
-constexpr Builtin filters[] = {
+constexpr Builtin sequence_filter_rows[] = {
     {"count", length_of},
     {"dictsort", sort_mapping},
     {"first", first},
@@ -267,6 +267,8 @@ constexpr Builtin filters[] = {
 
 }  // namespace
 
-const Builtin* find_sequence_filter(std::string_view name) { return find_in(filters, name); }
+const Builtin* find_sequence_filter(std::string_view name) {
+  return find_in(sequence_filter_rows, name);
+}
 
 }  // namespace weft::data::chat_template

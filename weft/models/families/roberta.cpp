@@ -5,7 +5,7 @@
 
 namespace weft::models {
 namespace {
-std::unique_ptr<Encoder> make(const nn::Options& options, std::string_view architecture) {
+std::unique_ptr<Encoder> make_roberta(const nn::Options& options, std::string_view architecture) {
   EncoderConfig c{.model_type = "roberta",
                   .head = encoder_head("roberta", "Roberta", architecture),
                   .vocab_size = 50265,
@@ -37,7 +37,7 @@ EncoderFamily roberta_family() {
   return {.name = "roberta",
           .doc = "BERT with positions that skip padding (RoBERTa)",
           .architectures = encoder_architectures("Roberta"),
-          .make = make,
+          .make = make_roberta,
           .layout = encoder_layout("roberta", {"embeddings", "encoder", "pooler"},
                                    {"roberta.pooler.*", "lm_head.*"})};
 }

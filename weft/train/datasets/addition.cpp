@@ -147,14 +147,14 @@ std::shared_ptr<const data::Source> addition_test(const AdditionOptions& options
 }
 
 namespace {
-AdditionOptions options_of(const Recipe& recipe) {
+AdditionOptions addition_options(const Recipe& recipe) {
   return {.digits = static_cast<int>(recipe.integer("data.digits")),
           .reversed = recipe.flag("data.reversed")};
 }
 
-TaskData read(const Recipe& recipe, const DataOptions&) {
+TaskData read_addition(const Recipe& recipe, const DataOptions&) {
   constexpr int64_t tests = 1000;  // held-out sums of an evaluation
-  AdditionOptions options = options_of(recipe), test = options;
+  AdditionOptions options = addition_options(recipe), test = options;
   test.size = tests;
   const io::Vocabulary vocabulary = addition_vocabulary();
   return {.task = Task::causal_lm,
@@ -168,7 +168,7 @@ TaskData read(const Recipe& recipe, const DataOptions&) {
 // answer where it is wrong.
 std::string examples(const Experiment& experiment) {
   constexpr int64_t shown = 10;
-  const bool reversed = options_of(experiment.recipe).reversed;
+  const bool reversed = addition_options(experiment.recipe).reversed;
   const data::TextCodec& vocabulary = *experiment.vocabulary;
   const std::unique_ptr<infer::TokenModel> model =
       infer::make_token_model(*experiment.model, vocabulary.size(), experiment.shape.input[0],
@@ -201,7 +201,7 @@ std::string examples(const Experiment& experiment) {
 }
 
 std::string note(const Experiment& experiment) {
-  const AdditionOptions options = options_of(experiment.recipe);
+  const AdditionOptions options = addition_options(experiment.recipe);
   std::string sum = addition_question(9, 8, options) + addition_answer(9, 8, options);
   sum.pop_back();  // the end of the line
   return fmt::format("this model reads and writes sums in this form: {}{}.", sum,
@@ -213,7 +213,7 @@ DataEntry addition() {
   using enum KeyType;
   return {.name = "addition",
           .doc = "sums as text, generated during training",
-          .read = read,
+          .read = read_addition,
           .keys = {{"data.digits", integer, "3", "", 1, 4,
                     "addition: digits of the largest numbers", "data.std"},
                    {"data.reversed", boolean, "false", "", 0, 0,

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* columns_file = "columns.json";
 constexpr size_t columns_limit = size_t{1} << 30;  // bytes
 
-data::TableOptions options_of(const Recipe& recipe) {
+data::TableOptions table_options(const Recipe& recipe) {
   const std::string& separator = recipe.text("data.separator");
   if (separator.size() != 1 || separator.find_first_of("\"\r\n") == 0)
     recipe.refuse("data.separator",
@@ -106,8 +106,8 @@ TaskData task_of(const data::TableColumns& columns) {
   return parts;
 }
 
-TaskData read(const Recipe& recipe, const DataOptions& options) {
-  data::TableOptions how = options_of(recipe);
+TaskData read_csv(const Recipe& recipe, const DataOptions& options) {
+  data::TableOptions how = table_options(recipe);
   std::optional<data::TableColumns> columns;
   if (!options.checkpoint.empty()) {
     columns = columns_of_checkpoint(options.checkpoint, recipe, how);
@@ -138,7 +138,7 @@ DataEntry csv_format() {
   using enum KeyType;
   return {.name = "csv",
           .doc = "rows of numbers with named columns, of which some are predicted",
-          .read = read,
+          .read = read_csv,
           .reads = {"data.path", "data.val_path", "data.val_split"},
           .keys = {{"data.target", texts, "[]", "", 0, 0,
                     "csv: columns that are predicted: numbers, or one class with task "

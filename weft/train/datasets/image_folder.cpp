@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-TaskData read(const Recipe& recipe, const DataOptions& options) {
+TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   std::optional<KeptImages> kept = kept_images(options.checkpoint);
   if (kept && !options.with_data) return task_of(*kept);
   const auto channels = static_cast<int>(recipe.integer("data.channels"));
@@ -73,7 +73,7 @@ TaskData read(const Recipe& recipe, const DataOptions& options) {
 DataEntry image_folder_format() {
   return {.name = "image_folder",
           .doc = "a folder of JPEG and PNG pictures for each class",
-          .read = read,
+          .read = read_image_folder,
           .reads = {"data.path", "data.val_path", "data.val_split", "data.transforms", "data.mean",
                     "data.std"},
           .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,

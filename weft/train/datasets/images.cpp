@@ -21,8 +21,8 @@ namespace {
 using Load = std::function<data::ImageDataset(std::string_view split, int64_t classes)>;
 
 // `names` are those of the classes; empty: their numbers.
-TaskData read_images(const Recipe& recipe, const DataOptions& options, const Load& load,
-                     const std::vector<std::string>& names = {}) {
+TaskData read_image_files(const Recipe& recipe, const DataOptions& options, const Load& load,
+                          const std::vector<std::string>& names = {}) {
   if (!options.with_data)
     if (const auto kept = kept_images(options.checkpoint)) return task_of(*kept);
   data::ImageDataset train = load("train", 0), test = load("test", train.classes());
@@ -55,7 +55,7 @@ constexpr std::string_view image_keys[] = {"data.path", "data.transforms", "data
 
 DataEntry image_format(const std::string& name, const std::string& doc) {
   auto read = [name](const Recipe& recipe, const DataOptions& options) {
-    return read_images(recipe, options, [&](std::string_view split, int64_t classes) {
+    return read_image_files(recipe, options, [&](std::string_view split, int64_t classes) {
       return data::images_from_folder(name, split, find_data(recipe.text("data.path")), classes);
     });
   };
@@ -81,7 +81,7 @@ std::vector<DataEntry> known_image_datasets() {
             name, split,
             recipe.has("data.path") ? find_data(recipe.text("data.path")) : data_folder(name));
       };
-      return read_images(recipe, options, load, classes);
+      return read_image_files(recipe, options, load, classes);
     };
     all.push_back({.name = name,
                    .doc = std::string(known.doc),

@@ -14,7 +14,8 @@
 namespace weft::train {
 namespace {
 // Returns how the tokenizer's folder says that answers end and conversations are written.
-data::InstructionOptions options_of(const data::Tokenizer& tokenizer, const std::string& folder) {
+data::InstructionOptions instruction_options(const data::Tokenizer& tokenizer,
+                                             const std::string& folder) {
   if (folder.empty() || !io::is_folder(folder)) return {};
   const data::TokenizerConfig config = data::TokenizerConfig::load(folder);
   data::InstructionOptions options{.chat = config.chat_template()};
@@ -42,7 +43,7 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
                  .vocabulary = options.vocabulary};
   const bool packed = parts.shape.packed = recipe.flag("data.packing");
   if (!options.with_data) return parts;
-  const data::InstructionOptions how = options_of(tokenizer, options.tokenizer);
+  const data::InstructionOptions how = instruction_options(tokenizer, options.tokenizer);
   const auto samples_of = [&](const char* key) {
     const std::string path = find_data(recipe.text(key));
     return std::pair(data::read_instructions(path, tokenizer, how), path);
@@ -109,7 +110,7 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
   return parts;
 }
 
-TaskData read(const Recipe& recipe, const DataOptions& options) {
+TaskData read_jsonl(const Recipe& recipe, const DataOptions& options) {
   const data::Tokenizer* tokenizer = options.vocabulary ? options.vocabulary->tokenizer() : nullptr;
   if (tokenizer == nullptr)
     recipe.refuse("data.format",
@@ -126,7 +127,7 @@ DataEntry jsonl_format() {
       .doc =
           "an object on each line: text, prompt and completion, or messages; for encoders text "
           "and label, or tokens and labels",
-      .read = read,
+      .read = read_jsonl,
       .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
                 "put several samples into a row of data.seq_len tokens; none attends to another"}},

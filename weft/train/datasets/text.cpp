@@ -10,7 +10,7 @@
 
 namespace weft::train {
 namespace {
-TaskData read(const Recipe& recipe, const DataOptions& options) {
+TaskData read_text(const Recipe& recipe, const DataOptions& options) {
   const int64_t seq_len = recipe.integer("data.seq_len");
   const int64_t window = tokens_of_text(recipe, options);
   const auto in_frame = [&](std::shared_ptr<const data::Source> source) {
@@ -91,7 +91,7 @@ std::vector<int64_t> held_out(const Recipe& recipe, std::vector<int64_t>& sample
 DataEntry text_format() {
   return {.name = "text",
           .doc = "a UTF-8 file, as the tokens of a tokenizer, characters or bytes",
-          .read = read,
+          .read = read_text,
           .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer",
                     "data.seq_len", "data.mlm_probability"}};
 }
