@@ -16,9 +16,9 @@ using namespace weft::data;
 using doctest::Contains;
 
 namespace {
-// A Place has a tokenizer of bytes, whose template writes "ROLE: CONTENT\n", and whose id 1 ends a
-// text.
-struct Place : test::TemporaryFolder {
+// InstructionFiles have a tokenizer of bytes, whose template writes "ROLE: CONTENT\n", and whose id
+// 1 ends a text.
+struct InstructionFiles : test::TemporaryFolder {
   Tokenizer tokenizer = Tokenizer::load((test::write_published(file("model")), file("model")));
   InstructionOptions options = {
       .chat = ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -39,7 +39,7 @@ struct Place : test::TemporaryFolder {
 }  // namespace
 
 TEST_CASE("each kind of sample learns its answers alone") {
-  const Place place;
+  const InstructionFiles place;
   const std::vector<Instruction> samples = place.read(
       "{\"text\": \"All of it.\"}\n\n"
       "{\"prompt\": \"One and one is\", \"completion\": \" two.\"}\r\n"
@@ -89,7 +89,7 @@ TEST_CASE("a completion is found in a text that its tokenizer rewrites") {
 }
 
 TEST_CASE("an empty completion is its end, whatever the prompt ends with") {
-  const Place place;
+  const InstructionFiles place;
   const std::vector<Instruction> samples = place.read(R"({"prompt": "a</s>", "completion": ""})");
   REQUIRE(samples[0].tokens.size() == 3);
   CHECK(samples[0].tokens[1] == 1);
@@ -97,7 +97,7 @@ TEST_CASE("an empty completion is its end, whatever the prompt ends with") {
 }
 
 TEST_CASE("samples are rows of inputs and of the labels that are learned") {
-  const Place place;
+  const InstructionFiles place;
   std::vector<Instruction> samples = place.read(
       "{\"prompt\": \"abc\", \"completion\": \"de\"}\n"
       "{\"prompt\": \"a long prompt\", \"completion\": \"x\"}\n"
@@ -124,7 +124,7 @@ TEST_CASE("samples are rows of inputs and of the labels that are learned") {
 }
 
 TEST_CASE("packed rows hold as many samples as fit, with their positions") {
-  const Place place;
+  const InstructionFiles place;
   std::vector<Instruction> samples = place.read(
       "{\"prompt\": \"ab\", \"completion\": \"c\"}\n"
       "{\"prompt\": \"abcde\", \"completion\": \"\"}\n"
@@ -152,7 +152,7 @@ TEST_CASE("packed rows hold as many samples as fit, with their positions") {
 }
 
 TEST_CASE("lines that are no samples are refused by their number") {
-  const Place place;
+  const InstructionFiles place;
   auto check_refused = [&](const std::string& line, const char* message) {
     CAPTURE(line);
     CHECK_THROWS_WITH_AS(place.read("{\"text\": \"x\"}\n\n" + line), Contains(message), Error);
@@ -169,7 +169,7 @@ TEST_CASE("lines that are no samples are refused by their number") {
                 "messages have no answer");
   check_refused("{\"messages\": [{\"role\": \"assistant\"}]}", "content");
   check_refused("{\"messages\": 3}", "messages must be a list");
-  Place other;
+  InstructionFiles other;
   other.options.chat = TokenizerConfig::load(other.file("model")).chat_template();
   const std::string conversation =  // this template asks for an answer behind every message
 

@@ -16,8 +16,8 @@ using doctest::Contains;
 namespace {
 using Names = std::vector<std::string>;
 
-// A Place has a tokenizer of characters, which puts [CLS] 2 and [SEP] 3 around a text.
-struct Place : test::TemporaryFolder {
+// LabelledFiles have a tokenizer of characters, which puts [CLS] 2 and [SEP] 3 around a text.
+struct LabelledFiles : test::TemporaryFolder {
   Tokenizer tokenizer =
       Tokenizer::load((test::write_published_encoder(file("model")), file("model")));
   LabelledTexts read(std::string_view text, const LabelOptions& options = {}) const {
@@ -39,7 +39,7 @@ std::vector<int32_t> labels_of(const LabelledTexts& texts) {
 }  // namespace
 
 TEST_CASE("a file's own labels are sorted: names by their bytes, numbers by size") {
-  const Place place;
+  const LabelledFiles place;
   const LabelledTexts names = place.with_labels({"\"b\"", "\"a\"", "\"B\"", "\"b\""});
   CHECK(names.labels.names == Names{"B", "a", "b"});
   CHECK(labels_of(names) == std::vector<int32_t>{2, 1, 0, 2});
@@ -49,7 +49,7 @@ TEST_CASE("a file's own labels are sorted: names by their bytes, numbers by size
 }
 
 TEST_CASE("labels that a head knows keep its numbers, whether they are names or numbers") {
-  const Place place;
+  const LabelledFiles place;
   const LabelOptions known{.known = Labels{.names = {"LABEL_0", "LABEL_1", "LABEL_2"}}};
   const LabelledTexts numbers = place.with_labels({"1", "0", "1"}, known);
   CHECK(numbers.labels.names == known.known->names);
@@ -75,7 +75,7 @@ TEST_CASE("labels that a head knows keep its numbers, whether they are names or 
 }
 
 TEST_CASE("the first token of a word has its label, and a word without tokens none") {
-  const Place place;
+  const LabelledFiles place;
   const LabelledTexts texts =
       place.read("{\"tokens\": [\"ab\", \"\", \"c\"], \"labels\": [\"x\", \"z\", \"y\"]}\n");
   const LabelledText& sample = texts.samples.at(0);
@@ -85,7 +85,7 @@ TEST_CASE("the first token of a word has its label, and a word without tokens no
 }
 
 TEST_CASE("a text is cut at its end to what its frame leaves, and one warning counts such texts") {
-  const Place place;
+  const LabelledFiles place;
   const Frame frame = frame_of(place.tokenizer, 0);
   LabelledTexts texts =
       place.read("{\"text\": \"abcd\", \"label\": 0}\n{\"text\": \"a\", \"label\": 1}\n");
@@ -108,7 +108,7 @@ TEST_CASE("a text is cut at its end to what its frame leaves, and one warning co
 }
 
 TEST_CASE("another label or token gives other data") {
-  const Place place;
+  const LabelledFiles place;
   const Frame frame = frame_of(place.tokenizer, 0);
   const auto fingerprint = [&](const std::string& text, const std::string& label) {
     LabelledTexts texts =
@@ -122,7 +122,7 @@ TEST_CASE("another label or token gives other data") {
 }
 
 TEST_CASE("lines that are no text with labels are refused by their number") {
-  const Place place;
+  const LabelledFiles place;
   const auto refused = [&](const std::string& line, const std::string& message,
                            const LabelOptions& options = {}) {
     CAPTURE(line);
@@ -168,7 +168,7 @@ TEST_CASE("lines that are no text with labels are refused by their number") {
 }
 
 TEST_CASE("a file must have several labels, but not more than a head has rows") {
-  const Place place;
+  const LabelledFiles place;
   CHECK_THROWS_WITH_AS(place.with_labels({"\"a\"", "\"a\""}),
                        Contains("data.jsonl: the only label is a. A head of labels has at least "
                                 "two."),

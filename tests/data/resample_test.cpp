@@ -31,7 +31,7 @@ data::Window window_of(const data::WindowOf& choose, int64_t height, int64_t wid
                 [&](uint32_t) { return std::array<uint32_t, 4>{word, word, word, word}; });
 }
 
-std::vector<int64_t> numbers(const data::Window& w) {
+std::vector<int64_t> bounds_of(const data::Window& w) {
   return {w.top, w.left, w.height, w.width, w.out_height, w.out_width};
 }
 
@@ -55,9 +55,9 @@ TEST_CASE("resized images have the pixels of Pillow's resize") {
 // even number.
 TEST_CASE("the shorter side is resized, and the middle cut, as torchvision does") {
   using Numbers = std::vector<int64_t>;
-  CHECK(numbers(window_of(data::resize(5), 7, 9)) == Numbers{0, 0, 7, 9, 5, 6});
-  CHECK(numbers(window_of(data::resize(5), 9, 7)) == Numbers{0, 0, 9, 7, 6, 5});
-  CHECK(numbers(window_of(data::center_crop(4, 4), 9, 11)) == Numbers{2, 4, 4, 4, 4, 4});
+  CHECK(bounds_of(window_of(data::resize(5), 7, 9)) == Numbers{0, 0, 7, 9, 5, 6});
+  CHECK(bounds_of(window_of(data::resize(5), 9, 7)) == Numbers{0, 0, 9, 7, 6, 5});
+  CHECK(bounds_of(window_of(data::center_crop(4, 4), 9, 11)) == Numbers{2, 4, 4, 4, 4, 4});
   CHECK(error_of([] { window_of(data::center_crop(4, 4), 3, 9); }) ==
         "data: [center_crop] 9 x 3 pixels have no window of 4 x 4. Hint: resize before it.");
 }

@@ -22,12 +22,12 @@ TokenDataset counting(int32_t count) {
   return TokenDataset(tokens, count);
 }
 
-struct Window {
+struct LabelledTokens {
   std::vector<int64_t> inputs, labels;
 };
-Window window(const data::Source& source, const data::SampleKey& key) {
+LabelledTokens labelled_tokens(const data::Source& source, const data::SampleKey& key) {
   auto length = static_cast<size_t>(source.input_type().elements());
-  Window w{std::vector<int64_t>(length, 777), std::vector<int64_t>(length, 777)};
+  LabelledTokens w{std::vector<int64_t>(length, 777), std::vector<int64_t>(length, 777)};
   source.write(key, reinterpret_cast<std::byte*>(w.inputs.data()), w.labels.data());
   return w;
 }
@@ -43,7 +43,7 @@ TEST_CASE(
   std::set<int64_t> starts;
   for (int64_t epoch = 0; epoch < 100; ++epoch)
     for (int64_t index = 0; index < 5; ++index) {
-      auto [inputs, labels] = window(*source, {1, epoch, index});
+      auto [inputs, labels] = labelled_tokens(*source, {1, epoch, index});
       for (size_t t = 0; t < 4; ++t) {
         CHECK(inputs[t] == inputs[0] + static_cast<int64_t>(t));
         CHECK(labels[t] == inputs[t] + 1);
@@ -52,7 +52,7 @@ TEST_CASE(
     }
   CHECK(starts.size() == 16);
   CHECK(*starts.rbegin() == 15);
-  CHECK(window(*source, {1, 2, 3}).inputs == window(*source, {1, 2, 3}).inputs);
+  CHECK(labelled_tokens(*source, {1, 2, 3}).inputs == labelled_tokens(*source, {1, 2, 3}).inputs);
 }
 
 TEST_CASE("sequential windows label every token but the first exactly once") {
@@ -60,7 +60,7 @@ TEST_CASE("sequential windows label every token but the first exactly once") {
     auto source = counting(count).windows(4);
     std::vector<int64_t> labels;
     for (int64_t i = 0; i < source->size(); ++i) {
-      Window w = window(*source, {0, 0, i});
+      LabelledTokens w = labelled_tokens(*source, {0, 0, i});
       for (size_t t = 0; t < 4; ++t) {
         if (w.labels[t] == data::ignored_label) {
           CHECK(w.inputs[t] == 0);
