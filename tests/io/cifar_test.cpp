@@ -24,11 +24,7 @@ std::string records(std::initializer_list<int> labels) {
   return bytes;
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
-std::string error_for(const std::string& bytes) {
+std::string cifar_error(const std::string& bytes) {
   return error_of([&] { io::check_cifar(bytes_of(bytes), "f"); });
 }
 
@@ -52,13 +48,14 @@ TEST_CASE("bytes after the last record are not read") {
 }
 
 TEST_CASE("a truncated file is refused") {
-  CHECK(error_for(records({1, 2}).substr(0, 4000)) ==
+  CHECK(cifar_error(records({1, 2}).substr(0, 4000)) ==
         "data: [cifar] f: 4000 bytes are not a whole number of records of 3073; the file is "
         "truncated.");
-  CHECK(error_for("") == "data: [cifar] f: 0 bytes are not a whole number of records of 3073.");
+  CHECK(cifar_error("") == "data: [cifar] f: 0 bytes are not a whole number of records of 3073.");
 }
 
 TEST_CASE("a label out of range is refused with its record") {
-  CHECK(error_for(records({1, 10})) == "data: [cifar] f: label 10 of record 1 is outside 0 to 9.");
-  CHECK(error_for(records({255})) == "data: [cifar] f: label 255 of record 0 is outside 0 to 9.");
+  CHECK(cifar_error(records({1, 10})) ==
+        "data: [cifar] f: label 10 of record 1 is outside 0 to 9.");
+  CHECK(cifar_error(records({255})) == "data: [cifar] f: label 255 of record 0 is outside 0 to 9.");
 }

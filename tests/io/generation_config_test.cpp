@@ -8,16 +8,16 @@ using namespace weft;
 using namespace weft::test;
 
 namespace {
-io::GenerationConfig parse(std::string_view text) {
+io::GenerationConfig parse_config(std::string_view text) {
   return io::parse_generation_config(text, "file");
 }
 std::string error(std::string_view text) {
-  return error_of([&] { parse(text); });
+  return error_of([&] { parse_config(text); });
 }
 }  // namespace
 
 TEST_CASE("a generation config is read and other keys are ignored") {
-  const io::GenerationConfig config = parse(R"({
+  const io::GenerationConfig config = parse_config(R"({
     "bos_token_id": 128000, "eos_token_id": [128001, 128008], "pad_token_id": null,
     "do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0,
     "max_length": 4096, "max_new_tokens": 20, "repetition_penalty": 1.5,
@@ -33,8 +33,8 @@ TEST_CASE("a generation config is read and other keys are ignored") {
                                        .min_p = 0.0,
                                        .repetition_penalty = 1.5,
                                        .file = "file"});
-  CHECK(parse("{}") == io::GenerationConfig{.file = "file"});
-  CHECK(parse(R"({"eos_token_id": 2})").eos_token_id == std::vector<int64_t>{2});
+  CHECK(parse_config("{}") == io::GenerationConfig{.file = "file"});
+  CHECK(parse_config(R"({"eos_token_id": 2})").eos_token_id == std::vector<int64_t>{2});
 }
 
 TEST_CASE("a model without a generation config has what its config.json says") {

@@ -58,10 +58,10 @@ struct Bytes {
 };
 enum : uint32_t { f32 = 0, q4_0 = 2, q4_k = 12 };
 
-Gguf parse(std::string_view bytes) { return Gguf::parse(buffer_of(bytes), "f"); }
+Gguf parse_gguf(std::string_view bytes) { return Gguf::parse(buffer_of(bytes), "f"); }
 // Returns what is wrong with a file, after "data: [gguf] f: ".
 std::string problem_of(const Bytes& file) {
-  const std::string error = error_of([&] { parse(file.bytes); });
+  const std::string error = error_of([&] { parse_gguf(file.bytes); });
   const std::string_view start = "data: [gguf] f: ";
   return error.starts_with(start) ? error.substr(start.size()) : error;
 }
@@ -145,12 +145,13 @@ TEST_CASE("what weft writes is what the package wrote") {
 
 TEST_CASE("versions 2 and 3 are read, files without tensors and tensors without elements") {
   for (uint32_t version : {2, 3})
-    CHECK(parse(Bytes().header(0, 0, version).bytes).entries().empty());
-  const Gguf empty = parse(Bytes().header(1, 0).tensor("a", {0, 3}, f32, 0).data(0).bytes);
+    CHECK(parse_gguf(Bytes().header(0, 0, version).bytes).entries().empty());
+  const Gguf empty = parse_gguf(Bytes().header(1, 0).tensor("a", {0, 3}, f32, 0).data(0).bytes);
   CHECK(empty.entries()[0].type == Type{DType::f32, {3, 0}});
-  const Gguf number = parse(Bytes().header(1, 0).tensor("a", {}, f32, 0).data(4).bytes);
+  const Gguf number = parse_gguf(Bytes().header(1, 0).tensor("a", {}, f32, 0).data(4).bytes);
   CHECK(number.entries()[0].type == Type{DType::f32, {}});
-  const Gguf blocks = parse(Bytes().header(1, 0).tensor("a", {64, 3}, q4_0, 0).data(108).bytes);
+  const Gguf blocks =
+      parse_gguf(Bytes().header(1, 0).tensor("a", {64, 3}, q4_0, 0).data(108).bytes);
   CHECK(blocks.entries()[0].type == Type{DType::u8, {3, 2, 18}});
 }
 
@@ -159,11 +160,11 @@ TEST_CASE("a file that is cut at any byte is refused") {
   const Gguf file = Gguf::open(reference_gguf);
   size_t end = 0;  // behind it is padding
   for (const auto& entry : file.entries()) end = std::max(end, entry.offset + entry.type.bytes());
-  CHECK(error_of([&] { parse(whole.substr(0, end)); }) == "none");
+  CHECK(error_of([&] { parse_gguf(whole.substr(0, end)); }) == "none");
   for (size_t size = 0; size < end; ++size) {
     INFO(size);
     CHECK(error_of([&] {
-            parse(std::string_view(whole).substr(0, size));
+            parse_gguf(std::string_view(whole).substr(0, size));
           }).starts_with("data: [gguf] f: "));
   }
 }

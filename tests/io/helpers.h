@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -25,6 +26,10 @@ inline std::shared_ptr<Buffer> buffer_of(std::string_view bytes) {
   auto buffer = Buffer::allocate(bytes.size());
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(buffer->data));
   return buffer;
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
 }
 
 // Returns whether a data set is present; they are not part of the repository. Reports a skipped

@@ -34,7 +34,7 @@ std::string gzip(std::string_view bytes) {
   return packed;
 }
 
-std::string error_for(std::string_view bytes) {
+std::string idx_error(std::string_view bytes) {
   return error_of([&] { io::parse_idx(buffer_of(bytes), "f"); });
 }
 
@@ -82,40 +82,40 @@ TEST_CASE("an array without elements is read") {
 }
 
 TEST_CASE("a damaged header is refused in one line with the offset") {
-  CHECK(error_for("") == "data: [idx] f: truncated: the header takes 4 bytes, 0 are left of 0.");
-  CHECK(error_for("PK\x03\x04") ==
+  CHECK(idx_error("") == "data: [idx] f: truncated: the header takes 4 bytes, 0 are left of 0.");
+  CHECK(idx_error("PK\x03\x04") ==
         "data: [idx] f: wrong magic 504b0304, an IDX file begins with 0000.");
-  CHECK(error_for(idx(0x0a, {1}, "a")) ==
+  CHECK(idx_error(idx(0x0a, {1}, "a")) ==
         "data: [idx] f: unknown element type 0x0a; known: 08 u8, 09 i8, 0b i16, 0c i32, 0d f32, 0e "
         "f64.");
-  CHECK(error_for(idx(0x08, {}, "")) == "data: [idx] f: rank 0 is outside 1 to 8.");
-  CHECK(error_for({"\0\0\x08\xff", 4}) == "data: [idx] f: rank 255 is outside 1 to 8.");
-  CHECK(error_for({"\0\0\x08\x02\0\0\0\x01\0", 9}) ==
+  CHECK(idx_error(idx(0x08, {}, "")) == "data: [idx] f: rank 0 is outside 1 to 8.");
+  CHECK(idx_error({"\0\0\x08\xff", 4}) == "data: [idx] f: rank 255 is outside 1 to 8.");
+  CHECK(idx_error({"\0\0\x08\x02\0\0\0\x01\0", 9}) ==
         "data: [idx] f: truncated: the header takes 4 bytes, 1 are left of 9.");
-  CHECK(error_for(idx(0x08, {0x80000000u}, "a")) ==
+  CHECK(idx_error(idx(0x08, {0x80000000u}, "a")) ==
         "data: [idx] f: axis 0 has extent 2147483648, over the limit of 2147483647.");
 }
 
 TEST_CASE("counts that the file cannot hold are refused before anything is allocated") {
-  CHECK(error_for(idx(0x08, {7}, "abc")) ==
+  CHECK(idx_error(idx(0x08, {7}, "abc")) ==
         "data: [idx] f: the header counts u8[7], which take 7 bytes. Got 3.");
-  CHECK(error_for(idx(0x0b, {7}, "abc")) ==
+  CHECK(idx_error(idx(0x0b, {7}, "abc")) ==
         "data: [idx] f: the header counts i16[7], which take 14 bytes. Got 3.");
   uint32_t most = 0x7fffffff;
-  CHECK(error_for(idx(0x0e, {most, most, most, 0}, "")) ==
+  CHECK(idx_error(idx(0x0e, {most, most, most, 0}, "")) ==
         "data: [idx] f: the header counts f64[2147483647, 2147483647, 2147483647, 0], more than "
         "any file "
         "holds.");
-  CHECK(error_for(gzip(idx(0x08, {60000, 28, 28}, "abc"))) ==
+  CHECK(idx_error(gzip(idx(0x08, {60000, 28, 28}, "abc"))) ==
         "data: [idx] f: the header counts u8[60000, 28, 28], but the file cannot inflate to that.");
 }
 
 TEST_CASE("trailing bytes are refused, plain and gzipped, inside and after the stream") {
-  CHECK(error_for(idx(0x08, {2}, "abc")) ==
+  CHECK(idx_error(idx(0x08, {2}, "abc")) ==
         "data: [idx] f: the header counts u8[2], which take 2 bytes. Got 3.");
-  CHECK(error_for(gzip(idx(0x08, {2}, "abc"))) ==
+  CHECK(idx_error(gzip(idx(0x08, {2}, "abc"))) ==
         "data: [idx] f: more bytes than the header counts.");
-  CHECK(error_for(gzip(idx(0x08, {2}, "ab")) + "xyz") ==
+  CHECK(idx_error(gzip(idx(0x08, {2}, "ab")) + "xyz") ==
         "data: [idx] f: 3 bytes after the end of the gzip stream.");
 }
 
@@ -124,23 +124,23 @@ TEST_CASE("concatenated gzip files are read as one") {
   for (size_t cut = 0; cut <= plain.size(); ++cut) {
     std::string packed = gzip(plain.substr(0, cut)) + gzip("") + gzip(plain.substr(cut));
     CHECK(elements_of(io::parse_idx(buffer_of(packed), "f")) == "abcdef");
-    CHECK(error_for(packed + gzip("g")) == "data: [idx] f: more bytes than the header counts.");
-    CHECK(error_for(packed + "xyz") == "data: [idx] f: 3 bytes after the end of the gzip stream.");
-    CHECK(error_for(packed.substr(0, packed.size() - 1)).starts_with("data: [idx] f: truncated"));
+    CHECK(idx_error(packed + gzip("g")) == "data: [idx] f: more bytes than the header counts.");
+    CHECK(idx_error(packed + "xyz") == "data: [idx] f: 3 bytes after the end of the gzip stream.");
+    CHECK(idx_error(packed.substr(0, packed.size() - 1)).starts_with("data: [idx] f: truncated"));
   }
 }
 
 TEST_CASE("truncated and damaged gzip files are refused") {
   std::string packed = gzip(idx(0x08, {16}, "abcdefghijklmnop"));
-  CHECK(error_for(packed.substr(0, 20)) ==
+  CHECK(idx_error(packed.substr(0, 20)) ==
         "data: [idx] f: truncated: the elements takes 16 bytes, the gzip stream has 1.");
-  CHECK(error_for(packed.substr(0, packed.size() - 3)) ==
+  CHECK(idx_error(packed.substr(0, packed.size() - 3)) ==
         "data: [idx] f: truncated: the gzip trailer is missing.");
   std::string damaged = packed;
   damaged[packed.size() - 6] ^= 1;  // corrupts the checksum
-  CHECK(error_for(damaged) == "data: [idx] f: corrupt gzip data near byte " +
+  CHECK(idx_error(damaged) == "data: [idx] f: corrupt gzip data near byte " +
                                   std::to_string(packed.size() - 4) + " (incorrect data check).");
-  CHECK(error_for("\x1f\x8b\x07junk") ==
+  CHECK(idx_error("\x1f\x8b\x07junk") ==
         "data: [idx] f: corrupt gzip data near byte 4 (unknown compression method).");
 }
 
@@ -148,14 +148,14 @@ TEST_CASE("a gzip bomb is stopped at the size in the header") {
   std::string zeros(size_t{8} << 20, '\0');
   std::string bomb = gzip(idx(0x08, {10}, zeros));
   CHECK(bomb.size() < 10'000);
-  CHECK(error_for(bomb) == "data: [idx] f: more bytes than the header counts.");
+  CHECK(idx_error(bomb) == "data: [idx] f: more bytes than the header counts.");
 }
 
 TEST_CASE("every prefix of a file is refused without an out-of-bounds read") {
   std::string plain = idx(0x0b, {2, 2}, "abcdefgh"), packed = gzip(plain);
   for (const std::string& whole : {plain, packed})
     for (size_t length = 0; length < whole.size(); ++length)
-      CHECK(error_for(whole.substr(0, length)).starts_with("data: [idx] f: "));
+      CHECK(idx_error(whole.substr(0, length)).starts_with("data: [idx] f: "));
 }
 
 TEST_CASE("a missing file and a folder are refused by name") {

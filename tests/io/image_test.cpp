@@ -23,11 +23,11 @@ std::string picture(const std::string& name) { return "tests/io/pictures/" + nam
 std::string contents(const std::string& name) {
   return io::read_file(picture(name), size_t{1} << 20);
 }
-io::Image parsed(std::string_view bytes, int channels = 3) {
+io::Image parsed_image(std::string_view bytes, int channels = 3) {
   return io::parse_image(std::as_bytes(std::span(bytes)), "f", channels);
 }
-std::string error_for(std::string_view bytes) {
-  return error_of([&] { parsed(bytes); });
+std::string image_error(std::string_view bytes) {
+  return error_of([&] { parsed_image(bytes); });
 }
 
 void check_equal(const io::Image& image, const std::string& array) {
@@ -90,10 +90,11 @@ TEST_CASE("the orientation of EXIF is applied as by Pillow's exif_transpose") {
 
 TEST_CASE("of 16 bits the upper 8 count, and interlaced rows are put in order") {
   const std::string wide("\0\x12\x34\xff\x01", 5);  // filter 0, then the pixels 1234 and ff01
-  CHECK(parsed(png(2, 1, 16, 0, wide), 1).pixels == std::vector<uint8_t>{0x12, 0xff});
+  CHECK(parsed_image(png(2, 1, 16, 0, wide), 1).pixels == std::vector<uint8_t>{0x12, 0xff});
   // Adam7 of 2 x 2: the first pass has pixel (0, 0), the sixth (0, 1), the seventh row 1.
   const std::string passes("\0a\0b\0cd", 7);
-  CHECK(parsed(png(2, 2, 8, 0, passes, 1), 1).pixels == std::vector<uint8_t>{'a', 'b', 'c', 'd'});
+  CHECK(parsed_image(png(2, 2, 8, 0, passes, 1), 1).pixels ==
+        std::vector<uint8_t>{'a', 'b', 'c', 'd'});
 }
 
 TEST_CASE("a picture cut at any byte is refused in one line") {
@@ -102,39 +103,41 @@ TEST_CASE("a picture cut at any byte is refused in one line") {
     const std::string whole = contents(name);
     for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
       INFO(name, " ", bytes);
-      CHECK(error_for(whole.substr(0, bytes)).starts_with("data: [image] f"));
+      CHECK(image_error(whole.substr(0, bytes)).starts_with("data: [image] f"));
     }
   }
-  CHECK(error_for("GIF89a") == "data: [image] f is neither a JPEG nor a PNG.");
-  CHECK(error_for(contents("rgb.png").substr(0, 60)) == "data: [image] f: the file is truncated.");
-  CHECK(error_for(contents("colours.jpg").substr(0, 640)) ==
+  CHECK(image_error("GIF89a") == "data: [image] f is neither a JPEG nor a PNG.");
+  CHECK(image_error(contents("rgb.png").substr(0, 60)) ==
+        "data: [image] f: the file is truncated.");
+  CHECK(image_error(contents("colours.jpg").substr(0, 640)) ==
         "data: [image] f: Premature end of JPEG file.");
 }
 
 TEST_CASE("sizes that the file cannot hold are refused before memory is taken") {
-  CHECK(error_for(png(16384, 16384, 8, 2, "abc")) ==
+  CHECK(image_error(png(16384, 16384, 8, 2, "abc")) ==
         "data: [image] f: 16384 x 16384 pixels are more than its 68 bytes can hold.");
-  CHECK(error_for(png(2147483647, 2147483647, 1, 0, "abc")) ==
+  CHECK(image_error(png(2147483647, 2147483647, 1, 0, "abc")) ==
         "data: [image] f: 2147483647 x 2147483647 pixels are over the limit of 268435456.");
   std::string huge = contents("colours.jpg");
   const size_t frame = huge.find("\xff\xc0");
   REQUIRE(frame != std::string::npos);
   huge.replace(frame + 5, 4, "\x3f\xff\x3f\xff");
-  CHECK(error_for(huge) == fmt::format("data: [image] f: 16383 x 16383 pixels are more than its {} "
-                                       "bytes can hold.",
-                                       huge.size()));
+  CHECK(image_error(huge) ==
+        fmt::format("data: [image] f: 16383 x 16383 pixels are more than its {} "
+                    "bytes can hold.",
+                    huge.size()));
   huge.replace(frame + 5, 4, "\xff\xdc\xff\xdc");
-  CHECK(error_for(huge) ==
+  CHECK(image_error(huge) ==
         "data: [image] f: 65500 x 65500 pixels are over the limit of 268435456.");
 }
 
 TEST_CASE("damaged pictures are refused with the library's words") {
   std::string damaged = contents("rgb.png");
   damaged[damaged.size() - 14] ^= 1;
-  CHECK(error_for(damaged) == "data: [image] f: IDAT: CRC error.");
+  CHECK(image_error(damaged) == "data: [image] f: IDAT: CRC error.");
   damaged = contents("colours.jpg");
   damaged[damaged.find("\xff\xc0") + 4] = 12;  // bits of a sample
-  CHECK(error_for(damaged) == "data: [image] f: Unsupported JPEG data precision 12.");
+  CHECK(image_error(damaged) == "data: [image] f: Unsupported JPEG data precision 12.");
 }
 
 TEST_CASE("pictures are written as PNG without loss, and as JPEG near to their pixels") {

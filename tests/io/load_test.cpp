@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "tests/io/safetensors_file.h"
 #include "weft/base/pattern.h"
 
 using namespace weft;
@@ -15,13 +16,6 @@ namespace {
 using Names = std::vector<std::string>;
 using Doubles = std::vector<double>;
 
-// Returns a variable with the elements first, first + 1, ...
-Variable variable(std::string name, const Type& type, double first) {
-  Variable made(std::move(name), type);
-  for (int64_t i = 0; i < type.elements(); ++i)
-    store(made.bytes().data(), type.dtype, i, first + static_cast<double>(i));
-  return made;
-}
 const Type matrix{DType::f32, {2, 3}}, list{DType::f32, {3}};
 
 // Writes weight files, and owns a model of two variables in which every element is -1.

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "tests/io/helpers.h"
+#include "tests/io/safetensors_file.h"
 #include "tests/support/skip.h"
 #include "weft/base/memory.h"
 #include "weft/base/storage.h"
@@ -32,9 +33,7 @@ std::string header_of(const Type& type, size_t remainder) {
                   info(type.dtype).safetensors,
                   fmt::join(std::vector<int64_t>(shape.begin(), shape.end()), ","), type.bytes());
   while ((8 + header.size()) % 64 != remainder) header += ' ';
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
-  return bytes + header;
+  return safetensors_file(header, "");
 }
 // Writes a file of one tensor "w" with the elements 0, 1, 2, ..., whose data begins at a byte with
 // this remainder by 64.

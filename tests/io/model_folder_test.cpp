@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
+#include "tests/io/safetensors_file.h"
 #include "tests/support/captured.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -24,14 +25,11 @@ namespace {
 using Names = std::vector<std::string>;
 
 // Returns a safetensors file of one-byte tensors, written by hand: the format's README.
-std::string file_with(const Names& tensors) {
+std::string shard_with(const Names& tensors) {
   json header = json::object();
   for (size_t i = 0; i < tensors.size(); ++i)
     header[tensors[i]] = {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {i, i + 1}}};
-  const std::string text = header.dump();
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(text.size() >> (8 * i) & 0xff);
-  return bytes + text + std::string(tensors.size(), 'x');
+  return safetensors_file(header.dump(), std::string(tensors.size(), 'x'));
 }
 
 constexpr const char* first = "model-00001-of-00002.safetensors";
@@ -42,8 +40,8 @@ struct Sharded : TemporaryFolder {
   json index = {{"metadata", {{"total_size", 3}}},
                 {"weight_map", {{"a", first}, {"b", second}, {"c", first}}}};
   Sharded() {
-    file(first, file_with({"a", "c"}));
-    file(second, file_with({"b"}));
+    file(first, shard_with({"a", "c"}));
+    file(second, shard_with({"b"}));
     write();
   }
   void write() const { file("model.safetensors.index.json", index.dump()); }
@@ -60,12 +58,6 @@ struct Sharded : TemporaryFolder {
     return error();
   }
 };
-
-Variable variable(std::string name, const Shape& shape, double first_element) {
-  Variable made(std::move(name), {DType::f32, shape});
-  for (float& element : made.floats()) element = static_cast<float>(first_element++);
-  return made;
-}
 }  // namespace
 
 TEST_CASE("a file, a folder with one file and a folder with shards give their weight files") {
@@ -75,7 +67,7 @@ TEST_CASE("a file, a folder with one file and a folder with shards give their we
   CHECK(io::weight_files(folder.path() + "/") == shards);
   CHECK(io::weight_files(folder.file(first)) == Names{folder.file(first)});
   // transformers, too, prefers the single file.
-  folder.file("model.safetensors", file_with({"a"}));
+  folder.file("model.safetensors", shard_with({"a"}));
   CHECK(io::weight_files(folder.path()) == Names{folder.file("model.safetensors")});
 }
 
@@ -115,10 +107,10 @@ TEST_CASE("shards that are missing, damaged or not as the index says are refused
   CHECK(folder.error_with("d", "other.safetensors") ==
         "data: other.safetensors is missing. model.safetensors.index.json places 'd' in it.");
   CHECK(folder.error_with("a", first) == "none");
-  folder.file(second, file_with({"a", "b"}));
+  folder.file(second, shard_with({"a", "b"}));
   CHECK(folder.error() == fmt::format("data: {}: tensor 'a' is in two shards, {} and {}.",
                                       folder.path(), first, second));
-  const std::string whole = file_with({"b"});
+  const std::string whole = shard_with({"b"});
   folder.file(second, whole.substr(0, whole.size() - 1));
   CHECK(folder.error() == fmt::format("data: [safetensors] {}: tensor 'b' ends at byte 1 of 0; the "
                                       "file is truncated or damaged.",
@@ -132,7 +124,7 @@ TEST_CASE("shards that are missing, damaged or not as the index says are refused
 
 TEST_CASE("tensors that the index does not name are warned of once") {
   Sharded folder;
-  folder.file(second, file_with({"b", "extra"}));
+  folder.file(second, shard_with({"b", "extra"}));
   const Captured captured(2);
   const Names shards{folder.file(first), folder.file(second)};
   CHECK(io::weight_files(folder.path()) == shards);
@@ -144,7 +136,7 @@ TEST_CASE("tensors that the index does not name are warned of once") {
 
 TEST_CASE("links may not leave a folder, but for the blobs of the hub's cache") {
   const TemporaryFolder outside;
-  outside.file("model.safetensors", file_with({"a"}));
+  outside.file("model.safetensors", shard_with({"a"}));
   const TemporaryFolder folder;
   fs::create_symlink(outside.file("model.safetensors"), folder.file("model.safetensors"));
   CHECK(error_of([&] { io::weight_files(folder.path()); }) ==
@@ -156,7 +148,7 @@ TEST_CASE("links may not leave a folder, but for the blobs of the hub's cache") 
   fs::create_symlink(outside.file("model.safetensors"), sharded.file(second));
   CHECK(sharded.error().find("is a link that leaves its folder") != std::string::npos);
   fs::remove(sharded.file(second));
-  sharded.file("elsewhere", file_with({"b"}));
+  sharded.file("elsewhere", shard_with({"b"}));
   fs::create_symlink("elsewhere", sharded.file(second));
   CHECK(sharded.error() == "none");
 
@@ -190,8 +182,9 @@ TEST_CASE("a folder without weights is no model and pickles are not read") {
 
 TEST_CASE("a model is saved as a folder and loads again, in one file or in shards") {
   const TemporaryFolder place;
-  const std::vector model{variable("b", {4}, 1), variable("a", {2, 3}, 10), variable("c", {1}, 100),
-                          variable("d", {}, 200)};
+  const std::vector model{
+      variable("b", {DType::f32, {4}}, 1), variable("a", {DType::f32, {2, 3}}, 10),
+      variable("c", {DType::f32, {1}}, 100), variable("d", {DType::f32, {}}, 200)};
   const auto tensors = io::bytes_of(io::by_name(model));
   // The bytes are 16, 24, 4 and 4.
   const std::pair<size_t, Names> sizes[] = {
@@ -226,8 +219,9 @@ TEST_CASE("a model is saved as a folder and loads again, in one file or in shard
 
 TEST_CASE("equal contents are saved as equal files in any order") {
   const TemporaryFolder place;
-  const std::vector model{variable("b", {4}, 1), variable("a", {2, 3}, 10),
-                          variable("c", {1}, 100)};
+  const std::vector model{variable("b", {DType::f32, {4}}, 1),
+                          variable("a", {DType::f32, {2, 3}}, 10),
+                          variable("c", {DType::f32, {1}}, 100)};
   auto tensors = io::bytes_of(io::by_name(model));
   io::save_folder(place.file("1"), tensors, {}, 24);
   std::ranges::reverse(tensors);
@@ -238,7 +232,7 @@ TEST_CASE("equal contents are saved as equal files in any order") {
 
 TEST_CASE("tied weights are written once, under the name that comes first in the model") {
   const TemporaryFolder place;
-  const Variable weight = variable("embed.weight", {4}, 1);
+  const Variable weight = variable("embed.weight", {DType::f32, {4}}, 1);
   const io::NamedVariables model{{"embed.weight", weight},
                                  {"a_head.weight", weight},
                                  {"empty", Variable("e", {DType::f32, {0}})},
@@ -252,7 +246,7 @@ TEST_CASE("tied weights are written once, under the name that comes first in the
 
 TEST_CASE("an existing folder is not overwritten and a failed save leaves nothing") {
   const TemporaryFolder place;
-  const std::vector model{variable("a", {2}, 1)};
+  const std::vector model{variable("a", {DType::f32, {2}}, 1)};
   const auto tensors = io::bytes_of(io::by_name(model));
   place.file("there", "");
   CHECK(error_of([&] { io::save_folder(place.file("there"), tensors); }) ==

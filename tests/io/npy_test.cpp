@@ -43,9 +43,9 @@ std::string array(std::string_view descr, bool fortran, std::string_view shape,
          unhex(hex);
 }
 
-Tensor parsed(const std::string& bytes) { return io::parse_npy(buffer_of(bytes), "f"); }
-std::string error_for(const std::string& bytes) {
-  return error_of([&] { parsed(bytes); });
+Tensor parsed_npy(const std::string& bytes) { return io::parse_npy(buffer_of(bytes), "f"); }
+std::string npy_error(const std::string& bytes) {
+  return error_of([&] { parsed_npy(bytes); });
 }
 std::string npz_error(const std::string& bytes) {
   return error_of([&] { io::parse_npz(buffer_of(bytes), "f"); });
@@ -69,14 +69,14 @@ const std::string compressed = unhex(
 TEST_CASE("arrays of both byte orders and both orders of axes are read") {
   // numpy.arange(6, dtype='<f4').reshape(2, 3), and the same with '>i2' in Fortran order
   const Tensor floats =
-      parsed(array("<f4", false, "(2, 3)", "000000000000803f0000004000004040000080400000a040"));
+      parsed_npy(array("<f4", false, "(2, 3)", "000000000000803f0000004000004040000080400000a040"));
   CHECK(floats.type() == Type{DType::f32, {2, 3}});
   CHECK(floats.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5});
-  const Tensor shorts = parsed(array(">i2", true, "(2, 3)", "000000030001000400020005"));
+  const Tensor shorts = parsed_npy(array(">i2", true, "(2, 3)", "000000030001000400020005"));
   CHECK(shorts.type() == Type{DType::i16, {2, 3}});
   CHECK(shorts.to_vector<int16_t>() == std::vector<int16_t>{0, 1, 2, 3, 4, 5});
   // numpy.asfortranarray(numpy.arange(24, dtype='>i4').reshape(2, 3, 4))
-  const Tensor cube = parsed(
+  const Tensor cube = parsed_npy(
       array(">i4", true, "(2, 3, 4)",
             "000000000000000c00000004000000100000000800000014000000010000000d0000000500000011"
             "0000000900000015000000020000000e00000006000000120000000a00000016000000030000000f"
@@ -85,55 +85,55 @@ TEST_CASE("arrays of both byte orders and both orders of axes are read") {
 }
 
 TEST_CASE("versions 1 to 3, scalars and empty arrays are read") {
-  const Tensor whole =
-      parsed(array("<i8", false, "(3,)", "000000000000000001000000000000000200000000000000", 2));
+  const Tensor whole = parsed_npy(
+      array("<i8", false, "(3,)", "000000000000000001000000000000000200000000000000", 2));
   CHECK(whole.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
-  const Tensor halves = parsed(array("<f2", false, "(3,)", "0000003c0040", 3));
+  const Tensor halves = parsed_npy(array("<f2", false, "(3,)", "0000003c0040", 3));
   CHECK(halves.dtype() == DType::f16);
   CHECK(halves.to_doubles() == std::vector<double>{0, 1, 2});
-  CHECK(parsed(array("|b1", false, "()", "01")).type() == Type{DType::boolean, {}});
-  CHECK(parsed(array("<f8", false, "(0,)", "")).elements() == 0);
-  CHECK(parsed(array("|u1", true, "(0, 4)", "")).shape() == Shape{0, 4});
+  CHECK(parsed_npy(array("|b1", false, "()", "01")).type() == Type{DType::boolean, {}});
+  CHECK(parsed_npy(array("<f8", false, "(0,)", "")).elements() == 0);
+  CHECK(parsed_npy(array("|u1", true, "(0, 4)", "")).shape() == Shape{0, 4});
 }
 
 TEST_CASE("dtypes that weft lacks are refused by name, and objects are never unpickled") {
   for (const char* dtype : {"<u2", "<c8", "<U5", "|S3", "<M8[s]", "|V2", "", "<"})
-    CHECK(error_for(array(dtype, false, "(1,)", "0000")) ==
+    CHECK(npy_error(array(dtype, false, "(1,)", "0000")) ==
           fmt::format("data: [npy] f: dtype '{}' is not read. Known: b1, u1, i1, i2, i4, i8, f2, "
                       "f4, f8.",
                       dtype));
-  CHECK(error_for(array("|O", false, "(1,)", "80049502")) ==
+  CHECK(npy_error(array("|O", false, "(1,)", "80049502")) ==
         "data: [npy] f: an array of objects holds pickled Python, which is not read.");
-  CHECK(error_for(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }")) ==
+  CHECK(npy_error(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }")) ==
         "data: [npy] f: arrays of records are not read.");
 }
 
 TEST_CASE("damaged headers are refused with the place") {
-  CHECK(error_for("") == "data: [npy] f: no array of NumPy, which begins with \\x93NUMPY.");
-  CHECK(error_for("\x93NUMPY\x01") ==
+  CHECK(npy_error("") == "data: [npy] f: no array of NumPy, which begins with \\x93NUMPY.");
+  CHECK(npy_error("\x93NUMPY\x01") ==
         "data: [npy] f: truncated: the header takes 10 bytes. Got 7.");
-  CHECK(error_for(header("", 4)) ==
+  CHECK(npy_error(header("", 4)) ==
         "data: [npy] f: version 4.0 is not known. Known: 1.0, 2.0, 3.0.");
-  CHECK(error_for(array("<f4", false, "(1,)", "").substr(0, 40)) ==
+  CHECK(npy_error(array("<f4", false, "(1,)", "").substr(0, 40)) ==
         "data: [npy] f: truncated: the header counts 118 bytes, 30 are left.");
-  CHECK(error_for(header("{'descr': '<f4', 'shape': (1,)}")) ==
+  CHECK(npy_error(header("{'descr': '<f4', 'shape': (1,)}")) ==
         "data: [npy] f: the header lacks 'fortran_order'. At its byte 118.");
-  CHECK(error_for(header("{'shape': (1,), 'shape': (1,)}"))
+  CHECK(npy_error(header("{'shape': (1,), 'shape': (1,)}"))
             .starts_with("data: [npy] f: the header has 'shape' twice."));
-  CHECK(error_for(array("<f4", false, "(-1,)", ""))
+  CHECK(npy_error(array("<f4", false, "(-1,)", ""))
             .starts_with("data: [npy] f: the header has an extent that is no count."));
-  CHECK(error_for(array("<f4", false, "(1,1,1,1,1,1,1,1,1)", ""))
+  CHECK(npy_error(array("<f4", false, "(1,1,1,1,1,1,1,1,1)", ""))
             .starts_with("data: [npy] f: the header has more than 8 axes."));
-  CHECK(error_for(array("|b1", false, "(2,)", "0107")) ==
+  CHECK(npy_error(array("|b1", false, "(2,)", "0107")) ==
         "data: [npy] f: element 1 is 7, but dtype b1 has 0 and 1 only.");
 }
 
 TEST_CASE("shapes that the file does not hold are refused before anything is allocated") {
-  CHECK(error_for(array("<f4", false, "(3,)", "00000000")) ==
+  CHECK(npy_error(array("<f4", false, "(3,)", "00000000")) ==
         "data: [npy] f: the header counts f32[3], which take 12 bytes. Got 4.");
-  CHECK(error_for(array("|u1", false, "(1,)", "0000")) ==
+  CHECK(npy_error(array("|u1", false, "(1,)", "0000")) ==
         "data: [npy] f: the header counts u8[1], which take 1 bytes. Got 2.");
-  CHECK(error_for(array("<f8", true, "(9223372036854775807, 0, 7)", "")) ==
+  CHECK(npy_error(array("<f8", true, "(9223372036854775807, 0, 7)", "")) ==
         "data: [npy] f: the header counts f64[9223372036854775807, 0, 7], more than any file "
         "holds.");
 }
@@ -193,7 +193,7 @@ TEST_CASE("an archive tells names and types before it inflates any array") {
   CHECK(zip.head(zip.members()[0], 6) == "\x93NUMPY");
   CHECK(zip.head(zip.members()[0], 1000).size() == 140);
   for (const char version : {2, 3})
-    CHECK(error_for("\x93NUMPY" + std::string{version, 0, 0, 0, 1, 0} + std::string(65536, ' ')) ==
+    CHECK(npy_error("\x93NUMPY" + std::string{version, 0, 0, 0, 1, 0} + std::string(65536, ' ')) ==
           "data: [npy] f: the header counts 65536 bytes. At most 65535 are read.");
 }
 

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
+#include "tests/io/safetensors_file.h"
 #include "weft/io/files.h"
 #include "weft/io/load.h"
 
@@ -15,42 +16,27 @@ using io::Safetensors;
 
 namespace {
 
-// Builds a file from the size of the header, the header and the data.
-std::string file_with(std::string_view header, std::string_view data) {
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> (8 * i) & 0xff);
-  return bytes.append(header).append(data);
+Safetensors parse_safetensors(std::string_view bytes) {
+  return Safetensors::parse(buffer_of(bytes), "f");
 }
 
-Safetensors parse(std::string_view bytes) { return Safetensors::parse(buffer_of(bytes), "f"); }
-
-std::string error_for(std::string_view bytes) {
-  return error_of([&] { parse(bytes); });
+std::string safetensors_error(std::string_view bytes) {
+  return error_of([&] { parse_safetensors(bytes); });
 }
-std::string error_for_header(std::string_view header, std::string_view data = "") {
-  return error_for(file_with(header, data));
+std::string header_error(std::string_view header, std::string_view data = "") {
+  return safetensors_error(safetensors_file(header, data));
 }
 
 std::string entry(std::string_view fields) { return fmt::format("{{\"a\":{{{}}}}}", fields); }
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Variable variable(std::string name, Type type, float first) {
-  Variable v(std::move(name), type);
-  for (float& x : v.floats()) x = first++;
-  return v;
-}
-
 }  // namespace
 
 TEST_CASE("a hand-written file is read without a copy") {
-  auto file = buffer_of(file_with(
+  auto file = buffer_of(safetensors_file(
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
       R"("a":{"shape":[3],"dtype":"U8","data_offsets":[8,11]},"s":{"dtype":"BOOL","shape":[],)"
       R"("data_offsets":[11,12]}}  )",
@@ -72,34 +58,34 @@ TEST_CASE("a hand-written file is read without a copy") {
 TEST_CASE("misaligned tensors are copied into place") {
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   for (int spaces = 0; spaces < 4; ++spaces) {
-    Safetensors file = parse(file_with(header + std::string(static_cast<size_t>(spaces), ' '),
-                                       {"\0\0\x80\x3f\0\0\0\xc0", 8}));
+    Safetensors file = parse_safetensors(safetensors_file(
+        header + std::string(static_cast<size_t>(spaces), ' '), {"\0\0\x80\x3f\0\0\0\xc0", 8}));
     CHECK(file.tensor("a").to_vector<float>() == std::vector<float>{1, -2});
   }
 }
 
 TEST_CASE("a file without tensors is valid") {
-  CHECK(parse(file_with("{}", "")).entries().empty());
-  Safetensors zero =
-      parse(file_with(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
+  CHECK(parse_safetensors(safetensors_file("{}", "")).entries().empty());
+  Safetensors zero = parse_safetensors(
+      safetensors_file(entry(R"("dtype":"I64","shape":[0,3],"data_offsets":[0,0])"), ""));
   CHECK(zero.entries()[0].type.bytes() == 0);
 }
 
 TEST_CASE("an invalid header size is refused") {
-  CHECK(error_for("abc") == "checkpoint: [safetensors] f: 3 bytes are too few for a header.");
-  CHECK(error_for({"\x40\0\0\0\0\0\0\0{}", 10}) ==
+  CHECK(safetensors_error("abc") ==
+        "checkpoint: [safetensors] f: 3 bytes are too few for a header.");
+  CHECK(safetensors_error({"\x40\0\0\0\0\0\0\0{}", 10}) ==
         "checkpoint: [safetensors] f: header of 64 bytes, but the file has 10; truncated.");
-  CHECK(error_for("\xff\xff\xff\xff\xff\xff\xff\xff{}") ==
+  CHECK(safetensors_error("\xff\xff\xff\xff\xff\xff\xff\xff{}") ==
         "checkpoint: [safetensors] f: header of 18446744073709551615 bytes, over the limit of "
         "100000000: not a safetensors file.");
-  CHECK(error_for_header("") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
-  CHECK(error_for_header(" {}") ==
-        "checkpoint: [safetensors] f: the header does not begin with '{'.");
+  CHECK(header_error("") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
+  CHECK(header_error(" {}") == "checkpoint: [safetensors] f: the header does not begin with '{'.");
 }
 
 TEST_CASE("a header that is not the expected JSON is refused") {
   auto problem = [](std::string_view header) {
-    std::string error = error_for_header(header);
+    std::string error = header_error(header);
     std::string_view start = "checkpoint: [safetensors] f: ";
     CHECK(error.starts_with(start));
     return error.substr(std::min(start.size(), error.size()));
@@ -128,7 +114,7 @@ TEST_CASE("a header that is not the expected JSON is refused") {
 
 TEST_CASE("an invalid entry is refused by its tensor") {
   auto problem = [](std::string_view fields, std::string_view data = "") {
-    std::string error = error_for_header(entry(fields), data);
+    std::string error = header_error(entry(fields), data);
     std::string_view start = "checkpoint: [safetensors] f: tensor 'a': ";
     CHECK(error.starts_with(start));
     return error.substr(std::min(start.size(), error.size()));
@@ -161,21 +147,20 @@ TEST_CASE("entries must cover the data without gaps and overlaps") {
                        R"("b":{{"dtype":"U8","shape":[{}],"data_offsets":[{},{}]}}}})",
                        b - a, a, b, d - c, c, d);
   };
-  CHECK(error_for_header(two(0, 2, 2, 4), "abcd") == "none");
-  CHECK(error_for_header(two(2, 4, 0, 2), "abcd") == "none");
-  CHECK(error_for_header(two(0, 3, 2, 4), "abcd") ==
+  CHECK(header_error(two(0, 2, 2, 4), "abcd") == "none");
+  CHECK(header_error(two(2, 4, 0, 2), "abcd") == "none");
+  CHECK(header_error(two(0, 3, 2, 4), "abcd") ==
         "checkpoint: [safetensors] f: tensors 'a' and 'b' overlap at byte 2.");
-  CHECK(error_for_header(two(0, 1, 2, 4), "abcd") ==
+  CHECK(header_error(two(0, 1, 2, 4), "abcd") ==
         "checkpoint: [safetensors] f: bytes 1 to 2 belong to no tensor.");
-  CHECK(error_for_header(two(0, 2, 2, 4), "abcde") ==
+  CHECK(header_error(two(0, 2, 2, 4), "abcde") ==
         "checkpoint: [safetensors] f: 1 bytes after the last tensor.");
-  CHECK(error_for_header(two(0, 2, 2, 4), "abc") ==
+  CHECK(header_error(two(0, 2, 2, 4), "abc") ==
         "checkpoint: [safetensors] f: tensor 'b' ends at byte 4 of 3; the file is truncated or "
         "damaged.");
   std::string twice = two(0, 2, 2, 4);
   twice[twice.find("\"b\"") + 1] = 'a';
-  CHECK(error_for_header(twice, "abcd") ==
-        "checkpoint: [safetensors] f: tensor 'a' is there twice.");
+  CHECK(header_error(twice, "abcd") == "checkpoint: [safetensors] f: tensor 'a' is there twice.");
 }
 
 TEST_CASE("every prefix of a file is refused") {
@@ -184,7 +169,7 @@ TEST_CASE("every prefix of a file is refused") {
   io::write_safetensors(folder.file("f"), tensors, {{"k", "v"}});
   std::string whole = contents_of(folder.file("f"));
   for (size_t length = 0; length < whole.size(); ++length)
-    CHECK(error_for(whole.substr(0, length)).starts_with("checkpoint: [safetensors] f: "));
+    CHECK(safetensors_error(whole.substr(0, length)).starts_with("checkpoint: [safetensors] f: "));
 }
 
 TEST_CASE("tensors of every dtype are written aligned and read back") {
@@ -325,7 +310,7 @@ TEST_CASE("a model is saved under the names of its state") {
 TEST_CASE("a tensor of several chunks is written and read back completely") {
   TemporaryFolder folder;
   const int64_t count = (int64_t{37} << 18) + 5;  // 37 MiB: two chunks of 16 MiB and a partial one
-  const Variable saved = variable("w", {DType::f32, {count}}, 0), read("w", {DType::f32, {count}});
+  const Variable saved("w", {DType::f32, {count}}), read("w", {DType::f32, {count}});
   const auto value = [](int64_t i) { return static_cast<float>(i % 16'777'213); };
   std::span<float> from = saved.floats();
   for (int64_t i = 0; i < count; ++i) from[static_cast<size_t>(i)] = value(i);
