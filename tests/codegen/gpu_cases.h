@@ -1,14 +1,12 @@
-// Declares the inputs and schedules of kernels that gpu_test.cpp and gpu_products_test.cpp test.
+// Declares the types and schedules of kernels that gpu_test.cpp and gpu_products_test.cpp test.
 #pragma once
 
 #include "tests/codegen/fused_launch.h"
+#include "tests/codegen/inputs.h"
 #include "weft/codegen/gpu_emit.h"
-#include "weft/ops/ops.h"
 
 namespace weft::test {
 
-inline ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
-inline Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
 inline constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DType::i64,
                                     DType::f16, DType::bf16, DType::f32, DType::f64};
 

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_launch.h"
+#include "tests/codegen/inputs.h"
 #include "tests/support/threads.h"
 #include "weft/base/alignment.h"
 #include "weft/base/buffer.h"
@@ -15,11 +16,10 @@
 
 using namespace weft;
 using test::check;
+using test::f32;
+using test::over;
 
 namespace {
-ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
-Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
-
 // Runs the launch on 1, 2, 3 and 8 threads with results[result] aliasing operand `leaf`, and
 // compares with a run without aliasing.
 void check_in_place(const std::vector<Value>& outputs, int result, const Value& leaf) {

@@ -5,16 +5,14 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_launch.h"
+#include "tests/codegen/inputs.h"
 #include "weft/codegen/lower.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
 using test::check;
-
-namespace {
-ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
-Value f32(Shape shape, int index = 0) { return input({DType::f32, shape}, index); }
-}  // namespace
+using test::f32;
+using test::over;
 
 TEST_SUITE("codegen reduce") {
   TEST_CASE("sums over rows of every length are right") {

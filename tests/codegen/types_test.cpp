@@ -5,15 +5,16 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_launch.h"
+#include "tests/codegen/inputs.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;
 using test::check;
+using test::over;
 
 namespace {
 constexpr DType all_types[] = {DType::boolean, DType::u8,  DType::i8,   DType::i16, DType::i32,
                                DType::i64,     DType::f16, DType::bf16, DType::f32, DType::f64};
-ReduceOptions over(Dims axes) { return {.axes = axes, .keepdim = true}; }
 }  // namespace
 
 TEST_SUITE("codegen types") {
