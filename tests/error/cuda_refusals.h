@@ -1,5 +1,5 @@
-// Declares what tests of errors around NVIDIA GPUs share: exit codes, and views of a run on a
-// simulated driver (tests/fake_cuda/fake.h).
+// Declares what tests of errors around NVIDIA GPUs share: views of a run on a simulated driver
+// (tests/fake_cuda/fake.h).
 #pragma once
 
 #include <dlfcn.h>
@@ -8,13 +8,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/exit_codes.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/skip.h"
 
 namespace weft::test {
 namespace fs = std::filesystem;
 
-constexpr int failed = 1, usage = 2, does_not_fit = 3, not_finite = 6, device = 7;
 using Settings = Workplace::Environment;
 
 // Returns settings with a folder of all the driver's libraries but one, as a wheel may have; with

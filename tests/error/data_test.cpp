@@ -5,17 +5,17 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/exit_codes.h"
 #include "tests/support/images.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
 
 namespace {
-const std::string images =
+const std::string images_recipe =
     "data: {format: idx, path: images}\ntrain: {steps: 2}\nmodel: {name: mlp}\n";
 const std::string text =
     "data: {format: text, path: input.txt, seq_len: 16}\ntrain: {steps: 2}\nmodel: {name: gpt}\n";
-constexpr int data_code = 4;
 }  // namespace
 
 TEST_CASE("missing data sets are reported with the folders that were searched") {
@@ -63,7 +63,7 @@ TEST_CASE("broken image files are refused by name") {
   for (const Mistake& mistake : mistakes) {
     Workplace place;
     write_images(place, "images", 64, 28, 10);
-    place.write("r.yaml", images);
+    place.write("r.yaml", images_recipe);
     place.write("images/" + mistake.file, mistake.contents);
     CHECK(fails_with(place.weft({"plan", "r.yaml"}), data_code, mistake.message) == "");
   }
@@ -226,7 +226,7 @@ TEST_CASE("broken texts are refused by name") {
 TEST_CASE("a file that shrinks while it is read ends the run and is named") {
   Workplace place;
   write_images(place, "images", 64, 28, 10);
-  place.write("r.yaml", images);
+  place.write("r.yaml", images_recipe);
   place.write("shrink.sh",
               "for i in $(seq 1000); do\n"
               "  if grep -qs '\"step\":' runs/cut/log.jsonl; then break; fi\n"
@@ -244,7 +244,7 @@ TEST_CASE("a file that shrinks while it is read ends the run and is named") {
 TEST_CASE("a warning counts classes without an image") {
   Workplace place;
   write_images(place, "images", 64, 28, 10);
-  place.write("r.yaml", images);
+  place.write("r.yaml", images_recipe);
   std::string labels = idx_labels(64, 10);
   labels[8 + 5] = static_cast<char>(200);
   place.write("images/train-labels-idx1-ubyte", labels);

@@ -23,7 +23,7 @@ std::string message_of(const std::function<void()>& mistake) {
   }
   return "none";
 }
-bool has(const std::string& message, const std::string& part) {
+bool check_contains(const std::string& message, const std::string& part) {
   INFO(message);
   bool found = message.find(part) != std::string::npos;
   CHECK(found);
@@ -59,8 +59,8 @@ TEST_CASE("an operation refuses an empty tensor by name") {
       {"grad", [&] { grad(none, std::vector{some}); }},
       {"assign", [&] { Variable("v", {DType::f32, {2}}).assign(none); }},
   };
-  for (const Use& use : uses) has(message_of(use.use), "[" + use.op + "] " + empty);
-  has(message_of([&] { none.eval(); }), "this tensor is empty");
+  for (const Use& use : uses) check_contains(message_of(use.use), "[" + use.op + "] " + empty);
+  check_contains(message_of([&] { none.eval(); }), "this tensor is empty");
 }
 
 TEST_CASE("a compiled step neither returns nor takes empty tensors") {
@@ -68,7 +68,7 @@ TEST_CASE("a compiled step neither returns nor takes empty tensors") {
   CHECK(message_of([&] { returns(ones({2})); }) ==
         "[compile] result 0 of the step is an empty tensor.");
   auto takes = compile([](const Tensor& x) { return x; });
-  has(message_of([&] { takes(Tensor()); }), "this tensor is empty");
+  check_contains(message_of([&] { takes(Tensor()); }), "this tensor is empty");
 }
 
 TEST_CASE("a compiled step refuses to skip unknown passes") {
@@ -86,7 +86,8 @@ TEST_CASE("a value that depends on a step's input cannot be read outside the ste
     return x;
   });
   step(ones({2}));
-  has(message_of([&] { kept.to_doubles(); }),
+  check_contains(
+      message_of([&] { kept.to_doubles(); }),
       "[eval] this tensor depends on an input of a compiled step, which has no elements outside");
 }
 
@@ -99,64 +100,70 @@ TEST_CASE("activations are stored in float32 or bfloat16 only") {
 TEST_CASE("arithmetic without meaning for bool refuses bool") {
   Tensor flags = ones({4, 4}, DType::boolean), image = ones({1, 1, 4, 4}, DType::boolean);
   Tensor row = ones({1, 1, 4}, DType::boolean), indices = arange(4);
-  has(message_of([&] { matmul(flags, flags); }), "[matmul] needs numbers. Got bool.");
-  has(message_of([&] { linear(flags, flags); }), "[matmul] needs numbers. Got bool.");
-  has(message_of([&] { conv(image, image); }), "[conv] needs numbers. Got bool.");
-  has(message_of([&] { -flags; }), "[neg] needs numbers. Got bool.");
-  has(message_of([&] { argmax(flags, 0); }), "[argmax] needs numbers. Got bool.");
-  has(message_of([&] { conv(row, row); }), "[conv] needs numbers. Got bool.");
-  has(message_of([&] { scatter_add(flags, indices, flags); }),
-      "[scatter_add] needs numbers. Got bool.");
+  check_contains(message_of([&] { matmul(flags, flags); }), "[matmul] needs numbers. Got bool.");
+  check_contains(message_of([&] { linear(flags, flags); }), "[matmul] needs numbers. Got bool.");
+  check_contains(message_of([&] { conv(image, image); }), "[conv] needs numbers. Got bool.");
+  check_contains(message_of([&] { -flags; }), "[neg] needs numbers. Got bool.");
+  check_contains(message_of([&] { argmax(flags, 0); }), "[argmax] needs numbers. Got bool.");
+  check_contains(message_of([&] { conv(row, row); }), "[conv] needs numbers. Got bool.");
+  check_contains(message_of([&] { scatter_add(flags, indices, flags); }),
+                 "[scatter_add] needs numbers. Got bool.");
 }
 
 TEST_CASE("impossible extents are refused wherever a tensor is created") {
   const int64_t much = int64_t{1} << 40;
-  has(message_of([] { zeros({-1, 3}); }), "extents must not be negative. Got [-1, 3].");
-  has(message_of([] { one_hot(arange(3), -1); }), "extents must not be negative. Got [3, -1].");
-  has(message_of([] { arange(-2); }), "extents must not be negative. Got [-2].");
-  has(message_of([] { reshape(ones({6}), {-2, -3}); }), "extents must not be negative.");
-  has(message_of([&] { zeros({much, much}); }), "has more elements than can be counted.");
-  has(message_of([&] { zeros({much, 1 << 22}, DType::f64); }),
-      "has more bytes than can be counted.");
-  has(message_of([&] { broadcast_to(ones({1, 1}), {much, much}); }), "more elements");
-  has(message_of([&] { Variable("v", {DType::f32, {-1}}); }), "must not be negative.");
+  check_contains(message_of([] { zeros({-1, 3}); }), "extents must not be negative. Got [-1, 3].");
+  check_contains(message_of([] { one_hot(arange(3), -1); }),
+                 "extents must not be negative. Got [3, -1].");
+  check_contains(message_of([] { arange(-2); }), "extents must not be negative. Got [-2].");
+  check_contains(message_of([] { reshape(ones({6}), {-2, -3}); }), "extents must not be negative.");
+  check_contains(message_of([&] { zeros({much, much}); }),
+                 "has more elements than can be counted.");
+  check_contains(message_of([&] { zeros({much, 1 << 22}, DType::f64); }),
+                 "has more bytes than can be counted.");
+  check_contains(message_of([&] { broadcast_to(ones({1, 1}), {much, much}); }), "more elements");
+  check_contains(message_of([&] { Variable("v", {DType::f32, {-1}}); }), "must not be negative.");
 }
 
 TEST_CASE("integers are reduced in float32 and errors name the function that was called") {
   Tensor counts = tensor(std::vector<int64_t>{1, 2, 3, 4}, {4});
   CHECK(variance(counts).item() == near(5.0 / 3));
   CHECK(logsumexp(counts).item() == near(4.4401897));
-  has(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
-      "[stack] tensors differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
+  check_contains(message_of([] { stack(std::vector{ones({2}), ones({3})}, 0); }),
+                 "[stack] tensors differ. Got f32[2] and f32[3]. (tensor_test.cpp:");
 }
 
 TEST_CASE("functions that require a rank or sizes name them") {
-  has(message_of([] { split(ones({2, 5}), {2, 2}, 1); }),
+  check_contains(
+      message_of([] { split(ones({2, 5}), {2, 2}, 1); }),
       "[split] sizes must be at least 0 and sum to 5, the extent of axis 1. Got [2, 2].");
-  has(message_of([] { split(ones({5}), {6, -1}, 0); }), "Got [6, -1].");
-  has(message_of([] { conv1d(ones({1, 1, 3, 3}), ones({1, 1, 2, 2})); }),
-      "[conv1d] needs x[N, C, L]. Got [1, 1, 3, 3].");
-  has(message_of([] { conv2d(ones({1, 1, 3}), ones({1, 1, 2})); }),
-      "[conv2d] needs x[N, C, H, W]. Got [1, 1, 3].");
+  check_contains(message_of([] { split(ones({5}), {6, -1}, 0); }), "Got [6, -1].");
+  check_contains(message_of([] { conv1d(ones({1, 1, 3, 3}), ones({1, 1, 2, 2})); }),
+                 "[conv1d] needs x[N, C, L]. Got [1, 1, 3, 3].");
+  check_contains(message_of([] { conv2d(ones({1, 1, 3}), ones({1, 1, 2})); }),
+                 "[conv2d] needs x[N, C, H, W]. Got [1, 1, 3].");
 }
 
 TEST_CASE("random functions refuse invalid ranges, deviations and probabilities") {
   RandomKey key{.step = scalar(0, DType::i64)};
-  has(message_of([&] { uniform({4}, key, 3, 1); }),
-      "[uniform] low must not exceed high. Got 3 and 1. (tensor_test.cpp:");
-  has(message_of([&] { uniform({4}, key, 0, NAN); }), "[uniform] low must not exceed high.");
-  has(message_of([&] { normal({4}, key, 0, -1); }),
-      "[normal] the deviation must not be negative. Got -1. (tensor_test.cpp:");
-  has(message_of([&] { bernoulli({4}, key, 1.5); }),
-      "[bernoulli] the probability must be in [0, 1]. Got 1.5. (tensor_test.cpp:");
-  has(message_of([&] { permutation(-1, key); }), "(tensor_test.cpp:");
+  check_contains(message_of([&] { uniform({4}, key, 3, 1); }),
+                 "[uniform] low must not exceed high. Got 3 and 1. (tensor_test.cpp:");
+  check_contains(message_of([&] { uniform({4}, key, 0, NAN); }),
+                 "[uniform] low must not exceed high.");
+  check_contains(message_of([&] { normal({4}, key, 0, -1); }),
+                 "[normal] the deviation must not be negative. Got -1. (tensor_test.cpp:");
+  check_contains(message_of([&] { bernoulli({4}, key, 1.5); }),
+                 "[bernoulli] the probability must be in [0, 1]. Got 1.5. (tensor_test.cpp:");
+  check_contains(message_of([&] { permutation(-1, key); }), "(tensor_test.cpp:");
   CHECK(uniform({4}, key, 2, 2).shape() == Shape{4});
 }
 
 TEST_CASE("reductions over too few elements are refused by operation and shape") {
-  has(message_of([] { variance(ones({1})); }),
+  check_contains(
+      message_of([] { variance(ones({1})); }),
       "[variance] needs more elements than its correction, 1. Got shape [1]. (tensor_test.cpp:");
-  has(message_of([] { max(zeros({0, 2})); }), "[max] axis 0 is empty. Got shape [0, 2].");
+  check_contains(message_of([] { max(zeros({0, 2})); }),
+                 "[max] axis 0 is empty. Got shape [0, 2].");
 }
 
 TEST_CASE("errors and nodes name the line of the user's operator") {
@@ -213,7 +220,8 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
       {__LINE__, [&] { return weight.to_vector<double>(); }},
   };
   for (const Mistake& mistake : mistakes)
-    has(message_of(mistake.make), "(tensor_test.cpp:" + std::to_string(mistake.line) + ")");
+    check_contains(message_of(mistake.make),
+                   "(tensor_test.cpp:" + std::to_string(mistake.line) + ")");
   unsigned here = __LINE__ + 1;
   Tensor sums[] = {a + 1, 2.0 - a, -a, a == a, relu(weight)};
   for (const Tensor& sum : sums) {
@@ -225,11 +233,11 @@ TEST_CASE("errors and nodes name the line of the user's operator") {
 TEST_CASE("a graph has no arithmetic on bool so that all backends agree") {
   Value flags = constant(std::vector<double>{1, 0}, {2}, DType::boolean);
   for (const char* name : {"reciprocal", "exp", "neg", "relu", "floor"})
-    has(message_of([&] { make_node(op(name), {flags}); }),
-        fmt::format("[{}] needs numbers. Got bool.", name));
+    check_contains(message_of([&] { make_node(op(name), {flags}); }),
+                   fmt::format("[{}] needs numbers. Got bool.", name));
   for (const char* name : {"sum", "prod"})
-    has(message_of([&] { make_node(op(name), {flags}, {{"axes", Dims{0}}}); }),
-        fmt::format("[{}] needs numbers. Got bool.", name));
+    check_contains(message_of([&] { make_node(op(name), {flags}, {{"axes", Dims{0}}}); }),
+                   fmt::format("[{}] needs numbers. Got bool.", name));
   // The functions promote bool as PyTorch does.
   CHECK(reciprocal(flags).dtype() == DType::f32);
   CHECK(sum(flags).dtype() == DType::i64);

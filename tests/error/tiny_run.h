@@ -1,13 +1,12 @@
-// Declares a small run to damage, and the exit codes of refusals.
+// Declares a small run to damage.
 #pragma once
 
 #include <doctest/doctest.h>
 
+#include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 
 namespace weft::test {
-
-constexpr int failed = 1, usage = 2, does_not_fit = 3, data_code = 4, checkpoint = 5;
 
 // TinyRun is a run of two steps with a tiny model, saved as runs/tiny.
 struct TinyRun : Workplace {
