@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/tiny_gpt.h"
+#include "tests/support/exit_codes.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"
@@ -22,10 +23,10 @@ using nlohmann::json;
 using weft::testing::near;
 
 namespace {
-constexpr int device = 7, stopped = 75;
+constexpr int stopped = 75;
 
-struct Place : Workplace {
-  Place() { write("tiny.yaml", tiny_gpt(weft::testing::device())); }
+struct DeviceRuns : Workplace {
+  DeviceRuns() { write("tiny.yaml", tiny_gpt(weft::testing::device())); }
   // Returns the losses of a run by step; the last log line of a step counts.
   std::map<int64_t, double> losses(const std::string& run) const {
     std::map<int64_t, double> all;
@@ -48,7 +49,7 @@ struct Place : Workplace {
 
 // Returns whether training works. Reports a skipped test where there is no device and BACKEND names
 // none.
-bool can_train(const Place& place) {
+bool can_train(const DeviceRuns& place) {
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--json"});
   if (outcome.code == device && std::getenv("BACKEND") == nullptr) {
     weft::testing::skipped(outcome.err);
@@ -59,7 +60,7 @@ bool can_train(const Place& place) {
 }
 
 // Returns the largest difference of two runs in a step.
-double distance(const std::map<int64_t, double>& a, const std::map<int64_t, double>& b) {
+double largest_difference(const std::map<int64_t, double>& a, const std::map<int64_t, double>& b) {
   REQUIRE(a.size() == b.size());
   double most = 0;
   for (const auto& [step, loss] : a) {
@@ -72,7 +73,7 @@ double distance(const std::map<int64_t, double>& a, const std::map<int64_t, doub
 
 TEST_SUITE("slow device program") {
   TEST_CASE("a run that was stopped or killed resumes with the losses of an uninterrupted run") {
-    Place place;
+    DeviceRuns place;
     if (!can_train(place)) return;
     const std::map<int64_t, double> whole = place.losses("tiny");
     REQUIRE(whole.size() == 60);
@@ -93,7 +94,7 @@ TEST_SUITE("slow device program") {
     }
   }
   TEST_CASE("a run is planned, offloaded, evaluated, prompted and profiled") {
-    Place place;
+    DeviceRuns place;
     if (!can_train(place)) return;
     const json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
     CHECK(plan["device"] == weft::testing::device());
@@ -120,7 +121,7 @@ TEST_SUITE("slow device program") {
     CHECK(!profile["kernels"].empty());
   }
   TEST_CASE("a run in any precision has the same losses as on the CPU") {
-    Place place;
+    DeviceRuns place;
     if (!can_train(place)) return;
     const auto losses = [&](const std::string& precision, const std::string& on) {
       const Outcome outcome = place.weft({"train", "tiny.yaml", "--steps", "10", "--precision",
@@ -129,16 +130,18 @@ TEST_SUITE("slow device program") {
       return place.losses("tiny");
     };
     const auto exact = losses("fp32", "cpu");
-    CHECK(distance(losses("fp32", weft::testing::device()), exact) < 1e-5 * exact.at(1));
+    CHECK(largest_difference(losses("fp32", weft::testing::device()), exact) < 1e-5 * exact.at(1));
     std::map<std::string, double> rounding;
     for (const char* precision : {"bf16-mixed", "fp16-mixed", "bf16"}) {
       CAPTURE(precision);
       const auto want = losses(precision, "cpu");
-      rounding[precision] = distance(want, exact);
+      rounding[precision] = largest_difference(want, exact);
       REQUIRE(rounding[precision] > 0);
-      CHECK(distance(losses(precision, weft::testing::device()), want) <= 2 * rounding[precision]);
+      CHECK(largest_difference(losses(precision, weft::testing::device()), want) <=
+            2 * rounding[precision]);
     }
     // TF32 has three more mantissa bits than bfloat16.
-    CHECK(distance(losses("tf32", weft::testing::device()), exact) <= rounding["bf16-mixed"]);
+    CHECK(largest_difference(losses("tf32", weft::testing::device()), exact) <=
+          rounding["bf16-mixed"]);
   }
 }

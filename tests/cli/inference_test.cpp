@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/json_rows.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
@@ -23,11 +24,6 @@ std::vector<std::string> operator+(std::vector<std::string> command,
   return command;
 }
 
-double sum_of(const json& rows, const std::string& key) {
-  double sum = 0;
-  for (const json& row : rows) sum += row[key].get<double>();
-  return sum;
-}
 double flops_of(const json& rows) {
   double flops = 0;
   for (const json& row : rows)
@@ -36,7 +32,7 @@ double flops_of(const json& rows) {
 }
 
 // Returns the elements of the matrices whose names contain `part`.
-double elements_of(const std::string& file, const std::string& part) {
+double matrix_elements(const std::string& file, const std::string& part) {
   const weft::io::Safetensors weights = weft::io::Safetensors::open(file);
   double elements = 0;
   for (const auto& entry : weights.entries())
@@ -51,7 +47,8 @@ TEST_CASE("a profile of a published model has the work of a prompt and of a toke
   write_published(place.path("model"));
   REQUIRE(place.weft({"convert", "model", "model.gguf", "--to", "gguf"}).code == 0);
   const std::string weights = place.path("model/model.safetensors");
-  const double layers = elements_of(weights, "layers."), head = elements_of(weights, "lm_head");
+  const double layers = matrix_elements(weights, "layers."),
+               head = matrix_elements(weights, "lm_head");
   for (const char* model : {"model", "model.gguf"}) {
     CAPTURE(model);
     const std::vector<std::string> flags = {model, "--batch",  "3",   "--context",
@@ -143,7 +140,7 @@ TEST_CASE(
                                               "12",      "--device", "cpu", "--json"};
       const json profile =
           json_of(place.weft(std::vector<std::string>{"profile", "--steps", "1"} + flags));
-      const double layers = elements_of(file, "layer.");
+      const double layers = matrix_elements(file, "layer.");
       std::filesystem::remove(file);
       const json planned = json_of(place.weft(std::vector<std::string>{"plan"} + flags));
       CHECK(planned["weight_bytes"] == bytes);

@@ -2,23 +2,20 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/tiny_gpt.h"
 #include "tests/support/program.h"
 
 using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-const std::string tiny =
-    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-    "num_attention_heads: 2}}\n"
-    "data: {dataset: addition, digits: 1}\ntrain: {steps: 1, global_batch_size: 4}\n"
-    "eval: {batch_size: 4}\n";
+const std::string one_step = tiny_gpt(1, 4);
 
 }  // namespace
 
 TEST_CASE("config print writes the whole recipe as JSON") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", one_step);
   json recipe = json_of(place.weft({"config", "print", "tiny.yaml", "--json"}));
   CHECK(recipe["model"]["config"]["hidden_size"] == 16);
   CHECK(recipe["train"]["epochs"] == nullptr);
@@ -33,7 +30,7 @@ TEST_CASE("config print writes the whole recipe as JSON") {
 TEST_CASE("init and ckpt verify report in JSON") {
   Workplace place;
   CHECK(json_of(place.weft({"init", "image", "--json"}))["recipe"] == "image.yaml");
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", one_step);
   REQUIRE(place.weft({"train", "tiny.yaml", "--json"}).code == 0);
   json verified = json_of(place.weft({"ckpt", "verify", "tiny", "--json"}));
   CHECK(verified["checkpoint"] == "runs/tiny/checkpoints/step-00000001");
@@ -51,7 +48,7 @@ TEST_CASE("a run folder with a name that is not UTF-8 does not hide the others")
 
 TEST_CASE("plan draws its graphs as DOT files") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", one_step);
   REQUIRE(place.weft({"plan", "tiny.yaml", "--dot", "tiny.dot"}).code == 0);
   std::string dot = place.read("tiny.dot");
   CHECK(dot.starts_with("digraph weft {"));
@@ -62,7 +59,7 @@ TEST_CASE("plan draws its graphs as DOT files") {
 
 TEST_CASE("each level of WEFT_DEBUG adds the output that the registry documents") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", one_step);
   const std::string added[] = {"pass schedule",    "debug: plan:", "debug: after simplify:",
                                "debug: kernel 0 ", "extent",       "debug: launch 0 "};
   for (size_t level = 0; level <= 6; ++level) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/tiny_gpt.h"
+#include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"
 
@@ -18,10 +19,8 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-constexpr int does_not_fit = 3, device = 7;
-
-struct Place : Workplace {
-  Place() { write("tiny.yaml", tiny_gpt("opencl")); }
+struct OpenclRuns : Workplace {
+  OpenclRuns() { write("tiny.yaml", tiny_gpt("opencl")); }
 
   // Trains on PoCL; reports a skipped test and returns nullopt where it is missing.
   std::optional<Outcome> train_on_pocl(
@@ -75,14 +74,14 @@ struct Place : Workplace {
 }  // namespace
 
 TEST_CASE("a run without an OpenCL driver fails with one line and exit code 7") {
-  Place place;
+  OpenclRuns place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}),
                    device, "[opencl] ") == "");
   CHECK(place.weft({"plan", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}).code == 0);
 }
 
 TEST_CASE("weft devices gives the reason why it lists no OpenCL device") {
-  Place place;
+  OpenclRuns place;
   const std::map<std::string, std::string> none{{"OCL_ICD_VENDORS", place.path("none")}};
   const json listed = json_of(place.weft({"devices", "--json"}, none));
   CHECK(listed["opencl"].empty());
@@ -92,7 +91,7 @@ TEST_CASE("weft devices gives the reason why it lists no OpenCL device") {
 }
 
 TEST_CASE("a missing OpenCL device is refused with a list of the devices") {
-  Place place;
+  OpenclRuns place;
   const Outcome wrong = place.weft({"train", "tiny.yaml", "--device", "opencl:no such GPU"});
   CHECK(fails_with(wrong, device, "[opencl] ") == "");
   if (wrong.err.find("there is no device '") != std::string::npos)
@@ -103,7 +102,7 @@ TEST_CASE("a missing OpenCL device is refused with a list of the devices") {
 }
 
 TEST_CASE("files of an OpenCL driver go to the cache and never below the current folder") {
-  Place place;
+  OpenclRuns place;
   const auto outcome = place.train_on_pocl(
       {"--steps", "1"},
       {{"HOME", "."}, {"XDG_CACHE_HOME", "kept"}, {"WEFT_CACHE_DIR", place.path("cache")}});
@@ -116,7 +115,7 @@ TEST_CASE("files of an OpenCL driver go to the cache and never below the current
 }
 
 TEST_CASE("without a cache an OpenCL driver compiles in a temporary folder that is removed") {
-  Place place;
+  OpenclRuns place;
   std::filesystem::create_directory(place.path("tmp"));
   const auto outcome = place.train_on_pocl({"--steps", "1"}, {{"HOME", "."},
                                                               {"XDG_CACHE_HOME", ""},
@@ -129,7 +128,7 @@ TEST_CASE("without a cache an OpenCL driver compiles in a temporary folder that 
 }
 
 TEST_CASE("an arena larger than the device's largest allocation is refused before the run starts") {
-  Place place;
+  OpenclRuns place;
   // POCL_MEMORY_LIMIT is in GiB; only PoCL reads it.
   const auto outcome = place.train_on_pocl({"--batch", "20K", "--model.config.hidden_size", "64"},
                                            {{"POCL_MEMORY_LIMIT", "1"}});
@@ -139,17 +138,17 @@ TEST_CASE("an arena larger than the device's largest allocation is refused befor
 }
 
 TEST_CASE("an OpenCL device without float64 trains in float32 to the losses of a device with it") {
-  Place().check_without_float64({"fp32"});
+  OpenclRuns().check_without_float64({"fp32"});
 }
 TEST_SUITE("slow opencl recipes") {
   TEST_CASE(
       "an OpenCL device without float64 trains in 16 bits to the losses of a device with it") {
-    Place().check_without_float64({"bf16-mixed", "fp16-mixed", "bf16"});
+    OpenclRuns().check_without_float64({"bf16-mixed", "fp16-mixed", "bf16"});
   }
 }
 
 TEST_CASE("an OpenCL device without float64 refuses fp64 with one line and exit code 7") {
-  Place place;
+  OpenclRuns place;
   if (!place.train_on_pocl({"--steps", "1"}, {})) return;
   const Outcome refused =
       place.pocl_without_float64({"--steps", "1", "--train.precision", "fp64", "--overwrite"});
@@ -158,7 +157,7 @@ TEST_CASE("an OpenCL device without float64 refuses fp64 with one line and exit 
 }
 
 TEST_CASE("devices are listed with their driver and without float64 where they lack it") {
-  Place place;
+  OpenclRuns place;
   const json all = json_of(place.weft({"devices", "--json"}))["opencl"];
   for (size_t i = 0; i < all.size(); ++i) {
     const json& one = all[i];

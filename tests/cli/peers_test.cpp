@@ -27,11 +27,11 @@ namespace {
 using Rows = std::vector<std::vector<int32_t>>;
 using Numbers = std::vector<double>;
 
-// A Net is the folder of a family's net, "model", and rows of tokens, "tokens.json".
-struct Net : test::Workplace {
+// A FamilyNet is the folder of a family's net, "model", and rows of tokens, "tokens.json".
+struct FamilyNet : test::Workplace {
   Rows rows;
 
-  explicit Net(const std::string& family) {
+  explicit FamilyNet(const std::string& family) {
     const Json reference = family_reference(family);
     test::write_published(path("model"), {.ids = 96, .vocabulary = 96});  // for its tokenizer
     write("model/config.json", reference.at("published_config").dump());
@@ -88,7 +88,7 @@ Numbers log_probabilities(const std::string& model, const Rows& rows) {
 }
 
 // Returns the root mean square of differences.
-double distance(const Numbers& a, const Numbers& b) {
+double rms_difference(const Numbers& a, const Numbers& b) {
   REQUIRE(a.size() == b.size());
   double squares = 0;
   for (size_t i = 0; i < a.size(); ++i) squares += std::pow(a[i] - b[i], 2);
@@ -103,7 +103,7 @@ TEST_SUITE("slow llama.cpp") {
     size_t loaded = 0;
     for (const std::string& family : family_names()) {
       CAPTURE(family);
-      Net net(family);
+      FamilyNet net(family);
       // llama.cpp leaves out windows here, which weft warns of: no token is beyond them.
       if (family == "mistral" || family == "phi3") net.shorten(5);
       const Outcome written = net.weft({"convert", "model", "f32.gguf", "--to", "gguf"});
@@ -121,10 +121,10 @@ TEST_SUITE("slow llama.cpp") {
                     q8_0 = flattened(lines[2]);
       // llama.cpp reads GELU from a table of float16, and computes all else here in float32.
       const bool has_table = family.starts_with("gpt");
-      const double off = distance(log_probabilities(net.path("f32.gguf"), net.rows), f32);
-      CHECK(off <= (has_table ? distance(f16, f32) : 1e-5));
-      CHECK(distance(log_probabilities(net.path("Q8_0.gguf"), net.rows), q8_0) <=
-            distance(q8_0, f32));
+      const double off = rms_difference(log_probabilities(net.path("f32.gguf"), net.rows), f32);
+      CHECK(off <= (has_table ? rms_difference(f16, f32) : 1e-5));
+      CHECK(rms_difference(log_probabilities(net.path("Q8_0.gguf"), net.rows), q8_0) <=
+            rms_difference(q8_0, f32));
     }
     CHECK(loaded == 17);
   }
@@ -138,7 +138,7 @@ TEST_SUITE("slow pytorch") {
       for (const bool dora : {false, true}) {
         CAPTURE(family);
         CAPTURE(dora);
-        const Net net(family);
+        const FamilyNet net(family);
         std::string text;
         for (int i = 0; i < 30; ++i) text += fmt::format("A line of text, number {}.\n", i);
         net.write("text.txt", text);
@@ -178,8 +178,8 @@ TEST_SUITE("slow pytorch") {
           return forward(family_tokens(family_reference(family), 0, 12)).to_doubles();
         };
         const Numbers theirs = flattened(lines[0].at("logits"));
-        CHECK(distance(logits(adapter), theirs) <= 1e-4);
-        CHECK(distance(logits(""), theirs) > 0.1);
+        CHECK(rms_difference(logits(adapter), theirs) <= 1e-4);
+        CHECK(rms_difference(logits(""), theirs) > 0.1);
       }
   }
 }

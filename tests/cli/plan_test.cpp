@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 #include "weft/device/catalogue.h"
 
@@ -14,8 +15,6 @@ using nlohmann::json;
 using weft::GpuModel;
 
 namespace {
-constexpr int does_not_fit = 3;
-
 struct Asked : Workplace {
   Asked() {
     write("small.yaml",

@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/json_rows.h"
+#include "tests/cli/tiny_gpt.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "weft/cli/explain.h"
@@ -25,23 +27,13 @@ using nlohmann::json;
 using weft::testing::near;
 
 namespace {
-const std::string tiny =
-    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-    "num_attention_heads: 2}}\n"
-    "data: {dataset: addition, digits: 1}\ntrain: {steps: 9, global_batch_size: 8}\n"
-    "eval: {batch_size: 4}\n";
+const std::string nine_steps = tiny_gpt(9, 8);
 
 std::vector<json> events_of(const json& trace, bool kernels) {
   std::vector<json> events;
   for (const json& event : trace["traceEvents"])
     if (event["ph"] == "X" && (event["cat"] != "step") == kernels) events.push_back(event);
   return events;
-}
-
-double sum_of(const std::vector<json>& rows, const std::string& key) {
-  double sum = 0;
-  for (const json& row : rows) sum += row[key].get<double>();
-  return sum;
 }
 
 // Returns whether the text is an SVG element in which all elements nest and are closed.
@@ -85,7 +77,7 @@ double highest(const std::string& svg) {
 TEST_CASE(
     "a trace has each kernel of the plan once per update in order and its sums match the table") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}))["plans"][0];
   REQUIRE(plan["name"] == "train");
   json table =
@@ -152,7 +144,7 @@ TEST_CASE("kernels of a recipe's layers have the source lines that list the laye
 
 TEST_CASE("the three tables of a profile account for the same work as the plan") {
   Workplace place;
-  place.write("tiny.yaml", tiny + "loss: {label_smoothing: 0.1}\n");
+  place.write("tiny.yaml", nine_steps + "loss: {label_smoothing: 0.1}\n");
   for (const std::vector<std::string>& passes :
        {std::vector<std::string>{}, {"--train.micro_batch_size", "2"}}) {
     std::vector<std::string> plan_line = {"plan", "tiny.yaml", "--json"},
@@ -184,7 +176,7 @@ TEST_CASE("the three tables of a profile account for the same work as the plan")
 
 TEST_CASE("a profile prints tables and names the bottleneck at the end") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   Outcome outcome =
       place.weft({"profile", "tiny.yaml", "--steps", "2", "--depth", "1"}, {{"COLUMNS", "200"}});
   REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -202,7 +194,7 @@ TEST_CASE("a profile prints tables and names the bottleneck at the end") {
 
 TEST_CASE("profile and plan draw the memory timeline and the roofline as SVG") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   REQUIRE(place
               .weft({"profile", "tiny.yaml", "--steps", "2", "--memory-svg", "m.svg",
                      "--roofline-svg", "r.svg", "--trace", "t.json"})
@@ -272,7 +264,7 @@ TEST_CASE("the memory timeline is as high as the live bytes") {
 
 TEST_CASE("plan --explain reports what each pass saved and why values are stored") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   json report = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json"}));
   REQUIRE(report["explain"].size() == report["plans"].size());
   json train = report["explain"][0], planned = train["plan"], without = train["without"];
@@ -321,7 +313,7 @@ TEST_CASE("plan --explain reports what each pass saved and why values are stored
 
 TEST_CASE("plan --explain covers limits, mixed precision, compression and offload") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   json mixed = json_of(place.weft({"plan", "tiny.yaml", "--explain", "--json", "--train.precision",
                                    "bf16-mixed"}))["explain"][0];
   CHECK(mixed["without"]["precision"]["bytes"] != mixed["plan"]["bytes"]);
@@ -359,7 +351,7 @@ TEST_CASE("a fusion that was refused has its reason") {
 
 TEST_CASE("profile --inference times the evaluation step of a recipe") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", nine_steps);
   const json profile = json_of(place.weft(
       {"profile", "tiny.yaml", "--inference", "--data.digits", "2", "--steps", "2", "--json"}));
   CHECK(profile["profile"] == "tiny, 4 samples per evaluation step");

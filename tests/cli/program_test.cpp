@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/tiny_gpt.h"
 #include "tests/support/near.h"
 #include "weft/base/env.h"
 #include "weft/train/recipe.h"
@@ -50,11 +51,7 @@ const std::vector<std::vector<std::string>> verbs = {{"plan"},
                                                      {"devices"},
                                                      {"doctor"}};
 
-const std::string tiny =
-    "name: tiny\nmodel: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, "
-    "num_attention_heads: 2}}\n"
-    "data: {dataset: addition, digits: 1}\ntrain: {steps: 4, global_batch_size: 4}\n"
-    "eval: {batch_size: 4}\nlog: {every: 1}\n";
+const std::string every_step_logged = tiny_gpt(4, 4) + "log: {every: 1}\n";
 }  // namespace
 
 TEST_CASE("the version is one line") {
@@ -97,7 +94,7 @@ TEST_CASE("help without a verb lists every verb") {
 
 TEST_CASE("tables and help wrap between words at 80 columns or the terminal's width") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   auto longest = [](const std::string& text) {  // ignores step lines, which are not wrapped
     size_t columns = 0;
     std::istringstream lines(text);
@@ -167,21 +164,21 @@ TEST_CASE("weft list names everything that recipes may use") {
 
 TEST_CASE("recipes are found by name in ./recipes") {
   Workplace place;
-  place.write("recipes/little.yaml", "# What it does\n" + tiny);
+  place.write("recipes/little.yaml", "# What it does\n" + every_step_logged);
   CHECK(place.weft({"list", "recipes"}).out.find("What it does") != std::string::npos);
   CHECK(place.weft({"config", "print", "little"}).out.find("name: tiny\n") != std::string::npos);
 }
 
 TEST_CASE("a recipe is read from a pipe, or from the standard input as -") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   const std::string printed = place.weft({"config", "print", "tiny.yaml"}).out;
   CHECK(printed.find("name: tiny\n") != std::string::npos);
-  place.write(".in", tiny);
+  place.write(".in", every_step_logged);
   CHECK(place.weft({"config", "print", "-"}).out == printed);
   CHECK(place.weft({"config", "print", "/dev/stdin"}).out == printed);
   REQUIRE(mkfifo(place.path("pipe").c_str(), 0600) == 0);
-  std::thread writer([&] { std::ofstream(place.path("pipe")) << tiny; });
+  std::thread writer([&] { std::ofstream(place.path("pipe")) << every_step_logged; });
   CHECK(place.weft({"config", "print", "pipe"}).out == printed);
   writer.join();
   CHECK(fails_with(place.weft({"config", "print", "/dev/zero"}), 2,
@@ -190,7 +187,7 @@ TEST_CASE("a recipe is read from a pipe, or from the standard input as -") {
 
 TEST_CASE("a run is resumed by its name or folder with its original recipe") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   place.weft({"train", "tiny.yaml", "--name", "quick", "--optimizer.lr", "0.0125"});
   auto rate = [&] {
     return place.read("runs/quick/recipe.yaml").find("lr: 0.0125") != std::string::npos;
@@ -234,7 +231,7 @@ TEST_CASE("the warm-up of every shipped recipe is a fraction of its steps") {
 
 TEST_CASE("flags override the environment, which overrides the recipe") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   auto rate = [&](std::vector<std::string> flags, const Workplace::Environment& environment = {}) {
     flags.insert(flags.begin(), {"config", "print", "tiny.yaml"});
     Outcome outcome = place.weft(flags, environment);
@@ -273,7 +270,7 @@ TEST_CASE("docs/recipe.md matches the output of config reference") {
 
 TEST_CASE("weft plan and weft train --dry-run agree and write nothing") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   json plan = json_of(place.weft({"plan", "tiny.yaml", "--json"}));
   CHECK(plan["parameters"] > 0);
   CHECK(plan["arena_bytes"] > 0);
@@ -286,7 +283,7 @@ TEST_CASE("weft plan and weft train --dry-run agree and write nothing") {
 
 TEST_CASE("a run is trained, listed, shown, compared, evaluated and prompted") {
   Workplace place;
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   json trained = json_of(place.weft({"train", "tiny.yaml", "--json"}));
   CHECK(trained["step"] == 4);
   CHECK(trained["run"] == "runs/tiny");
@@ -368,7 +365,7 @@ TEST_CASE("evaluation reports perplexity for language models and not for sums") 
       place.weft({"generate", "letters", "--prompt", "the", "--max-new-tokens", "12"});
   CHECK(said.err.find("12 tokens, ") != std::string::npos);
   CHECK(said.err.find(" tok/s\n") != std::string::npos);
-  place.write("tiny.yaml", tiny);
+  place.write("tiny.yaml", every_step_logged);
   REQUIRE(place.weft({"train", "tiny.yaml"}).code == 0);
   CHECK_FALSE(json_of(place.weft({"eval", "tiny", "--json"})).contains("perplexity"));
   CHECK(place.weft({"eval", "tiny"}).out.ends_with(" sums\n"));

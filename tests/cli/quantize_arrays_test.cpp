@@ -25,7 +25,7 @@ using nlohmann::json;
 namespace {
 using Arguments = std::vector<std::string>;
 
-struct Place : Workplace {
+struct QuantizedArrays : Workplace {
   json quantize(Arguments arguments) const {
     arguments.insert(arguments.begin(), "quantize");
     for (const char* more : {"--to", "int8", "--json"}) arguments.emplace_back(more);
@@ -51,7 +51,8 @@ double relative_error(const std::vector<double>& wanted, const std::vector<doubl
 }
 
 // Returns the scale of what a layer reads.
-double input_scale(const Place& place, const std::string& file, const std::string& layer) {
+double input_scale(const QuantizedArrays& place, const std::string& file,
+                   const std::string& layer) {
   for (const onnx::Initializer& each : onnx::read(place.path(file)).graph.initializers)
     if (each.name == layer + ".input_scale") return each.value.item();
   return 0;
@@ -59,7 +60,7 @@ double input_scale(const Place& place, const std::string& file, const std::strin
 }  // namespace
 
 TEST_CASE("a net of two inputs is calibrated on arrays and is as close as was reported") {
-  const Place place;
+  const QuantizedArrays place;
   write_two_inputs(place.path("net.onnx"), {-1, "rows"});
   write_samples(place.path("a.npz"), 8, 1);
   write_samples(place.path("b.npz"), 5, 2);
@@ -105,7 +106,7 @@ TEST_CASE("a net of two inputs is calibrated on arrays and is as close as was re
 }
 
 TEST_CASE("layers are kept by name and by what they cost the outputs on arrays") {
-  const Place place;
+  const QuantizedArrays place;
   write_two_inputs(place.path("net.onnx"), {-1, "rows"});
   write_samples(place.path("a.npz"), 8, 1);
   const auto kept = [&](const std::string& file, const Arguments& more) {
@@ -131,7 +132,7 @@ TEST_CASE("layers are kept by name and by what they cost the outputs on arrays")
 }
 
 TEST_CASE("arrays of separate files, and of many rows at a time, give the same ranges") {
-  const Place place;
+  const QuantizedArrays place;
   write_two_inputs(place.path("net.onnx"), {-1, "rows"});
   write_two_inputs(place.path("fixed.onnx"), {2, ""});
   write_samples(place.path("a.npz"), 8, 1);
@@ -158,7 +159,7 @@ TEST_CASE("arrays of separate files, and of many rows at a time, give the same r
 }
 
 TEST_CASE("the arrays bind what an ONNX file leaves open") {
-  const Place place;
+  const QuantizedArrays place;
   onnx::Model open = two_inputs({-1, ""});  // each input has rows of its own
   (*open.graph.inputs[0].shape)[1] = {-1, "width"};
   (*open.graph.inputs[1].shape)[1] = {-1, ""};
@@ -174,7 +175,7 @@ TEST_CASE("the arrays bind what an ONNX file leaves open") {
 }
 
 TEST_CASE("arrays with the samples of a data set give its ranges") {
-  const Place place;
+  const QuantizedArrays place;
   write_images(place, "digits", 32, 8, 4);
   place.write("digits.yaml",
               fmt::format("name: digits\nmodel: {{name: cnn, config: {{conv_channels: [8, 8], "
@@ -210,7 +211,7 @@ TEST_SUITE("slow onnx") {
   TEST_CASE("onnxruntime has the error of outputs that was reported") {
     const std::string python = testing::python_with("onnxruntime");
     if (python.empty()) return;
-    const Place place;
+    const QuantizedArrays place;
     write_two_inputs(place.path("net.onnx"), {-1, "rows"});
     write_samples(place.path("a.npz"), 8, 1);
     write_samples(place.path("b.npz"), 5, 2);

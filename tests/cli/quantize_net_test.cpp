@@ -26,8 +26,8 @@ const std::vector<std::string> data_flags = {"--data.dataset",    "random-images
                                              "--data.classes",    "4",
                                              "--eval.batch_size", "8"};
 
-struct Net : Workplace {
-  explicit Net(const std::string& more = "") {
+struct TrainedNet : Workplace {
+  explicit TrainedNet(const std::string& more = "") {
     write("net.yaml", "name: net\n" + recipe + more);
     const Outcome outcome = weft({"train", "net.yaml"});
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
@@ -58,7 +58,7 @@ using Names = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a run is quantized to a file with the loss that was reported") {
-  const Net net;
+  const TrainedNet net;
   for (const char* method : {"minmax", "percentile", "entropy"}) {
     CAPTURE(method);
     const std::string file = method + std::string(".onnx");
@@ -85,7 +85,7 @@ TEST_CASE("a run is quantized to a file with the loss that was reported") {
 }
 
 TEST_CASE("an ONNX file is quantized with the ranges of its run") {
-  const Net net;
+  const TrainedNet net;
   REQUIRE(net.weft({"convert", "net", "net.onnx", "--to", "onnx"}).code == 0);
   std::vector<std::string> arguments = {"net.onnx", "int8.onnx"};
   arguments.insert(arguments.end(), data_flags.begin(), data_flags.end());
@@ -157,7 +157,7 @@ TEST_CASE("a run that is quantized by other data than its own says so") {
 }
 
 TEST_CASE("a run trained with int8 is written with the ranges that it learned") {
-  const Net net("quantization: {activations: static, exclude: [conv1], weight_bits: 7}\n");
+  const TrainedNet net("quantization: {activations: static, exclude: [conv1], weight_bits: 7}\n");
   REQUIRE(net.weft({"convert", "net", "converted.onnx", "--to", "onnx"}).code == 0);
   const json result = net.quantize({"net", "quantized.onnx"});
   CHECK(kept(result) == Names{"conv1"});
