@@ -83,7 +83,7 @@ std::vector<double> curve_of(const Json& reference, const std::string& weights, 
   return losses;
 }
 
-void check_curve(const std::string& weights) {
+void check_lora_curve(const std::string& weights) {
   const std::string text = shakespeare_text();
   if (text.empty()) return;
   const Json reference = reference_file("lora_curves.json"), &expected = reference.at(weights);
@@ -135,10 +135,10 @@ TEST_CASE("adapters load, train and merge as PEFT's do") {
 }
 
 TEST_CASE("an adapter learns Shakespeare's text as PEFT's does, in float64 and float32") {
-  check_curve("F32");
+  check_lora_curve("F32");
 }
 TEST_CASE("an adapter beside weights in blocks learns as PEFT's does beside their numbers") {
-  check_curve("Q4_0");
+  check_lora_curve("Q4_0");
 }
 
 TEST_CASE("a new adapter changes nothing before it trains, and is written as it is read") {

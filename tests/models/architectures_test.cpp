@@ -24,15 +24,15 @@ nn::Options options_of(const Json& object) {
   return options;
 }
 
-TaskShape task_of(const Json& task) {
+TaskShape reference_task(const Json& task) {
   Shape input(std::span<const int64_t>(task.at("input").get<std::vector<int64_t>>()));
   InputKind kind = task.at("kind") == "tokens" ? InputKind::tokens : InputKind::images;
   return {kind, input, task.at("classes"), task.value("vocabulary", int64_t{0})};
 }
 
-std::unique_ptr<Model> build(const Json& reference, DType dtype) {
+std::unique_ptr<Model> build_reference(const Json& reference, DType dtype) {
   nn::BuildScope scope({.dtype = dtype, .initialize = true});  // also running variances
-  TaskShape task = task_of(reference.at("task"));
+  TaskShape task = reference_task(reference.at("task"));
   const Json& weft = reference.at("weft");
   std::unique_ptr<Model> model;
   if (weft.contains("layers")) {
@@ -72,7 +72,7 @@ Batch sample_batch(uint64_t b, const Shape& shape, const TaskShape& task) {
 }
 
 Batch batch_of(const Json& reference, uint64_t b, DType dtype) {
-  TaskShape task = task_of(reference.at("task"));
+  TaskShape task = reference_task(reference.at("task"));
   Shape shape{reference.at("task").at("rows")};
   for (int64_t extent : task.input) shape.push_back(extent);
   if (task.kind == InputKind::images) return image_batch(b, shape, dtype);
@@ -82,7 +82,7 @@ Batch batch_of(const Json& reference, uint64_t b, DType dtype) {
 }
 
 // Compares the elements of the logits that the file lists: a strided sample.
-void check_logits(const Tensor& logits, const Json& expected, double tolerance) {
+void check_strided_logits(const Tensor& logits, const Json& expected, double tolerance) {
   std::vector<double> all = logits.to_doubles();
   size_t listed = expected.size(), stride = std::max<size_t>(1, all.size() / listed);
   for (size_t i = 0; i < listed; ++i) {
@@ -94,16 +94,17 @@ void check_logits(const Tensor& logits, const Json& expected, double tolerance) 
 void check_forward(const std::string& name) {
   CAPTURE(name);
   Json reference = reference_file(name + ".json");
-  auto model = build(reference, DType::f32);
+  auto model = build_reference(reference, DType::f32);
   auto forward = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
   Tensor logits = forward(batch_of(reference, 0, DType::f32).inputs);
-  check_logits(logits, reference.at("logits"), 1e-5 * reference.at("largest_logit").get<double>());
+  check_strided_logits(logits, reference.at("logits"),
+                       1e-5 * reference.at("largest_logit").get<double>());
 }
 
-void check_curve(const std::string& name) {
+void check_training_curve(const std::string& name) {
   CAPTURE(name);
   Json reference = reference_file(name + ".json");
-  auto model = build(reference, DType::f64);
+  auto model = build_reference(reference, DType::f64);
   auto optimizer = make_optimizer(*model, reference.at("optimizer"));
   auto step = compile([&](Tensor inputs, Tensor labels) {
     Tensor loss = cross_entropy((*model)(inputs), labels);
@@ -122,7 +123,7 @@ void check_curve(const std::string& name) {
   }
   auto evaluate = compile([&](Tensor inputs) { return (*model)(inputs); }, {.mode = Mode::eval});
   double largest = reference.at("largest_logit");
-  check_logits(evaluate(batches[0].inputs), reference.at("last_logits"), 1e-5 * largest);
+  check_strided_logits(evaluate(batches[0].inputs), reference.at("last_logits"), 1e-5 * largest);
 }
 }  // namespace
 
@@ -130,46 +131,46 @@ TEST_CASE("AlexNet: logits agree with PyTorch") { check_forward("alexnet_narrow"
 TEST_CASE("narrow ResNets of both block types: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"resnet18_narrow", "resnet50_narrow"}) {
     check_forward(name);
-    check_curve(name);
+    check_training_curve(name);
   }
 }
 TEST_SUITE("slow full-width architectures") {
   TEST_CASE("ResNet-50 at full width: logits and losses agree with PyTorch") {
     check_forward("resnet50");
-    check_curve("resnet50");
+    check_training_curve("resnet50");
   }
   TEST_CASE("AlexNet at full width: logits and losses agree with PyTorch") {
-    check_curve("alexnet_narrow");
+    check_training_curve("alexnet_narrow");
     check_forward("alexnet");
-    check_curve("alexnet");
+    check_training_curve("alexnet");
   }
 }
 
 TEST_CASE("GPT-2 with biases: logits and twenty losses agree with PyTorch") {
   check_forward("gpt2");
-  check_curve("gpt2");
+  check_training_curve("gpt2");
 }
 TEST_CASE("LSTM and GRU: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"lstm", "gru_both_ways"}) {
     check_forward(name);
-    check_curve(name);
+    check_training_curve(name);
   }
 }
 TEST_SUITE("slow bidirectional recurrent nets") {
   TEST_CASE("bidirectional LSTM and GRU: logits and twenty losses agree with PyTorch") {
     for (const char* name : {"gru", "lstm_both_ways"}) {
       check_forward(name);
-      check_curve(name);
+      check_training_curve(name);
     }
   }
 }
 TEST_CASE("BERT with both heads: logits and twenty losses agree with PyTorch") {
   for (const char* name : {"bert_masked", "bert_samples"}) {
     check_forward(name);
-    check_curve(name);
+    check_training_curve(name);
   }
 }
 TEST_CASE("Llama: logits and twenty losses agree with PyTorch") {
   check_forward("llama");
-  check_curve("llama");
+  check_training_curve("llama");
 }

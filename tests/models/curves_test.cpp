@@ -22,7 +22,7 @@ std::vector<Batch> batches(const std::string& name, DType dtype) {
   return all;
 }
 
-std::unique_ptr<Model> build(const std::string& name, DType dtype) {
+std::unique_ptr<Model> build_model(const std::string& name, DType dtype) {
   nn::BuildScope scope({.dtype = dtype, .initialize = true});
   if (name == "mlp") return make_model("mlp", {}, {InputKind::features, {784}, 10});
   if (name == "gpt")
@@ -48,7 +48,7 @@ struct Run {
   Run(const std::string& name, DType dtype, bool with_gradients)
       : name(name),
         reference(reference_file(name + ".json")),
-        model(build(name, dtype)),
+        model(build_model(name, dtype)),
         data(batches(name, dtype)),
         step(compile([this, with_gradients](Tensor inputs, Tensor labels) {
           return train(inputs, labels, with_gradients);
@@ -117,8 +117,8 @@ void check_curve(const std::string& name, size_t steps, double tolerance,
 }
 
 // Returns the root mean square of a - b over [from, from + count).
-double distance(const std::vector<double>& a, const std::vector<double>& b, size_t from,
-                size_t count) {
+double rms_difference(const std::vector<double>& a, const std::vector<double>& b, size_t from,
+                      size_t count) {
   double squares = 0;
   for (size_t i = from; i < from + count; ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
   return std::sqrt(squares / static_cast<double>(count));
@@ -142,7 +142,7 @@ void check_float32_windows(const std::string& name, size_t steps) {
   std::vector<double> losses = losses_of(name, steps, DType::f32);
   for (size_t from = 0; from + window <= steps; from += window) {
     CAPTURE(from);
-    CHECK(distance(losses, f64, from, window) <= 2 * theirs.at(from / window));
+    CHECK(rms_difference(losses, f64, from, window) <= 2 * theirs.at(from / window));
   }
 }
 }  // namespace
@@ -218,7 +218,8 @@ TEST_SUITE("slow exact curves") {
     for (size_t from = 0; from < steps; from += window) {
       CAPTURE(from);
       size_t count = std::min(window, steps - from);
-      CHECK(distance(losses, exact, from, count) < distance(pytorch, exact, from, count));
+      CHECK(rms_difference(losses, exact, from, count) <
+            rms_difference(pytorch, exact, from, count));
     }
   }
 }

@@ -37,19 +37,19 @@ struct Curve {
   }
 };
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double most = 0;
   for (size_t i = 0; i < a.size(); ++i) most = larger(most, std::abs(a[i] - b[i]));
   return most;
 }
 
 // Compares the curve with the CPU's; `tolerance` is relative to the first loss.
-void check_curve(const Curve& curve, double tolerance) {
+void check_device_curve(const Curve& curve, double tolerance) {
   if (!has_device()) return;
   CAPTURE(curve.model);
   const std::vector<double> got = curve.on(device()), want = curve.on("cpu");
   CHECK(want.back() < want.front());
-  CHECK(distance(got, want) <= tolerance * want[0]);
+  CHECK(largest_difference(got, want) <= tolerance * want[0]);
 }
 
 // Compares the curve on OpenCL's devices with the CPU's. Kernels of float32 are the same text
@@ -64,7 +64,7 @@ void check_without_float64(const Curve& curve, double tolerance) {
   }
   const std::vector<double> got = curve.on(other), want = curve.on("cpu");
   CHECK(got == curve.on("opencl"));
-  CHECK(distance(got, want) <= tolerance * want[0]);
+  CHECK(largest_difference(got, want) <= tolerance * want[0]);
 }
 
 // Checks that the bfloat16 curves of device and CPU differ by at most twice the distance of the
@@ -75,10 +75,10 @@ void check_narrow_curve(const Curve& curve) {
   const std::vector<double> exact = curve.on("cpu");
   const std::vector<double> want = curve.on("cpu", Precision::bf16_mixed);
   const std::vector<double> got = curve.on(device(), Precision::bf16_mixed);
-  const double rounding = distance(want, exact);
+  const double rounding = largest_difference(want, exact);
   REQUIRE(rounding > 0);
-  CHECK(distance(got, exact) > 0);
-  CHECK(distance(got, want) <= 2 * rounding);
+  CHECK(largest_difference(got, exact) > 0);
+  CHECK(largest_difference(got, want) <= 2 * rounding);
 }
 
 std::vector<std::vector<std::byte>> bits_after(const Curve& curve, bool one_by_one) {
@@ -186,7 +186,7 @@ TEST_CASE("alternating trainings on two devices have the losses of separate ones
 }
 
 TEST_CASE("a perceptron trains on a device as on the CPU") {
-  check_curve({"mlp", "sgd", 10}, 1e-5);
+  check_device_curve({"mlp", "sgd", 10}, 1e-5);
   check_narrow_curve({"mlp", "sgd", 10});
 }
 
@@ -206,14 +206,16 @@ TEST_SUITE("slow device curves") {
     for (const char* model : {"lstm", "bert", "llama"})
       check_without_float64({model, "adamw", 5}, 1e-4);
   }
-  TEST_CASE("a GPT trains on a device as on the CPU") { check_curve({"gpt", "adamw"}, 1e-4); }
+  TEST_CASE("a GPT trains on a device as on the CPU") {
+    check_device_curve({"gpt", "adamw"}, 1e-4);
+  }
   TEST_CASE("convolutional nets train on a device as on the CPU") {
-    check_curve({"lenet5", "sgd"}, 1e-4);
-    check_curve({"resnet20", "sgd", 3}, 1e-3);
+    check_device_curve({"lenet5", "sgd"}, 1e-4);
+    check_device_curve({"resnet20", "sgd", 3}, 1e-3);
   }
   TEST_CASE("other nets of tokens train on a device as on the CPU") {
     for (const char* model : {"lstm", "gru", "bert", "llama"})
-      check_curve({model, "adamw", 5}, 1e-4);
+      check_device_curve({model, "adamw", 5}, 1e-4);
   }
   TEST_CASE("bfloat16 on a device is as far from float32 as on the CPU") {
     check_narrow_curve({"gpt", "adamw"});

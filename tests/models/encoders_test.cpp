@@ -27,7 +27,7 @@ using models::EncoderFamily;
 using test::TemporaryFolder;
 
 namespace {
-const char* const nets[] = {
+const char* const encoder_nets[] = {
     "bert_sequenceclassification",       "bert_tokenclassification",       "bert_maskedlm",
     "roberta_sequenceclassification",    "roberta_tokenclassification",    "roberta_maskedlm",
     "distilbert_sequenceclassification", "distilbert_tokenclassification", "distilbert_maskedlm"};
@@ -41,7 +41,7 @@ EncoderFamily family_of(const std::string& model_type) {
 }
 
 // Returns what nn::Options can hold of a config.json, and the number of its labels.
-nn::Options options_of(const Json& config) {
+nn::Options config_options(const Json& config) {
   nn::Options options;
   for (const auto& [key, value] : config.items()) {
     if (value.is_boolean()) options.set(key, value.get<bool>());
@@ -70,7 +70,7 @@ struct Published {
     }
     io::save_safetensors(folder.file("model.safetensors"), variables);
     architecture = row.at("architecture");
-    options = options_of(row.at("config"));
+    options = config_options(row.at("config"));
     family = family_of(row.at("config").at("model_type"));
   }
 
@@ -103,7 +103,7 @@ struct Published {
 }  // namespace
 
 TEST_CASE("encoders have the parameters that transformers saves, so that each reads the other's") {
-  for (const std::string name : nets) {
+  for (const std::string name : encoder_nets) {
     CAPTURE(name);
     const Published published(name);
     std::map<std::string, Shape> expected, found;
@@ -117,7 +117,7 @@ TEST_CASE("encoders have the parameters that transformers saves, so that each re
 
 TEST_CASE("encoders compute the logits of transformers, with and without masks and segments") {
   const ModeScope eval(Mode::eval);
-  for (const std::string name : nets) {
+  for (const std::string name : encoder_nets) {
     CAPTURE(name);
     const Published published(name);
     for (const auto& [dtype, tolerance] : {std::pair(DType::f32, 1e-5), {DType::f64, 1e-9}}) {
@@ -135,7 +135,7 @@ TEST_CASE("encoders compute the logits of transformers, with and without masks a
 }
 
 TEST_CASE("encoders train as in transformers: losses and all parameters after two steps") {
-  for (const std::string name : nets) {
+  for (const std::string name : encoder_nets) {
     CAPTURE(name);
     const Published published(name);
     const auto model = published.load(DType::f64);
@@ -167,7 +167,7 @@ TEST_CASE("encoders train as in transformers: losses and all parameters after tw
 }
 
 TEST_CASE("each dropout of an encoder stands where that of transformers does") {
-  for (const std::string name : nets) {
+  for (const std::string name : encoder_nets) {
     Published published(name);
     const nn::Options given = published.options;
     for (const auto& [key, logits] : published.row.at("dropped").items()) {
@@ -254,7 +254,7 @@ TEST_CASE("a published encoder gives its weights to a net with a new head") {
 }
 
 TEST_CASE("an encoder's config makes it again and keeps what weft does not read") {
-  for (const std::string name : nets) {
+  for (const std::string name : encoder_nets) {
     CAPTURE(name);
     const Published published(name);
     const auto model = published.make(DType::f32);

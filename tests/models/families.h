@@ -99,6 +99,11 @@ inline Tensor family_tokens(const Json& reference, int64_t begin, int64_t end) {
   return tensor(tokens, {static_cast<int64_t>(table.size()), end - begin});
 }
 
+inline std::vector<double> logits_of(const Model& model, const Tensor& tokens) {
+  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
+  return forward(tokens).to_doubles();
+}
+
 inline constexpr double tolerance = 1e-4;
 
 // Compares the logits of v where v % 4 == t % 4, as the file lists them.

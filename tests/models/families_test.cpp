@@ -24,7 +24,7 @@ using doctest::Contains;
 using models::parse_options;
 
 namespace {
-Tensor logits_of(const models::Decoder& model, const Json& reference) {
+Tensor published_logits(const models::Decoder& model, const Json& reference) {
   auto forward = compile([&](Tensor tokens) { return model(tokens); }, {.mode = Mode::eval});
   return forward(family_tokens(reference, 0, 12));
 }
@@ -137,7 +137,7 @@ TEST_CASE("families: logits, training and parameters agree with transformers") {
       own.push_back(tensor.name);
     std::ranges::sort(own);
     REQUIRE(own == tensor_names(reference));
-    check_logits(logits_of(*model, reference), reference.at("logits"));
+    check_logits(published_logits(*model, reference), reference.at("logits"));
     check_training(*model, reference, reference, published);
   }
 }
@@ -187,7 +187,7 @@ TEST_CASE("families: files without the root of names, and with tensors that no o
     for (const std::string& tensor : tensor_names(reference))
       names.push_back(tensor.substr(root.size()));
     io::load(*model, files, models::load_layout(model->decoder_config(), names));
-    check_logits(logits_of(*model, reference), reference.at("logits"));
+    check_logits(published_logits(*model, reference), reference.at("logits"));
   }
 }
 
@@ -241,7 +241,7 @@ TEST_CASE(
     const io::Loaded found =
         io::load(*model, path, models::load_layout(model->decoder_config(), names));
     CHECK(found.unexpected.empty());
-    check_logits(logits_of(*model, reference), reference.at("logits"));
+    check_logits(published_logits(*model, reference), reference.at("logits"));
     CHECK(*model->config().find("model_type") == nn::Option(std::string("gemma3_text")));
     CHECK(*model->config().find("eos_token_id") == nn::Option(std::vector<int64_t>{2, 5}));
   }
@@ -421,7 +421,8 @@ TEST_CASE("attention weights are dropped in training alone") {
       return std::pair(first, forward(tokens).to_doubles());
     };
     const auto plain = load(0), half = load(0.5), all = load(1);
-    CHECK(logits_of(*half, reference).to_doubles() == logits_of(*plain, reference).to_doubles());
+    CHECK(published_logits(*half, reference).to_doubles() ==
+          published_logits(*plain, reference).to_doubles());
     const auto [first, second] = trained(*half);
     CHECK(first != second);
     // Without weights nothing is attended to, as if what reads the sums were zero.

@@ -20,7 +20,7 @@ using namespace weft::testing;
 namespace {
 // Activations stay float32, which the CPU would round by itself. Two sequences of other lengths
 // read their prompts; then each gets two tokens more, one by one.
-std::vector<float> logits_of(const models::Decoder& model, const std::string& where) {
+std::vector<float> continued_logits(const models::Decoder& model, const std::string& where) {
   const models::DecoderConfig& config = model.decoder_config();
   const auto tokens = infer::make_token_model(
       model, config.vocab_size, config.max_position_embeddings,
@@ -45,8 +45,9 @@ std::vector<float> logits_of(const models::Decoder& model, const std::string& wh
 bool compiles_slowly() { return device() == "opencl"; }
 
 // `tolerance` is relative to the largest logit.
-void check_logits(const models::Decoder& model, double tolerance) {
-  const std::vector<float> got = logits_of(model, device()), want = logits_of(model, "cpu");
+void check_continued_logits(const models::Decoder& model, double tolerance) {
+  const std::vector<float> got = continued_logits(model, device()),
+                           want = continued_logits(model, "cpu");
   REQUIRE(got.size() == want.size());
   double largest = 0, off = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -64,7 +65,7 @@ TEST_CASE("published decoders continue sequences on a device as on the CPU") {
   if (compiles_slowly()) names.resize(1);
   for (const char* name : names) {
     CAPTURE(name);
-    check_logits(*load_family(family_reference(name)), 1e-5);
+    check_continued_logits(*load_family(family_reference(name)), 1e-5);
   }
 }
 
@@ -79,6 +80,6 @@ TEST_CASE("decoders in blocks continue sequences on a device as on the CPU") {
     const test::TemporaryFolder place;
     const models::Pretrained model =
         saved_in_blocks(*plain, blocks, models::quantize(*plain, blocks), place.file("model"));
-    check_logits(dynamic_cast<const models::Decoder&>(*model.model), 1e-5);
+    check_continued_logits(dynamic_cast<const models::Decoder&>(*model.model), 1e-5);
   }
 }

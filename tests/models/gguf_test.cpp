@@ -32,11 +32,6 @@ std::vector<std::string> net_names() {
 
 constexpr size_t stride = 4;  // of the logits that a file lists
 
-std::vector<double> logits_of(const Model& model, const Tensor& tokens) {
-  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
-  return forward(tokens).to_doubles();
-}
-
 Tensor tokens_of(const Json& reference) {
   const auto rows = reference.at("tokens").get<std::vector<std::vector<int64_t>>>();
   std::vector<int64_t> all;

@@ -33,7 +33,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-struct Net {
+struct GpuNet {
   std::string name, recipe;
 };
 std::string images(int size, int classes, int batch) {
@@ -49,7 +49,7 @@ std::string tokens(int vocabulary, int length, int batch) {
       vocabulary, length, batch);
 }
 // The nets have their usual width and just enough layers to contain every kernel.
-const std::vector<Net> nets{
+const std::vector<GpuNet> gpu_nets{
     {"mlp", images(28, 10, 128)},
     {"cnn", images(28, 10, 128)},
     {"lenet5", images(28, 10, 128)},
@@ -62,7 +62,7 @@ const std::vector<Net> nets{
     {"gpt2", tokens(50257, 1024, 8)},
     {"llama", tokens(32000, 512, 4)},
 };
-std::string config_of(const std::string& net) {
+std::string shortened_config(const std::string& net) {
   if (net == "bert" || net == "gpt2") return "{num_hidden_layers: 2}";
   return net == "llama" ? "{num_hidden_layers: 2, num_attention_heads: 16, num_key_value_heads: 4}"
                         : "{}";
@@ -107,10 +107,10 @@ class Kernels {
 
   explicit Kernels(loop::GpuLanguage language) : language_(language) {}
 
-  void add(const Net& net, const Settings& settings, const std::string& device) {
+  void add(const GpuNet& net, const Settings& settings, const std::string& device) {
     train::Recipe recipe =
         train::Recipe::parse("model: {name: " + net.name + "}\n" + net.recipe, net.name);
-    recipe.set("model.config", config_of(net.name), "test");
+    recipe.set("model.config", shortened_config(net.name), "test");
     std::string where = net.name;
     for (const auto& [key, value] : settings) {
       recipe.set(key, value, "test");
@@ -159,12 +159,13 @@ class Kernels {
 
 Kernels kernels_of_every_model() {
   Kernels kernels(loop::GpuLanguage::cuda);
-  for (const Net& net : nets) {
+  for (const GpuNet& net : gpu_nets) {
     for (const Settings& settings : every_precision) kernels.add(net, settings, "null:cuda");
     for (const char* precision : {"fp32", "bf16-mixed"})
       kernels.add(net, {{"train.precision", precision}}, plain_cuda());
   }
-  for (const Settings& settings : every_update) kernels.add(nets.front(), settings, "null:cuda");
+  for (const Settings& settings : every_update)
+    kernels.add(gpu_nets.front(), settings, "null:cuda");
   return kernels;
 }
 
@@ -290,7 +291,7 @@ TEST_CASE("spilled registers are found in a kernel's machine code") {
 
 TEST_CASE("CUDA C of a step's kernels compiles") {
   Kernels kernels(loop::GpuLanguage::cuda);
-  kernels.add(nets.front(), {{"train.precision", "bf16-mixed"}}, plain_cuda());
+  kernels.add(gpu_nets.front(), {{"train.precision", "bf16-mixed"}}, plain_cuda());
   CHECK(kernels.count() > 10);
   check_cuda(kernels, {90});
 }
@@ -372,7 +373,7 @@ TEST_SUITE("slow gpu kernels of models") {
       return;
     }
     Kernels kernels(loop::GpuLanguage::opencl);
-    for (const Net& net : nets) kernels.add(net, {}, "null:opencl");
+    for (const GpuNet& net : gpu_nets) kernels.add(net, {}, "null:opencl");
     for (const Kernels::Program& program : kernels.programs())
       CHECK(device->compile(program.source) != nullptr);
   }

@@ -28,13 +28,9 @@ std::unique_ptr<models::Decoder> load_wide(const Json& reference) {
   return model;
 }
 
-struct Rows {
-  Tensor inputs, labels;
-};
-
 // Returns the samples in a row each, or all of them in one with their positions. The labels are the
 // next tokens, of which the first of each sample is not learned.
-Rows rows_of(const std::vector<std::vector<int64_t>>& all, bool packed) {
+Batch rows_of(const std::vector<std::vector<int64_t>>& all, bool packed) {
   const int64_t count = packed ? 1 : std::ssize(all);
   std::vector<int64_t> tokens(static_cast<size_t>(count * length)), places(tokens.size()),
       labels(tokens.size(), data::ignored_label);
@@ -64,7 +60,7 @@ TEST_CASE("packed samples have the losses and gradients that they have alone") {
       return results;
     });
     const auto results = [&](bool packed) {
-      const Rows rows = rows_of(samples, packed);
+      const Batch rows = rows_of(samples, packed);
       return step(rows.inputs, rows.labels);
     };
     const std::vector<Tensor> alone = results(false), together = results(true);

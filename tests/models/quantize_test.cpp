@@ -63,11 +63,6 @@ struct BlockNet {
     return tensor(values, matrix.shape());
   }
 };
-
-std::vector<double> logits_of(const Model& model, const Tensor& tokens) {
-  auto forward = compile([&](Tensor x) { return model(x); }, {.mode = Mode::eval});
-  return forward(tokens).to_doubles();
-}
 }  // namespace
 
 TEST_CASE("a folder in blocks computes what its numbers compute") {

@@ -45,10 +45,10 @@ struct Block : nn::Module {
     return x + out(dropout(y)) + back(z);
   }
 };
-struct Net : nn::Module {
+struct ResidualNet : nn::Module {
   nn::ModuleList<Block> blocks{*this, "blocks"};
   nn::Linear head{*this, "head", 32, 1};
-  Net() {
+  ResidualNet() {
     for (int i = 0; i < 6; ++i) blocks.add();
   }
   Tensor operator()(Tensor x) const {
@@ -85,7 +85,7 @@ TEST_CASE("rematerialized dropout masks and batch statistics are those of the fi
        {std::vector<std::string>{}, {"blocks.*"}, {"blocks.1", "blocks.4"}}) {
     manual_seed(5);
     random_step().assign(tensor(std::vector<int64_t>{0}, {}));
-    Net net;
+    ResidualNet net;
     optim::AdamW optimizer(net.parameters(), {.lr = 1e-2});
     auto step = compile(
         [&](Tensor x) {
@@ -125,14 +125,14 @@ TEST_CASE("named modules are rematerialized also under a limit and with offload"
 }
 
 TEST_CASE("a step without a backward pass rematerializes nothing") {
-  Net net;
+  ResidualNet net;
   auto step =
       compile([&](Tensor x) { return net(x); }, {.device = "cpu", .rematerialize = {"blocks.*"}});
   CHECK(step.plan(Type{DType::f32, {8, 32}}).rematerialized == 0);
 }
 
 TEST_CASE("a pattern that matches no module of the step is refused by name") {
-  Net net;
+  ResidualNet net;
   auto step = compile([&](Tensor x) { return net(x); },
                       {.device = "cpu", .rematerialize = {"blocks.*", "layers.*"}});
   CHECK_THROWS_WITH_AS(
