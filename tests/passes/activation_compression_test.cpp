@@ -20,8 +20,8 @@ Graph kept(const Graph& graph, DType type, const std::string& fault = "") {
   return result;
 }
 // Returns "" if keeping activations in float64, which rounds nothing, preserves the results.
-std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
-                              const std::string& fault = "") {
+std::string change_by_compression(const Graph& graph, std::span<const Value> inputs,
+                                  const std::string& fault = "") {
   std::vector<Value> got = interpret(kept(graph, DType::f64, fault), inputs);
   return disagreement(got, interpret_with_errors(graph, inputs), *backends().back());
 }
@@ -53,19 +53,19 @@ TEST_CASE("activation compression preserves a step's meaning up to rounding") {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RandomGraph drawn = random_graph(seed);
     CAPTURE(seed);
-    CHECK(change_of_meaning(drawn.graph, drawn.inputs) == "");
+    CHECK(change_by_compression(drawn.graph, drawn.inputs) == "");
   }
   Random random(1);
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2), gpt_step(2, 16, 2, 8)}) {
     CHECK(roundings(kept(step, DType::bf16)) > 0);
-    CHECK(change_of_meaning(step, random_inputs(step, random)) == "");
+    CHECK(change_by_compression(step, random_inputs(step, random)) == "");
   }
 }
 
 TEST_CASE("a seeded wrong sign in compressed activations is detected") {
   Random random(1);
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2)})
-    CHECK(change_of_meaning(step, random_inputs(step, random), "compression-negates") != "");
+    CHECK(change_by_compression(step, random_inputs(step, random), "compression-negates") != "");
 }
 
 TEST_CASE("a step without a backward pass compresses no activations") {

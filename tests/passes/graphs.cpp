@@ -7,6 +7,7 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/passes.h"
 
 namespace weft::testing {
 
@@ -204,6 +205,24 @@ Graph random_graph(Random& random, int nodes) {
     graph.assignments.push_back({variable, broadcast_to(value, {4, 6})});
   }
   return graph;
+}
+
+std::vector<Graph> training_steps() {
+  return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
+}
+
+int count_of(const Graph& graph, std::string_view op) {
+  return static_cast<int>(
+      std::ranges::count_if(graph.nodes(), [&](const Value& value) { return value->is(op); }));
+}
+
+Value simplified(const Value& value, const std::string& fault) {
+  Graph graph{.outputs = {value}};
+  PassOptions options;
+  options.fault = fault;
+  Graph result = simplify(graph, options);
+  verify(result);
+  return result.outputs[0];
 }
 
 }  // namespace weft::testing

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -16,11 +15,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-int count(const Graph& graph, std::string_view op) {
-  return static_cast<int>(
-      std::ranges::count_if(graph.nodes(), [&](const Value& value) { return value->is(op); }));
-}
-
 // Bytes is a machine whose library multiplies integers of 8 bits.
 struct Bytes : PlanningLibrary {
   Bytes() { overrides = {"conv_mixed", "matmul_mixed"}; }
@@ -66,10 +60,10 @@ void check_same(const Graph& graph, int convolutions, int products, bool rounds 
   const Bytes library;
   const Graph integers = multiply_integers(graph, {.library = &library});
   verify(integers);
-  CHECK(count(integers, "conv_mixed") == convolutions);
-  CHECK(count(integers, "matmul_mixed") == products);
-  CHECK(count(integers, "conv") == 0);
-  CHECK(count(integers, "matmul") == 0);
+  CHECK(count_of(integers, "conv_mixed") == convolutions);
+  CHECK(count_of(integers, "matmul_mixed") == products);
+  CHECK(count_of(integers, "conv") == 0);
+  CHECK(count_of(integers, "matmul") == 0);
   Random random(3);
   const std::vector<Value> inputs = random_inputs(graph, random);
   const Value want = interpret(graph, inputs).front();

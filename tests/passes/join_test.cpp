@@ -8,7 +8,6 @@
 
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
-#include "tests/support/interpreter.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/planned.h"
 #include "weft/backends/cuda/cuda_backend.h"
@@ -44,24 +43,6 @@ int largest(const Plan& plan) {
   return most;
 }
 
-// Returns "" if the plan, run on a real arena, computes what the graph means.
-std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed) {
-  Random random(seed);
-  const std::vector<Value> inputs = random_inputs(graph, random);
-  const std::vector<Value> want = interpret(graph, inputs);
-  const PlanResult got = run_plan(make_plan(graph, options), inputs);
-  for (size_t i = 0; i < graph.outputs.size(); ++i)
-    if (std::string text = difference(got.outputs[i], want[i], 1e-5); !text.empty()) return text;
-  for (size_t i = 0; i < graph.assignments.size(); ++i) {
-    const auto& [variable, value] = graph.assignments[i];
-    const auto found = got.assigned.find(variable->variable->name);
-    const Value now = found != got.assigned.end() ? found->second : interpret(variable);
-    if (std::string text = difference(now, want[graph.outputs.size() + i], 1e-5); !text.empty())
-      return text;
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("a plan with joined launches computes the results of its graph") {
@@ -74,12 +55,12 @@ TEST_CASE("a plan with joined launches computes the results of its graph") {
         .library = &library, .threads = 2, .step = {.skip = {"fuse"}}, .verify = true};
     if (seed % 2 == 1) options.step.skip.clear();
     CAPTURE(seed);
-    CHECK(disagreement(graph, options, seed) == "");
+    CHECK(plan_disagreement(graph, options, seed) == "");
     joined += largest(make_plan(graph, options)) > 1 ? 1 : 0;
   }
   CHECK(joined >= 20);
   for (const Graph& graph : {mlp_step(3, 16, 4), conv_step(3, 4, 2), gpt_step(2, 16, 2, 4)})
-    CHECK(disagreement(graph, {.library = &library, .threads = 2, .verify = true}, 1) == "");
+    CHECK(plan_disagreement(graph, {.library = &library, .threads = 2, .verify = true}, 1) == "");
 }
 
 TEST_CASE("a seeded join of dependent launches is detected") {
@@ -94,7 +75,7 @@ TEST_CASE("a seeded join of dependent launches is detected") {
                         .verify = seed % 2 == 0,
                         .fault = "join-ignores-dependencies"};
     try {
-      caught += disagreement(graph, options, seed).empty() ? 0 : 1;
+      caught += plan_disagreement(graph, options, seed).empty() ? 0 : 1;
     } catch (const InternalError& error) {
       caught += is_verifiers(error);
     }

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/passes/graphs.h"
+#include "tests/passes/run_plan.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/planned.h"
 #include "weft/passes/passes.h"
@@ -11,14 +12,10 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-PassOptions on_cpu(Offload offload = {}) {
-  return {.library = backends().back(),
-          .threads = 2,
-          .step = {.offload = std::move(offload)},
-          .verify = true};
-}
-std::vector<Graph> steps() {
-  return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
+PassOptions with_offload(Offload offload) {
+  PassOptions options = on_cpu();
+  options.step.offload = std::move(offload);
+  return options;
 }
 size_t bytes_in(const Plan& plan, Space space) {
   size_t bytes = 0;
@@ -60,7 +57,7 @@ Plan sequential(const Graph& step, const PassOptions& options) {
 
 TEST_CASE("values offloaded to files keep their bits") {
   Random random(1);
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     const std::vector<Value> inputs = random_inputs(step, random);
     const std::vector<Value> kept = run_planned(step, inputs, *backends().back());
     for (Category category : {Category::parameter, Category::optimizer_state, Category::gradient,
@@ -74,9 +71,9 @@ TEST_CASE("values offloaded to files keep their bits") {
 }
 
 TEST_CASE("offloaded variables occupy memory only while they are in use") {
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     const Plan whole = make_plan(step, on_cpu());
-    const Plan plan = make_plan(step, on_cpu(in_files({Category::parameter})));
+    const Plan plan = make_plan(step, with_offload(in_files({Category::parameter})));
     const size_t moved = bytes_in(plan, Space::file);
     CHECK(moved > 0);
     CHECK(bytes_in(plan, Space::state) + moved == bytes_in(whole, Space::state));
@@ -86,8 +83,8 @@ TEST_CASE("offloaded variables occupy memory only while they are in use") {
 }
 
 TEST_CASE("small variables are not offloaded") {
-  const Plan plan =
-      make_plan(mlp_step(6, 32, 512), on_cpu(in_files({Category::parameter}, size_t{32} * 32 * 4)));
+  const Plan plan = make_plan(mlp_step(6, 32, 512),
+                              with_offload(in_files({Category::parameter}, size_t{32} * 32 * 4)));
   int in_file = 0;
   for (const Slot& slot : plan.slots) {
     if (slot.space == Space::file) CHECK(slot.bytes >= size_t{32} * 32 * 4);
@@ -98,8 +95,8 @@ TEST_CASE("small variables are not offloaded") {
 }
 
 TEST_CASE("activations and gradients are offloaded only as far as the limit requires") {
-  for (const Graph& step : steps()) {
-    PassOptions options = on_cpu(in_files({Category::activation, Category::gradient}));
+  for (const Graph& step : training_steps()) {
+    PassOptions options = with_offload(in_files({Category::activation, Category::gradient}));
     const Plan least = make_plan(step, options);
     PassOptions without = on_cpu();
     const Plan whole = make_plan(step, without);
@@ -118,9 +115,9 @@ TEST_CASE("activations and gradients are offloaded only as far as the limit requ
 }
 
 TEST_CASE("rematerialization never raises the least memory of an offloading plan") {
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     PassOptions options =
-        on_cpu(in_files({Category::parameter, Category::gradient, Category::activation}));
+        with_offload(in_files({Category::parameter, Category::gradient, Category::activation}));
     options.step.memory = 1;
     auto least = [&](Recompute recompute) {
       options.step.recompute = recompute;
@@ -135,8 +132,9 @@ TEST_CASE("rematerialization never raises the least memory of an offloading plan
 }
 
 TEST_CASE("transfers overlap with kernels without raising the peak") {
-  for (const Graph& step : steps()) {
-    const PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
+  for (const Graph& step : training_steps()) {
+    const PassOptions options =
+        with_offload(in_files({Category::parameter, Category::optimizer_state}));
     const Plan plan = make_plan(step, options);
     CHECK(overlapped(plan) > transfers(plan) / 2);
     CHECK(plan.live_peak_bytes <=
@@ -147,8 +145,8 @@ TEST_CASE("transfers overlap with kernels without raising the peak") {
 TEST_CASE("a transfer is in flight only while kernels cover its time") {
   constexpr size_t room = size_t{1} << 40;
   const PlanningLibrary library;
-  for (const Graph& step : steps()) {
-    PassOptions options = on_cpu(in_files({Category::parameter, Category::optimizer_state}));
+  for (const Graph& step : training_steps()) {
+    PassOptions options = with_offload(in_files({Category::parameter, Category::optimizer_state}));
     options.library = &library;
     const Plan plan = sequential(step, options);
     auto under_way = [&](double file_bytes_per_s) {
@@ -166,7 +164,7 @@ TEST_CASE("the verifier refuses reads of in-flight transfers and dropped stores"
   const Graph step = mlp_step(6, 32, 512);
   for (const char* fault : {"offload-forgets-stores", "overlap-awaits-late"}) {
     CAPTURE(fault);
-    PassOptions options = on_cpu(all_in_files());
+    PassOptions options = with_offload(all_in_files());
     options.fault = fault;
     CHECK(verifier_refuses([&] { make_plan(step, options); }));
   }

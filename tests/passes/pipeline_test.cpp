@@ -2,7 +2,6 @@
 
 #include "tests/passes/graphs.h"
 #include "tests/passes/run_plan.h"
-#include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "weft/device/gemm.h"
 #include "weft/device/registry.h"
@@ -15,32 +14,10 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// Returns "" if the plan, run on a real arena, computes what the graph means.
-std::string disagreement(const Graph& graph, const PassOptions& options, uint64_t seed,
-                         double tolerance) {
-  Random random(seed);
-  std::vector<Value> inputs = random_inputs(graph, random);
-  std::vector<Value> want = interpret(graph, inputs);
-  PlanResult got = run_plan(make_plan(graph, options), inputs);
-  for (size_t i = 0; i < graph.outputs.size(); ++i)
-    if (std::string text = difference(got.outputs[i], want[i], tolerance); !text.empty())
-      return "output " + std::to_string(i) + ": " + text;
-  for (size_t i = 0; i < graph.assignments.size(); ++i) {
-    const auto& [variable, value] = graph.assignments[i];
-    const std::string& name = variable->variable->name;
-    auto found = got.assigned.find(name);  // absent if the variable keeps its value
-    Value now = found != got.assigned.end() ? found->second : interpret(variable);
-    if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance);
-        !text.empty())
-      return fmt::format("{}: {}", name, text);
-  }
-  return "";
-}
-
 // Checks the plan's results against the graph and returns the names of its kernels.
 std::string kernels_of(const Graph& graph, const KernelLibrary& library) {
   const PassOptions options{.library = &library, .threads = 2, .verify = true};
-  CHECK(disagreement(graph, options, 1, 1e-5) == "");
+  CHECK(plan_disagreement(graph, options, 1, 1e-5) == "");
   std::string names;
   for (const Launch& launch : make_plan(graph, options).launches) names += launch.kernel + " ";
   return names;
@@ -59,7 +36,7 @@ TEST_CASE("a plan computes the results of its graph whatever optional passes are
       if (random.chance(0.3)) options.step.skip.push_back(name);
     library.most_results = seed % 3;
     CAPTURE(seed);
-    CHECK(disagreement(graph, options, seed, 1e-5) == "");
+    CHECK(plan_disagreement(graph, options, seed, 1e-5) == "");
   }
 }
 
@@ -212,7 +189,7 @@ TEST_CASE("on CUDA a bias that is also a factor is added by a separate kernel") 
   for (const Value& sum : {matmul(rows, matrix) + rows, matmul(matrix, square) + square}) {
     const Graph graph{.inputs = {bias, matrix}, .outputs = {sum}};
     const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
-    CHECK(disagreement(graph, options, 1, 1e-5) == "");
+    CHECK(plan_disagreement(graph, options, 1, 1e-5) == "");
     CHECK(make_plan(graph, options).launches.back().kernel == "add");
   }
 }
@@ -226,7 +203,7 @@ TEST_CASE("on CUDA rows of a product and of its consumers are aligned to 16 byte
   const Graph graph{.inputs = {a, b, c},
                     .outputs = {matmul(scaled, c), sum(reshape(wide, {12 * 201}), {.axes = {0}})}};
   const PassOptions options{.library = &cuda, .threads = 2, .verify = true};
-  CHECK(disagreement(graph, options, 1, 2e-2) == "");
+  CHECK(plan_disagreement(graph, options, 1, 2e-2) == "");
   const Plan plan = make_plan(graph, options);
   int padded = 0;
   for (const Launch& launch : plan.launches)
@@ -278,7 +255,7 @@ TEST_CASE("a bug seeded in any pass is detected by the verifier or by the result
           .library = &library, .threads = 2, .step = {.skip = {"fuse"}}, .fault = fault};
       try {
         options.verify = seed % 2 == 0;
-        caught += !disagreement(graph, options, seed, 1e-5).empty();
+        caught += !plan_disagreement(graph, options, seed, 1e-5).empty();
       } catch (const InternalError& error) {
         caught += is_verifiers(error);
       }

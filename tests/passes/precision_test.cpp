@@ -20,8 +20,8 @@ Graph narrowed(const Graph& graph, DType narrow, const std::string& fault = "") 
   return result;
 }
 // Returns "" if the graph means the same with its products in float64, which rounds nothing.
-std::string change_of_meaning(const Graph& graph, std::span<const Value> inputs,
-                              const std::string& fault = "") {
+std::string change_by_narrowing(const Graph& graph, std::span<const Value> inputs,
+                                const std::string& fault = "") {
   std::vector<Value> got = interpret(narrowed(graph, DType::f64, fault), inputs);
   std::vector<Interpreted> want = interpret_with_errors(graph, inputs);
   return disagreement(got, want, *backends().back());
@@ -32,17 +32,17 @@ TEST_CASE("mixed precision changes the types of a step and preserves its meaning
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RandomGraph drawn = random_graph(seed);
     CAPTURE(seed);
-    CHECK(change_of_meaning(drawn.graph, drawn.inputs) == "");
+    CHECK(change_by_narrowing(drawn.graph, drawn.inputs) == "");
   }
   Random random(1);
   for (const Graph& step : {mlp_step(2, 8, 4), conv_step(2, 4, 2), gpt_step(2, 16, 2, 8)})
-    CHECK(change_of_meaning(step, random_inputs(step, random)) == "");
+    CHECK(change_by_narrowing(step, random_inputs(step, random)) == "");
 }
 
 TEST_CASE("a seeded wrong sign in mixed precision's rounding is detected") {
   Random random(1);
   Graph step = mlp_step(2, 8, 4);
-  CHECK(change_of_meaning(step, random_inputs(step, random), "precision-negates") != "");
+  CHECK(change_by_narrowing(step, random_inputs(step, random), "precision-negates") != "");
 }
 
 TEST_CASE("under mixed precision products take the narrow type and state stays float32") {

@@ -19,16 +19,12 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-PassOptions on_cpu() { return {.library = backends().back(), .threads = 2, .verify = true}; }
 // Returns the bytes that the plan takes in memory: state, constants and the arena.
 size_t total(const Plan& plan) {
   size_t bytes = plan.arena_bytes;
   for (const Slot& slot : plan.slots)
     if (slot.space == Space::state || slot.space == Space::constant) bytes += slot.bytes;
   return bytes;
-}
-std::vector<Graph> steps() {
-  return {mlp_step(6, 32, 512), conv_step(4, 8, 8), gpt_step(4, 32, 4, 64)};
 }
 // Returns steps of ten MiB and more; the rows of the last one's logits can be tiled.
 std::vector<Graph> larger_steps() {
@@ -49,7 +45,7 @@ int again(const Plan& plan) {
 
 TEST_CASE("a plan fits every memory limit down to the least, which the refusal names") {
   const PlanningLibrary library;  // its kernels need no workspace, unlike those of some hosts
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     PassOptions options{.library = &library, .threads = 2, .verify = true};
     const Plan whole = make_plan(step, options);
     options.step.recompute = Recompute::full;
@@ -93,7 +89,7 @@ TEST_CASE("a larger memory limit never takes more time and the named least is mi
 
 TEST_CASE("rematerialized values are bit-identical") {
   Random random(1);
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     const std::vector<Value> inputs = random_inputs(step, random);
     const std::vector<Value> kept = run_planned(step, inputs, *backends().back());
     for (Recompute extent : {Recompute::selective, Recompute::full}) {
@@ -106,7 +102,7 @@ TEST_CASE("rematerialized values are bit-identical") {
 
 TEST_CASE("selective rematerialization repeats no product") {
   int count = 0;
-  for (const Graph& step : steps()) {
+  for (const Graph& step : training_steps()) {
     PassOptions options = on_cpu();
     options.step.recompute = Recompute::selective;
     const Plan plan = make_plan(step, options);

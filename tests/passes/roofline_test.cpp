@@ -19,26 +19,26 @@ namespace {
 const MachineSpec machine{
     .flops_per_s = 100, .bytes_per_s = 10, .f64_flops_per_s = 50, .bf16_flops_per_s = 1600};
 
-Value leaf(DType dtype) { return input({dtype, {4, 4}}, 0); }
+Value matrix(DType dtype) { return input({dtype, {4, 4}}, 0); }
 Launch step_of(const Value& value) { return {.body = {value}, .flops = 800, .bytes = 20}; }
 }  // namespace
 
 TEST_CASE("the peak of a kernel is that of its products' type") {
-  auto product = [](DType dtype) { return step_of(matmul(leaf(dtype), leaf(dtype))); };
+  auto product = [](DType dtype) { return step_of(matmul(matrix(dtype), matrix(dtype))); };
   CHECK(computed_in(product(DType::bf16)) == DType::bf16);
   CHECK(roofline(product(DType::f32), machine).compute == near(8));
   CHECK(roofline(product(DType::f64), machine).compute == near(16));
   CHECK(roofline(product(DType::bf16), machine).compute == near(0.5));
-  const Value sums = leaf(DType::f32), factor = leaf(DType::bf16);
+  const Value sums = matrix(DType::f32), factor = matrix(DType::bf16);
   CHECK(computed_in(step_of(make_node(op("matmul_add"), {sums, factor, factor}))) == DType::bf16);
-  Launch wide = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  Launch wide = step_of(matmul(matrix(DType::bf16), matrix(DType::bf16)));
   CHECK(roofline(wide, machine).memory == near(2));
   CHECK(!roofline(wide, machine).compute_bound());
 }
 
 TEST_CASE("kernels without products count as float32, or float64 where a value has it") {
-  CHECK(computed_in(step_of(exp(leaf(DType::bf16)))) == DType::f32);
-  CHECK(computed_in(step_of(exp(leaf(DType::f64)))) == DType::f64);
+  CHECK(computed_in(step_of(exp(matrix(DType::bf16)))) == DType::f32);
+  CHECK(computed_in(step_of(exp(matrix(DType::f64)))) == DType::f64);
   CHECK(computed_in({}) == DType::f32);
 }
 
@@ -47,7 +47,7 @@ TEST_CASE("measured peaks replace those of the data sheet where both are known")
   MachineSpec measured = machine;
   measured.measured_half_flops_per_s = 800;
   CHECK(measured.was_measured());
-  const Launch product = step_of(matmul(leaf(DType::bf16), leaf(DType::bf16)));
+  const Launch product = step_of(matmul(matrix(DType::bf16), matrix(DType::bf16)));
   CHECK(roofline(product, measured).compute == near(0.5));  // times follow the data sheet
   CHECK(roofline(product, as_measured(measured)).compute == near(1));
   CHECK(roofline(product, as_measured(measured)).memory == near(2));
@@ -62,7 +62,7 @@ TEST_CASE("costs on the host and on unknown machines follow a generic processor'
   CHECK(host.known());
   CHECK(host.name.empty());
   CHECK(library("reference").meters().spec().flops_per_s == host.flops_per_s);
-  Launch product = step_of(matmul(leaf(DType::f32), leaf(DType::f32)));
+  Launch product = step_of(matmul(matrix(DType::f32), matrix(DType::f32)));
   for (const MachineSpec& of : {host, MachineSpec{}}) {
     CHECK(cost(product, of) == 80);  // 800 operations at 10 operations per byte
     product.bytes = 300;
@@ -121,19 +121,19 @@ TEST_CASE("likely times of kernels agree with published times of an H100 and an 
     }
     CHECK(part(exp(rows)) > 0.8);
     CHECK(part(exp(rows)) < 1);
-    CHECK(likely_seconds({.body = {exp(leaf(DType::f32))}}, spec) > 1e-6);
+    CHECK(likely_seconds({.body = {exp(matrix(DType::f32))}}, spec) > 1e-6);
   }
 }
 
 TEST_CASE("unknown peaks default to float32's and an unknown machine has no time") {
   CHECK(MachineSpec{.flops_per_s = 7}.flops_per_s_in(DType::bf16) == 7);
-  CHECK(roofline(step_of(exp(leaf(DType::f32))), {}).seconds() == 0);
+  CHECK(roofline(step_of(exp(matrix(DType::f32))), {}).seconds() == 0);
 }
 
 TEST_CASE("repeated reads of a kernel take time but are no part of the roofline") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{.rows = 0.5, .launch = 1};
-  Launch launch = step_of(sum(leaf(DType::f32)));
+  Launch launch = step_of(sum(matrix(DType::f32)));
   launch.flops = 0;
   CHECK(likely_seconds(launch, gpu) == near(20 / 10.0 / 0.5 + 1));
   launch.reread = {.bytes = 10};
@@ -144,7 +144,7 @@ TEST_CASE("repeated reads of a kernel take time but are no part of the roofline"
 TEST_CASE("repeated reads are served by the L2 cache as far as half of it holds them") {
   MachineSpec gpu = machine;
   gpu.sustained = Sustained{};
-  Launch launch = step_of(sum(leaf(DType::f32)));
+  Launch launch = step_of(sum(matrix(DType::f32)));
   launch.flops = 0;
   const auto traffic = [&](double in_flight) {
     launch.reread = {.bytes = 10, .in_flight = in_flight};

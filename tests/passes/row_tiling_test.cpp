@@ -13,16 +13,12 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-PassOptions on_cpu(int chunks = 0) {
-  return {
-      .library = backends().back(), .threads = 2, .step = {.row_tiles = chunks}, .verify = true};
+PassOptions in_row_tiles(int chunks) {
+  PassOptions options = on_cpu();
+  options.step.row_tiles = chunks;
+  return options;
 }
-Graph simplified(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
-int count(const Graph& graph, std::string_view op) {
-  int found = 0;
-  for (const Value& value : graph.nodes()) found += value->is(op);
-  return found;
-}
+Graph ready_to_tile(const Graph& graph) { return simplify(decompose(graph, on_cpu()), on_cpu()); }
 int64_t widest(const Graph& graph) {
   int64_t elements = 0;
   for (const Value& value : graph.nodes())
@@ -72,7 +68,7 @@ TEST_CASE("row tiling keeps outputs and updates bit-identical") {
     const std::vector<Value> whole = run(graph, into(1));
     for (int chunks : {2, 3, 4, 64}) {
       CAPTURE(chunks);
-      CHECK(count(tile_rows(simplified(graph), on_cpu(chunks)), "matmul_add") ==
+      CHECK(count_of(tile_rows(ready_to_tile(graph), in_row_tiles(chunks)), "matmul_add") ==
             std::min(chunks, 4) - 1);
       const std::vector<Value> parts = run(graph, into(chunks));
       REQUIRE(parts.size() == whole.size());
@@ -86,7 +82,7 @@ TEST_CASE("row tiling keeps outputs and updates bit-identical") {
 TEST_CASE("row tiling of 16-bit products agrees to 1e-6") {
   for (DType dtype : {DType::bf16, DType::f16}) {
     const Graph graph = Head(2, 512, 96, 1000, false, dtype).graph;
-    CHECK(count(tile_rows(simplified(graph), on_cpu(4)), "matmul_add") == 3);
+    CHECK(count_of(tile_rows(ready_to_tile(graph), in_row_tiles(4)), "matmul_add") == 3);
     const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(4));
     for (size_t i = 0; i < whole.size(); ++i) CHECK(difference(parts[i], whole[i], 1e-6) == "");
   }
@@ -95,11 +91,11 @@ TEST_CASE("row tiling of 16-bit products agrees to 1e-6") {
 TEST_CASE("tiled logits never exist whole and the plan shrinks by their bytes") {
   const Graph graph = Head(2, 1024, 32, 4000).graph;
   const auto logits = static_cast<double>(2 * 1024 * 4000 * sizeof(float));
-  const Plan whole = make_plan(graph, on_cpu(1));
+  const Plan whole = make_plan(graph, in_row_tiles(1));
   for (int chunks : {2, 4, 8}) {
-    const Graph parts = tile_rows(simplified(graph), on_cpu(chunks));
+    const Graph parts = tile_rows(ready_to_tile(graph), in_row_tiles(chunks));
     CHECK(widest(parts) == 2 * 1024 * 4000 / chunks);
-    const Plan plan = make_plan(graph, on_cpu(chunks));
+    const Plan plan = make_plan(graph, in_row_tiles(chunks));
     const double saved = static_cast<double>(whole.arena_bytes - plan.arena_bytes);
     CAPTURE(chunks);
     CHECK(saved > 0.95 * logits * (1 - 1.0 / chunks));
@@ -108,7 +104,7 @@ TEST_CASE("tiled logits never exist whole and the plan shrinks by their bytes") 
 
 TEST_CASE("a step is not tiled where its widest rows are read whole or sums would change order") {
   auto alone = [](const Graph& graph) {
-    const Graph before = simplified(graph), after = tile_rows(before, on_cpu(4));
+    const Graph before = ready_to_tile(graph), after = tile_rows(before, in_row_tiles(4));
     return structural_hash(before) == structural_hash(after);
   };
   CHECK(alone(mlp_step(3, 512, 2048)));
@@ -123,11 +119,11 @@ TEST_CASE("a step is not tiled where its widest rows are read whole or sums woul
 
 TEST_CASE("tiles of a product keep the whole's permission to round") {
   const Graph head = Head(2, 512, 96, 1000).graph;
-  PassOptions options = on_cpu(4);
+  PassOptions options = in_row_tiles(4);
   options.step.precision = Precision::tf32;
   const Graph parts =
       tile_rows(simplify(decompose(precision(head, options), options), options), options);
-  CHECK(count(parts, "matmul_add") == 3);
+  CHECK(count_of(parts, "matmul_add") == 3);
   for (const Value& value : parts.nodes())
     if (value->is("matmul") || value->is("matmul_add")) CHECK(value->annotations.tf32);
 }
@@ -138,7 +134,7 @@ TEST_CASE("a narrower product is tiled where the widest must stay whole") {
   Value z = random_variable("z", {DType::f32, {1024, 1100}}, random);
   Value weight = random_variable("w", {DType::f32, {1100, 1200}}, random);
   head.graph.outputs.push_back(matmul(exp(z), weight));
-  CHECK(count(tile_rows(simplified(head.graph), on_cpu(4)), "matmul_add") == 3);
+  CHECK(count_of(tile_rows(ready_to_tile(head.graph), in_row_tiles(4)), "matmul_add") == 3);
 }
 
 TEST_CASE("a value that depends on all rows is excluded from a tiled region") {
@@ -148,8 +144,8 @@ TEST_CASE("a value that depends on all rows is excluded from a tiled region") {
   Value y = exp(matmul(x, weight)), total = sum(y, {.axes = {1}, .keepdim = true});
   Graph each{.inputs = {}, .outputs = {sum(y / total * 2.0, {.axes = {1}})}, .assignments = {}};
   Graph all{.inputs = {}, .outputs = {sum(y / sum(total), {.axes = {1}})}, .assignments = {}};
-  CHECK(widest(tile_rows(simplified(each), on_cpu(2))) == 512 * 2000);
-  CHECK(widest(tile_rows(simplified(all), on_cpu(2))) == 1024 * 2000);
+  CHECK(widest(tile_rows(ready_to_tile(each), in_row_tiles(2))) == 512 * 2000);
+  CHECK(widest(tile_rows(ready_to_tile(all), in_row_tiles(2))) == 1024 * 2000);
   const std::vector<Value> whole = run(each, into(1)), parts = run(each, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
@@ -178,7 +174,7 @@ TEST_CASE("tiles of random numbers hold those of the whole tensor") {
   const RandomKey key{.step = scalar(5, DType::i64), .seed = 7, .stream = 3};
   Value y = dropout(matmul(x, weight), 0.25, key);
   Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {2}})}, .assignments = {}};
-  CHECK(widest(tile_rows(simplified(graph), on_cpu(2))) == 512 * 2000);
+  CHECK(widest(tile_rows(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
   const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
 }
@@ -190,7 +186,7 @@ TEST_CASE("tiles of indices continue those of the whole tensor") {
   const Value rows = iota({1024, 2000}, 0, DType::f32), columns = iota({1024, 2000}, 1, DType::f32);
   const Value y = select(columns <= rows, matmul(x, weight) + rows, 0);  // a causal mask
   Graph graph{.inputs = {}, .outputs = {sum(y, {.axes = {1}})}, .assignments = {}};
-  CHECK(widest(tile_rows(simplified(graph), on_cpu(2))) == 512 * 2000);
+  CHECK(widest(tile_rows(ready_to_tile(graph), in_row_tiles(2))) == 512 * 2000);
   const std::vector<Value> whole = run(graph, into(1)), parts = run(graph, into(2));
   CHECK(difference(parts[0], whole[0], 0) == "");
   CHECK(difference(parts[0], interpret(graph)[0], 1e-3) == "");
@@ -226,6 +222,8 @@ TEST_CASE("a memory limit below the untiled plan is met by bit-identical tiling"
 
 TEST_CASE("without a memory limit nothing is tiled") {
   const Graph graph = Head(1, 2048, 64, 1000).graph;
-  CHECK(content_hash(make_plan(graph, on_cpu(0))) == content_hash(make_plan(graph, on_cpu(1))));
-  CHECK(content_hash(make_plan(graph, on_cpu(0))) != content_hash(make_plan(graph, on_cpu(2))));
+  CHECK(content_hash(make_plan(graph, in_row_tiles(0))) ==
+        content_hash(make_plan(graph, in_row_tiles(1))));
+  CHECK(content_hash(make_plan(graph, in_row_tiles(0))) !=
+        content_hash(make_plan(graph, in_row_tiles(2))));
 }

@@ -5,8 +5,11 @@
 #include <unordered_map>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include "tests/passes/graphs.h"
 #include "tests/support/interpreter.h"
+#include "tests/support/planned.h"
 #include "weft/base/buffer.h"
 #include "weft/base/quantity.h"
 #include "weft/base/storage.h"
@@ -120,8 +123,31 @@ class PlanRunner {
 };
 }  // namespace
 
+PassOptions on_cpu() { return {.library = backends().back(), .threads = 2, .verify = true}; }
+
 PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
   return PlanRunner(plan).run(inputs);
+}
+
+std::string plan_disagreement(const Graph& graph, const PassOptions& options, uint64_t seed,
+                              double tolerance) {
+  Random random(seed);
+  std::vector<Value> inputs = random_inputs(graph, random);
+  std::vector<Value> want = interpret(graph, inputs);
+  PlanResult got = run_plan(make_plan(graph, options), inputs);
+  for (size_t i = 0; i < graph.outputs.size(); ++i)
+    if (std::string text = difference(got.outputs[i], want[i], tolerance); !text.empty())
+      return "output " + std::to_string(i) + ": " + text;
+  for (size_t i = 0; i < graph.assignments.size(); ++i) {
+    const auto& [variable, value] = graph.assignments[i];
+    const std::string& name = variable->variable->name;
+    auto found = got.assigned.find(name);  // absent if the variable keeps its value
+    Value now = found != got.assigned.end() ? found->second : interpret(variable);
+    if (std::string text = difference(now, want[graph.outputs.size() + i], tolerance);
+        !text.empty())
+      return fmt::format("{}: {}", name, text);
+  }
+  return "";
 }
 
 size_t least_by_refusal(const Graph& step, PassOptions options) {

@@ -14,12 +14,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-Value simplified(const Value& value, const std::string& fault = "") {
-  PassOptions options;
-  options.fault = fault;
-  return simplify({.outputs = {value}}, options).outputs[0];
-}
-
 std::vector<std::byte> bytes_of(const Value& value) {
   return {value->data(), value->data() + value.type().bytes()};
 }

@@ -15,20 +15,11 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-Value simplified(const Value& value, const std::string& fault = "") {
-  Graph graph{.outputs = {value}};
-  PassOptions options;
-  options.fault = fault;
-  Graph result = simplify(graph, options);
-  verify(result);
-  return result.outputs[0];
-}
-
 Value leaf(const Shape& shape, DType dtype = DType::f32) { return input({dtype, shape}, 0); }
 Value node(std::string_view name, std::vector<Value> inputs, Attrs attrs = {}) {
   return make_node(op(name), std::move(inputs), std::move(attrs));
 }
-size_t count(const Value& value) { return Graph{.outputs = {value}}.nodes().size(); }
+size_t node_count(const Value& value) { return Graph{.outputs = {value}}.nodes().size(); }
 bool is_number(const Value& value, double number) {
   auto found = uniform_value(value);
   return value->is("scalar") && found && *found == number &&
@@ -133,13 +124,13 @@ TEST_SUITE("simplify") {
     CHECK(simplified(cast(cast(k, DType::i64), DType::i32)).node() == k.node());
     CHECK(simplified(cast(cast(k, DType::f64), DType::i32)).node() == k.node());
     CHECK(simplified(cast(cast(flag, DType::f32), DType::boolean)).node() == flag.node());
-    CHECK(count(simplified(cast(cast(h, DType::f32), DType::f64))) == 2);
-    CHECK(count(simplified(cast(cast(byte, DType::i32), DType::f32))) == 2);
-    CHECK(count(simplified(cast(cast(x, DType::f16), DType::f32))) == 3);
-    CHECK(count(simplified(cast(cast(k, DType::f32), DType::i32))) == 3);  // 2^24 + 1
-    CHECK(count(simplified(cast(cast(h, DType::bf16), DType::f16))) == 3);
-    CHECK(count(simplified(cast(cast(k, DType::f64), DType::u8))) == 3);  // wraps or saturates
-    CHECK(count(simplified(cast(cast(k, DType::u8), DType::i32))) == 3);
+    CHECK(node_count(simplified(cast(cast(h, DType::f32), DType::f64))) == 2);
+    CHECK(node_count(simplified(cast(cast(byte, DType::i32), DType::f32))) == 2);
+    CHECK(node_count(simplified(cast(cast(x, DType::f16), DType::f32))) == 3);
+    CHECK(node_count(simplified(cast(cast(k, DType::f32), DType::i32))) == 3);  // 2^24 + 1
+    CHECK(node_count(simplified(cast(cast(h, DType::bf16), DType::f16))) == 3);
+    CHECK(node_count(simplified(cast(cast(k, DType::f64), DType::u8))) == 3);  // wraps or saturates
+    CHECK(node_count(simplified(cast(cast(k, DType::u8), DType::i32))) == 3);
     CHECK(simplified(node("cast", {x}, {{"dtype", static_cast<int64_t>(DType::f32)}})).node() ==
           x.node());
   }
@@ -163,15 +154,15 @@ TEST_SUITE("simplify") {
               .node() == b.node());
     CHECK(simplified(flip(flip(x, {1}), {1})).node() == x.node());
     CHECK(simplified(flip(leaf({1, 6}), {0}))->is("input"));
-    CHECK(count(simplified(slice(slice(x, 1, 1, 6, 2), 1, 1, 3))) == 2);
+    CHECK(node_count(simplified(slice(slice(x, 1, 1, 6, 2), 1, 1, 3))) == 2);
     CHECK(simplified(node("slice", {x},
                           {{"axis", int64_t{1}},
                            {"start", int64_t{0}},
                            {"stop", int64_t{6}},
                            {"step", int64_t{1}}}))
               .node() == x.node());
-    CHECK(count(simplified(pad(pad(x, {1, 0}, {0, 2}), {1, 1}, {0, 0}))) == 2);
-    CHECK(count(simplified(pad(pad(x, {1, 0}, {0, 2}, 1.0), {1, 1}, {0, 0}))) == 3);
+    CHECK(node_count(simplified(pad(pad(x, {1, 0}, {0, 2}), {1, 1}, {0, 0}))) == 2);
+    CHECK(node_count(simplified(pad(pad(x, {1, 0}, {0, 2}, 1.0), {1, 1}, {0, 0}))) == 3);
   }
 
   TEST_CASE("slices pass through concatenations and pads") {
@@ -225,7 +216,7 @@ TEST_SUITE("simplify") {
       }
       Value z = simplified(y);
       CAPTURE(seed);
-      CHECK(count(z) <= count(y));
+      CHECK(node_count(z) <= node_count(y));
       CHECK(difference(interpret(z), interpret(y), 0) == "");
     }
   }
@@ -335,7 +326,7 @@ TEST_SUITE("common subexpressions") {
     Value w = simplified((x - y) * (y - x));
     CHECK(w->inputs[0].node() != w->inputs[1].node());
     Value s = simplified(sum(tanh(x) + tanh(x)));
-    CHECK(count(s) == 4 + (s->is("reshape") ? 1 : 0));
+    CHECK(node_count(s) == 4 + (s->is("reshape") ? 1 : 0));
   }
 
   TEST_CASE("nodes that differ in attributes, type, sign of zero, variable or input do not merge") {
