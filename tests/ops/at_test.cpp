@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/ops/elements.h"
 #include "tests/ops/refusals.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
@@ -16,25 +17,17 @@ using namespace weft::testing;
 namespace {
 using Doubles = std::vector<double>;
 
-// Returns the elements of `y`; checks that every backend computes them.
-Doubles run(const Value& y) {
-  for (const KernelLibrary* library : backends()) {
-    INFO(library->name());
-    Graph graph;
-    graph.outputs = {y};
-    CHECK(difference(run_planned(graph, {}, *library).front(), interpret(y), 0) == "");
-  }
-  return elements(interpret(y));
-}
-Value numbers(const Shape& shape, double first) {
+Value counting(const Shape& shape, double first) {
   return cast(reshape(arange(element_count(shape)), shape), DType::f64) + first;
 }
-Value slope(const Value& loss, const Value& x) { return gradients(loss, std::span(&x, 1)).front(); }
+Value gradient_of(const Value& loss, const Value& x) {
+  return gradients(loss, std::span(&x, 1)).front();
+}
 }  // namespace
 
 TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indices") {
-  const Value x = numbers({2, 5, 3}, 1), updates = numbers({2, 2, 3}, 100);
-  const Value weights = numbers({2, 2, 3}, 7), all_weights = numbers({2, 5, 3}, 7);
+  const Value x = counting({2, 5, 3}, 1), updates = counting({2, 2, 3}, 100);
+  const Value weights = counting({2, 2, 3}, 7), all_weights = counting({2, 5, 3}, 7);
   const auto index = [](int64_t i, int64_t j, int64_t k, int64_t extent) {
     return static_cast<size_t>((i * extent + j) * 3 + k);
   };
@@ -61,10 +54,10 @@ TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indice
       }
     CHECK(run(slice_at(x, 1, place, 2)) == read);
     CHECK(run(update_at(x, -2, place, updates)) == put);
-    CHECK(run(slope(sum(slice_at(x, 1, place, 2) * weights), x)) == read_slope);
+    CHECK(run(gradient_of(sum(slice_at(x, 1, place, 2) * weights), x)) == read_slope);
     const Value loss = sum(update_at(x, 1, place, updates) * all_weights);
-    CHECK(run(slope(loss, x)) == put_slope);
-    CHECK(run(slope(loss, updates)) == updates_slope);
+    CHECK(run(gradient_of(loss, x)) == put_slope);
+    CHECK(run(gradient_of(loss, updates)) == updates_slope);
   }
   CHECK(run(slice_at(arange(5), 0, 3, 2)) == Doubles{3, 4});
   CHECK(run(update_at(arange(5), 0, arange(1), full({1}, 9, DType::i64))) ==
@@ -72,8 +65,8 @@ TEST_CASE("slice_at and update_at agree with loops that skip out-of-range indice
 }
 
 TEST_CASE("update_at takes a start for each row of the first axis") {
-  const Value x = numbers({2, 5, 3}, 1), updates = numbers({2, 2, 3}, 100);
-  const Value weights = numbers({2, 5, 3}, 7);
+  const Value x = counting({2, 5, 3}, 1), updates = counting({2, 2, 3}, 100);
+  const Value weights = counting({2, 5, 3}, 7);
   for (const std::vector<int64_t>& starts :
        {std::vector<int64_t>{0, 3}, {-1, 4}, {2, 2}, {-9, 9}, {1, -2}}) {
     INFO("starts " << starts[0] << " " << starts[1]);
@@ -93,36 +86,37 @@ TEST_CASE("update_at takes a start for each row of the first axis") {
         }
     const Value y = update_at(x, 1, start, updates);
     CHECK(run(y) == put);
-    CHECK(run(slope(sum(y * weights), x)) == put_slope);
-    CHECK(run(slope(sum(y * weights), updates)) == updates_slope);
+    CHECK(run(gradient_of(sum(y * weights), x)) == put_slope);
+    CHECK(run(gradient_of(sum(y * weights), updates)) == updates_slope);
   }
 }
 
 TEST_CASE("custom_gradient replaces the gradient of an expression") {
-  const Value x = constant(Doubles{0.4, 1.6, -2.7}, {3}, DType::f64), w = numbers({3}, 5);
+  const Value x = constant(Doubles{0.4, 1.6, -2.7}, {3}, DType::f64), w = counting({3}, 5);
   const Value through =
       custom_gradient(round(x), {x}, [](const Value& dy) { return std::vector{dy}; });
   CHECK(run(through) == Doubles{0, 2, -3});
-  CHECK(run(slope(sum(through * w), x)) == Doubles{5, 6, 7});
+  CHECK(run(gradient_of(sum(through * w), x)) == Doubles{5, 6, 7});
   // The expression's own gradient is ignored.
   const Value reversed =
       custom_gradient(x * x, {x}, [](const Value& dy) { return std::vector{-dy}; });
-  CHECK(run(slope(sum(reversed * w), x)) == Doubles{-5, -6, -7});
+  CHECK(run(gradient_of(sum(reversed * w), x)) == Doubles{-5, -6, -7});
   const Value behind = exp(x);
-  CHECK(run(slope(sum(custom_gradient(behind * behind, {behind},
-                                      [&](const Value& dy) { return std::vector{dy / behind}; })),
-                  x)) == Doubles{1, 1, 1});
+  CHECK(run(gradient_of(
+            sum(custom_gradient(behind * behind, {behind},
+                                [&](const Value& dy) { return std::vector{dy / behind}; })),
+            x)) == Doubles{1, 1, 1});
   // An undefined gradient is zero, and an input may be one that the value does not depend on.
   const Value y =
       custom_gradient(x + w, {x, w}, [](const Value& dy) { return std::vector{Value(), 2 * dy}; });
-  CHECK(run(slope(sum(y), x)) == Doubles{0, 0, 0});
-  CHECK(run(slope(sum(y), w)) == Doubles{2, 2, 2});
+  CHECK(run(gradient_of(sum(y), x)) == Doubles{0, 0, 0});
+  CHECK(run(gradient_of(sum(y), w)) == Doubles{2, 2, 2});
 }
 
 TEST_CASE("invalid arguments of slice_at, update_at and custom_gradient are refused") {
   const Value x = zeros({2, 3});
   const auto by_rule = [&](const GradientRule& rule) {
-    slope(sum(custom_gradient(x, {x}, rule)), x);
+    gradient_of(sum(custom_gradient(x, {x}, rule)), x);
   };
   check_calls({
       {"[slice_at] start must be one integer. Got i64[2].",

@@ -22,17 +22,17 @@ using Axes = std::vector<FactoredAxis>;
 struct Range {
   int64_t from, to;
 };
-// Found is the position of a factor in a value: on `axis`, where factors of `before` elements
-// precede it.
-struct Found {
+// FactorPosition is the position of a factor in a value: on `axis`, where factors of `before`
+// elements precede it.
+struct FactorPosition {
   int axis;
   int64_t before;
 };
-std::optional<Found> find(const AxisMap& map, const Axes& axes, int factor) {
+std::optional<FactorPosition> find(const AxisMap& map, const Axes& axes, int factor) {
   for (size_t axis = 0; axis < axes.size(); ++axis) {
     int64_t before = 1;
     for (int one : axes[axis].factors) {
-      if (one == factor) return Found{static_cast<int>(axis), before};
+      if (one == factor) return FactorPosition{static_cast<int>(axis), before};
       before *= map.factors[static_cast<size_t>(one)].size;
     }
   }

@@ -53,7 +53,7 @@ std::vector<double> expected(const Form& f, const std::vector<double>& q,
   return y;
 }
 
-void check(const Form& f, DType dtype) {
+void check_attention(const Form& f, DType dtype) {
   Random random(7);
   auto draw = [&](int64_t heads, int64_t rows, int64_t columns, bool by_token) {
     const Shape shape{f.batch, heads, rows, columns};
@@ -152,7 +152,7 @@ TEST_CASE("attention from a cache agrees with a loop over its definition") {
   for (const Form& form : forms)
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
       INFO(form.heads << " heads, " << form.keys << " keys, " << name(dtype));
-      check(form, dtype);
+      check_attention(form, dtype);
     }
 }
 

@@ -30,7 +30,7 @@ std::vector<int64_t> integers_of(const Value& x) {
     list[i] = load_int(x->data(), x.dtype(), static_cast<int64_t>(i));
   return list;
 }
-std::vector<Value> run(std::vector<Value> outputs, const KernelLibrary& library) {
+std::vector<Value> run_on(std::vector<Value> outputs, const KernelLibrary& library) {
   Graph graph;
   graph.outputs = std::move(outputs);
   return run_planned(graph, {}, library);
@@ -46,7 +46,7 @@ LossAndGradient cross_entropy_at(int64_t label, const CrossEntropyOptions& optio
   Value logits = constant(std::vector<double>{1, 2, 3, 5, 7, 4}, {3, 2}, DType::f32);
   Value loss = cross_entropy(logits, integers({0, label, 1}), options);
   std::vector<Value> results =
-      run({loss, gradients(loss, std::vector<Value>{logits}).front()}, library);
+      run_on({loss, gradients(loss, std::vector<Value>{logits}).front()}, library);
   return {elements(results[0]).front(), elements(results[1])};
 }
 }  // namespace
@@ -82,7 +82,7 @@ TEST_CASE("labels of a narrow type work with an ignore_index beyond their range"
   Value logits = zeros({1, 200});
   for (const KernelLibrary* library : backends()) {
     Value loss = cross_entropy(logits, integers({156}, DType::u8));  // -100 modulo 256
-    CHECK(elements(run({loss}, *library)[0])[0] == near(std::log(200.0)));
+    CHECK(elements(run_on({loss}, *library)[0])[0] == near(std::log(200.0)));
   }
 }
 
@@ -90,9 +90,9 @@ TEST_CASE("any over an empty axis is false and all is true") {
   Value none = zeros({0, 3}, DType::boolean);
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
-    auto all_results = run({any(none), all(none), any(none, {.axes = {0}, .keepdim = true}),
-                            all(none, {.axes = {0}}), any(none, {.axes = {1}}), all(zeros({0}))},
-                           *library);
+    auto all_results = run_on({any(none), all(none), any(none, {.axes = {0}, .keepdim = true}),
+                               all(none, {.axes = {0}}), any(none, {.axes = {1}}), all(zeros({0}))},
+                              *library);
     CHECK(integers_of(all_results[0]) == std::vector<int64_t>{0});
     CHECK(integers_of(all_results[1]) == std::vector<int64_t>{1});
     CHECK(integers_of(all_results[2]) == std::vector<int64_t>{0, 0, 0});
@@ -137,7 +137,7 @@ TEST_CASE("integer powers are exact where they fit") {
   Value narrow = integers({2, -2, 3, 11}, DType::i8);
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
-    auto got = run({pow(a, b), pow(narrow, 2), pow(narrow, 6), pow(2, narrow)}, *library);
+    auto got = run_on({pow(a, b), pow(narrow, 2), pow(narrow, 6), pow(2, narrow)}, *library);
     CHECK(integers_of(got[0]) == results);
     CHECK(integers_of(got[1]) == std::vector<int64_t>{4, 4, 9, 121});
     CHECK(integers_of(got[2]) == std::vector<int64_t>{64, 64, -39, 41});  // modulo 256
@@ -160,7 +160,7 @@ TEST_CASE("logaddexp keeps infinities and splits the gradient of equal operands"
   const std::vector<Value> slopes = gradients(sum(y), std::vector{a, b});
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
-    const std::vector<Value> got = run({y, slopes[0], slopes[1]}, *library);
+    const std::vector<Value> got = run_on({y, slopes[0], slopes[1]}, *library);
     const double doubled = 3 + std::numbers::ln2;
     CHECK(elements(got[0]) == std::vector{infinity, infinity, -infinity, 5.0, 1000.0,
                                           static_cast<double>(static_cast<float>(doubled))});
@@ -172,7 +172,7 @@ TEST_CASE("logaddexp keeps infinities and splits the gradient of equal operands"
 TEST_CASE("narrow integers sum and multiply without wrapping") {
   for (const KernelLibrary* library : backends()) {
     CAPTURE(library->name());
-    auto got = run(
+    auto got = run_on(
         {sum(integers({100, 100, 100}, DType::i8)), prod(integers({200, 200, 200}, DType::u8)),
          sum(integers({2147483647, 2147483647}, DType::i32)), max(integers({3, 4}, DType::i16))},
         *library);
@@ -191,7 +191,7 @@ TEST_CASE("the remainder of a division by infinity has the sign of the divisor")
       CAPTURE(library->name());
       Value a = constant(std::vector<double>{5, -5, 5, -5, 0, 7, inf}, {7}, dtype);
       Value b = constant(std::vector<double>{inf, inf, -inf, -inf, inf, -3, 3}, {7}, dtype);
-      std::vector<double> got = elements(run({remainder(a, b)}, *library)[0]);
+      std::vector<double> got = elements(run_on({remainder(a, b)}, *library)[0]);
       const std::vector<double> expected = {5, inf, -inf, -5, 0, -2};
       CHECK(std::vector<double>(got.begin(), got.end() - 1) == expected);
       CHECK(std::isnan(got.back()));

@@ -19,7 +19,7 @@
 
 namespace weft::testing {
 namespace {
-const KernelLibrary& tested() { return *backends().back(); }
+const KernelLibrary& library_under_test() { return *backends().back(); }
 
 Graph graph_of(const Value& value) {
   Graph graph;
@@ -32,18 +32,20 @@ std::vector<Interpreted> interpreted(const Value& value) {
 }
 
 // Checks `value`; if cuDNN is installed, `is_vendors` says whether the plan uses its kernel.
-void check(const Value& value, const std::vector<Interpreted>& expected, bool is_vendors = true) {
+void check_form(const Value& value, const std::vector<Interpreted>& expected,
+                bool is_vendors = true) {
   const Graph graph = graph_of(value);
   INFO(to_text(graph));
-  if (tested().name() == "cuda" && cuda::cudnn::is_installed()) {
-    const std::vector<Launch> launches = make_plan(graph, {.library = &tested()}).launches;
+  if (library_under_test().name() == "cuda" && cuda::cudnn::is_installed()) {
+    const std::vector<Launch> launches =
+        make_plan(graph, {.library = &library_under_test()}).launches;
     const bool found = std::ranges::any_of(
         launches, [](const Launch& launch) { return launch.kernel.starts_with("cudnn:"); });
     CHECK(found == is_vendors);
   }
-  const std::vector<Value> once = run_planned(graph, {}, tested()),
-                           again = run_planned(graph, {}, tested());
-  CHECK(disagreement(once, expected, tested()) == "");
+  const std::vector<Value> once = run_planned(graph, {}, library_under_test()),
+                           again = run_planned(graph, {}, library_under_test());
+  CHECK(disagreement(once, expected, library_under_test()) == "");
   CHECK(std::memcmp(once[0]->data(), again[0]->data(), value.type().bytes()) == 0);
 }
 
@@ -126,10 +128,10 @@ TEST_SUITE("slow device forms") {
     for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
       for (const Image& image : images)
         for (const Value& node : convolutions_of(image, dtype)) {
-          check(node, interpreted(node));
-          if (dtype == DType::f32) check(in_tf32(node), interpreted_in_tf32(node));
+          check_form(node, interpreted(node));
+          if (dtype == DType::f32) check_form(in_tf32(node), interpreted_in_tf32(node));
           if (size_of(dtype) == 2)  // sums may be rounded on the way
-            check(with(node, "wide"), interpreted(cast(node, DType::f32)));
+            check_form(with(node, "wide"), interpreted(cast(node, DType::f32)));
         }
   }
   TEST_CASE("attention in every form agrees with its expression") {
@@ -144,7 +146,7 @@ TEST_SUITE("slow device forms") {
             const Value y =
                 attention(draw(h.heads, h.queries, h.depth), draw(h.key_heads, h.keys, h.depth),
                           draw(h.key_heads, h.keys, h.width), {.causal = causal});
-            check(y, interpreted(y));
+            check_form(y, interpreted(y));
           }
   }
   TEST_CASE("the gradient of attention in every form agrees with its expression") {
@@ -160,7 +162,7 @@ TEST_SUITE("slow device forms") {
             const double scale = 1 / std::sqrt(static_cast<double>(h.depth));
             const Value all =
                 make_node(op("attention_gradient"), inputs, {{"causal", causal}, {"scale", scale}});
-            check(all, interpreted(gradient_by_result(all)), h.queries > 1);
+            check_form(all, interpreted(gradient_by_result(all)), h.queries > 1);
           }
   }
 }

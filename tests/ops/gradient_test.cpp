@@ -13,16 +13,16 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-constexpr double step = 5e-4, allowed = 1e-7, floor_of_slopes = 0.01;
+constexpr double step = 5e-4, allowed_error = 1e-7, floor_of_slopes = 0.01;
 
-// A Function is a random scalar function: the sum of an op's result times fixed weights.
-struct Function {
+// A RandomFunction is a random scalar function: the sum of an op's result times fixed weights.
+struct RandomFunction {
   Value result;
   std::vector<Value> variables;  // its float64 operands
 };
 
-Function draw_function(const OpDef& def, Random& random) {
-  Function function;
+RandomFunction draw_function(const OpDef& def, Random& random) {
+  RandomFunction function;
   CaseSource source{.random = random, .operand = [&](const Type& type, double low, double high) {
                       Value operand = random_values(type, low, high, random);
                       if (type.dtype == DType::f64) function.variables.push_back(operand);
@@ -60,7 +60,8 @@ std::string wrong_gradient(const Value& loss, const std::vector<Value>& variable
     std::vector<double> values = elements(computed[v]);
     for (int64_t i = 0; i < variables[v].elements(); ++i) {
       double expected = slope(loss, variables[v], i), got = values[static_cast<size_t>(i)];
-      if (!(std::fabs(got - expected) <= allowed * std::max(floor_of_slopes, std::fabs(expected))))
+      if (!(std::fabs(got - expected) <=
+            allowed_error * std::max(floor_of_slopes, std::fabs(expected))))
         return fmt::format("variable {} {} element {}: {:.17g}, not {:.17g}", v,
                            to_string(variables[v].type()), i, got, expected);
     }
@@ -105,7 +106,7 @@ TEST_CASE("first order gradients agree with finite differences") {
     for (uint64_t seed = 0; seed < 6; ++seed) {
       INFO(def->name << " seed " << seed);
       Random random(seed);
-      Function function = draw_function(*def, random);
+      RandomFunction function = draw_function(*def, random);
       if (function.result.dtype() != DType::f64) continue;  // a cast that rounds
       check_gradients(weighted_sum(function.result, random), function.variables);
     }
@@ -119,7 +120,7 @@ void check_second_order(uint64_t first_seed, uint64_t seeds) {
     for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
       INFO(def->name << " seed " << seed);
       Random random(seed);
-      Function function = draw_function(*def, random);
+      RandomFunction function = draw_function(*def, random);
       if (function.result.dtype() != DType::f64) continue;
       Value loss = weighted_sum(function.result, random);
       for (const Value& gradient : gradients(loss, function.variables))
@@ -154,7 +155,7 @@ TEST_CASE("a wrong gradient rule of any op is detected") {
     int caught = 0, drawn = 0;
     for (uint64_t seed = 0; seed < 6; ++seed) {
       Random random(seed);
-      Function function = draw_function(wrong, random);
+      RandomFunction function = draw_function(wrong, random);
       if (function.result.dtype() != DType::f64) continue;  // a cast that rounds
       ++drawn;
       caught += !wrong_gradient(weighted_sum(function.result, random), function.variables).empty();

@@ -2,6 +2,7 @@
 // arange(24).reshape(2, 3, 4) with the index in the case's text.
 #include <doctest/doctest.h>
 
+#include "tests/ops/elements.h"
 #include "tests/ops/refusals.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/values.h"
@@ -12,9 +13,8 @@ using namespace weft::testing;
 
 namespace {
 using Doubles = std::vector<double>;
-Doubles values(const Value& x) { return elements(interpret(x)); }
 Value cube() { return reshape(arange(24), {2, 3, 4}); }
-Value numbers(std::initializer_list<double> list, DType dtype = DType::f32) {
+Value list_of(std::initializer_list<double> list, DType dtype = DType::f32) {
   return constant(Doubles(list), {static_cast<int64_t>(list.size())}, dtype);
 }
 }  // namespace
@@ -63,9 +63,9 @@ TEST_CASE("indexing reads the elements that NumPy reads") {
 }
 
 TEST_CASE("tensors of integers as indices read what NumPy reads") {
-  const Value x = cube(), rows = numbers({1, 0, -1}, DType::i32),
-              columns = numbers({2, -3, 0}, DType::i64),
-              pair = reshape(numbers({0, 1}, DType::u8), {2, 1});
+  const Value x = cube(), rows = list_of({1, 0, -1}, DType::i32),
+              columns = list_of({2, -3, 0}, DType::i64),
+              pair = reshape(list_of({0, 1}, DType::u8), {2, 1});
   struct Case {
     const char* numpy;  // with rows = [1, 0, -1], columns = [2, -3, 0], pair = [[0], [1]]
     Value value;
@@ -89,11 +89,11 @@ TEST_CASE("tensors of integers as indices read what NumPy reads") {
     CHECK(each.value.shape() == each.shape);
     CHECK(values(each.value) == each.elements);
   }
-  const Value outside = numbers({2, -3}, DType::i64);
+  const Value outside = list_of({2, -3}, DType::i64);
   CHECK(values(x[{0, 0, outside + 2}]) == Doubles{0, 3});  // 4 is outside
   CHECK(values(x[{0, outside, zeros({2}, DType::i64)}]) == Doubles{8, 0});
   const Value scores = reshape(cast(arange(6), DType::f32), {3, 2});
-  const Value loss = sum(scores[{arange(3), numbers({1, 0, 1}, DType::i64)}] * 3);
+  const Value loss = sum(scores[{arange(3), list_of({1, 0, 1}, DType::i64)}] * 3);
   CHECK(values(gradients(loss, std::vector{scores}).front()) == Doubles{0, 3, 3, 0, 0, 3});
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("an invalid index is reported in one line with the axis and its extent
       {"[index] a mask selects a number of elements that is known only when the graph runs. Hint: "
        "where(mask, x, 0).",
        [&] { return x[x > 3]; }},
-      {"[index] a tensor of indices has integers. Got f32[1].", [&] { return x[numbers({1})]; }},
+      {"[index] a tensor of indices has integers. Got f32[1].", [&] { return x[list_of({1})]; }},
       {"[index] tensors of indices must be neighbours.",
        [&] { return x[{arange(2), range(), arange(2)}]; }},
       {"[slice] 1:5 is out of range for axis 2 of extent 4.",
@@ -156,11 +156,11 @@ TEST_CASE("ranges count as in Python") {
 }
 
 TEST_CASE("compound assignment rebinds its left side and leaves aliases unchanged") {
-  Value x = numbers({5, 7, -9});
+  Value x = list_of({5, 7, -9});
   const Value before = x;
   x += 1;
   CHECK(values(x) == Doubles{6, 8, -8});
-  x -= numbers({1, 2, 3});
+  x -= list_of({1, 2, 3});
   CHECK(values(x) == Doubles{5, 6, -11});
   x *= 2;
   CHECK(values(x) == Doubles{10, 12, -22});
@@ -177,7 +177,7 @@ TEST_CASE("compound assignment rebinds its left side and leaves aliases unchange
 
 // The expected values are those of NumPy, e.g. 7 - np.array([2, -3]).
 TEST_CASE("a scalar on either side of an operator is weakly typed") {
-  const Value whole = numbers({2, -3}, DType::i64), half = numbers({2, -3}, DType::f16);
+  const Value whole = list_of({2, -3}, DType::i64), half = list_of({2, -3}, DType::f16);
   const std::vector<std::pair<Value, Doubles>> of_integers = {
       {7 + whole, {9, 4}}, {7 - whole, {5, 10}}, {7 * whole, {14, -21}}, {7 % whole, {1, -2}}};
   for (const auto& [value, expected] : of_integers) {
@@ -193,7 +193,7 @@ TEST_CASE("a scalar on either side of an operator is weakly typed") {
 }
 
 TEST_CASE("methods agree with the functions of the same name") {
-  const Value x = numbers({3, -1, 2, 0, 5, 4}).reshape({2, 3});
+  const Value x = list_of({3, -1, 2, 0, 5, 4}).reshape({2, 3});
   CHECK(x.shape() == Shape{2, 3});
   CHECK(values(x.sum()) == Doubles{13});
   CHECK(values(x.sum(0)) == Doubles{3, 4, 6});

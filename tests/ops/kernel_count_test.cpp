@@ -30,12 +30,12 @@ const Subject subjects[] = {
      }},
 };
 
-Plan planned(const Graph& graph) {
+Plan planned_on_cpu(const Graph& graph) {
   return make_plan(graph, {.library = backends().back(), .threads = 2, .verify = true});
 }
 // Returns the number of kernels and their names, separated by spaces.
 std::pair<size_t, std::string> kernels(const Graph& graph) {
-  Plan plan = planned(graph);
+  Plan plan = planned_on_cpu(graph);
   std::string names;
   for (const Launch& launch : plan.launches) names += launch.kernel + " ";
   return {plan.launches.size(), names};
@@ -59,7 +59,7 @@ TEST_CASE("gradients of a norm's input, gain and bias share one kernel, as does 
   CHECK(block == 1);
   Value labels = input({DType::i32, {512}}, 1);
   Value entropy = cross_entropy(x, labels);
-  Plan rows = planned(
+  Plan rows = planned_on_cpu(
       {.inputs = {x, labels}, .outputs = {entropy, gradients(entropy, std::span(&x, 1)).front()}});
   auto touches = [](const std::vector<Access>& accesses) {
     return std::ranges::any_of(accesses, [](const Access& access) {

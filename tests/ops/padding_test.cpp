@@ -54,11 +54,11 @@ void check_room(const Plan& plan, const Launch& launch) {
         product.gemm.result);
 }
 
-struct Found {
+struct ProductCounts {
   int products = 0, padded = 0, unaligned = 0, copies = 0;
 };
-Found look_at(const Plan& plan) {
-  Found found;
+ProductCounts look_at(const Plan& plan) {
+  ProductCounts found;
   for (const Launch& launch : plan.launches) {
     found.copies += launch.kernel.starts_with("copy") ? launch.parts : 0;
     if (!is_product(launch)) continue;
@@ -69,7 +69,8 @@ Found look_at(const Plan& plan) {
   }
   return found;
 }
-Plan planned(const Graph& graph, const char* device = "null:cuda:h100", PassOptions options = {}) {
+Plan planned_for(const Graph& graph, const char* device = "null:cuda:h100",
+                 PassOptions options = {}) {
   options.library = &library(device);
   options.verify = true;
   return make_plan(graph, options);
@@ -150,7 +151,7 @@ TEST_CASE("a head with an odd vocabulary trains correctly whatever bytes pad its
               INFO(library->name() << std::string(trains ? "" : ", loss alone"));
               CHECK(disagreement(run_poisoned(graph, given, *library), want, *library) == "");
             }
-            const Found found = look_at(planned(graph));
+            const ProductCounts found = look_at(planned_for(graph));
             const bool pads = size_of(type) == 2 && classes == 257;
             CHECK(found.products == (trains ? 3 : 1));
             CHECK(found.padded == (pads ? found.products : 0));
@@ -174,8 +175,8 @@ TEST_CASE("a head with an odd vocabulary trains correctly with row tiling and tu
   CHECK(disagreement(
             run_poisoned(whole, numbers, last, {.step = {.row_tiles = 3}, .tile_anywhere = true}),
             interpret_with_errors(whole, numbers), last) == "");
-  const Found parts =
-      look_at(planned(whole, "null:cuda:h100", {.step = {.row_tiles = 3}, .tile_anywhere = true}));
+  const ProductCounts parts = look_at(
+      planned_for(whole, "null:cuda:h100", {.step = {.row_tiles = 3}, .tile_anywhere = true}));
   CHECK(parts.products > 3);
   CHECK(parts.unaligned == 0);
 }
@@ -190,8 +191,8 @@ TEST_CASE("the 16-bit copy of an odd table is padded for tensor cores") {
   const Graph graph{.inputs = {rows, labels},
                     .outputs = {loss, gradient[1]},
                     .assignments = {{table, table - gradient[0] * 0.5}}};
-  const Found found =
-      look_at(planned(graph, "null:cuda:h100", {.step = {.precision = Precision::bf16_mixed}}));
+  const ProductCounts found =
+      look_at(planned_for(graph, "null:cuda:h100", {.step = {.precision = Precision::bf16_mixed}}));
   CHECK(found.products == 3);
   CHECK(found.padded == 3);
   CHECK(found.unaligned == 0);
@@ -236,7 +237,7 @@ TEST_CASE("padding the extents of products keeps results bit-identical") {
   const std::vector<Value> padded = run_planned(graph, given, last);
   setenv("WEFT_CUDA_OFF", "padding", 1);
   const std::vector<Value> plain = run_planned(graph, given, last);
-  const Found found = look_at(planned(graph));
+  const ProductCounts found = look_at(planned_for(graph));
   unsetenv("WEFT_CUDA_OFF");
   CHECK(found.padded == 0);
   CHECK(found.unaligned == 3);
@@ -254,12 +255,13 @@ TEST_CASE("unpadded operands are copied where the faster product outweighs the c
   };
   for (const bool along_terms : {false, true}) {
     CAPTURE(along_terms);
-    const Found few = look_at(planned(product(DType::f16, 64, along_terms), "null:cuda:t4"));
+    const ProductCounts few =
+        look_at(planned_for(product(DType::f16, 64, along_terms), "null:cuda:t4"));
     CHECK(few.padded == 0);
     CHECK(few.copies == 0);
     const Graph graph = product(DType::f16, 2048, along_terms);
-    const Plan plan = planned(graph, "null:cuda:t4");
-    const Found many = look_at(plan);
+    const Plan plan = planned_for(graph, "null:cuda:t4");
+    const ProductCounts many = look_at(plan);
     CHECK(many.padded == 1);
     CHECK(many.unaligned == 0);
     CHECK(many.copies == (along_terms ? 2 : 1));
@@ -268,12 +270,12 @@ TEST_CASE("unpadded operands are copied where the faster product outweighs the c
   const Value x = input({DType::f16, {2048, 1001}}, 0),
               table = input({DType::f16, {2048, 1001}}, 1);
   const Graph given{.inputs = {x, table}, .outputs = {matmul(x, transpose(table))}};
-  CHECK(look_at(planned(given, "null:cuda:t4")).padded == 1);
+  CHECK(look_at(planned_for(given, "null:cuda:t4")).padded == 1);
   // TF32 elements have 4 bytes; float32 without TF32 uses no tensor cores.
   const Graph wide = product(DType::f32, 1 << 14, false);
-  CHECK(look_at(planned(wide)).padded == 0);
-  CHECK(look_at(planned(wide, "null:cuda:h100", {.step = {.precision = Precision::tf32}})).padded ==
-        1);
+  CHECK(look_at(planned_for(wide)).padded == 0);
+  CHECK(look_at(planned_for(wide, "null:cuda:h100", {.step = {.precision = Precision::tf32}}))
+            .padded == 1);
 }
 
 TEST_CASE("padded copies hold their operands' elements") {
@@ -286,7 +288,7 @@ TEST_CASE("padded copies hold their operands' elements") {
   const std::vector<Value> given{random_values(x.type(), -1, 1, random),
                                  random_values(table.type(), -1, 1, random)};
   const std::vector<Interpreted> want = interpret_with_errors(graph, given);
-  Plan plan = planned(graph, "null:cuda:t4");
+  Plan plan = planned_for(graph, "null:cuda:t4");
   CHECK(look_at(plan).padded == 1);
   const auto run = make_executable([&] { return plan; }, cuda, std::make_shared<Workspace>());
   std::vector<Value> got;
@@ -303,7 +305,7 @@ TEST_CASE("outputs and variables of a step are not padded") {
   const std::vector<Value> inputs{dy->inputs[0]->inputs[0], dy->inputs[0]->inputs[1], x};
   for (const Graph& graph : {Graph{.inputs = inputs, .assignments = {{old, gradient}}},
                              Graph{.inputs = inputs, .outputs = {gradient}}})
-    for (const Launch& launch : planned(graph).launches)
+    for (const Launch& launch : planned_for(graph).launches)
       for (const Access& result : launch.results)
         if (result.value.shape() == Shape{1001, 32}) CHECK(!launch.padded);
 }

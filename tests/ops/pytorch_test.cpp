@@ -21,9 +21,9 @@ using namespace weft::testing;
 using nlohmann::json;
 
 namespace {
-constexpr double allowed = 1e-12;
+constexpr double pytorch_tolerance = 1e-12;
 using Named = std::map<std::string, Value>;
-using Function = std::function<Value(const Named& in, const json& attributes)>;
+using RowFunction = std::function<Value(const Named& in, const json& attributes)>;
 
 // Returns one number or one per axis.
 Dims dims(const json& value) {
@@ -149,7 +149,7 @@ Value gru_cell(const Named& in, const json&) {
   return squeeze(gru(unsqueeze(gates, 0), in.at("weight_hh"), in.at("bias_hh"), in.at("h")), 0);
 }
 
-const std::map<std::string, Function> functions = {
+const std::map<std::string, RowFunction> functions = {
     {"conv2d", convolve},
     {"conv2d_stride_dilation", convolve},
     {"conv2d_groups", convolve},
@@ -294,28 +294,29 @@ std::string function_name(const std::string& row) {
   return row;
 }
 
-void check(const Value& got, const json& want, const std::string& what) {
+void check_value(const Value& got, const json& want, const std::string& what) {
   INFO(what);
   Value expected = reference_tensor(want);
-  CHECK(difference(interpret(got), expected, allowed) == "");
+  CHECK(difference(interpret(got), expected, pytorch_tolerance) == "");
   Graph graph{.inputs = {}, .outputs = {got}, .assignments = {}};
   for (const KernelLibrary* library : backends()) {
     INFO(library->name());
-    CHECK(difference(run_planned(graph, {}, *library).front(), expected, 10 * allowed) == "");
+    CHECK(difference(run_planned(graph, {}, *library).front(), expected, 10 * pytorch_tolerance) ==
+          "");
   }
 }
 
-void run_case(const json& row, const Function& function) {
+void run_case(const json& row, const RowFunction& function) {
   Named in;
   for (const auto& [key, recipe] : row["inputs"].items()) in[key] = reference_tensor(recipe);
   Value output = function(in, row["attributes"]);
-  check(output, row["outputs"]["output"], "output");
+  check_value(output, row["outputs"]["output"], "output");
   if (!row.contains("upstream")) return;
   Value loss = sum(output * reference_tensor(row["upstream"]["output"]));
   for (const auto& [key, want] : row["outputs"].items()) {
     if (key.rfind("grad_", 0) != 0) continue;
     const Value& variable = in.at(key.substr(5));
-    check(gradients(loss, std::span(&variable, 1)).front(), want, key);
+    check_value(gradients(loss, std::span(&variable, 1)).front(), want, key);
   }
 }
 }  // namespace
@@ -359,11 +360,12 @@ TEST_CASE("a step of an LSTM from its previous states agrees with PyTorch") {
     Value loss = scalar(0.0, DType::f64);
     for (const char* which : {"h_new", "c_new"}) {
       const Value state = lstm_cell(in, row["attributes"], which);
-      check(state, row["outputs"][which], which);
+      check_value(state, row["outputs"][which], which);
       loss = loss + sum(state * reference_tensor(row["upstream"][which]));
     }
     for (const auto& [key, variable] : in)
-      check(gradients(loss, std::span(&variable, 1)).front(), row["outputs"]["grad_" + key], key);
+      check_value(gradients(loss, std::span(&variable, 1)).front(), row["outputs"]["grad_" + key],
+                  key);
   }
 }
 
@@ -378,8 +380,8 @@ TEST_CASE("batch norm updates running statistics as PyTorch does") {
         reference_tensor(row["inputs"]["running_mean"]) * (1 - momentum) + norm.mean * momentum;
     Value variance = reference_tensor(row["inputs"]["running_var"]) * (1 - momentum) +
                      norm.variance * (momentum * count / (count - 1));
-    check(mean, row["outputs"]["new_running_mean"], "mean");
-    check(variance, row["outputs"]["new_running_var"], "variance");
+    check_value(mean, row["outputs"]["new_running_mean"], "mean");
+    check_value(variance, row["outputs"]["new_running_var"], "variance");
   }
 }
 

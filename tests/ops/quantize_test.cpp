@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/ops/elements.h"
 #include "tests/ops/refusals.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
@@ -16,18 +17,6 @@ using namespace weft::testing;
 
 namespace {
 using Doubles = std::vector<double>;
-
-// Returns the elements on each backend, which must be the same but for `tolerance`.
-Doubles run(const Value& y, double tolerance = 0) {
-  const Value expected = interpret(y);
-  for (const KernelLibrary* library : backends()) {
-    INFO(library->name());
-    Graph graph;
-    graph.outputs = {y};
-    CHECK(difference(run_planned(graph, {}, *library).front(), expected, tolerance) == "");
-  }
-  return elements(expected);
-}
 
 // Returns the two's complement numbers of four bits in each byte, the low half first.
 Doubles nibbles(const Doubles& bytes) {

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/ops/elements.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
@@ -22,7 +23,6 @@ RandomKey key(int64_t step, int64_t seed = 7, int64_t stream = 3) {
           .seed = seed,
           .stream = stream};
 }
-std::vector<double> values(const Value& value) { return elements(interpret(value)); }
 
 double mean_of(const std::vector<double>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/ops/elements.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
 #include "weft/base/buffer.h"
@@ -16,11 +17,6 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-std::vector<double> values(const Value& value) { return elements(interpret(value)); }
-Value numbers(std::vector<double> list, const Shape& shape, DType dtype = DType::f32) {
-  return constant(list, shape, dtype);
-}
-
 // Scattered is memory that holds a scattered value.
 struct Scattered {
   std::shared_ptr<Buffer> memory;

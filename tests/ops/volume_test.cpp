@@ -16,7 +16,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-using Function = std::function<Value(const std::vector<Value>&)>;
+using TensorFunction = std::function<Value(const std::vector<Value>&)>;
 
 Value drawn(const Shape& shape, Random& random) {
   return random_values({DType::f64, shape}, -1, 1, random);
@@ -24,7 +24,7 @@ Value drawn(const Shape& shape, Random& random) {
 
 // Returns the most that a gradient of sum(f(x) * weights) differs from central differences, over
 // all elements of all inputs.
-double farthest_from_differences(const Function& f, const std::vector<Shape>& shapes) {
+double farthest_from_differences(const TensorFunction& f, const std::vector<Shape>& shapes) {
   Random random(5);
   std::vector<Value> inputs;
   for (const Shape& shape : shapes) inputs.push_back(drawn(shape, random));
