@@ -14,10 +14,10 @@ using namespace weft::test;
 
 namespace {
 
-struct Sample {
+struct SumSample {
   std::string inputs, labels;  // '_' where a label is ignored
 };
-Sample sample(const data::Source& source, const data::SampleKey& key) {
+SumSample sum_sample(const data::Source& source, const data::SampleKey& key) {
   static const io::Vocabulary vocabulary = train::addition_vocabulary();
   auto length = static_cast<size_t>(source.input_type().elements());
   std::vector<int64_t> inputs(length), labels(length);
@@ -42,7 +42,7 @@ TEST_CASE("samples are correct sums of which only the answers count in the loss"
       CHECK(source->size() == 500);
       CHECK(source->input_type() == Type{DType::i64, {12}});
       for (int64_t i = 0; i < 500; ++i) {
-        auto [inputs, labels] = sample(*source, {4, 1, i});
+        auto [inputs, labels] = sum_sample(*source, {4, 1, i});
         int a = 0, b = 0;
         REQUIRE(std::sscanf(inputs.c_str(), "%d+%d=", &a, &b) == 2);
         std::string answer = std::to_string(a + b);
@@ -64,7 +64,7 @@ TEST_CASE("no sum of the test set is trained in either order") {
     std::set<std::pair<int, int>> sums;
     for (int64_t i = 0; i < source.size(); ++i) {
       int a = 0, b = 0;
-      REQUIRE(std::sscanf(sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
+      REQUIRE(std::sscanf(sum_sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
       sums.insert(std::minmax(a, b));
     }
     return sums;
@@ -82,7 +82,7 @@ TEST_CASE("short numbers are oversampled in training but not in the test set") {
     int count = 0;
     for (int64_t i = 0; i < 1000; ++i) {
       int a = 0, b = 0;
-      REQUIRE(std::sscanf(sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
+      REQUIRE(std::sscanf(sum_sample(source, {0, 0, i}).inputs.c_str(), "%d+%d", &a, &b) == 2);
       count += a < 100;
     }
     return count;
@@ -96,9 +96,9 @@ TEST_CASE("short numbers are oversampled in training but not in the test set") {
 
 TEST_CASE("test samples are the same in every epoch and training samples are not") {
   auto train = train::addition_train(), test = train::addition_test({.size = 100});
-  CHECK(sample(*test, {0, 0, 7}).inputs == sample(*test, {5, 9, 7}).inputs);
-  CHECK(sample(*train, {0, 0, 7}).inputs != sample(*train, {0, 1, 7}).inputs);
-  CHECK(sample(*train, {0, 1, 7}).inputs == sample(*train, {0, 1, 7}).inputs);
+  CHECK(sum_sample(*test, {0, 0, 7}).inputs == sum_sample(*test, {5, 9, 7}).inputs);
+  CHECK(sum_sample(*train, {0, 0, 7}).inputs != sum_sample(*train, {0, 1, 7}).inputs);
+  CHECK(sum_sample(*train, {0, 1, 7}).inputs == sum_sample(*train, {0, 1, 7}).inputs);
 }
 
 TEST_CASE("impossible options are refused") {

@@ -38,7 +38,7 @@ int64_t resumable_step(const std::string& run) {
   return step;
 }
 
-int names_in(const std::string& folder) {
+int entries_in(const std::string& folder) {
   std::error_code absent;
   return static_cast<int>(
       std::distance(fs::directory_iterator(folder, absent), fs::directory_iterator()));
@@ -170,7 +170,7 @@ TEST_CASE("a failed start creates no folder and keeps the run that it was to rep
       CHECK(wrong != "none");
       CHECK(fs::exists(run) == overwrite);
       if (overwrite) CHECK(contents_of(run + "/checkpoints/latest/MANIFEST.json") == before);
-      CHECK(names_in(folder.file("runs")) == (overwrite ? 1 : 0));
+      CHECK(entries_in(folder.file("runs")) == (overwrite ? 1 : 0));
     }
   }
   CHECK(failed > 20);

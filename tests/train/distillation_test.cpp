@@ -25,12 +25,6 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-using Settings = std::vector<std::pair<std::string, std::string>>;
-
-train::Recipe with(train::Recipe recipe, const Settings& settings) {
-  for (const auto& [key, value] : settings) recipe.set(key, value, "test");
-  return recipe;
-}
 std::string layers_with(int64_t hidden) {
   return fmt::format(
       "[flatten, {{linear: {{out_features: {}}}}}, relu, {{linear: {{out_features: "

@@ -25,14 +25,15 @@ using weft::testing::near;
 namespace {
 constexpr double gibibyte = 1 << 30;
 
-std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device,
-                                           const MachineSpec& machine) {
+std::unique_ptr<train::PlannedRun> planned_on(const std::string& recipe, const std::string& device,
+                                              const MachineSpec& machine) {
   train::Recipe parsed = train::Recipe::parse(recipe, "test");
   parsed.set("train.device", device, "test");
   return train::plan_run(parsed, machine);
 }
-std::unique_ptr<train::PlannedRun> planned(const std::string& recipe, const std::string& device) {
-  return planned(recipe, device, library(device).meters().spec());
+std::unique_ptr<train::PlannedRun> planned_on(const std::string& recipe,
+                                              const std::string& device) {
+  return planned_on(recipe, device, library(device).meters().spec());
 }
 
 std::string gpt2(int64_t batch) {
@@ -72,7 +73,7 @@ TEST_CASE("GPUs are ranked by data sheet with measured times beside it") {
   std::map<std::string_view, std::unique_ptr<train::PlannedRun>> runs;
   for (const GpuModel& gpu : gpu_models())
     if (gpu.capability >= 80 && gpu.memory_gib > 40)
-      runs.emplace(gpu.id, planned(gpt2(16), fmt::format("cuda:{}", gpu.id)));
+      runs.emplace(gpu.id, planned_on(gpt2(16), fmt::format("cuda:{}", gpu.id)));
   for (const auto& [id, run] : runs) {
     const train::RunReport& report = run->report;
     const GpuModel& gpu = *find_gpu(id);
@@ -101,7 +102,7 @@ TEST_CASE("GPUs are ranked by data sheet with measured times beside it") {
 }
 
 TEST_CASE("GPT-2 in bfloat16 with 64 x 1,024 tokens is planned for an H200 without one") {
-  const auto run = planned(gpt2(64), "cuda:h200");
+  const auto run = planned_on(gpt2(64), "cuda:h200");
   const train::RunReport& report = run->report;
   CHECK(report.device_name == "NVIDIA H200");
   CHECK(report.parameters == 124'439'808);
@@ -119,7 +120,7 @@ TEST_CASE("GPT-2 in bfloat16 with 64 x 1,024 tokens is planned for an H200 witho
 }
 
 TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
-  const auto run = planned(gpt2(64), "cuda:h100");
+  const auto run = planned_on(gpt2(64), "cuda:h100");
   int launches = 0;
   std::set<int> updated, copied;  // slots of parameters and of their bfloat16 copies
   for (const auto& [name, executable] : run->steps.executables()) {
@@ -141,7 +142,7 @@ TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
 }
 
 TEST_CASE("ResNet-50 with 256 images per update is planned for an H200 without one") {
-  const auto run = planned(
+  const auto run = planned_on(
       "model: {name: resnet50}\ndata: {dataset: random-images, image_size: 224, classes: 1000}\n"
       "optimizer: {name: sgd, momentum: 0.9}\n"
       "train: {steps: 10, global_batch_size: 256, precision: bf16-mixed}\n"
@@ -157,7 +158,7 @@ TEST_CASE("ResNet-50 with 256 images per update is planned for an H200 without o
 }
 
 TEST_CASE("a plan larger than its GPU is rematerialized until it fits") {
-  const auto run = planned(gpt2(64), "cuda:t4");
+  const auto run = planned_on(gpt2(64), "cuda:t4");
   const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.1);
   CHECK(static_cast<double>(report.unlimited_bytes) / gibibyte > 14.1);
@@ -169,7 +170,7 @@ TEST_CASE("a plan larger than its GPU is rematerialized until it fits") {
   // The price is relative to a plan for the same GPU with unlimited memory.
   MachineSpec roomy = library("cuda:t4").meters().spec();
   roomy.memory_bytes = 0;
-  const double alone = planned(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
+  const double alone = planned_on(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
   const std::string price =
       fmt::format(" for +{:.0f} % step time: ", 100 * (report.expected_seconds() / alone - 1));
   CHECK(table.find(price) != std::string::npos);
@@ -179,10 +180,10 @@ TEST_CASE("full rematerialization costs about a third more work and reports what
   const std::string key = "precision: bf16-mixed";
   std::string recipe = gpt2(64);
   recipe.insert(recipe.find(key) + key.size(), ", recompute: full");
-  const double flops = planned(gpt2(64), "cuda:h200")->report.flops;
+  const double flops = planned_on(gpt2(64), "cuda:h200")->report.flops;
   for (const char* gpu : {"cuda:h100", "cuda:h200", "cuda:a100"}) {
     CAPTURE(gpu);
-    const train::RunReport report = planned(recipe, gpu)->report;
+    const train::RunReport report = planned_on(recipe, gpu)->report;
     CHECK(report.flops > 1.2 * flops);
     CHECK(report.flops < 1.34 * flops);
     // Rematerialized kernels are more memory-bound than products, above all on an A100 or H100.
@@ -220,7 +221,7 @@ TEST_CASE("faster changes that also fit are named where a limit makes a plan slo
   const std::string key = "precision: bf16-mixed";
   std::string recipe = gpt2(64);
   recipe.insert(recipe.find(key) + key.size(), ", memory: 5GiB");
-  const auto run = planned(recipe, "cuda:h200");
+  const auto run = planned_on(recipe, "cuda:h200");
   unsetenv("WEFT_PATIENCE");
   CAPTURE(run->report.recompute_price());
   REQUIRE(run->report.recompute_price() > 0.4);
@@ -244,7 +245,7 @@ TEST_CASE("a plan that does not fit its GPU is refused with a table and its hint
   };
   std::string message, table;
   try {
-    planned(with_recompute("none"), "cuda:t4");
+    planned_on(with_recompute("none"), "cuda:t4");
   } catch (const train::DoesNotFit& refusal) {
     message = refusal.what();
     table = refusal.table;
@@ -255,7 +256,7 @@ TEST_CASE("a plan that does not fit its GPU is refused with a table and its hint
   CHECK(message.starts_with("the plan does not fit: it takes "));
   CHECK(message.find("A run can use 14.1 GiB on Tesla T4.") != std::string::npos);
   CHECK(message.find("--train.recompute auto fits at ") != std::string::npos);
-  CHECK(planned(with_recompute("auto"), "cuda:t4")->report.total_bytes() < size_t{15} << 30);
+  CHECK(planned_on(with_recompute("auto"), "cuda:t4")->report.total_bytes() < size_t{15} << 30);
   CHECK(table.starts_with("does not fit Tesla T4: weights, state and arena take "));
   for (const char* row : {"weights", "optimizer", "activation", "total", "over"})
     CHECK(table.find(row) != std::string::npos);

@@ -26,7 +26,7 @@ void write_picture(const std::string& path, int64_t side, uint8_t red) {
   io::write_image(path, image);
 }
 
-train::Recipe recipe_of(const TemporaryFolder& folder, const std::string& more = "") {
+train::Recipe image_folder_recipe(const TemporaryFolder& folder, const std::string& more = "") {
   return train::Recipe::parse(
       fmt::format("data: {{format: image_folder, path: {}{}}}\nmodel: {{name: mlp}}\n"
                   "train: {{steps: 1}}\n",
@@ -37,12 +37,12 @@ train::TaskData read(const train::Recipe& recipe, const train::DataOptions& opti
   return train::data_entry(recipe).read(recipe, options);
 }
 
-struct Row {
+struct LabelledPicture {
   std::vector<float> input;
   int64_t label = 0;
 };
-Row row_of(const data::Source& source, int64_t index, int64_t epoch = 0) {
-  Row row{std::vector<float>(static_cast<size_t>(source.input_type().elements()))};
+LabelledPicture row_of(const data::Source& source, int64_t index, int64_t epoch = 0) {
+  LabelledPicture row{std::vector<float>(static_cast<size_t>(source.input_type().elements()))};
   source.write({0, epoch, index}, reinterpret_cast<std::byte*>(row.input.data()), &row.label);
   return row;
 }
@@ -54,13 +54,13 @@ TEST_CASE("a folder for each class is read in torchvision's order") {
   write_picture(folder.file("dog/a.png"), 3, 10);
   write_picture(folder.file("cat/sub/a.png"), 3, 20);
   write_picture(folder.file("cat/b.PNG.png"), 3, 30);
-  const train::TaskData data = read(recipe_of(folder));
+  const train::TaskData data = read(image_folder_recipe(folder));
   CHECK(data.shape.input == Shape{3, 3, 3});
   CHECK(data.shape.classes == 2);
   REQUIRE(data.train->size() == 3);
   for (const auto& [index, red, label] :
        {std::tuple<int64_t, float, int64_t>{0, 30, 0}, {1, 20, 0}, {2, 10, 1}}) {
-    const Row row = row_of(*data.train, index);
+    const LabelledPicture row = row_of(*data.train, index);
     CHECK(row.label == label);
     CHECK(row.input[0] == red / 255);
     CHECK(row.input[4] == 0);     // the middle
@@ -73,7 +73,7 @@ TEST_CASE("transforms of a recipe apply in order, random ones to training alone"
   const TemporaryFolder folder;
   for (const char* name : {"a/1.png", "b/1.png", "b/2.png", "b/3.png"})
     write_picture(folder.file(name), 8, 255);
-  const train::Recipe recipe = recipe_of(
+  const train::Recipe recipe = image_folder_recipe(
       folder,
       ", val_split: 0.5, transforms: [{resize: 6}, {random_resized_crop: 5}, {resize: 5}, "
       "{center_crop: 3}, {normalize: {mean: [0.5, 0.2, 0], std: [0.5, 0.1, 1]}}]");
@@ -97,13 +97,14 @@ TEST_CASE("pictures that do not fit the model are refused by name") {
   const TemporaryFolder folder;
   write_picture(folder.file("a/1.png"), 8, 255);
   write_picture(folder.file("b/1.png"), 9, 255);
-  const train::TaskData data = read(recipe_of(folder));
+  const train::TaskData data = read(image_folder_recipe(folder));
   CHECK(error_of([&] {
           row_of(*data.train, 1);
         }).find("b/1.png: [transform] the image has 9 x 9 pixels where others have 8 x 8.") !=
         std::string::npos);
   CHECK(error_of([&] {
-          train::picture_rows(recipe_of(folder), {3, 8, 8}, std::array{folder.file("b/1.png")});
+          train::picture_rows(image_folder_recipe(folder), {3, 8, 8},
+                              std::array{folder.file("b/1.png")});
         })
             .find("b/1.png: the picture is [3, 9, 9] after data.transforms, the model takes [3, 8, "
                   "8].") != std::string::npos);
@@ -112,7 +113,7 @@ TEST_CASE("pictures that do not fit the model are refused by name") {
 TEST_CASE("a checkpoint keeps the names of classes") {
   const TemporaryFolder folder, checkpoint;
   for (const char* name : {"cat/1.png", "dog/1.png"}) write_picture(folder.file(name), 4, 1);
-  const train::Recipe recipe = recipe_of(folder);
+  const train::Recipe recipe = image_folder_recipe(folder);
   const train::TaskData data = read(recipe);
   REQUIRE(data.files.size() == 1);
   checkpoint.file(data.files[0].name, data.files[0].contents);

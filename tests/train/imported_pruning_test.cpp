@@ -132,12 +132,7 @@ train::Experiment loaded(const std::string& checkpoint) {
   return experiment;
 }
 
-Tensor logits_of(const Model& model, const Tensor& inputs) {
-  const ModeScope mode(Mode::eval);
-  return model(inputs).eval();
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
+double relative_to_largest(const Tensor& a, const Tensor& b) {
   return max(abs(a - b)).item() / max(abs(a)).item();
 }
 
@@ -180,7 +175,7 @@ Narrowed check_removal(const Place& place) {
   testing::Random random(2);
   const Tensor x = random_values(whole.shape.batch(3), -1, 1, random);
   const Tensor expected = logits_of(*whole.model, x), got = logits_of(*narrow.model, x);
-  CHECK(largest_difference(expected, got) < 1e-5);
+  CHECK(relative_to_largest(expected, got) < 1e-5);
   const std::string out = place.folder.file("narrow");
   fs::remove_all(out);
   narrow.recipe.set("model.pretrained", out + "/model.onnx", "test");
@@ -246,7 +241,7 @@ Narrowed check_resnet20(const TemporaryFolder& folder) {
   testing::Random random(2);
   const Tensor x = random_values(whole.shape.batch(2), -1, 1, random);
   const Tensor y = logits_of(*narrow_theirs.model, x);
-  CHECK(largest_difference(logits_of(*whole.model, x), y) < 1e-5);
+  CHECK(relative_to_largest(logits_of(*whole.model, x), y) < 1e-5);
   const std::string out = folder.file("narrow");
   train::write_checkpoint(out, narrow_theirs, {});
   return {out, x, y, share(narrow_theirs, whole)};

@@ -27,7 +27,7 @@ constexpr const char* folder_variable = "WEFT_TEST_KILLED_RUN";
 constexpr const char* kind_variable = "WEFT_TEST_KILLED_KIND";
 constexpr int rounds = 20, starts = 5;  // per kind
 
-enum Kind { language_model, convolutions, recurrent, scaled, kinds };
+enum RunKind { language_model, convolutions, recurrent, scaled, kinds };
 
 train::Recipe killed_recipe(int kind, const TemporaryFolder& data, int64_t steps) {
   const std::string common =
@@ -81,7 +81,7 @@ void check_whole(const std::string& run) {
 }
 
 // Returns the steps and losses of the run's log.
-std::vector<std::pair<int64_t, double>> losses_of(const std::string& run) {
+std::vector<std::pair<int64_t, double>> losses_by_step(const std::string& run) {
   std::vector<std::pair<int64_t, double>> losses;
   for (const std::string& line : lines_of(run + "/log.jsonl")) {
     const auto entry = nlohmann::json::parse(line);
@@ -97,7 +97,7 @@ void check_going_on(const TemporaryFolder& folder, int kind, const TemporaryFold
   const train::Recipe recipe = killed_recipe(kind, data, newest_step(run) + 3);
   check_equal(train_in(folder, recipe, /*resume=*/std::filesystem::exists(run)).checkpoint,
               train_in(whole, recipe).checkpoint);
-  CHECK(losses_of(run) == losses_of(whole.file("runs/killed")));
+  CHECK(losses_by_step(run) == losses_by_step(whole.file("runs/killed")));
   // Partial files of killed processes must have been removed.
   for (const std::string& at : {runs, run, run + "/checkpoints"})
     for (const auto& entry : std::filesystem::directory_iterator(at))

@@ -81,7 +81,7 @@ struct Reference : TemporaryFolder {
   Json row;
 };
 
-std::vector<double> losses_of(const TemporaryFolder& folder, const std::string& run = "run") {
+std::vector<double> logged_losses(const TemporaryFolder& folder, const std::string& run = "run") {
   std::vector<double> losses;
   for (const std::string& line : lines_of(folder.file("runs/" + run + "/log.jsonl"))) {
     const Json entry = Json::parse(line);
@@ -90,9 +90,9 @@ std::vector<double> losses_of(const TemporaryFolder& folder, const std::string& 
   return losses;
 }
 
-// Published is a small encoder whose tokens are characters, and texts with labels.
-struct Published : TemporaryFolder {
-  explicit Published(const PublishedEncoder& encoder = {}, bool of_words = false) {
+// EncoderOnLabels is a small encoder whose tokens are characters, and texts with labels.
+struct EncoderOnLabels : TemporaryFolder {
+  explicit EncoderOnLabels(const PublishedEncoder& encoder = {}, bool of_words = false) {
     write_published_encoder(file("model"), encoder);
     const char* const names[] = {"up", "down", "left"};
     std::string lines;
@@ -120,8 +120,6 @@ struct Published : TemporaryFolder {
     file("model/config.json", config.dump());
   }
 };
-const std::string two = "train: {steps: 2, global_batch_size: 4}\n";
-
 Json config_of(const std::string& folder) {
   return Json::parse(io::read_file(folder + "/config.json", limit));
 }
@@ -167,7 +165,7 @@ TEST_CASE("two steps on labels have the losses of transformers, and what is save
     CAPTURE(name);
     const Reference reference(name);
     const train::TrainResult result = train_in(reference, reference.recipe());
-    const std::vector<double> losses = losses_of(reference);
+    const std::vector<double> losses = logged_losses(reference);
     const std::vector<double> expected = reference.row.at("losses");
     REQUIRE(losses.size() == expected.size());
     for (size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == near(expected[i], 1e-9));
@@ -203,11 +201,11 @@ TEST_CASE("an encoder without a head for the labels gets a new one, drawn by the
            {std::string("ForMaskedLM"), std::string("Model"),
             std::string(of_words ? "ForTokenClassification" : "ForSequenceClassification")}) {
         CAPTURE(head);
-        const Published folder({.family = family, .head = head}, of_words);
+        const EncoderOnLabels folder({.family = family, .head = head}, of_words);
         const auto drawn = [&](int seed) {
           const Captured errors(2);
-          const train::Experiment experiment =
-              train::make_experiment(folder.recipe(two + fmt::format("seed: {}\n", seed)));
+          const train::Experiment experiment = train::make_experiment(
+              folder.recipe(train_two_steps + fmt::format("seed: {}\n", seed)));
           const std::string said = errors.text();
           const std::string note = fmt::format("its files have no head for these {} labels of {}",
                                                of_words ? 4 : 3, of_words ? "tokens" : "samples");
@@ -243,7 +241,7 @@ TEST_CASE(
     "a run on labels lowers its loss, resumes and evaluates without the folder it began with") {
   for (const bool of_words : {false, true}) {
     CAPTURE(of_words);
-    const Published folder({.family = "roberta"}, of_words);
+    const EncoderOnLabels folder({.family = "roberta"}, of_words);
     const std::string lr = "optimizer: {lr: 0.003}\n",
                       many = "train: {steps: 100, global_batch_size: 6}\n" + lr;
     const train::TrainResult whole = train_in(folder, folder.recipe(many + "name: whole\n"));
@@ -271,17 +269,17 @@ TEST_CASE(
 }
 
 TEST_CASE("names of config.json are the labels, and a head of as many labels is kept") {
-  const Published folder({.head = "ForSequenceClassification"});
+  const EncoderOnLabels folder({.head = "ForSequenceClassification"});
   folder.set("id2label", {{"0", "up"}, {"1", "left"}});
   CHECK(error_of([&] {
-          train::make_experiment(folder.recipe(two));
+          train::make_experiment(folder.recipe(train_two_steps));
         }).ends_with("data.jsonl:2: there is no label down. The model has 2: up, left."));
   folder.file("data.jsonl",
               "{\"text\": \"a\", \"label\": \"left\"}\n{\"text\": \"b\", \"label\": 0}\n"
               "{\"text\": \"a\", \"label\": \"left\"}\n{\"text\": \"b\", \"label\": 0}\n"
               "{\"text\": \"a\", \"label\": \"left\"}\n{\"text\": \"b\", \"label\": 0}\n");
   const Captured errors(2);
-  const train::Experiment experiment = train::make_experiment(folder.recipe(two));
+  const train::Experiment experiment = train::make_experiment(folder.recipe(train_two_steps));
   CHECK(errors.text().empty());
   CHECK(experiment.labels->names == std::vector<std::string>{"up", "left"});
   for (const auto& [name, variable] : experiment.model->state())
@@ -289,7 +287,7 @@ TEST_CASE("names of config.json are the labels, and a head of as many labels is 
 }
 
 TEST_CASE("heads for numbers, several labels or masked tokens are no heads of labels") {
-  const Published folder({.head = "ForSequenceClassification"});
+  const EncoderOnLabels folder({.head = "ForSequenceClassification"});
   const auto count = [&] {
     const auto labels = models::labels_of(folder.file("model"));
     return labels ? labels->names.size() : 0;
@@ -310,18 +308,18 @@ TEST_CASE("heads for numbers, several labels or masked tokens are no heads of la
 }
 
 TEST_CASE("a run on labels is planned without its weights") {
-  const Published folder;
+  const EncoderOnLabels folder;
   fs::remove(folder.file("model/model.safetensors"));
-  const train::PlannedRun planned(folder.recipe(two), {});
+  const train::PlannedRun planned(folder.recipe(train_two_steps), {});
   CHECK(planned.report.model_bytes > 0);
   CHECK(planned.experiment.shape.classes == 3);
 }
 
 TEST_CASE("recipes that do not go with texts with labels are refused") {
-  const Published folder;
+  const EncoderOnLabels folder;
   const auto refusal = [&](const std::string& key, const std::string& value) {
     return error_of([&] {
-      train::Recipe changed = folder.recipe(two);
+      train::Recipe changed = folder.recipe(train_two_steps);
       changed.set(key, value, "test");
       train::make_experiment(changed);
     });
@@ -334,10 +332,10 @@ TEST_CASE("recipes that do not go with texts with labels are refused") {
   CHECK(refusal("data.seq_len", "33")
             .ends_with("data.seq_len is at most the 32 tokens of the model's context. Got 33. "
                        "Hint: --data.seq_len 32."));
-  const Published headed({.head = "ForSequenceClassification"});
+  const EncoderOnLabels headed({.head = "ForSequenceClassification"});
   headed.set("id2label", {{"0", "up"}, {"2", "left"}});
   CHECK(error_of([&] {
-          train::make_experiment(headed.recipe(two));
+          train::make_experiment(headed.recipe(train_two_steps));
         }).ends_with("config.json: [bert] id2label must name each class from 0. Got no 1."));
 }
 
@@ -379,10 +377,10 @@ std::set<std::string> names_in(const std::string& folder) {
 }  // namespace
 
 TEST_CASE("a net on texts that lost its pruned channels keeps the files of its tokenizer") {
-  const Published folder({.head = "Model"});
+  const EncoderOnLabels folder({.head = "Model"});
   folder.file("model/tokenizer_config.json", R"({"model_max_length": 32})");
   const std::string file = folder.file("net.onnx");
-  write_encoder(folder.recipe(two), file);
+  write_encoder(folder.recipe(train_two_steps), file);
   train::Recipe recipe = folder.recipe(
       "train: {steps: 6, global_batch_size: 6}\n"
       "pruning: {pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}\n");
@@ -406,7 +404,7 @@ TEST_CASE("a net on texts that lost its pruned channels keeps the files of its t
 TEST_CASE("an encoder from an ONNX file learns labels as the folder that it was written from") {
   for (const bool of_words : {false, true}) {
     CAPTURE(of_words);
-    const Published folder({.head = "Model"}, of_words);
+    const EncoderOnLabels folder({.head = "Model"}, of_words);
     for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"})
       folder.set(key, 0.0);
     const std::string settings =
@@ -420,7 +418,8 @@ TEST_CASE("an encoder from an ONNX file learns labels as the folder that it was 
     imported.set("data.tokenizer", folder.file("model"), "test");
     train_in(folder, native);
     const train::TrainResult result = train_in(folder, imported);
-    const auto expected = losses_of(folder, "native"), losses = losses_of(folder, "imported");
+    const auto expected = logged_losses(folder, "native"),
+               losses = logged_losses(folder, "imported");
     REQUIRE(losses.size() == expected.size());
     for (size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == near(expected[i], 1e-4));
     CHECK(losses.back() < 0.9 * losses.front());
@@ -462,8 +461,8 @@ TEST_SUITE("slow pytorch") {
       for (const bool of_words : {false, true}) {
         CAPTURE(family);
         CAPTURE(of_words);
-        const Published folder({.family = family}, of_words);
-        const std::string saved = train_in(folder, folder.recipe(two)).checkpoint;
+        const EncoderOnLabels folder({.family = family}, of_words);
+        const std::string saved = train_in(folder, folder.recipe(train_two_steps)).checkpoint;
         const std::vector<int64_t> ids = {2, 20, 30, 40, 50, 3};
         io::write_file_atomically(saved + "/tokens.json", Json{ids}.dump());
         const int status =

@@ -29,7 +29,7 @@ const std::set<std::string> first_of_a_kind{"mlp",      "cnn",  "lenet5", "resne
                                             "bert",     "lstm", "gru",    "resnet50"};
 
 // Returns a configuration that is narrow but has all layers.
-std::string config_of(const std::string& model) {
+std::string narrow_config(const std::string& model) {
   if (model.starts_with("resnet")) return "hidden_size: 8";
   if (model == "alexnet") return "hidden_size: 32";
   if (model == "lstm" || model == "gru") return "hidden_size: 32";
@@ -71,7 +71,7 @@ size_t unsure_bytes(const train::Recipe& recipe) {
 }
 
 // Returns a recipe of two updates, each logged and evaluated.
-train::Recipe recipe_of(const std::string& model, const std::string& data) {
+train::Recipe two_updates(const std::string& model, const std::string& data) {
   return train::Recipe::parse(fmt::format("name: run\nmodel: {{{}}}\n{}"
                                           "train: {{steps: 2, global_batch_size: 4}}\n"
                                           "eval: {{every: 1, batch_size: 8}}\nlog: {{every: 1}}\n",
@@ -96,8 +96,8 @@ void check_run(const train::Recipe& recipe, const TemporaryFolder& folder, int t
 void check_run(const std::string& model, int threads) {
   CAPTURE(model);
   TemporaryFolder folder;
-  const std::string net = fmt::format("name: {}, config: {{{}}}", model, config_of(model));
-  check_run(recipe_of(net, data_of(model, folder)), folder, threads);
+  const std::string net = fmt::format("name: {}, config: {{{}}}", model, narrow_config(model));
+  check_run(two_updates(net, data_of(model, folder)), folder, threads);
 }
 
 // Writes a published model with weights as numbers, or in blocks of `format`, and returns the
@@ -117,7 +117,7 @@ train::Recipe adapter_recipe(const std::string& format, const TemporaryFolder& f
         {{"config.json", models::quantized_config(decoder, block_format(format), quantized)},
          {"tokenizer.json", tokenizer}});
   }
-  train::Recipe recipe = recipe_of("pretrained: " + model, data_of("llama", folder));
+  train::Recipe recipe = two_updates("pretrained: " + model, data_of("llama", folder));
   recipe.set("adapter.type", "lora", "test");
   recipe.set("adapter.r", "4", "test");
   return recipe;

@@ -15,8 +15,8 @@ using nlohmann::json;
 
 namespace {
 // Returns the recipe of a language model or an MLP whose weights are large enough to be offloaded.
-train::Recipe recipe_of(const std::string& model, const std::string& offload,
-                        const std::string& micro_batch = "null") {
+train::Recipe offloaded_recipe(const std::string& model, const std::string& offload,
+                               const std::string& micro_batch = "null") {
   train::Recipe recipe = sums_recipe("train: {steps: 6, global_batch_size: 8, grad_clip: 1}\n");
   recipe.set("model.config", "{hidden_size: 128, num_hidden_layers: 2, num_attention_heads: 2}",
              "test");
@@ -39,7 +39,7 @@ std::vector<std::pair<double, double>> curve_of(const train::TrainResult& result
       curve.emplace_back(entry["loss"], entry["grad_norm"]);
   return curve;
 }
-void check_equal(const train::TrainResult& got, const train::TrainResult& wanted) {
+void check_equal_runs(const train::TrainResult& got, const train::TrainResult& wanted) {
   CHECK(curve_of(got) == curve_of(wanted));
   for (const char* file : {"model.safetensors", "state-optimizer.safetensors", "data.json"}) {
     INFO(std::string(file));
@@ -55,7 +55,7 @@ TEST_CASE("a run with offloaded values and its checkpoint are bit-identical") {
   for (const std::string model : {"gpt", "mlp"})
     for (const std::string micro_batch : {"null", "4"}) {
       TemporaryFolder kept_folder;
-      const auto kept = train_in(kept_folder, recipe_of(model, "[]", micro_batch));
+      const auto kept = train_in(kept_folder, offloaded_recipe(model, "[]", micro_batch));
       REQUIRE(curve_of(kept).size() == 6);
       for (const std::string offload :
            {"[parameters]", "[optimizer]", "[gradients]", "[activations]",
@@ -64,27 +64,27 @@ TEST_CASE("a run with offloaded values and its checkpoint are bit-identical") {
         CAPTURE(micro_batch);
         CAPTURE(offload);
         TemporaryFolder folder;
-        check_equal(train_in(folder, recipe_of(model, offload, micro_batch)), kept);
+        check_equal_runs(train_in(folder, offloaded_recipe(model, offload, micro_batch)), kept);
       }
     }
 }
 
 TEST_CASE("a stopped run resumes with its state offloaded or back in memory") {
   TemporaryFolder kept_folder;
-  const auto kept = train_in(kept_folder, recipe_of("gpt", "[]"));
+  const auto kept = train_in(kept_folder, offloaded_recipe("gpt", "[]"));
   for (const std::string then : {"[parameters, optimizer]", "[]"}) {
     CAPTURE(then);
     TemporaryFolder folder;
-    const auto stopped = train_in(folder, recipe_of("gpt", "[parameters, optimizer]"), false,
+    const auto stopped = train_in(folder, offloaded_recipe("gpt", "[parameters, optimizer]"), false,
                                   {.signal = SIGTERM, .step = 3});
     REQUIRE(stopped.exit_code == train::exit_saved);
-    check_equal(train_in(folder, recipe_of("gpt", then), true), kept);
+    check_equal_runs(train_in(folder, offloaded_recipe("gpt", then), true), kept);
   }
 }
 
 TEST_CASE("offloaded activations meet a memory limit that nothing else can") {
   TemporaryFolder kept_folder, folder;
-  auto recipe = recipe_of("gpt", "[]");
+  auto recipe = offloaded_recipe("gpt", "[]");
   const auto kept = train_in(kept_folder, recipe);
   const size_t whole = plan_of(kept)["total_bytes"];
   const size_t arena = plan_of(kept)["arena_bytes"];
@@ -93,7 +93,7 @@ TEST_CASE("offloaded activations meet a memory limit that nothing else can") {
   CHECK(error_of([&] { train::plan_run(recipe, {}); }).find("takes at least") != std::string::npos);
   recipe.set("train.offload", "[activations]", "test");
   const auto limited = train_in(folder, recipe);
-  check_equal(limited, kept);
+  check_equal_runs(limited, kept);
   CHECK(plan_of(limited)["total_bytes"] <= whole - arena / 5);
   CHECK(plan_of(limited)["offloaded_bytes"] == 0);
   CHECK(plan_of(limited)["file_bytes"] > 0);
@@ -101,8 +101,9 @@ TEST_CASE("offloaded activations meet a memory limit that nothing else can") {
 
 TEST_CASE("offloaded values take no memory and the process stays within its plan") {
   TemporaryFolder kept_folder, folder;
-  const json kept = plan_of(train_in(kept_folder, recipe_of("gpt", "[]", "4")));
-  const auto result = train_in(folder, recipe_of("gpt", "[parameters, optimizer, gradients]", "4"));
+  const json kept = plan_of(train_in(kept_folder, offloaded_recipe("gpt", "[]", "4")));
+  const auto result =
+      train_in(folder, offloaded_recipe("gpt", "[parameters, optimizer, gradients]", "4"));
   const json plan = plan_of(result);
   const size_t offloaded = plan["offloaded_bytes"], traffic = plan["file_traffic"];
   CHECK(plan["file_bytes"] >= offloaded);
@@ -125,18 +126,18 @@ TEST_CASE("offloaded values take no memory and the process stays within its plan
 
 TEST_CASE("the planned time includes the transfers that kernels wait for") {
   const MachineSpec machine{.flops_per_s = 1e11, .bytes_per_s = 1e10};
-  const auto kept = train::plan_run(recipe_of("mlp", "[]"), machine);
-  const auto moved = train::plan_run(recipe_of("mlp", "[optimizer]"), machine);
+  const auto kept = train::plan_run(offloaded_recipe("mlp", "[]"), machine);
+  const auto moved = train::plan_run(offloaded_recipe("mlp", "[optimizer]"), machine);
   const double alone = moved->report.file_traffic * machine.file_slowdown() / machine.bytes_per_s;
   CHECK(moved->report.seconds >= alone);
   CHECK(moved->report.seconds < kept->report.seconds + alone);
 }
 
 TEST_CASE("an unknown offload category and an unwritable folder are refused in one line") {
-  CHECK(error_of([] { recipe_of("gpt", "[weights]"); })
+  CHECK(error_of([] { offloaded_recipe("gpt", "[weights]"); })
             .find("train.offload must be one of parameters, optimizer, gradients, activations. Got "
                   "'weights'.") != std::string::npos);
-  auto recipe = recipe_of("gpt", "[optimizer]");
+  auto recipe = offloaded_recipe("gpt", "[optimizer]");
   recipe.set("train.offload_folder", "/nowhere", "test");
   TemporaryFolder folder;
   CHECK(error_of([&] {

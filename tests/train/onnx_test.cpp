@@ -23,13 +23,6 @@ using namespace weft::test;
 namespace fs = std::filesystem;
 
 namespace {
-using Settings = std::vector<std::pair<std::string, std::string>>;
-
-train::Recipe with(train::Recipe recipe, const Settings& settings) {
-  for (const auto& [key, value] : settings) recipe.set(key, value, "test");
-  return recipe;
-}
-
 // Writes the forward pass of a model as an ONNX file, for inference, as exporters do.
 void write_net(const std::string& path, const Model& model, const TaskShape& shape) {
   const auto build = [&](int64_t batch) {
@@ -41,7 +34,7 @@ void write_net(const std::string& path, const Model& model, const TaskShape& sha
 }
 
 // Returns the losses of the first updates, on the same batches whatever the model is.
-std::vector<double> curve_of(const train::Experiment& experiment, int updates) {
+std::vector<double> first_losses(const train::Experiment& experiment, int updates) {
   train::Steps steps(experiment, "cpu");
   data::Loader loader(experiment.train, {.batch_size = experiment.global_batch, .shuffle = true});
   std::vector<double> losses;
@@ -54,7 +47,7 @@ std::vector<double> curve_of(const train::Experiment& experiment, int updates) {
   return losses;
 }
 
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] / b[i] - 1));
   return largest;
@@ -76,7 +69,7 @@ struct Imported {
 };
 
 // Builds the experiment of a run's latest checkpoint, with its weights.
-train::Experiment of_checkpoint(const std::string& run) {
+train::Experiment of_newest_checkpoint(const std::string& run) {
   const std::string checkpoint = train::find_checkpoint(run);
   train::Experiment experiment = train::make_experiment(
       train::checkpoint_recipe(checkpoint), {.initialize = false, .checkpoint = checkpoint});
@@ -98,8 +91,8 @@ TEST_CASE("an imported ResNet-20 trains with the curve of the native one") {
   const train::Recipe imported =
       train::Recipe::parse(fmt::format("model: {{pretrained: {}}}\n{}", file, text), "imported");
   const train::Experiment theirs = train::make_experiment(imported);
-  const std::vector<double> a = curve_of(ours, 20), b = curve_of(theirs, 20);
-  CHECK(largest_difference(a, b) < 1e-5);  // the same graph, perhaps in another order
+  const std::vector<double> a = first_losses(ours, 20), b = first_losses(theirs, 20);
+  CHECK(largest_relative_difference(a, b) < 1e-5);  // the same graph, perhaps in another order
   CHECK(a.back() < 0.8 * a.front());
 }
 
@@ -110,7 +103,7 @@ TEST_CASE("a checkpoint of an imported net needs its file no more") {
   fs::rename(net.file, net.folder.file("elsewhere.onnx"));
   const train::TrainResult resumed = train_in(net.folder, net.recipe, /*resume=*/true);
   check_equal(train::find_checkpoint(whole.run_folder), train::find_checkpoint(resumed.run_folder));
-  const train::Experiment kept = of_checkpoint(resumed.run_folder);
+  const train::Experiment kept = of_newest_checkpoint(resumed.run_folder);
   CHECK(train::evaluate(kept).loss == doctest::Approx(resumed.evaluation.loss).epsilon(1e-6));
 
   // The kept file and the checkpoint's weights are an ONNX file of their own.
@@ -124,7 +117,7 @@ TEST_CASE("a checkpoint of an imported net needs its file no more") {
   // Another net under the old name is said, and not taken.
   const auto warning = [&] {
     const Captured said(2);
-    of_checkpoint(resumed.run_folder);
+    of_newest_checkpoint(resumed.run_folder);
     return said.text();
   };
   fs::copy(net.folder.file("elsewhere.onnx"), net.file);
@@ -219,19 +212,19 @@ TEST_CASE("a net of other classes or inputs than the data is refused, or said") 
 TEST_CASE("an ONNX file teaches as the run that it is from, by the names of its values") {
   const Imported net;
   const train::TrainResult run = train_in(net.folder, with(net.base, {{"name", "teacher"}}));
-  const train::Experiment teacher = of_checkpoint(run.run_folder);
+  const train::Experiment teacher = of_newest_checkpoint(run.run_folder);
   const std::string file = net.folder.file("teacher.onnx");
   write_net(file, *teacher.model, teacher.shape);
   const auto curve = [&](const std::string& path, const std::string& feature) {
-    return curve_of(
+    return first_losses(
         train::make_experiment(with(net.base, {{"distillation.teacher", path},
                                                {"distillation.features", "[" + feature + "]"}})),
         6);
   };
   const std::vector<double> expected = curve(run.run_folder, "'2'"),
                             found = curve(file, "2=2/Relu");
-  CHECK(largest_difference(found, expected) < 1e-5);
-  CHECK(largest_difference(curve(file, ""), expected) > 1e-3);
+  CHECK(largest_relative_difference(found, expected) < 1e-5);
+  CHECK(largest_relative_difference(curve(file, ""), expected) > 1e-3);
   CHECK(error_of([&] { curve(file, "2=Absent"); }).find("the teacher has no layer 'Absent'.") !=
         std::string::npos);
   // So does a run of an imported net, without its file.

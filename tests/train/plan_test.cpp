@@ -8,7 +8,7 @@ using namespace weft;
 namespace {
 // Plans a step of a language model and returns its report. The process must grow by less than 1
 // GiB.
-train::RunReport planned(const std::string& model, int64_t seq_len) {
+train::RunReport planned_report(const std::string& model, int64_t seq_len) {
   train::Recipe recipe = train::Recipe::parse(
       fmt::format("model: {{name: {}}}\ndata: {{dataset: random-tokens, seq_len: {}}}\n"
                   "train: {{steps: 10, global_batch_size: 1}}\n",
@@ -22,7 +22,7 @@ train::RunReport planned(const std::string& model, int64_t seq_len) {
 }  // namespace
 
 TEST_CASE("planning a model far beyond this machine does not allocate its memory") {
-  train::RunReport report = planned("llama-8b", 128);
+  train::RunReport report = planned_report("llama-8b", 128);
   CHECK(report.parameters == 8'030'261'248);
   CHECK(report.model_bytes == 4 * size_t{8'030'261'248});
   CHECK(report.optimizer_bytes > 8 * size_t{8'030'261'248});
@@ -69,7 +69,7 @@ TEST_CASE("the memory limit covers evaluation and accumulated gradients") {
 
 TEST_SUITE("slow largest model") {
   TEST_CASE("a model of 405 billion parameters can be planned") {
-    train::RunReport report = planned("llama-405b", 2048);
+    train::RunReport report = planned_report("llama-405b", 2048);
     CHECK(report.model_bytes == 4 * size_t{405'853'388'800});
   }
 }

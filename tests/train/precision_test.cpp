@@ -13,12 +13,12 @@ using namespace weft::test;
 namespace {
 constexpr int steps_of_run = 500, window = 25;
 
-struct Kind {
+struct PrecisionSettings {
   std::string precision, rounding = "null", keep = "fp32";
 };
 
 // Returns the mean losses of windows of 25 steps.
-std::vector<double> curve(train::Recipe recipe, const Kind& kind, int seed) {
+std::vector<double> window_means(train::Recipe recipe, const PrecisionSettings& kind, int seed) {
   recipe.set("train.precision", kind.precision, "test");
   recipe.set("train.rounding", kind.rounding, "test");
   recipe.set("train.keep", kind.keep, "test");
@@ -43,19 +43,20 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(squares / static_cast<double>(a.size()));
 }
 
-const std::vector<Kind> mixed = {{"bf16-mixed"}, {"fp16-mixed"}, {"fp32", "null", "bf16"}};
-const std::vector<Kind> narrow = {{"bf16-mixed"},
-                                  {"fp16-mixed"},
-                                  {"fp32", "null", "bf16"},
-                                  {"bf16", "stochastic"},
-                                  {"bf16", "kahan"}};
+const std::vector<PrecisionSettings> mixed = {
+    {"bf16-mixed"}, {"fp16-mixed"}, {"fp32", "null", "bf16"}};
+const std::vector<PrecisionSettings> narrow = {{"bf16-mixed"},
+                                               {"fp16-mixed"},
+                                               {"fp32", "null", "bf16"},
+                                               {"bf16", "stochastic"},
+                                               {"bf16", "kahan"}};
 
-void check_curves(const train::Recipe& recipe, const std::vector<Kind>& kinds) {
-  const std::vector<double> exact = curve(recipe, {"fp32"}, 1);
-  const double spread = distance(exact, curve(recipe, {"fp32"}, 2));
+void check_curves(const train::Recipe& recipe, const std::vector<PrecisionSettings>& kinds) {
+  const std::vector<double> exact = window_means(recipe, {"fp32"}, 1);
+  const double spread = distance(exact, window_means(recipe, {"fp32"}, 2));
   CHECK(exact.back() < 0.8 * exact.front());
-  for (const Kind& kind : kinds) {
-    const double off = distance(exact, curve(recipe, kind, 1));
+  for (const PrecisionSettings& kind : kinds) {
+    const double off = distance(exact, window_means(recipe, kind, 1));
     MESSAGE(kind.precision << ", rounding " << kind.rounding << ", kept in " << kind.keep << ": "
                            << off << " from float32, whose seeds differ by " << spread);
     CHECK(off <= spread);

@@ -22,8 +22,8 @@ using namespace weft::test;
 namespace fs = std::filesystem;
 
 namespace {
-struct Published : TemporaryFolder {
-  explicit Published(const PublishedEncoder& encoder = {}) {
+struct EncoderOnText : TemporaryFolder {
+  explicit EncoderOnText(const PublishedEncoder& encoder = {}) {
     write_published_encoder(file("model"), encoder);
     std::string text;
     for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
@@ -46,14 +46,13 @@ struct Published : TemporaryFolder {
     });
   }
 };
-const std::string two = "train: {steps: 2, global_batch_size: 4}\n";
 
-struct Sample {
+struct MaskedSample {
   std::vector<int64_t> inputs, labels;
 };
-Sample sample(const data::Source& source, int64_t index) {
+MaskedSample masked_sample(const data::Source& source, int64_t index) {
   const auto length = static_cast<size_t>(source.input_type().elements());
-  Sample all{std::vector<int64_t>(length), std::vector<int64_t>(length)};
+  MaskedSample all{std::vector<int64_t>(length), std::vector<int64_t>(length)};
   source.write({.index = index}, reinterpret_cast<std::byte*>(all.inputs.data()),
                all.labels.data());
   return all;
@@ -63,8 +62,8 @@ Sample sample(const data::Source& source, int64_t index) {
 TEST_CASE("two steps on masked tokens lower the loss of a published encoder of every family") {
   for (const std::string family : {"bert", "distilbert", "roberta"}) {
     CAPTURE(family);
-    const Published folder({.family = family});
-    const train::Recipe recipe = folder.recipe(two + "optimizer: {lr: 0.01}\n");
+    const EncoderOnText folder({.family = family});
+    const train::Recipe recipe = folder.recipe(train_two_steps + "optimizer: {lr: 0.01}\n");
     const double before = train::evaluate(train::make_experiment(recipe)).loss;
     const train::TrainResult result = train_in(folder, recipe);
     CHECK(result.evaluation.loss < before);
@@ -83,10 +82,10 @@ TEST_CASE("two steps on masked tokens lower the loss of a published encoder of e
 }
 
 TEST_CASE("a run of an encoder resumes, and evaluates, without the folder it began with") {
-  const Published folder;
+  const EncoderOnText folder;
   const std::string four = "train: {steps: 4, global_batch_size: 4}\n";
   const std::string whole = train_in(folder, folder.recipe(four + "name: whole\n")).checkpoint;
-  train_in(folder, folder.recipe(two + "name: part\n"));
+  train_in(folder, folder.recipe(train_two_steps + "name: part\n"));
   fs::remove_all(folder.file("model"));
   const train::TrainResult resumed = train_in(folder, folder.recipe(four + "name: part\n"), true);
   check_equal(whole, resumed.checkpoint);
@@ -99,13 +98,13 @@ TEST_CASE("a run of an encoder resumes, and evaluates, without the folder it beg
 }
 
 TEST_CASE("a sample of a published encoder is in its tokenizer's frame, and hides tokens of text") {
-  const Published folder({.family = "roberta"});  // <s> 0, <pad> 1, </s> 2, <mask> 4
-  const train::Experiment experiment = train::make_experiment(folder.recipe(two));
+  const EncoderOnText folder({.family = "roberta"});  // <s> 0, <pad> 1, </s> 2, <mask> 4
+  const train::Experiment experiment = train::make_experiment(folder.recipe(train_two_steps));
   CHECK(experiment.task == train::Task::masked_lm);
   CHECK(experiment.shape.classes == 110);
   bool is_masked = false;
   for (int64_t i = 0; i < experiment.train->size(); ++i) {
-    const auto [inputs, labels] = sample(*experiment.train, i);
+    const auto [inputs, labels] = masked_sample(*experiment.train, i);
     REQUIRE(inputs.size() == 16);
     CHECK(inputs.front() == 0);
     CHECK(inputs.back() == 2);
@@ -118,7 +117,7 @@ TEST_CASE("a sample of a published encoder is in its tokenizer's frame, and hide
   CHECK(is_masked);
   // The last sample to evaluate on is shorter: what follows its text is padding.
   const data::Source& held_out = *experiment.validation;
-  const auto [inputs, labels] = sample(held_out, held_out.size() - 1);
+  const auto [inputs, labels] = masked_sample(held_out, held_out.size() - 1);
   const auto end = std::ranges::find(inputs, 2);
   REQUIRE(end + 1 < inputs.end());
   CHECK(std::all_of(end + 1, inputs.end(), [](int64_t id) { return id == 1; }));
@@ -127,8 +126,8 @@ TEST_CASE("a sample of a published encoder is in its tokenizer's frame, and hide
 }
 
 TEST_CASE("padding changes no score of an encoder's run") {
-  const Published folder;
-  const train::Experiment experiment = train::make_experiment(folder.recipe(two));
+  const EncoderOnText folder;
+  const train::Experiment experiment = train::make_experiment(folder.recipe(train_two_steps));
   const ModeScope eval(Mode::eval);
   const std::vector<int64_t> ids = {2, 20, 30, 3};
   std::vector<int64_t> padded = ids;
@@ -139,15 +138,15 @@ TEST_CASE("padding changes no score of an encoder's run") {
 }
 
 TEST_CASE("a run of a published encoder is planned without its weights") {
-  const Published folder;
+  const EncoderOnText folder;
   fs::remove(folder.file("model/model.safetensors"));
-  const train::PlannedRun planned(folder.recipe(two), {});
+  const train::PlannedRun planned(folder.recipe(train_two_steps), {});
   CHECK(planned.report.model_bytes > 0);
   CHECK(planned.experiment.task == train::Task::masked_lm);
 }
 
 TEST_CASE("recipes that do not go with a published encoder are refused") {
-  const Published folder({.family = "roberta"});
+  const EncoderOnText folder({.family = "roberta"});
   const auto refuses = [&](const std::string& key, const std::string& value,
                            const std::string& message) {
     CHECK(folder.refusal(key, value).ends_with(": " + message));
@@ -161,15 +160,15 @@ TEST_CASE("recipes that do not go with a published encoder are refused") {
           "data.seq_len is at most the 30 tokens of the model's context. Got 31. Hint: "
           "--data.seq_len 30.");
   refuses("data.mlm_probability", "0", "data.mlm_probability must be above 0.");
-  const Published unmasked({.mask = false});
+  const EncoderOnText unmasked({.mask = false});
   CHECK(unmasked.refusal("data.seq_len", "16")
             .ends_with(
                 "the tokenizer has no mask_token, which task masked_lm needs. Hint: mask_token in "
                 "tokenizer_config.json names it."));
-  const Published labels({.head = "ForTokenClassification"});
+  const EncoderOnText labels({.head = "ForTokenClassification"});
   CHECK(labels.refusal("data.seq_len", "16")
             .ends_with("/model has a head for labels, and these data have none. Hint: "
                        "data.format: jsonl."));
-  const Published headless({.head = "Model"});
+  const EncoderOnText headless({.head = "Model"});
   CHECK(headless.refusal("data.seq_len", "16").find("Got \"BertModel\".") != std::string::npos);
 }

@@ -21,8 +21,8 @@ using namespace weft::test;
 namespace fs = std::filesystem;
 
 namespace {
-struct Published : TemporaryFolder {
-  Published() {
+struct DecoderOnText : TemporaryFolder {
+  DecoderOnText() {
     write_published(file("model"));
     std::string text;
     for (int i = 0; i < 60; ++i) text += fmt::format("Line {} of a text.\n", i);
@@ -40,7 +40,6 @@ struct Published : TemporaryFolder {
     return error_of([&] { train::make_experiment(recipe(more)); });
   }
 };
-const std::string two = "train: {steps: 2, global_batch_size: 4}\n";
 
 std::map<std::string, std::vector<double>> weights_of(const std::string& folder) {
   std::map<std::string, std::vector<double>> weights;
@@ -51,10 +50,10 @@ std::map<std::string, std::vector<double>> weights_of(const std::string& folder)
 }  // namespace
 
 TEST_CASE("training a published model begins at its weights and saves a folder like its own") {
-  const Published folder;
+  const DecoderOnText folder;
   const std::string still = "optimizer: {lr: 0, weight_decay: 0}\n";
   const std::string before = folder.file("model"),
-                    after = train_in(folder, folder.recipe(two + still)).checkpoint;
+                    after = train_in(folder, folder.recipe(train_two_steps + still)).checkpoint;
   for (std::string_view name :
        {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
     CHECK(io::read_file(after + "/" + std::string(name), 1 << 20) ==
@@ -69,7 +68,7 @@ TEST_CASE("training a published model begins at its weights and saves a folder l
 }
 
 TEST_CASE("two steps on a text lower its loss, in float32 and in bfloat16") {
-  const Published folder;
+  const DecoderOnText folder;
   for (const std::string precision : {"fp32", "bf16", "fp64"}) {
     const train::Recipe recipe =
         folder.recipe("train: {steps: 2, global_batch_size: 4, precision: " + precision +
@@ -83,10 +82,10 @@ TEST_CASE("two steps on a text lower its loss, in float32 and in bfloat16") {
 }
 
 TEST_CASE("a run of a published model resumes, and evaluates, without the folder it began with") {
-  const Published folder;
+  const DecoderOnText folder;
   const std::string four = "train: {steps: 4, global_batch_size: 4}\n";
   const std::string whole = train_in(folder, folder.recipe(four + "name: whole\n")).checkpoint;
-  const train::Recipe first = folder.recipe(two + "name: part\n");
+  const train::Recipe first = folder.recipe(train_two_steps + "name: part\n");
   train_in(folder, first);
   fs::remove_all(folder.file("model"));
   const train::TrainResult resumed = train_in(folder, folder.recipe(four + "name: part\n"), true);
@@ -101,8 +100,8 @@ TEST_CASE("a run of a published model resumes, and evaluates, without the folder
 }
 
 TEST_CASE("a run does not resume with another tokenizer") {
-  const Published folder;
-  const train::Recipe recipe = folder.recipe(two);
+  const DecoderOnText folder;
+  const train::Recipe recipe = folder.recipe(train_two_steps);
   train_in(folder, recipe);
   const std::string file = folder.file("model/tokenizer.json");
   folder.file("model/tokenizer.json", io::read_file(file, 1 << 20) + "\n");
@@ -114,9 +113,9 @@ TEST_CASE("a run does not resume with another tokenizer") {
 }
 
 TEST_CASE("a run of a published model is planned without its weights") {
-  const Published folder;
+  const DecoderOnText folder;
   fs::remove(folder.file("model/model.safetensors"));
-  const train::PlannedRun planned(folder.recipe(two), {});
+  const train::PlannedRun planned(folder.recipe(train_two_steps), {});
   int64_t bytes = 0;
   for (const Variable& variable : planned.experiment.model->variables()) {
     CHECK(variable.state()->storage->buffer() == nullptr);
@@ -127,13 +126,13 @@ TEST_CASE("a run of a published model is planned without its weights") {
 }
 
 TEST_CASE("any model trains on the tokens of a tokenizer, which its checkpoint keeps") {
-  const Published folder;
+  const DecoderOnText folder;
   train::Recipe recipe = train::Recipe::parse(
       fmt::format("model: {{name: gpt, config: {{hidden_size: 16, num_hidden_layers: 1, "
                   "num_attention_heads: 2}}}}\n"
                   "data: {{format: text, path: {0}/text.txt, seq_len: 16, tokenizer: "
                   "{0}/model/tokenizer.json}}\n{1}",
-                  folder.path(), two),
+                  folder.path(), train_two_steps),
       "test.yaml");
   const std::string checkpoint = train_in(folder, recipe).checkpoint;
   fs::remove_all(folder.file("model"));
@@ -149,10 +148,11 @@ TEST_CASE("any model trains on the tokens of a tokenizer, which its checkpoint k
 }
 
 TEST_CASE("recipes that do not go with a published model are refused") {
-  const Published folder;
-  CHECK(folder.refusal(two + "model: {name: gpt}\n").find("given twice") != std::string::npos);
+  const DecoderOnText folder;
+  CHECK(folder.refusal(train_two_steps + "model: {name: gpt}\n").find("given twice") !=
+        std::string::npos);
   auto refuses = [&](const char* key, const std::string& value, const std::string& message) {
-    train::Recipe recipe = folder.recipe(two);
+    train::Recipe recipe = folder.recipe(train_two_steps);
     recipe.set(key, value, "test");
     const std::string refusal = error_of([&] { train::make_experiment(recipe); });
     CHECK(refusal.starts_with("usage: test"));  // a flag, or a line of the recipe
@@ -174,7 +174,7 @@ TEST_CASE("recipes that do not go with a published model are refused") {
   refuses("task", "masked_lm",
           "model.pretrained: published models are trained as causal_lm. The task of these data is "
           "masked_lm.");
-  train::Recipe sums = folder.recipe(two);
+  train::Recipe sums = folder.recipe(train_two_steps);
   sums.set("data.format", "null", "test");
   sums.set("data.dataset", "addition", "test");
   CHECK(error_of([&] {

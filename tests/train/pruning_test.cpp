@@ -25,12 +25,6 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-using Settings = std::vector<std::pair<const char*, const char*>>;
-
-train::Recipe with(train::Recipe recipe, const Settings& settings) {
-  for (const auto& [key, value] : settings) recipe.set(key, value, "test");
-  return recipe;
-}
 const Settings gradual = {{"pruning.pattern", "unstructured"},
                           {"pruning.sparsity", "0.6"},
                           {"pruning.initial_sparsity", "0.25"},
@@ -58,11 +52,6 @@ int64_t check_zeros(const std::string& checkpoint) {
     count += std::ranges::count(pruned, 1.0) * static_cast<int64_t>(each);
   }
   return count;
-}
-
-Tensor logits_of(const Model& model, const Tensor& inputs) {
-  const ModeScope mode(Mode::eval);
-  return model(inputs).eval();
 }
 }  // namespace
 

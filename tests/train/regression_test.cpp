@@ -60,7 +60,7 @@ Row least_squares(const Rows& rows) {
   return {mean[2] - w1 * mean[0] - w2 * mean[1], w1, w2};
 }
 
-train::Recipe recipe_of(const TemporaryFolder& folder, const std::string& more) {
+train::Recipe csv_recipe(const TemporaryFolder& folder, const std::string& more) {
   return train::Recipe::parse(
       fmt::format("data: {{format: csv, path: {}, target: y}}\nlog: {{every: 1000}}\n",
                   folder.path()) +
@@ -105,10 +105,10 @@ TEST_CASE("a linear model reaches the least-squares fit, in the units of the fil
   folder.file("train.csv", csv_of(rows));
   folder.file("validation.csv", csv_of(others));
   const train::Recipe recipe =
-      recipe_of(folder, linear_model +
-                            "optimizer: {name: sgd, lr: 0.3, weight_decay: 0}\n"
-                            "train: {steps: 200, global_batch_size: 128, precision: fp64}\n"
-                            "eval: {every: 1000, batch_size: 16}\n");
+      csv_recipe(folder, linear_model +
+                             "optimizer: {name: sgd, lr: 0.3, weight_decay: 0}\n"
+                             "train: {steps: 200, global_batch_size: 128, precision: fp64}\n"
+                             "eval: {every: 1000, batch_size: 16}\n");
   const train::TrainResult result = train_in(folder, recipe);
 
   const Row fit = least_squares(rows);
@@ -145,11 +145,11 @@ TEST_CASE("a multi-layer perceptron explains a smooth function on held-out rows"
   folder.file("train.csv", csv_of(rows_of(1500, 3, [](double a, double b) {
                 return 1e6 * std::sin(a / 10) + 2e8 * b * (b + 0.02);
               })));
-  train::Recipe recipe = recipe_of(folder,
-                                   "model: {name: mlp, config: {hidden_sizes: [32, 32]}}\n"
-                                   "optimizer: {lr: 0.01}\nscheduler: {name: cosine}\n"
-                                   "train: {epochs: 60, global_batch_size: 32}\n"
-                                   "eval: {every: 10000}\n");
+  train::Recipe recipe = csv_recipe(folder,
+                                    "model: {name: mlp, config: {hidden_sizes: [32, 32]}}\n"
+                                    "optimizer: {lr: 0.01}\nscheduler: {name: cosine}\n"
+                                    "train: {epochs: 60, global_batch_size: 32}\n"
+                                    "eval: {every: 10000}\n");
   recipe.set("data.val_split", "0.2", "test");
   const train::TrainResult result = train_in(folder, recipe);
   CHECK(result.evaluation.count == 300);
@@ -171,7 +171,7 @@ TEST_CASE("rows that are held out come from the whole file and do not depend on 
   };
   std::vector<float> held_out;
   for (const char* seed : {"0", "1"}) {
-    auto recipe = recipe_of(folder, linear_model + "train: {steps: 1, global_batch_size: 10}\n");
+    auto recipe = csv_recipe(folder, linear_model + "train: {steps: 1, global_batch_size: 10}\n");
     recipe.set("data.val_split", "0.25", "test");
     recipe.set("seed", seed, "test");
     const train::Experiment experiment = train::make_experiment(recipe);
@@ -189,10 +189,10 @@ TEST_CASE("rows that are held out come from the whole file and do not depend on 
 TEST_CASE("several targets are fitted at once and scored by their mean") {
   const TemporaryFolder folder;
   folder.file("train.csv", csv_of(rows_of(64, 4, [](double a, double b) { return a + 5000 * b; })));
-  train::Recipe recipe = recipe_of(folder,
-                                   "model: {layers: [{linear: {out_features: 2}}]}\n"
-                                   "optimizer: {name: sgd, lr: 0.2, weight_decay: 0}\n"
-                                   "train: {steps: 400, global_batch_size: 64}\n");
+  train::Recipe recipe = csv_recipe(folder,
+                                    "model: {layers: [{linear: {out_features: 2}}]}\n"
+                                    "optimizer: {name: sgd, lr: 0.2, weight_decay: 0}\n"
+                                    "train: {steps: 400, global_batch_size: 64}\n");
   recipe.set("data.target", "[y, b]", "test");
   recipe.set("data.features", "a", "test");
   recipe.set("data.val_path", folder.file("train.csv"), "test");
@@ -218,7 +218,7 @@ TEST_CASE("several targets are fitted at once and scored by their mean") {
 TEST_CASE("a regression that was stopped and resumed is bit-identical to an uninterrupted one") {
   const TemporaryFolder whole, stopped, files;
   files.file("train.csv", csv_of(rows_of(100, 5, [](double a, double b) { return a * b; })));
-  train::Recipe recipe = recipe_of(files, small_run);
+  train::Recipe recipe = csv_recipe(files, small_run);
   recipe.set("data.val_split", "0.3", "test");
   for (const char* split : {"1", "4"}) {
     recipe.set("name", fmt::format("run{}", split), "test");
@@ -237,7 +237,7 @@ TEST_CASE("a checkpoint's normalization is used on other rows, and its own rows 
   const Rows rows = rows_of(100, 6, [](double a, double b) { return a * b; });
   folder.file("train.csv", csv_of(rows));
   folder.file("validation.csv", csv_of({rows.begin(), rows.begin() + 30}));
-  const train::Recipe recipe = recipe_of(folder, small_run);
+  const train::Recipe recipe = csv_recipe(folder, small_run);
   const train::TrainResult result = train_in(folder, recipe);
   Rows shifted = rows;
   for (Row& row : shifted) row[0] *= 3;
@@ -256,10 +256,10 @@ TEST_CASE("classes of a column are learned, and evaluations report accuracy") {
     const double x = philox_uniform({.seed = 7}, 2 * i), z = philox_uniform({.seed = 7}, 2 * i + 1);
     text += fmt::format("{};{};{}\r\n", x, x > z ? "\"be;low\"" : "above", z);
   }
-  train::Recipe recipe = recipe_of(folder,
-                                   "task: classification\nmodel: {name: mlp}\n"
-                                   "optimizer: {lr: 0.01}\neval: {every: 10000}\n"
-                                   "train: {epochs: 30, global_batch_size: 16}\n");
+  train::Recipe recipe = csv_recipe(folder,
+                                    "task: classification\nmodel: {name: mlp}\n"
+                                    "optimizer: {lr: 0.01}\neval: {every: 10000}\n"
+                                    "train: {epochs: 30, global_batch_size: 16}\n");
   recipe.set("data.path", folder.file("all.csv", text), "test");
   recipe.set("data.target", "kind", "test");
   recipe.set("data.separator", "';'", "test");
@@ -276,7 +276,7 @@ TEST_CASE("a loss, metric or task that does not fit the data is refused") {
   const auto message = [&](const std::string& key, const std::string& value,
                            const std::string& task = "auto") {
     train::Recipe recipe =
-        recipe_of(folder, linear_model + "train: {steps: 1, global_batch_size: 4}\n");
+        csv_recipe(folder, linear_model + "train: {steps: 1, global_batch_size: 4}\n");
     recipe.set("task", task, "test");
     recipe.set("data.val_split", "0.5", "test");
     recipe.set(key, value, "--" + key);

@@ -37,11 +37,18 @@ void write_images(const TemporaryFolder& folder, const std::string& split, uint3
   folder.file(split + "-labels-idx1-ubyte", labels);
 }
 
-train::Recipe recipe_of(const std::string& yaml) { return train::Recipe::parse(yaml, "test.yaml"); }
+train::Recipe recipe_from(const std::string& yaml) {
+  return train::Recipe::parse(yaml, "test.yaml");
+}
 }  // namespace
 
+train::Recipe with(train::Recipe recipe, const Settings& settings) {
+  for (const auto& [key, value] : settings) recipe.set(key, value, "test");
+  return recipe;
+}
+
 train::Recipe sums_recipe(const std::string& more) {
-  return recipe_of(R"(
+  return recipe_from(R"(
 model: {name: gpt, config: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, dropout: 0.1}}
 data: {dataset: addition, digits: 2, reversed: true}
 optimizer: {lr: 3.0e-3}
@@ -53,14 +60,14 @@ log: {every: 1}
 train::Recipe images_recipe(const TemporaryFolder& folder, const std::string& more) {
   write_images(folder, "train", 96);
   write_images(folder, "t10k", 40);
-  return recipe_of(fmt::format(R"(
+  return recipe_from(fmt::format(R"(
 model: {{layers: [{{conv2d: {{out_channels: 4, kernel_size: 3, padding: 1}}}}, batch_norm, relu, flatten, {{linear: {{out_features: 4}}}}]}}
 data: {{format: idx, path: {}, transforms: [{{random_crop: {{padding: 1}}}}]}}
 optimizer: {{name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0}}
 log: {{every: 1}}
 )",
-                               folder.path()) +
-                   more);
+                                 folder.path()) +
+                     more);
 }
 
 train::TrainResult train_in(const TemporaryFolder& folder, const train::Recipe& recipe, bool resume,
@@ -98,6 +105,11 @@ std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   return lines;
+}
+
+Tensor logits_of(const Model& model, const Tensor& inputs) {
+  const ModeScope mode(Mode::eval);
+  return model(inputs).eval();
 }
 
 }  // namespace weft::test
