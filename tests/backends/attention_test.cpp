@@ -16,10 +16,10 @@
 
 namespace weft::testing {
 namespace {
-struct Geometry {
+struct AttentionGeometry {
   int64_t batch, heads, key_heads, queries, keys, depth, width;
 };
-const std::vector<Geometry> geometries = {
+const std::vector<AttentionGeometry> attention_geometries = {
     {2, 3, 3, 64, 64, 32, 32}, {1, 2, 2, 1, 1, 1, 1},    {2, 1, 1, 3, 3, 5, 5},
     {1, 4, 2, 17, 33, 16, 40}, {2, 2, 1, 40, 7, 3, 17},  {1, 1, 1, 100, 100, 64, 64},
     {1, 2, 2, 33, 33, 80, 80}, {1, 1, 1, 5, 1200, 4, 4}, {3, 6, 2, 31, 64, 33, 1},
@@ -27,7 +27,7 @@ const std::vector<Geometry> geometries = {
     {1, 4, 1, 70, 70, 16, 16},
 };
 
-std::string kernels_of(const Graph& graph) {
+std::string planned_kernels(const Graph& graph) {
   PassOptions options;
   options.library = backends().back();
   std::string names;
@@ -40,33 +40,34 @@ const char* gradient_kernel() {
   return backends().back()->on_host() ? "weft:attention_gradient" : "weft:attention_backward";
 }
 
-void check(const Value& value, const char* kernel) {
+void check_attention(const Value& value, const char* kernel) {
   Graph graph;
   graph.outputs = {value};
   const KernelLibrary& cpu = *backends().back();
   INFO(to_text(graph));
-  if (value.elements() > 0) CHECK(kernels_of(graph).find(kernel) != std::string::npos);
+  if (value.elements() > 0) CHECK(planned_kernels(graph).find(kernel) != std::string::npos);
   CHECK(disagreement(run_planned(graph, {}, cpu), interpret_with_errors(graph), cpu) == "");
 }
 
 TEST_CASE("attention agrees with its decomposition: causal, grouped heads, any size, views") {
   Random random(1);
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (const Geometry& g : geometries)
+    for (const AttentionGeometry& g : attention_geometries)
       for (bool causal : {false, true}) {
         auto draw = [&](int64_t heads, int64_t rows, int64_t columns) {
           return random_view({dtype, {g.batch, heads, rows, columns}}, -2, 2, random);
         };
-        check(attention(draw(g.heads, g.queries, g.depth), draw(g.key_heads, g.keys, g.depth),
-                        draw(g.key_heads, g.keys, g.width), {.causal = causal}),
-              "weft:attention");
+        check_attention(
+            attention(draw(g.heads, g.queries, g.depth), draw(g.key_heads, g.keys, g.depth),
+                      draw(g.key_heads, g.keys, g.width), {.causal = causal}),
+            "weft:attention");
       }
 }
 
 TEST_CASE("the gradient of attention agrees with its decomposition") {
   Random random(2);
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (const Geometry& g : geometries) {
+    for (const AttentionGeometry& g : attention_geometries) {
       const bool shared = g.heads != g.key_heads;
       if (g.queries != g.keys || g.depth != g.width) continue;
       if (shared && !backends().back()->on_host()) continue;  // decomposed there
@@ -77,8 +78,9 @@ TEST_CASE("the gradient of attention agrees with its decomposition") {
           inputs.push_back(
               random_view({dtype, {g.batch, heads, g.queries, g.depth}}, -2, 2, random));
         const double scale = 1 / std::sqrt(static_cast<double>(g.depth));
-        check(make_node(op("attention_gradient"), inputs, {{"causal", causal}, {"scale", scale}}),
-              gradient_kernel());
+        check_attention(
+            make_node(op("attention_gradient"), inputs, {{"causal", causal}, {"scale", scale}}),
+            gradient_kernel());
       }
     }
 }
@@ -99,11 +101,12 @@ TEST_CASE("attention and its gradient skip keys that a mask or a window hides") 
           AttentionOptions options{.causal = window > 0, .window = window};
           if (masked) options.mask = random_view({DType::boolean, shape}, 0, 1, random);
           const Value y = attention(draw(4), draw(key_heads), draw(key_heads), options);
-          check(y, masked ? "weft:attention" : "weft:cached_attention");
+          check_attention(y, masked ? "weft:attention" : "weft:cached_attention");
           std::vector<Value> operands(y->inputs.begin(), y->inputs.begin() + 3);
           operands.push_back(draw(4));
           if (masked) operands.push_back(options.mask);
-          check(make_node(op("attention_gradient"), operands, y->attrs), gradient_kernel());
+          check_attention(make_node(op("attention_gradient"), operands, y->attrs),
+                          gradient_kernel());
         }
 }
 
@@ -116,9 +119,11 @@ TEST_CASE("attention and its gradient are right on any number of threads") {
     for (int threads : thread_counts) {
       CAPTURE(threads);
       const Threads with(threads);
-      check(attention(inputs[0], inputs[1], inputs[2], {.causal = true}), "weft:attention");
-      check(make_node(op("attention_gradient"), inputs, {{"causal", int64_t{1}}, {"scale", 0.25}}),
-            gradient_kernel());
+      check_attention(attention(inputs[0], inputs[1], inputs[2], {.causal = true}),
+                      "weft:attention");
+      check_attention(
+          make_node(op("attention_gradient"), inputs, {{"causal", int64_t{1}}, {"scale", 0.25}}),
+          gradient_kernel());
     }
   }
 }
@@ -131,7 +136,7 @@ TEST_CASE("attention over scores of infinity and NaN agrees with its decompositi
   // Where the only visible key of a query has score -infinity, all weights are zero and the result
   // is undefined; kernel and interpreter must agree on it.
   for (double odd : {infinity, -infinity, std::nan("")})
-    check(attention(rows(odd), rows(1), rows(2), {.causal = true}), "weft:attention");
+    check_attention(attention(rows(odd), rows(1), rows(2), {.causal = true}), "weft:attention");
 }
 }  // namespace
 }  // namespace weft::testing

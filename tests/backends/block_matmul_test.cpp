@@ -17,7 +17,7 @@
 
 namespace weft::testing {
 namespace {
-std::vector<float> numbers(size_t count, int seed) {
+std::vector<float> sine_numbers(size_t count, int seed) {
   std::vector<float> all(count);
   for (size_t i = 0; i < count; ++i)
     all[i] = std::sin(static_cast<float>(i) * 0.7F + static_cast<float>(seed)) *
@@ -34,15 +34,15 @@ struct Weight {
   Weight(const BlockFormat& format, int64_t n, int64_t blocks)
       : bytes(static_cast<size_t>(n * blocks * format.bytes)),
         decoded(static_cast<size_t>(n * blocks * format.numbers)) {
-    encode_blocks(format, numbers(decoded.size(), 3), bytes);
+    encode_blocks(format, sine_numbers(decoded.size(), 3), bytes);
     decode_blocks(format, bytes, decoded);
     tensor = tensor_over(nullptr, bytes.data(), {DType::u8, {n, blocks, format.bytes}});
   }
 };
 
 // Returns the product on the CPU, which must be one launch of the kernel.
-std::vector<double> product(const Tensor& x, const Tensor& w, const BlockFormat& format,
-                            DType activations = DType::f32) {
+std::vector<double> block_product(const Tensor& x, const Tensor& w, const BlockFormat& format,
+                                  DType activations = DType::f32) {
   auto step = compile(
       [&](Tensor a, Tensor b) {
         return matmul_blocks(a, b, format.name, {.activations = activations});
@@ -79,8 +79,8 @@ double rounding(DType activations, double size, int64_t k) {
   return size * 0x1p-24 * (activations == DType::i8 ? 8 + terms / 16 : 4 + terms / 4);
 }
 
-void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t blocks,
-           DType activations = DType::f32) {
+void check_block_product(const BlockFormat& format, DType dtype, int64_t m, int64_t n,
+                         int64_t blocks, DType activations = DType::f32) {
   CAPTURE(format.name);
   CAPTURE(name(dtype));
   CAPTURE(m);
@@ -88,8 +88,8 @@ void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t
   CAPTURE(blocks);
   const int64_t k = blocks * format.numbers;
   const Weight weight(format, n, blocks);
-  const Tensor x = cast(tensor(numbers(static_cast<size_t>(m * k), 1), {m, k}), dtype);
-  const std::vector<double> got = product(x, weight.tensor, format, activations);
+  const Tensor x = cast(tensor(sine_numbers(static_cast<size_t>(m * k), 1), {m, k}), dtype);
+  const std::vector<double> got = block_product(x, weight.tensor, format, activations);
   std::vector<double> rows = x.to_doubles();
   if (activations == DType::i8) rows = rounded(rows);
   const double unit = dtype == DType::f32 ? 0 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
@@ -110,7 +110,7 @@ void check(const BlockFormat& format, DType dtype, int64_t m, int64_t n, int64_t
 TEST_CASE("the product of int8 activations agrees with rounded rows in every format") {
   for (const BlockFormat& format : block_formats())
     for (int64_t m : {1, 2, 4, 5, 8, 9, 16, 23})
-      for (int64_t n : {1, 13, 32}) check(format, DType::f32, m, n, 3, DType::i8);
+      for (int64_t n : {1, 13, 32}) check_block_product(format, DType::f32, m, n, 3, DType::i8);
 }
 
 TEST_CASE("the product of int8 activations agrees around tiles and ranges, in every type") {
@@ -118,11 +118,12 @@ TEST_CASE("the product of int8 activations agrees around tiles and ranges, in ev
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t m : {1, 7, 18})
       for (int64_t n : {3, 4, 7, 8, 15, 16, 17, 50}) {
-        check(small, dtype, m, n, 1, DType::i8);
-        check(small, dtype, m, n, 33, DType::i8);
-        check(large, dtype, m, n, 5, DType::i8);
+        check_block_product(small, dtype, m, n, 1, DType::i8);
+        check_block_product(small, dtype, m, n, 33, DType::i8);
+        check_block_product(large, dtype, m, n, 5, DType::i8);
       }
-  check(small, DType::f32, 40, 300, 70, DType::i8);  // rows that several threads round
+  check_block_product(small, DType::f32, 40, 300, 70,
+                      DType::i8);  // rows that several threads round
 }
 
 TEST_CASE("integer products of the greatest quants do not overflow") {
@@ -136,7 +137,8 @@ TEST_CASE("integer products of the greatest quants do not overflow") {
       std::fill_n(at + 2, 32, std::byte{0x80});       // -128
     }
     const std::vector<float> x(k, static_cast<float>(127 * sign));
-    const std::vector<double> got = product(tensor(x, {1, k}), weight.tensor, format, DType::i8);
+    const std::vector<double> got =
+        block_product(tensor(x, {1, k}), weight.tensor, format, DType::i8);
     for (double sum : got) CHECK(sum == -128.0 * 127 * k * sign);
   }
 }
@@ -147,20 +149,20 @@ TEST_CASE("int8 activations of tiny, infinite and missing numbers") {
   const auto with = [&](float odd, size_t at) {
     std::vector<float> x(64, 1);
     x[at] = odd;
-    return product(tensor(x, {1, 64}), weight.tensor, format, DType::i8);
+    return block_product(tensor(x, {1, 64}), weight.tensor, format, DType::i8);
   };
   for (float odd : {HUGE_VALF, -HUGE_VALF, NAN})
     for (double sum : with(odd, 40)) CHECK(std::isnan(sum));
   const std::vector<float> tiny(64, 0x1p-120F), none(64, 0);
   for (const std::vector<float>& x : {tiny, none})
-    for (double sum : product(tensor(x, {1, 64}), weight.tensor, format, DType::i8))
+    for (double sum : block_product(tensor(x, {1, 64}), weight.tensor, format, DType::i8))
       CHECK(sum == 0);
   for (double sum : with(1e30F, 3)) CHECK(std::isfinite(sum));
 }
 
 TEST_CASE("the product agrees with decoded numbers for every format and number of rows") {
   for (const BlockFormat& format : block_formats())
-    for (int64_t m : {1, 2, 3, 4, 5, 16, 17, 23}) check(format, DType::f32, m, 13, 2);
+    for (int64_t m : {1, 2, 3, 4, 5, 16, 17, 23}) check_block_product(format, DType::f32, m, 13, 2);
 }
 
 TEST_CASE("the product agrees at extents around tiles, ranges and groups, in every type") {
@@ -168,11 +170,11 @@ TEST_CASE("the product agrees at extents around tiles, ranges and groups, in eve
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t m : {1, 7, 18})
       for (int64_t n : {1, 2, 6, 7, 50}) {
-        check(small, dtype, m, n, 1);
-        check(small, dtype, m, n, 17);
-        check(large, dtype, m, n, 3);
+        check_block_product(small, dtype, m, n, 1);
+        check_block_product(small, dtype, m, n, 17);
+        check_block_product(large, dtype, m, n, 3);
       }
-  check(small, DType::f32, 20, 500, 70);  // several groups of columns
+  check_block_product(small, DType::f32, 20, 500, 70);  // several groups of columns
 }
 
 TEST_CASE("a row has the same bits among 40 rows, alone, and on any number of threads") {
@@ -180,8 +182,8 @@ TEST_CASE("a row has the same bits among 40 rows, alone, and on any number of th
     const BlockFormat& format = block_format("Q4_K");
     const int64_t blocks = 5, k = blocks * format.numbers, n = 301;
     const Weight weight(format, n, blocks);
-    const Tensor all = tensor(numbers(static_cast<size_t>(40 * k), 1), {40, k});
-    const std::vector<double> together = product(all, weight.tensor, format, activations);
+    const Tensor all = tensor(sine_numbers(static_cast<size_t>(40 * k), 1), {40, k});
+    const std::vector<double> together = block_product(all, weight.tensor, format, activations);
     const int before = thread_count();
     for (int threads : {1, 2, 3}) {
       set_thread_count(threads);
@@ -189,7 +191,7 @@ TEST_CASE("a row has the same bits among 40 rows, alone, and on any number of th
         CAPTURE(threads);
         CAPTURE(rows);
         const std::vector<double> got =
-            product(slice(all, 0, 40 - rows, 40), weight.tensor, format, activations);
+            block_product(slice(all, 0, 40 - rows, 40), weight.tensor, format, activations);
         const bool same = std::equal(got.begin(), got.end(), together.end() - rows * n);
         CHECK(same);
       }

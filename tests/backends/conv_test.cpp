@@ -18,12 +18,12 @@
 namespace weft::testing {
 namespace {
 
-struct Geometry {
+struct ConvGeometry {
   const char* what;
   Shape x, weight;
   ConvOptions options;
 };
-const std::vector<Geometry> geometries = {
+const std::vector<ConvGeometry> conv_geometries = {
     {"3x3 padded", {2, 3, 9, 7}, {5, 3, 3, 3}, {.padding = {1, 1}}},
     {"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}},
     {"stride 2", {3, 4, 8, 9}, {6, 4, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
@@ -48,11 +48,11 @@ const std::vector<Geometry> geometries = {
 };
 // Covers Winograd's algorithm, which has float32 kernels only. The reference computes 20 million
 // products here, so other types skip it.
-const Geometry blocks_that_end_early = {
+const ConvGeometry blocks_that_end_early = {
     "blocks of tiles that end early", {9, 64, 17, 14}, {16, 64, 3, 3}, {.padding = {0, 1}}};
 
 // Returns the convolution and its two gradients as nodes on inputs.
-std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
+std::vector<Value> conv_nodes(const ConvGeometry& geometry, DType dtype) {
   const Value x = input({dtype, geometry.x}, 0), weight = input({dtype, geometry.weight}, 1);
   const Value y = conv(x, weight, {}, geometry.options);
   const Value dy = input(y.type(), 2);
@@ -73,8 +73,8 @@ std::vector<Value> nodes_of(const Geometry& geometry, DType dtype) {
 }
 
 // Checks every available kernel of the convolution and of its gradients.
-void check_kernels(const Geometry& geometry, DType dtype) {
-  for (const Value& node : nodes_of(geometry, dtype)) {
+void check_conv_kernels(const ConvGeometry& geometry, DType dtype) {
+  for (const Value& node : conv_nodes(geometry, dtype)) {
     const std::vector<std::string> kernels = kernels_of(node);
     REQUIRE(!kernels.empty());
     for (const std::string& kernel : kernels) {
@@ -89,8 +89,8 @@ void check_kernels(const Geometry& geometry, DType dtype) {
 
 TEST_CASE("convolutions and their gradients agree with the reference in every geometry and type") {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
-    for (const Geometry& geometry : geometries) check_kernels(geometry, dtype);
-  check_kernels(blocks_that_end_early, DType::f32);
+    for (const ConvGeometry& geometry : conv_geometries) check_conv_kernels(geometry, dtype);
+  check_conv_kernels(blocks_that_end_early, DType::f32);
 }
 
 TEST_CASE("a convolution by tiles has the same bits by a kept weight and on any threads") {
@@ -128,7 +128,7 @@ TEST_CASE("a convolution by tiles has the same bits by a kept weight and on any 
 
 TEST_CASE("convolutions with 1x1 filters can run as matrix products") {
   for (DType dtype : {DType::f32, DType::bf16})
-    for (const Value& node : nodes_of({"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}}, dtype)) {
+    for (const Value& node : conv_nodes({"1x1", {2, 17, 5, 5}, {3, 17, 1, 1}, {}}, dtype)) {
       std::vector<std::string> expected{"weft:matmul"};
       const Isa least = dtype == DType::f32 ? Isa::avx512 : Isa::avx512_bf16;  // for its products
       if (isa() >= least) {
@@ -145,8 +145,8 @@ TEST_CASE("convolutions with 1x1 filters can run as matrix products") {
 
 TEST_CASE("convolutions of 16-bit floats can return their float32 sums") {
   for (DType dtype : {DType::bf16, DType::f16})
-    for (const Geometry& geometry : geometries)
-      for (const Value& node : nodes_of(geometry, dtype)) {
+    for (const ConvGeometry& geometry : conv_geometries)
+      for (const Value& node : conv_nodes(geometry, dtype)) {
         Value sums = make_node(*node->op, node->inputs, node->attrs.with({"wide", int64_t{1}}));
         REQUIRE(sums.dtype() == DType::f32);
         KernelCase conv_case(sums);
@@ -157,7 +157,7 @@ TEST_CASE("convolutions of 16-bit floats can return their float32 sums") {
 }
 
 TEST_CASE("a second run of a convolution is independent of the first run's data") {
-  for (const Value& node : nodes_of(geometries[0], DType::f32)) {
+  for (const Value& node : conv_nodes(conv_geometries[0], DType::f32)) {
     KernelCase conv_case(node);
     conv_case.run();
     conv_case.run();
@@ -170,7 +170,7 @@ TEST_CASE("convolutions over empty operands return empty results or zeros") {
     for (auto [x, weight] : {std::pair<Shape, Shape>{{0, 3, 5, 5}, {4, 3, 3, 3}},
                              {{2, 3, 5, 5}, {0, 3, 3, 3}},
                              {{2, 0, 5, 5}, {4, 0, 3, 3}}})
-      for (const Value& node : nodes_of({"empty", x, weight, {}}, dtype)) {
+      for (const Value& node : conv_nodes({"empty", x, weight, {}}, dtype)) {
         KernelCase conv_case(node);
         conv_case.run();
         CHECK(conv_case.disagreement() == "");
@@ -178,7 +178,7 @@ TEST_CASE("convolutions over empty operands return empty results or zeros") {
 }
 
 TEST_CASE("activations of convolutions are channels-last and weights row-major") {
-  for (const Value& node : nodes_of(geometries[0], DType::f32)) {
+  for (const Value& node : conv_nodes(conv_geometries[0], DType::f32)) {
     KernelCase conv_case(node);
     const bool gives_weight = node->is("conv_weight_gradient");
     CHECK(conv_case.choice().operand_order[0] == Dims{0, 2, 3, 1});
@@ -190,7 +190,7 @@ TEST_CASE("convolutions allocate less than 1 KiB while they run and free all of 
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (int i : {2, 5, 14})
-      for (const Value& node : nodes_of(geometries[static_cast<size_t>(i)], dtype)) {
+      for (const Value& node : conv_nodes(conv_geometries[static_cast<size_t>(i)], dtype)) {
         KernelCase conv_case(node);
         conv_case.run();
         const Allocations used = allocations_of([&] { conv_case.run(); });

@@ -23,9 +23,9 @@
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 
-namespace weft::testing {
+namespace weft::cuda::cudnn {
 namespace {
-using namespace cuda::cudnn;
+using namespace testing;
 
 constexpr const char* h200 = R"({
   "deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
@@ -432,4 +432,4 @@ TEST_SUITE("cudnn") {
     }
   }
 }
-}  // namespace weft::testing
+}  // namespace weft::cuda::cudnn

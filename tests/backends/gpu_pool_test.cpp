@@ -24,12 +24,12 @@ namespace weft::testing {
 namespace {
 constexpr auto cuda_language = loop::GpuLanguage::cuda;
 
-struct Geometry {
+struct GpuPoolGeometry {
   DType dtype;
   int64_t channels, height, width;
   PoolOptions options;
 };
-const std::vector<Geometry> geometries = {
+const std::vector<GpuPoolGeometry> gpu_pool_geometries = {
     {DType::bf16, 16, 9, 7, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
     {DType::bf16, 12, 8, 8, {.kernel = {2, 2}}},
     {DType::f32, 8, 11, 10, {.kernel = {2, 2}, .stride = {3, 3}}},
@@ -37,7 +37,7 @@ const std::vector<Geometry> geometries = {
 };
 
 // Returns both pools and their gradients. Images have many ties, a nan, and windows of -inf alone.
-std::vector<Value> pools_of(Geometry geometry) {
+std::vector<Value> pools_of(GpuPoolGeometry geometry) {
   Random random(5);
   const Value whole = round(random_values(
       {geometry.dtype, {2, geometry.height, geometry.width, geometry.channels}}, -3, 3, random));
@@ -75,7 +75,7 @@ TEST_SUITE("gpu kernels") {
   TEST_CASE("pools and their gradients agree with the interpreter where channels are innermost") {
     const KernelLibrary* library = generated_opencl_library();
     if (library == nullptr) return;
-    for (const Geometry& geometry : geometries) {
+    for (const GpuPoolGeometry& geometry : gpu_pool_geometries) {
       Graph graph;
       graph.outputs = pools_of(geometry);
       const std::string wrong =
@@ -84,12 +84,12 @@ TEST_SUITE("gpu kernels") {
     }
   }
   TEST_CASE("a pool stores in the layout in which it reads, in vectors of channels") {
-    for (const Value& value : pools_of(geometries.front())) {
+    for (const Value& value : pools_of(gpu_pool_geometries.front())) {
       const std::vector<Launch> launches = pools_in(value);
       REQUIRE(launches.size() == 1);
       const Dims& strides = launches[0].results[0].at.strides;
       CHECK(strides[1] == 1);
-      CHECK(strides[3] == geometries.front().channels);
+      CHECK(strides[3] == gpu_pool_geometries.front().channels);
       const loop::Kernel kernel = loop::lower_primitive(launches[0]);
       const loop::GpuSchedule schedule = loop::schedule_gpu(kernel, cuda_language);
       CHECK(schedule.vector >= 4);

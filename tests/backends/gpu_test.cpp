@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/backends/graphs.h"
 #include "tests/backends/opencl_library.h"
 #include "tests/support/cubin.h"
 #include "tests/support/interpreter.h"
@@ -30,12 +31,6 @@
 
 namespace weft::testing {
 namespace {
-Graph graph_of(const Value& value) {
-  Graph graph;
-  graph.outputs = {value};
-  return graph;
-}
-
 std::vector<Launch> written_steps(const Value& value) {
   const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
   std::vector<Launch> launches;
@@ -64,7 +59,8 @@ void compile_cuda(const std::string& program, const std::vector<int>& capabiliti
 
 // Checks that handwritten kernels compute every value: one kernel, or two for a gradient that
 // starts with the forward pass.
-void check(const std::vector<Value>& values, const std::vector<int>& capabilities = {90}) {
+void check_handwritten(const std::vector<Value>& values,
+                       const std::vector<int>& capabilities = {90}) {
   std::string program = gpu_prelude(loop::GpuLanguage::cuda);
   for (const Value& value : values) {
     const std::vector<Launch> launches = written_steps(value);
@@ -87,13 +83,11 @@ void check(const std::vector<Value>& values, const std::vector<int>& capabilitie
   compile_cuda(program, capabilities);
 }
 
-constexpr DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                             DType::i32, DType::i16, DType::i8,  DType::u8};
 constexpr DType integers[] = {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8};
 
 // Builds a scatter_add whose indices, from `low` to `high`, select rows of `into`.
-Value scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,
-              DType index_type = DType::i64) {
+Value random_scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,
+                     DType index_type = DType::i64) {
   Random random(1);
   Shape updates = indices;
   for (int i = 1; i < into.size(); ++i) updates.push_back(into[i]);
@@ -174,19 +168,21 @@ TEST_SUITE("gpu kernels") {
                        constant(starts, {static_cast<int64_t>(starts.size())}, DType::i64),
                        random_values({dtype, updates}, 0, 9, random));
     };
-    check({update(DType::bf16, {2, 3, 40, 8}, {2, 3, 2, 8}, 2, {5, 39}),
-           update(DType::f32, {7, 5}, {3, 5}, 0, {-2}), update(DType::u8, {4, 9}, {4, 3}, 1, {7}),
-           update(DType::f16, {3, 4}, {3, 0}, 1, {1}),
-           update(DType::i32, {2, 6}, {2, 2}, 1, {-9e15, 9e15})});
+    check_handwritten({update(DType::bf16, {2, 3, 40, 8}, {2, 3, 2, 8}, 2, {5, 39}),
+                       update(DType::f32, {7, 5}, {3, 5}, 0, {-2}),
+                       update(DType::u8, {4, 9}, {4, 3}, 1, {7}),
+                       update(DType::f16, {3, 4}, {3, 0}, 1, {1}),
+                       update(DType::i32, {2, 6}, {2, 2}, 1, {-9e15, 9e15})});
   }
   TEST_CASE("attention to a cache reads the keys that are there, by few queries or by many") {
-    check({attention_of(Cached{DType::f32, 4, 2, 1, 300, 64}),
-           attention_of(Cached{DType::bf16, 8, 1, 2, 70, 128}),
-           attention_of(Cached{DType::f16, 2, 2, 1, 9, 256, {.softcap = 3}}),
-           attention_of(Cached{DType::f32, 2, 1, 3, 500, 20, {.window = 100}}),
-           attention_of(Cached{DType::f32, 4, 2, 70, 200, 64}),
-           attention_of(Cached{DType::bf16, 2, 1, 40, 300, 96, {.window = 50, .softcap = 2}})},
-          every_capability);
+    check_handwritten(
+        {attention_of(Cached{DType::f32, 4, 2, 1, 300, 64}),
+         attention_of(Cached{DType::bf16, 8, 1, 2, 70, 128}),
+         attention_of(Cached{DType::f16, 2, 2, 1, 9, 256, {.softcap = 3}}),
+         attention_of(Cached{DType::f32, 2, 1, 3, 500, 20, {.window = 100}}),
+         attention_of(Cached{DType::f32, 4, 2, 70, 200, 64}),
+         attention_of(Cached{DType::bf16, 2, 1, 40, 300, 96, {.window = 50, .softcap = 2}})},
+        every_capability);
   }
   TEST_CASE("few rows are multiplied by blocks of every format without a decoded copy") {
     std::vector<Value> values;
@@ -196,21 +192,21 @@ TEST_SUITE("gpu kernels") {
     values.push_back(product_of_blocks(block_format("Q4_0"), DType::bf16, 16, 70, 40));
     values.push_back(product_of_blocks(block_format("Q6_K"), DType::f16, 2, 9, 1));
     values.push_back(product_of_blocks(block_format("Q5_K"), DType::f32, 9, 13, 2, true));
-    check(values, every_capability);
+    check_handwritten(values, every_capability);
     CHECK(written_steps(product_of_blocks(block_format("Q4_0"), DType::f32, 17, 8, 1)).empty());
   }
   TEST_CASE("scatter_add handles repeated, out-of-range and no indices") {
-    check({scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
-           scatter(DType::f32, {4, 17}, {0}, 0, 3)});
+    check_handwritten({random_scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
+                       random_scatter(DType::f32, {4, 17}, {0}, 0, 3)});
   }
   TEST_CASE("argsort is stable in both directions") {
     Random random(1);
     const Value x = round(random_values({DType::f32, {2, 19}}, -3, 3, random));
-    check({argsort(interpret(x), 1, true), argsort(interpret(x).transpose(), 0)});
+    check_handwritten({argsort(interpret(x), 1, true), argsort(interpret(x).transpose(), 0)});
   }
   TEST_CASE("first_position finds the first of repeated indices") {
     Random random(2);
-    check({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
+    check_handwritten({first_position(random_values({DType::i32, {4, 30}}, -1, 50, random), 50)});
   }
   TEST_CASE("a conversion kernel rounds float32 to bfloat16") {
     if (generated_opencl_library() == nullptr) return;
@@ -230,7 +226,9 @@ TEST_SUITE("gpu kernels") {
     for (int64_t i = 0; i < count; ++i)
       CHECK(got[static_cast<size_t>(i)].bits == to_bfloat16(given[static_cast<size_t>(i)]).bits);
   }
-  TEST_CASE("attention and its gradient span several tiles") { check(attention_of(forms[0])); }
+  TEST_CASE("attention and its gradient span several tiles") {
+    check_handwritten(attention_of(forms[0]));
+  }
   TEST_CASE("the backward pass of attention reads the statistics that the forward pass stored") {
     Random random(5);
     const auto planner = gpu::make_library("cuda", loop::GpuLanguage::cuda, nullptr);
@@ -296,20 +294,21 @@ TEST_SUITE("slow gpu kernels") {
     const Value into = random_values({DType::f32, {300, 24}}, -1, 1, random);
     const Value over = scatter_add(exp(into), indices, updates);
     CHECK(!written_steps(over).at(0).in_place.empty());
-    check({over, scatter_add(zeros({300, 24}, DType::f32), indices, updates)}, every_capability);
+    check_handwritten({over, scatter_add(zeros({300, 24}, DType::f32), indices, updates)},
+                      every_capability);
   }
   TEST_CASE("scatter_add and first_position support every type") {
     std::vector<Value> values;
     Random random(2);
-    for (DType dtype : numbers)
+    for (DType dtype : number_types)
       for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}}, {{300, 72}, {8, 4}}})
-        values.push_back(
-            scatter(dtype, into, indices, -1, std::min(100.0, static_cast<double>(into[0]))));
+        values.push_back(random_scatter(dtype, into, indices, -1,
+                                        std::min(100.0, static_cast<double>(into[0]))));
     for (DType dtype : integers) {
-      values.push_back(scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
+      values.push_back(random_scatter(DType::f32, {20, 9}, {33}, 0, 20, dtype));
       values.push_back(first_position(random_values({dtype, {33}}, 0, 21, random), 20));
     }
-    check(values, every_capability);
+    check_handwritten(values, every_capability);
   }
   TEST_CASE("argsort sorts every type, one element or many, with NaN and ties") {
     std::vector<Value> values;
@@ -327,28 +326,30 @@ TEST_SUITE("slow gpu kernels") {
     for (const Shape& shape :
          {Shape{4, 1}, Shape{5, 2}, Shape{1, 64}, Shape{2, 65}, Shape{0, 3}, Shape{3, 0}})
       values.push_back(argsort(random_values({DType::f32, shape}, -1, 1, random)));
-    check(values, every_capability);
+    check_handwritten(values, every_capability);
   }
   TEST_CASE(
       "scatter_add handles one index for all updates, only out-of-range indices, and one update") {
-    check({scatter(DType::bf16, {1, 300}, {40}, -1, 1, DType::i32),
-           scatter(DType::f32, {7, 12}, {3000}, 3, 3), scatter(DType::f32, {7, 12}, {40}, 7, 9),
-           scatter(DType::f32, {7}, {100}, 0, 6), scatter(DType::f32, {9, 5}, {}, 2, 2)},
-          every_capability);
+    check_handwritten({random_scatter(DType::bf16, {1, 300}, {40}, -1, 1, DType::i32),
+                       random_scatter(DType::f32, {7, 12}, {3000}, 3, 3),
+                       random_scatter(DType::f32, {7, 12}, {40}, 7, 9),
+                       random_scatter(DType::f32, {7}, {100}, 0, 6),
+                       random_scatter(DType::f32, {9, 5}, {}, 2, 2)},
+                      every_capability);
   }
   TEST_CASE("sorts span several radix digits and updates several thread groups") {
     Random random(2);
-    check(
-        {scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50), scatter(DType::f32, {4, 17}, {0}, 0, 3),
-         scatter(DType::f32, {5000, 4}, {2100}, -1, 5000),
-         scatter(DType::f32, {300, 8}, {5000}, -1, 300),
-         first_position(random_values({DType::i32, {3000}}, -1, 5000, random), 4999),
-         first_position(random_values({DType::i64, {0}}, 0, 0, random), 5),
-         first_position(random_values({DType::i64, {7}}, 0, 0, random), 0)},
-        every_capability);
+    check_handwritten({random_scatter(DType::f32, {50, 2, 4}, {3, 30}, -1, 50),
+                       random_scatter(DType::f32, {4, 17}, {0}, 0, 3),
+                       random_scatter(DType::f32, {5000, 4}, {2100}, -1, 5000),
+                       random_scatter(DType::f32, {300, 8}, {5000}, -1, 300),
+                       first_position(random_values({DType::i32, {3000}}, -1, 5000, random), 4999),
+                       first_position(random_values({DType::i64, {0}}, 0, 0, random), 5),
+                       first_position(random_values({DType::i64, {7}}, 0, 0, random), 0)},
+                      every_capability);
   }
   TEST_CASE("attention supports few and many columns, grouped heads, narrow types and long rows") {
-    for (const Form& form : forms) check(attention_of(form), every_capability);
+    for (const Form& form : forms) check_handwritten(attention_of(form), every_capability);
   }
 }
 }  // namespace weft::testing

@@ -22,7 +22,7 @@ namespace {
 struct Sizes {
   int64_t m, k, n, e;
 };
-Value product(DType dtype, const Sizes& size, DType counts = DType::i64) {
+Value grouped_product(DType dtype, const Sizes& size, DType counts = DType::i64) {
   return grouped_matmul(input({dtype, {size.m, size.k}}, 0),
                         input({dtype, {size.e, size.k, size.n}}, 1), input({counts, {size.e}}, 2));
 }
@@ -44,7 +44,7 @@ TEST_CASE("grouped products agree with the reference: every type, many sizes") {
                               {5, 3, 0, 2},
                               {5, 3, 4, 0}})
       for (uint64_t seed : {1, 2})
-        for (const Value& node : {product(dtype, size), weight_gradient(dtype, size)}) {
+        for (const Value& node : {grouped_product(dtype, size), weight_gradient(dtype, size)}) {
           KernelCase grouped_case(node, {}, false, seed);
           grouped_case.run();
           CHECK_MESSAGE(grouped_case.disagreement() == "", name(dtype), " ", size.m, " ", size.k,
@@ -54,15 +54,15 @@ TEST_CASE("grouped products agree with the reference: every type, many sizes") {
 
 TEST_CASE("grouped products read counts of every integer type") {
   for (DType counts : {DType::i64, DType::i32, DType::i16, DType::i8}) {
-    KernelCase grouped_case(product(DType::f32, {20, 9, 33, 3}, counts));
+    KernelCase grouped_case(grouped_product(DType::f32, {20, 9, 33, 3}, counts));
     grouped_case.run();
     CHECK(grouped_case.disagreement() == "");
   }
 }
 
 TEST_CASE("grouped products copy neither transposed weights nor strided rows") {
-  for (const Value& node :
-       {product(DType::f32, {30, 17, 20, 3}), weight_gradient(DType::f32, {30, 17, 20, 3})}) {
+  for (const Value& node : {grouped_product(DType::f32, {30, 17, 20, 3}),
+                            weight_gradient(DType::f32, {30, 17, 20, 3})}) {
     const std::vector<Lie> lies = node->is("grouped_matmul")
                                       ? std::vector<Lie>{{{1, 0}, 3, 5}, {{0, 2, 1}, 2}}
                                       : std::vector<Lie>{{{0, 1}, 3, 5}, {{1, 0}, 2, 0, {}, {1}}};
@@ -76,7 +76,7 @@ TEST_CASE("grouped products copy neither transposed weights nor strided rows") {
 
 TEST_CASE("grouped products give the same bits on any number of threads and allocate nothing") {
   const int before = thread_count();
-  for (const Value& node : {product(DType::f32, {300, 100, 200, 3}),
+  for (const Value& node : {grouped_product(DType::f32, {300, 100, 200, 3}),
                             weight_gradient(DType::bf16, {300, 100, 200, 3})}) {
     std::vector<std::vector<std::byte>> results;
     for (int threads : {1, 2, 5}) {
@@ -168,7 +168,7 @@ TEST_CASE("the kernel does not touch the memory of weights without rows") {
   const int64_t k = 64, n = 64, groups = 8;
   const auto matrix = static_cast<size_t>(k * n) * sizeof(float);
   REQUIRE(matrix % static_cast<size_t>(sysconf(_SC_PAGESIZE)) == 0);
-  const Value node = product(DType::f32, {2, k, n, groups});
+  const Value node = grouped_product(DType::f32, {2, k, n, groups});
   const std::vector<Placement> at = dense(node->inputs);
   const cpu::Family& family = *cpu::find_family("grouped_matmul");
   const KernelChoice choice = *family.choose(*node.node(), at);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/backends/graphs.h"
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
 #include "tests/support/values.h"
@@ -19,11 +20,9 @@ namespace {
 Value product(DType dtype, const Shape& a, const Shape& b) {
   return matmul(input({dtype, a}, 0), input({dtype, b}, 1));
 }
-const DType numbers[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
-                         DType::i32, DType::i16, DType::i8,  DType::u8};
 
 TEST_CASE("matmul agrees with the reference on odd extents in every number type") {
-  for (DType dtype : numbers)
+  for (DType dtype : number_types)
     for (Shape a :
          {Shape{1, 1}, Shape{3, 17}, Shape{17, 3}, Shape{1, 33}, Shape{65, 1}, Shape{31, 300}})
       for (int64_t n : {1, 3, 17, 70}) {
@@ -50,7 +49,7 @@ TEST_CASE("matmul of 16-bit floats can return its float32 sums") {
 }
 
 TEST_CASE("matmul over empty operands is empty, or zeros where the contracted axis is empty") {
-  for (DType dtype : numbers)
+  for (DType dtype : number_types)
     for (auto [m, k, n] : {std::array<int64_t, 3>{0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 0, 1}}) {
       KernelCase product_case(product(dtype, {m, k}, {k, n}));
       product_case.run();

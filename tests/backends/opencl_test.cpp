@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "tests/backends/graphs.h"
 #include "tests/backends/opencl_library.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
@@ -93,11 +94,6 @@ const KernelLibrary* opencl() {
   return with_device(*library);
 }
 
-Graph graph_of(const Value& value) {
-  Graph graph;
-  graph.outputs = {value};
-  return graph;
-}
 Plan plan_of(const Value& value) { return make_plan(graph_of(value), {.library = opencl()}); }
 
 int products(const Plan& plan) {

@@ -11,11 +11,11 @@
 namespace weft::testing {
 namespace {
 
-struct Geometry {
+struct PoolGeometry {
   Shape x;
   PoolOptions options;
 };
-const std::vector<Geometry> geometries = {
+const std::vector<PoolGeometry> pool_geometries = {
     {{2, 3, 8, 8}, {.kernel = {2, 2}}},
     {{2, 17, 9, 7}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
     {{1, 65, 7, 7}, {.kernel = {3, 2}, .stride = {1, 2}}},
@@ -30,7 +30,7 @@ const std::vector<Geometry> geometries = {
 };
 const DType types[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 
-void check(const Value& node, bool whole = false) {
+void check_pool(const Value& node, bool whole = false) {
   KernelCase pool_case(node, {}, whole);
   pool_case.run();
   const std::string wrong = pool_case.disagreement();
@@ -44,29 +44,29 @@ Value gradient_node(const Value& x, const Value& y) {
 
 TEST_CASE("max_pool and its gradient agree with the reference, ties included") {
   for (DType dtype : types)
-    for (const Geometry& geometry : geometries)
+    for (const PoolGeometry& geometry : pool_geometries)
       for (bool whole : {false, true}) {  // integers from -3 to 3 give many ties
         const Value x = input({dtype, geometry.x}, 0), y = max_pool(x, geometry.options);
-        check(y, whole);
-        check(gradient_node(x, y), whole);
+        check_pool(y, whole);
+        check_pool(gradient_node(x, y), whole);
       }
 }
 
 TEST_CASE("avg_pool and its gradient agree with the reference, with and without counted padding") {
   for (DType dtype : types)
-    for (Geometry geometry : geometries)
+    for (PoolGeometry geometry : pool_geometries)
       for (bool counts : {false, true}) {
         geometry.options.count_include_pad = counts;
         const Value x = input({dtype, geometry.x}, 0), y = avg_pool(x, geometry.options);
-        check(y);
-        check(gradient_node(x, y));
+        check_pool(y);
+        check_pool(gradient_node(x, y));
       }
 }
 
 TEST_CASE("pools and their gradients are bit-identical on any number of threads") {
   const int before = thread_count();
   for (DType dtype : types)
-    for (const Geometry& geometry : geometries) {
+    for (const PoolGeometry& geometry : pool_geometries) {
       const Value x = input({dtype, geometry.x}, 0);
       for (const Value& y : {max_pool(x, geometry.options), avg_pool(x, geometry.options)})
         for (const Value& node : {y, gradient_node(x, y)}) {
@@ -88,7 +88,8 @@ TEST_CASE("pooling allocates nothing while it runs") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16}) {
     const Value x = input({dtype, {4, 32, 16, 16}}, 0);
-    for (const Value& y : {max_pool(x, geometries[1].options), avg_pool(x, geometries[1].options)})
+    for (const Value& y :
+         {max_pool(x, pool_geometries[1].options), avg_pool(x, pool_geometries[1].options)})
       for (const Value& node : {y, gradient_node(x, y)}) {
         KernelCase pool_case(node);
         pool_case.run();

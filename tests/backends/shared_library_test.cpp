@@ -15,7 +15,7 @@
 using namespace weft;
 
 namespace {
-std::string complaint(const std::string& name) {
+std::string load_error(const std::string& name) {
   try {
     const SharedLibrary library("owner", {name}, "install it.");
   } catch (const Error& error) {
@@ -37,12 +37,12 @@ TEST_SUITE("shared libraries") {
                          "[owner] libm.so.6 has no no_such_function: it is too old.", Error);
   }
   TEST_CASE("a missing library is named, and a broken one with the loader's reason") {
-    CHECK(complaint("libnone.so.7") ==
+    CHECK(load_error("libnone.so.7") ==
           "[owner] no libnone.so.7 among the system's libraries. Hint: install it.");
     const auto file =
         std::filesystem::temp_directory_path() / fmt::format("libbroken_{}.so", getpid());
     std::ofstream(file) << "no library";
-    const std::string said = complaint(file);
+    const std::string said = load_error(file);
     std::filesystem::remove(file);
     CHECK(said.find(" does not load: ") != std::string::npos);
     CHECK(said.find("file too short") != std::string::npos);

@@ -18,7 +18,7 @@ namespace {
 const std::string skinny = "weft:skinny_matmul";
 const Lie by_rows{}, by_columns{{1, 0}};  // a weight [K, N], and one that is stored as [N, K]
 
-Value product(DType x, DType weight, int64_t m, int64_t k, int64_t n) {
+Value skinny_product(DType x, DType weight, int64_t m, int64_t k, int64_t n) {
   return matmul(input({x, {m, k}}, 0), input({weight, {k, n}}, 1));
 }
 // Returns what is wrong with the result of the kernel; "" if nothing is.
@@ -35,7 +35,8 @@ TEST_CASE("a product of up to 16 rows agrees with the reference in every pair of
       for (const Lie& lie : {by_rows, by_columns})
         for (int64_t m = 1; m <= 16; ++m) {
           // No extent is a multiple of a vector, a tile or a panel.
-          const std::string wrong = run(product(x, weight, m, 157, 301), {{}, lie}, x != weight);
+          const std::string wrong =
+              run(skinny_product(x, weight, m, 157, 301), {{}, lie}, x != weight);
           CHECK_MESSAGE(wrong.empty(), name(x), " ", name(weight), " ", m, ": ", wrong);
         }
 }
@@ -60,7 +61,7 @@ TEST_CASE("a product of few rows agrees with the reference at extents around eve
                             {192, 408},
                             {300, 1024},
                             {9, 8200}}) {
-          const std::string wrong = run(product(dtype, dtype, m, k, n), {{}, lie});
+          const std::string wrong = run(skinny_product(dtype, dtype, m, k, n), {{}, lie});
           CHECK_MESSAGE(wrong.empty(), name(dtype), " ", m, " ", k, " ", n, ": ", wrong);
         }
 }
@@ -69,7 +70,7 @@ TEST_CASE("a product of 17 to 32 rows agrees with the reference, whatever choose
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Lie& lie : {by_rows, by_columns})
       for (int64_t m : {17, 20, 21, 24, 25, 31, 32}) {
-        const std::string wrong = run(product(dtype, dtype, m, 157, 600), {{}, lie});
+        const std::string wrong = run(skinny_product(dtype, dtype, m, 157, 600), {{}, lie});
         CHECK_MESSAGE(wrong.empty(), name(dtype), " ", m, ": ", wrong);
       }
 }
@@ -78,7 +79,7 @@ TEST_CASE("a product of few rows reads any rows in place, and a weight with gaps
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Lie& x : {Lie{{1, 0}}, Lie{{}, 5, 3}, Lie{.flipped = {0, 1}}, Lie{.broadcast = {0}}})
       for (const Lie& weight : {Lie{{}, 9, 1}, Lie{{1, 0}, 3, 5}}) {
-        const Value node = product(dtype, dtype, 3, 77, 53);
+        const Value node = skinny_product(dtype, dtype, 3, 77, 53);
         CHECK(run(node, {x, weight}) == "");
       }
 }
@@ -86,7 +87,7 @@ TEST_CASE("a product of few rows reads any rows in place, and a weight with gaps
 TEST_CASE("a product of few rows of 16-bit floats can return its float32 sums") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (const Lie& lie : {by_rows, by_columns}) {
-      const Value node = product(dtype, dtype, 3, 300, 70);
+      const Value node = skinny_product(dtype, dtype, 3, 300, 70);
       CHECK(run(make_node(op("matmul"), node->inputs, {{"wide", int64_t{1}}}), {{}, lie}) == "");
     }
 }
@@ -126,11 +127,11 @@ TEST_CASE(
     "products of few rows by a much larger weight use the kernel, the memory-bound ones always") {
   for (const Lie& lie : {by_rows, by_columns}) {
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      KernelCase few(product(dtype, dtype, 4, 96, 64), {{}, lie});
+      KernelCase few(skinny_product(dtype, dtype, 4, 96, 64), {{}, lie});
       CHECK(few.choice().kernel == skinny);
       CHECK(few.choice().operand_order.empty());
     }
-    KernelCase large(product(DType::f32, DType::f32, 16, 1024, 1024), {{}, lie});
+    KernelCase large(skinny_product(DType::f32, DType::f32, 16, 1024, 1024), {{}, lie});
     CHECK(large.choice().kernel == skinny);
   }
 }
@@ -139,21 +140,22 @@ TEST_CASE("products that the kernel for few rows cannot compute keep another one
   auto kernel = [](const Value& node, const std::vector<Lie>& lies = {}) {
     return KernelCase(node, lies).choice().kernel;
   };
-  CHECK(kernel(product(DType::f32, DType::f32, 17, 64, 640)) != skinny);
-  CHECK(kernel(product(DType::f32, DType::f32, 4, 64, 60)) != skinny);
-  CHECK(kernel(product(DType::f64, DType::f64, 4, 64, 64)) != skinny);
-  CHECK(kernel(product(DType::i8, DType::i8, 4, 64, 64)) != skinny);
+  CHECK(kernel(skinny_product(DType::f32, DType::f32, 17, 64, 640)) != skinny);
+  CHECK(kernel(skinny_product(DType::f32, DType::f32, 4, 64, 60)) != skinny);
+  CHECK(kernel(skinny_product(DType::f64, DType::f64, 4, 64, 64)) != skinny);
+  CHECK(kernel(skinny_product(DType::i8, DType::i8, 4, 64, 64)) != skinny);
   CHECK(kernel(matmul(input({DType::f32, {3, 4, 64}}, 0), input({DType::f32, {3, 64, 64}}, 1))) !=
         skinny);
   const Lie flipped{.flipped = {0, 1}};
-  CHECK(kernel(product(DType::f32, DType::f32, 4, 64, 64), {{}, flipped}) != skinny);
+  CHECK(kernel(skinny_product(DType::f32, DType::f32, 4, 64, 64), {{}, flipped}) != skinny);
 }
 
 TEST_CASE("a product of few rows allocates nothing") {
   if (!can_watch_allocations()) return;
   for (DType dtype : {DType::f32, DType::bf16})
     for (const Lie& lie : {by_rows, by_columns}) {
-      KernelCase product_case(product(dtype, dtype, 4, 768, 512), {{}, lie}, false, 1, skinny);
+      KernelCase product_case(skinny_product(dtype, dtype, 4, 768, 512), {{}, lie}, false, 1,
+                              skinny);
       product_case.run();
       const Allocations used = allocations_of([&] { product_case.run(); });
       CHECK(used.own == 0);
