@@ -9,13 +9,13 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-// A Net computes from one input and one weight.
-struct Net {
+// A WeightedNet computes from one input and one weight.
+struct WeightedNet {
   const char* name;
   Type x, weight;
   Tensor (*apply)(const Tensor& x, const Tensor& weight);
 };
-const Net nets[] = {
+const WeightedNet weighted_nets[] = {
     {"convolution",
      {DType::f32, {1, 8, 12, 12}},
      {DType::f32, {16, 8, 3, 3}},
@@ -68,7 +68,7 @@ const Net nets[] = {
 
 TEST_CASE("what a step keeps of its weights follows them") {
   Random random(1);
-  for (const Net& net : nets) {
+  for (const WeightedNet& net : weighted_nets) {
     INFO(net.name);
     const Variable weight("weight", net.weight);
     auto step = compile([&](Tensor x) { return net.apply(x, weight.value()); });

@@ -15,7 +15,7 @@
 using namespace weft;
 
 namespace {
-struct Net : nn::Module {
+struct TwoLayers : nn::Module {
   nn::Linear hidden{*this, "hidden", 64, 256};
   nn::Linear head{*this, "head", 256, 10};
   Tensor operator()(const Tensor& x) const { return head(relu(hidden(x))); }
@@ -23,7 +23,7 @@ struct Net : nn::Module {
 constexpr int64_t weights = 64 * 256 + 256 + 256 * 10 + 10;
 
 struct Training {
-  Net net;
+  TwoLayers net;
   optim::AdamW optimizer{net.parameters(), {.lr = 1e-3}};
   Tensor operator()(const Tensor& x, const Tensor& labels) {
     Tensor loss = cross_entropy(net(x), labels);
@@ -72,7 +72,7 @@ TEST_CASE("a plan summary names the largest value, by its module where it has on
   const auto scores = [](Tensor x) { return softmax(matmul(x, transpose(x)), -1); };
   auto plain = compile(scores, {.device = "cpu"});
   CHECK(plain.plan(Type{DType::f32, {2048, 4}}).largest.starts_with("f32[2048, 2048] of "));
-  const Net net;
+  const TwoLayers net;
   auto step = compile([&](Tensor x) { return net.hidden(x); }, {.device = "reference"});
   CHECK(step.plan(Type{DType::f32, {4096, 64}}).largest == "f32[4096, 256] of hidden, 4.0 MiB");
   CHECK(step.plan(Type{DType::f32, {1, 64}}).largest == "f32[256, 64] of hidden.weight, 64.0 KiB");
