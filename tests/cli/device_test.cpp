@@ -23,8 +23,6 @@ using nlohmann::json;
 using weft::testing::near;
 
 namespace {
-constexpr int stopped = 75;
-
 struct DeviceRuns : Workplace {
   DeviceRuns() { write("tiny.yaml", tiny_gpt(weft::testing::device())); }
   // Returns the losses of a run by step; the last log line of a step counts.
@@ -51,7 +49,7 @@ struct DeviceRuns : Workplace {
 // none.
 bool can_train(const DeviceRuns& place) {
   const Outcome outcome = place.weft({"train", "tiny.yaml", "--json"});
-  if (outcome.code == device && std::getenv("BACKEND") == nullptr) {
+  if (outcome.code == device_code && std::getenv("BACKEND") == nullptr) {
     weft::testing::skipped(outcome.err);
     return false;
   }

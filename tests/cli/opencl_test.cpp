@@ -29,7 +29,7 @@ struct OpenclRuns : Workplace {
     std::vector<std::string> words{"train", "tiny.yaml", "--device", "opencl:pthread"};
     words.insert(words.end(), flags.begin(), flags.end());
     Outcome outcome = weft(words, environment);
-    if (outcome.code != device) return outcome;
+    if (outcome.code != device_code) return outcome;
     ::weft::testing::skipped(outcome.err);
     return std::nullopt;
   }
@@ -76,7 +76,7 @@ struct OpenclRuns : Workplace {
 TEST_CASE("a run without an OpenCL driver fails with one line and exit code 7") {
   OpenclRuns place;
   CHECK(fails_with(place.weft({"train", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}),
-                   device, "[opencl] ") == "");
+                   device_code, "[opencl] ") == "");
   CHECK(place.weft({"plan", "tiny.yaml"}, {{"OCL_ICD_VENDORS", place.path("none")}}).code == 0);
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("weft devices gives the reason why it lists no OpenCL device") {
 TEST_CASE("a missing OpenCL device is refused with a list of the devices") {
   OpenclRuns place;
   const Outcome wrong = place.weft({"train", "tiny.yaml", "--device", "opencl:no such GPU"});
-  CHECK(fails_with(wrong, device, "[opencl] ") == "");
+  CHECK(fails_with(wrong, device_code, "[opencl] ") == "");
   if (wrong.err.find("there is no device '") != std::string::npos)
     CHECK(wrong.err.find("there is no device 'no such GPU'. Here opencl:0 is ") !=
           std::string::npos);
@@ -152,7 +152,7 @@ TEST_CASE("an OpenCL device without float64 refuses fp64 with one line and exit 
   if (!place.train_on_pocl({"--steps", "1"}, {})) return;
   const Outcome refused =
       place.pocl_without_float64({"--steps", "1", "--train.precision", "fp64", "--overwrite"});
-  CHECK(fails_with(refused, device, " has no float64, in which ") == "");
+  CHECK(fails_with(refused, device_code, " has no float64, in which ") == "");
   CHECK(refused.err.find("Hint: train.precision fp32") != std::string::npos);
 }
 

@@ -7,14 +7,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/exit_codes.h"
 #include "tests/support/program.h"
 
 namespace fs = std::filesystem;
 
 namespace weft::test {
 namespace {
-constexpr int stopped = 75;
-
 struct Endless : Workplace {
   Endless() {
     write("endless.yaml",

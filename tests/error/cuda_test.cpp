@@ -145,7 +145,7 @@ TEST_CASE("WEFT_CUDA_SYNC names the kernel after which a GPU was lost") {
   FakeGpu place;
   const Outcome outcome = place.train(
       {{"FAKE_CUDA_LOST_AFTER", "60"}, {"FAKE_CUDA_LOST_CODE", "716"}, {"WEFT_CUDA_SYNC", "1"}});
-  CHECK(outcome.code == device);
+  CHECK(outcome.code == device_code);
   CHECK(has(outcome.err, "misaligned address (CUDA_ERROR_MISALIGNED_ADDRESS). Kernel "));
   CHECK(std::regex_search(
       outcome.err,
@@ -158,10 +158,10 @@ TEST_CASE("WEFT_CUDA_SYNC names a library's kernel that loses the GPU while it i
   auto trained = [&] {
     return place.train(settings, {"--precision", "bf16-mixed", "--overwrite"});
   };
-  CHECK(fails_with(trained(), device, "Hint: WEFT_CUDA_SYNC=1 names the kernel.") == "");
+  CHECK(fails_with(trained(), device_code, "Hint: WEFT_CUDA_SYNC=1 names the kernel.") == "");
   settings["WEFT_CUDA_SYNC"] = "1";
   const Outcome named = trained();
-  CHECK(named.code == device);
+  CHECK(named.code == device_code);
   CHECK(std::regex_search(
       named.err, std::regex(R"(\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. Kernel (cublaslt|cudnn):\S+, )"
                             R"(\d+ of \d+, of \S+\. Hint: WEFT_CUDA_OFF turns off )")));
@@ -180,7 +180,7 @@ TEST_CASE("WEFT_CUDA_SYNC names a library's kernel that loses the GPU while it i
 TEST_CASE("a GPU too old for CUDA's libraries is refused in one line") {
   FakeGpu place;
   CHECK(fails_with(place.train({{"FAKE_CUDA_CAPABILITY", "61"}, {"FAKE_CUDA_NAME", "Tesla P40"}}),
-                   device,
+                   device_code,
                    "Tesla P40 has compute capability 6.1, weft needs 7.5 or later. Hint: train "
                    "with --device cpu.") == "");
 }
@@ -192,7 +192,7 @@ TEST_CASE("a run without NVIDIA's driver ends at once with a hint") {
   }
   FakeGpu place;
   fs::create_directories(place.path("nothing"));
-  CHECK(fails_with(place.train({{"WEFT_CUDA_PATH", place.path("nothing")}}), device,
+  CHECK(fails_with(place.train({{"WEFT_CUDA_PATH", place.path("nothing")}}), device_code,
                    "Hint: install NVIDIA's driver, or train with --device cpu.") == "");
   CHECK(!fs::exists(place.path("runs/tiny")));
 }
@@ -215,10 +215,10 @@ TEST_CASE("no library is loaded from a relative folder of PATH") {
 
 TEST_CASE("an old driver and a driver without GPUs end a run at once") {
   FakeGpu place;
-  CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device,
+  CHECK(fails_with(place.train({{"FAKE_CUDA_VERSION", "11040"}}), device_code,
                    "the driver is too old: it supports CUDA 11.4, weft needs 12.0 or later. Hint: "
                    "update NVIDIA's driver, or train with --device cpu.") == "");
-  CHECK(fails_with(place.train({{"FAKE_CUDA_DEVICES", "0"}}), device,
+  CHECK(fails_with(place.train({{"FAKE_CUDA_DEVICES", "0"}}), device_code,
                    "no CUDA-capable device is detected (CUDA_ERROR_NO_DEVICE). Hint: train with "
                    "--device cpu.") == "");
   CHECK(!fs::exists(place.path("runs/tiny")));
@@ -234,11 +234,11 @@ TEST_CASE("a GPU lost in mid-run leaves a complete checkpoint, which is named") 
       outcome = place.train(
           {{"FAKE_CUDA_LOST_AFTER", std::to_string(launches)}, {"FAKE_CUDA_LOST_CODE", code}},
           {"--overwrite"});
-      REQUIRE(outcome.code == device);
+      REQUIRE(outcome.code == device_code);
       const fs::path latest = place.path("runs/tiny/checkpoints/latest");
       last = fs::exists(latest) ? fs::canonical(latest).filename().string() : "";
     }
-    CHECK(fails_with(outcome, device,
+    CHECK(fails_with(outcome, device_code,
                      "runs/tiny/checkpoints/step-00000004 is intact. Hint: the same command with "
                      "--resume continues from there.") == "");
     CHECK(has(outcome.err, std::string(code) == "214" ? "CUDA_ERROR_ECC_UNCORRECTABLE"
@@ -253,7 +253,7 @@ TEST_CASE("a GPU lost in mid-run leaves a complete checkpoint, which is named") 
 TEST_CASE("a GPU lost before the first checkpoint says that there is none") {
   FakeGpu place;
   CHECK(fails_with(
-            place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device,
+            place.train({{"FAKE_CUDA_LOST_AFTER", "30"}}), device_code,
             "before its first checkpoint. Hint: the same command with --resume restarts it.") ==
         "");
   CHECK(place.train({}, {"--resume", "--json"}).code == 0);
@@ -287,7 +287,7 @@ TEST_CASE("a plan for a named GPU needs none and running it needs that GPU") {
   const Settings a100{{"FAKE_CUDA_NAME", "NVIDIA A100-SXM4-80GB"}};
   CHECK(place.run({"plan", "tiny.yaml", "--on", "h200"}, a100).code == 0);
   CHECK(place.run({"plan", "tiny.yaml", "--on", "cuda:H200"}, a100).code == 0);
-  CHECK(fails_with(place.train(a100, {"--device", "cuda:h200"}), device,
+  CHECK(fails_with(place.train(a100, {"--device", "cuda:h200"}), device_code,
                    "the plan is for NVIDIA H200 (cuda:h200). The GPU here is NVIDIA "
                    "A100-SXM4-80GB. Hint: train with --device cuda.") == "");
   CHECK(place.train(a100, {"--device", "cuda:a100", "--json"}).code == 0);
@@ -304,7 +304,7 @@ TEST_CASE("one of several GPUs is selected by its number") {
   FakeGpu place;
   const Settings two{{"FAKE_CUDA_DEVICES", "2"}};
   CHECK(place.train(two, {"--device", "cuda:1", "--json"}).code == 0);
-  CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device,
+  CHECK(fails_with(place.train(two, {"--device", "cuda:2", "--overwrite"}), device_code,
                    "no GPU has the number 2: the driver shows 2, numbered from 0.") == "");
   CHECK(place.run({"plan", "tiny.yaml", "--device", "cuda:2"}, two).code == 0);
 }

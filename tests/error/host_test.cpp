@@ -14,7 +14,7 @@
 using namespace weft::test;
 
 namespace {
-const std::vector<std::string> train{"train", "tiny.yaml", "--json", "--overwrite"};
+const std::vector<std::string> train_command{"train", "tiny.yaml", "--json", "--overwrite"};
 
 struct Place : Workplace {
   Place() {
@@ -62,27 +62,29 @@ class AddressLimit {
 
 TEST_CASE("losses agree on one core and with more threads than cores") {
   const Place place;
-  const double loss = json_of(place.weft(train))["eval_loss"];
-  const Outcome many = place.weft(train, {{"WEFT_THREADS", "100"}});
+  const double loss = json_of(place.weft(train_command))["eval_loss"];
+  const Outcome many = place.weft(train_command, {{"WEFT_THREADS", "100"}});
   CHECK(json_of(many)["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
   if (sysconf(_SC_NPROCESSORS_ONLN) < 25) CHECK(goes_on_with(many, "100 threads share ") == "");
   const OneCore alone;
-  CHECK(json_of(place.weft(train))["eval_loss"].get<double>() == weft::testing::near(loss, 1e-5));
+  CHECK(json_of(place.weft(train_command))["eval_loss"].get<double>() ==
+        weft::testing::near(loss, 1e-5));
 }
 
 TEST_CASE("an unwritable home is named once and the run continues") {
   Place place;
   place.write("home", "no folder");
-  const Outcome outcome = place.weft(
-      train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", place.path("home")}});
+  const Outcome outcome =
+      place.weft(train_command,
+                 {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", place.path("home")}});
   CHECK(goes_on_with(outcome, "cannot be a cache") == "");
   const std::string warning = "weft: warning: " + place.path("home") +
                               "/.cache/weft cannot be a cache: Not a directory. Each run compiles "
                               "its kernels again. Hint: WEFT_CACHE_DIR.\n";
   CHECK(outcome.err == warning);
   // The reported cause is that of the first folder that cannot be created, not of those below it.
-  const Outcome system =
-      place.weft(train, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
+  const Outcome system = place.weft(
+      train_command, {{"WEFT_CACHE_DIR", ""}, {"XDG_CACHE_HOME", ""}, {"HOME", "/sys/nobody"}});
   CHECK(system.code == 0);  // the reason is up to the system
   CHECK(system.err.find("/sys/nobody/.cache/weft cannot be a cache: ") != std::string::npos);
   CHECK(system.err.find("No such file or directory") == std::string::npos);
@@ -92,9 +94,9 @@ TEST_CASE("a process of 512 MiB trains what fits and refuses at once what does n
   if (weft::testing::sanitized) return weft::testing::skipped("sanitizers map terabytes");
   const Place place;
   const AddressLimit limit(rlim_t{512} << 20);
-  CHECK(place.weft(train, {{"WEFT_THREADS", "2"}}).code == 0);
+  CHECK(place.weft(train_command, {{"WEFT_THREADS", "2"}}).code == 0);
   for (const char* threads : {"8", "100"}) {
-    const Outcome outcome = place.weft(train, {{"WEFT_THREADS", threads}});
+    const Outcome outcome = place.weft(train_command, {{"WEFT_THREADS", threads}});
     CHECK(goes_on_with(outcome,
                        " threads do not fit in the address space of this process (ulimit -v); ") ==
           "");

@@ -104,7 +104,7 @@ TEST_CASE("a missing required library is named in one line by train, auto and de
     CAPTURE(library);
     if (is_among_the_systems(library) || is_among_the_systems(stem + ".so.12")) continue;
     const Settings missing = without(place, library);
-    CHECK(fails_with(place.train(missing), device, "[cuda] no " + library + " in ") == "");
+    CHECK(fails_with(place.train(missing), device_code, "[cuda] no " + library + " in ") == "");
     CHECK(!fs::exists(place.path("runs/tiny")));
     const Outcome automatic = place.train(missing, {"--device", "auto", "--overwrite"});
     REQUIRE_MESSAGE(automatic.code == 0, automatic.err);
@@ -116,7 +116,7 @@ TEST_CASE("a missing required library is named in one line by train, auto and de
     fs::remove_all(place.path("runs/tiny"));
 
     const Settings other = without(place, library, next);
-    CHECK(fails_with(place.train(other), device,
+    CHECK(fails_with(place.train(other), device_code,
                      ", only " + other.at("WEFT_CUDA_PATH") + "/" + next + ". Hint: ") == "");
   }
 }
@@ -125,7 +125,7 @@ TEST_CASE("a compiler newer than the driver is refused in one line") {
   FakeGpu place;
   const Settings newer{{"FAKE_CUDA_VERSION", "12080"}, {"FAKE_NVRTC_VERSION", "13020"}};
   const std::string said = "it supports CUDA 12, NVRTC compiles for CUDA 13. Hint: WEFT_CUDA_PATH";
-  CHECK(fails_with(place.train(newer), device, said) == "");
+  CHECK(fails_with(place.train(newer), device_code, said) == "");
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(), said));
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("a matrix product library newer than the driver is refused in one line
   const std::string said = "the driver is too old for " + FakeGpu::libraries() +
                            "/libcublasLt.so.13: it supports CUDA 12, the library needs CUDA 13. "
                            "Hint: WEFT_CUDA_PATH selects another.";
-  CHECK(fails_with(place.train(newer), device, said) == "");
+  CHECK(fails_with(place.train(newer), device_code, said) == "");
   CHECK(has(json_of(place.run({"devices", "--json"}, newer))["gpus"][0]["unusable"].dump(),
             "the library needs CUDA 13"));
   newer["FAKE_CUDA_VERSION"] = "13000";
@@ -175,9 +175,10 @@ TEST_CASE("a kernel that does not compile is an internal error that says what to
 
 TEST_CASE("an incomplete compiler package is named with a hint how to install it") {
   FakeGpu place;
-  CHECK(
-      fails_with(
-          place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}), device,
-          "libnvrtc.so.13 is incomplete: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
-          "Hint: tools/setup.sh --cuda installs it; WEFT_CUDA_PATH selects another folder.") == "");
+  CHECK(fails_with(
+            place.train({{"FAKE_NVRTC_FAILS", "2"}, {"WEFT_CACHE_DIR", place.path("cache")}}),
+            device_code,
+            "libnvrtc.so.13 is incomplete: nvrtc: error: failed to open libnvrtc-builtins.so.13.0. "
+            "Hint: tools/setup.sh --cuda installs it; WEFT_CUDA_PATH selects another folder.") ==
+        "");
 }
