@@ -5,7 +5,7 @@ WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-isa test-zoo test-onnx test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
+.PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -13,32 +13,44 @@ help: ## this list
 setup: ## installs what is missing (Debian packages)
 	@tools/setup.sh --check >/dev/null || tools/setup.sh
 
-build: setup ## the program, the library, tests, examples and benchmarks, in build/release
+# Sources compile in batches, which takes less than half as long; `make build` compiles each by
+# itself, after which a change takes seconds. A build folder keeps its way until `make build`.
+build: setup ## the program, the library, tests, examples and benchmarks, each source by itself, in build/release
+	@$(call build_preset,release,,-DWEFT_UNITY=OFF)
+
+all: setup ## the same, in batches where nothing was built before
 	@$(call build_preset,release)
+
+TARGETS ?= weft_tests
+tests: setup # what the tests run, or TARGETS
+	@$(call build_preset,release,--target $(TARGETS))
 
 demo: setup ## builds the program alone, plans a small run, then trains it
 	@$(call build_preset,release,--target weft_program)
 	@tools/demo.sh
 
-test: build ## the quick tests
+quick: setup ## between commits: format, layers, and the quick tests of what a change touches
+	@tools/quick.sh
+
+test: tests ## the quick tests
 	@tools/test.sh release -L quick
 
-test-isa: build ## ops, kernels, passes and training under every instruction set that the host has
+test-isa: tests ## ops, kernels, passes and training under every instruction set that the host has
 	@tools/test_isa.sh release
 
-test-zoo: build ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB, and runs that are killed
+test-zoo: tests ## every model on 1, 2, 3 and 8 threads, files above 2 and 4 GiB, and runs that are killed
 	@tools/test.sh release -R '^((train|models)\.zoo|train\.kill|io)\.slow$$'
 
-test-onnx: build ## the cases of the onnx package's backend suite, that the list of operators is complete, and onnxruntime on what weft writes
+test-onnx: tests ## the cases of the onnx package's backend suite, that the list of operators is complete, and onnxruntime on what weft writes
 	@tools/setup.sh --onnx
 	@build/onnx-venv/bin/python tools/onnx_cases.py build/onnx-cases
 	@build/onnx-venv/bin/python tools/onnx_cases.py --table build/release --check
 	@ONNX_CASES=$(CURDIR)/build/onnx-cases PEERS_PYTHON=$(CURDIR)/build/onnx-venv/bin/python tools/test.sh release -R '^(onnx|onnx\.slow|(train|cli)\.onnx\.slow)$$'
 
-test-packages: build ## installs the packages in bare roots, and runs what they hold
+test-packages: all ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
 
-test-cuda: build ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
+test-cuda: all ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
 	@tools/test.sh release -R '^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unrecorded))?$$'
 
 # The Python that has PyTorch and JAX; if empty, nothing is compared with them.
@@ -47,7 +59,7 @@ PEERS_PYTHON ?= $(PEERS_VENV)
 peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
 	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
 
-test-all: build peers test-isa check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
+test-all: all peers test-isa check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
@@ -77,33 +89,33 @@ SEED ?= 1
 mutate: setup ## seeds faults, and lists those that the quick tests miss (MUTATE=weft/io SEED=2)
 	@tools/mutate.py $(MUTATE) --count $(COUNT) --seed $(SEED) --report build/mutants.md
 
-bad-input: build ## what weft answers to bad input, as docs/bad-input.md
+bad-input: tests ## what weft answers to bad input, as docs/bad-input.md
 	@tools/bad_input.py build/release
 
-bench: build ## every workload against the roofline; planning by depth
+bench: all ## every workload against the roofline; planning by depth
 	@tools/bench.sh
 
-bench-compare: build ## this build beside another (BEFORE=../old/build/release)
+bench-compare: all ## this build beside another (BEFORE=../old/build/release)
 	@tools/compare_builds.py "$(BEFORE)" build/release
 
-bench-shared: build ## two runs on the same two cores beside one alone
+bench-shared: all ## two runs on the same two cores beside one alone
 	@tools/side_by_side.py build/release
 
-bench-peers: build peers ## every row of the CPU table, weft and the peers in turn
+bench-peers: all peers ## every row of the CPU table, weft and the peers in turn
 	@test -n "$(PEERS_PYTHON)" || { echo "bench-peers needs a Python that has PyTorch and JAX: leave PEERS_PYTHON unset, or name one (bench/peers/README.md)"; exit 2; }
 	@python3 bench/peers/run.py --all --weft build/release/weft --python $(PEERS_PYTHON) \
 	  --json build/peers/results.json --markdown build/peers/table.md --inductor-cache build/peers/inductor
 
-gpu-pack: build ## packs what gpu-check needs, to bring it to a machine with a GPU
+gpu-pack: all ## packs what gpu-check needs, to bring it to a machine with a GPU
 	@tools/gpu_pack.sh
 
 gpu-check: ## tests and measures on an NVIDIA GPU what gpu-pack packed: nine minutes at most
 	@tools/gpu_check.py
 
-memory-curves: build ## time over memory of GPT-2 and ResNet-50, as pictures in docs
+memory-curves: all ## time over memory of GPT-2 and ResNet-50, as pictures in docs
 	@tools/memory_curves.sh
 
-package: build ## .deb packages and a relocatable archive, in build/package
+package: all ## .deb packages and a relocatable archive, in build/package
 	@tools/package.sh
 
 format: setup ## formats every source
@@ -116,6 +128,9 @@ clean: ## removes every build
 	@rm -rf build
 
 # ninja reconfigures by itself when a CMake file changes; changed flags must be passed explicitly.
+#   $(call build_preset,PRESET,BUILD ARGUMENTS,CONFIGURE ARGUMENTS)
 build_preset = mkdir -p build && \
-	{ cmake --preset $(1) -DWEFT_WERROR=$(WERROR) >build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }; } && \
+	{ test -f build/$(1)/CMakeCache.txt || batches=-DWEFT_UNITY=ON; \
+	  cmake --preset $(1) -DWEFT_WERROR=$(WERROR) $$batches $(3) >build/$(1).log 2>&1 || \
+	  { cat build/$(1).log; exit 1; }; } && \
 	cmake --build --preset $(1) -j $(JOBS) $(2)

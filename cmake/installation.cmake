@@ -28,6 +28,9 @@ if(NOT WEFT_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   endforeach()
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/completion")
   add_custom_target(weft_completions ALL DEPENDS ${completions})
+  if(TARGET weft_tests)  # of the packages
+    add_dependencies(weft_tests weft_completions)
+  endif()
 endif()
 if(EXISTS "${PROJECT_SOURCE_DIR}/recipes")
   install(DIRECTORY recipes/ DESTINATION "${CMAKE_INSTALL_DATADIR}/weft/recipes" COMPONENT program

@@ -11,11 +11,8 @@ existing() { while read -r file; do [ ! -f "$file" ] || echo "$file"; done; }
 sources | xargs -r -P "$jobs" -n 32 clang-format-19 --dry-run --Werror
 echo "lint: format of $(sources | wc -l) files is right"
 
-base=$(git merge-base origin/main HEAD 2>/dev/null || true)
-if [ -z "$base" ] || [ "$base" = "$(git rev-parse -q --verify HEAD || true)" ]; then
-  base=$(git rev-parse -q --verify HEAD~ || true)
-fi
-if [ "${1:-}" = --all ] || [ -z "$base" ]; then
+base=$(tools/changed_since.sh)
+if [ "${1:-}" = --all ]; then
   changed=$(sources)
 else
   changed=$({ git diff --name-only "$base"; git ls-files --others --exclude-standard; } | existing)

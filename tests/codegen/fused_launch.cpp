@@ -14,6 +14,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/support/part.h"
 #include "tests/support/skip.h"
 #include "tests/support/threads.h"
 #include "weft/backends/cuda/cuda_device.h"
@@ -404,6 +405,8 @@ void check_on_gpu(const std::vector<Case>& cases) {
               device->name());
     }
   }
+  static size_t next = 0;
+  if (compiled_alone && !testing::in_part(next++)) return;
   if (const cuda::Nvrtc* compiler = nvrtc())
     for (int capability :
          gpu_alone && !compiled_alone ? std::vector{75, 80, 90, 100} : std::vector{90})

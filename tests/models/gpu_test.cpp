@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "tests/support/cubin.h"
+#include "tests/support/part.h"
 #include "tests/support/skip.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/gpu/handwritten.h"
@@ -222,7 +223,9 @@ void check_cuda(const Kernels& kernels, const std::vector<int>& capabilities) {
   const auto compiler = nvrtc();
   if (compiler == nullptr) return;
   const std::string prelude = gpu_prelude(loop::GpuLanguage::cuda);
-  const std::vector<Kernels::Program>& programs = kernels.programs();
+  std::vector<Kernels::Program> programs;
+  for (size_t i = 0; i < kernels.programs().size(); ++i)
+    if (in_part(i)) programs.push_back(kernels.programs()[i]);
   for (int capability : capabilities) {
     std::vector<std::string> cubins(programs.size());
     std::mutex mutex;
