@@ -6,6 +6,7 @@
 #include "weft/base/block_format.h"
 #include "weft/nn/block_activations.h"
 #include "weft/tensor/blocks.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::nn {
 namespace {
@@ -20,7 +21,10 @@ struct Routing {
 Routing route(const Tensor& scores, int64_t k, bool norm_topk_prob) {
   const int64_t rows = scores.dim(0) * k;
   TopK top = topk(scores, k);
-  if (norm_topk_prob) top.values = top.values / sum(top.values, {.axes = {-1}, .keepdim = true});
+  if (norm_topk_prob)
+    top.values = in_wide(top.values, [](const Tensor& values) {
+      return values / sum(values, {.axes = {-1}, .keepdim = true});
+    });
   const Tensor expert = reshape(top.indices, {rows}), order = argsort(expert);
   return {.token = floor_divide(order, k),
           .weight = gather(reshape(top.values, {rows, 1}), order),

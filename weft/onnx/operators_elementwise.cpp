@@ -6,6 +6,7 @@
 
 #include "weft/onnx/operators.h"
 #include "weft/onnx/types.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -31,7 +32,9 @@ Tensors variadic(const Call& call) {
 Tensor like(double number, const Tensor& other) { return scalar(number, other.dtype()); }
 
 Tensors mean_of(const Call& call) {
-  return {variadic<add>(call)[0] / static_cast<double>(call.size())};
+  Tensor total = widen(call[0]);
+  for (size_t i = 1; i < call.size(); ++i) total = total + widen(call[i]);
+  return {narrow_to(total / static_cast<double>(call.size()), call[0].dtype())};
 }
 
 // Integers divide towards zero, as in C.

@@ -5,6 +5,7 @@
 #include "weft/onnx/operators.h"
 #include "weft/onnx/windows.h"
 #include "weft/tensor/compile.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -22,8 +23,7 @@ Tensors gemm(const Call& call) {
   if (call.flag("transA")) a = transpose(a);
   if (call.flag("transB")) b = transpose(b);
   const double alpha = call.number("alpha", 1.0), beta = call.number("beta", 1.0);
-  Tensor y = matmul(a, b);
-  if (alpha != 1) y = cast(y * alpha, a.dtype());
+  Tensor y = alpha == 1 ? matmul(a, b) : cast(wide_matmul(a, b) * alpha, a.dtype());
   if (!call.has(2) || beta == 0) return {y};
   return {y + (beta == 1 ? call[2] : cast(call[2] * beta, y.dtype()))};
 }
@@ -203,8 +203,9 @@ Tensors layer_normalization(const Call& call) {
   if (scale.defined() && bias.defined() == call.has(2)) {
     y = reshape(layer_norm(parts.rows, scale, bias, epsilon), x.shape());
   } else {
-    y = reshape(layer_norm(parts.rows, {}, {}, epsilon), x.shape()) * call[1];
-    if (call.has(2)) y = y + call[2];
+    y = reshape(layer_norm(widen(parts.rows), {}, {}, epsilon), x.shape()) * widen(call[1]);
+    if (call.has(2)) y = y + widen(call[2]);
+    y = narrow_to(y, x.dtype());
   }
   if (!call.wants(1) && !call.wants(2)) return {y};
   const Tensor wide = cast(parts.rows, DType::f32);
@@ -220,7 +221,8 @@ Tensors rms_normalization(const Call& call) {
   const Normalized parts = rows_of(call, x);
   const Tensor scale = as_row(call[1], parts);
   if (scale.defined()) return {reshape(rms_norm(parts.rows, scale, epsilon), x.shape())};
-  return {reshape(rms_norm(parts.rows, {}, epsilon), x.shape()) * call[1]};
+  const Tensor rows = rms_norm(widen(parts.rows), {}, epsilon);
+  return {narrow_to(reshape(rows, x.shape()) * widen(call[1]), x.dtype())};
 }
 
 // Local response normalization (Krizhevsky et al. 2012) across channels.
@@ -238,14 +240,14 @@ Tensors lrn(const Call& call) {
   const int64_t count = low[1] + 1 + high[1];
   if (count > most_channels)
     call.refuse("it sums more than {} channels. Got {}", most_channels, count);
-  const Tensor squares = pad(x * x, low, high);
+  const Tensor wide = widen(x), squares = pad(wide * wide, low, high);
   Tensor total;
   for (int64_t i = 0; i < count; ++i) {
     const Tensor part = slice(squares, 1, i, i + x.dim(1));
     total = total.defined() ? total + part : part;
   }
   const Tensor scale = total * (alpha / static_cast<double>(size)) + call.number("bias", 1.0);
-  return {x / pow(scale, scalar(beta, x.dtype()))};
+  return {narrow_to(wide / pow(scale, scalar(beta, wide.dtype())), x.dtype())};
 }
 
 // ---- dropout

@@ -3,12 +3,13 @@
 #include <limits>
 
 #include "weft/onnx/operators.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// A Reduction is applied over axes, with extents of 1 kept.
+// A Reduction is applied over axes, with extents of 1 kept, to operands in float32 at least.
 using Reduce = Tensor (*)(const Tensor& x, const ReduceOptions& over);
 
 Tensor product(const Tensor& x, const ReduceOptions& over) { return prod(x, over); }
@@ -52,7 +53,7 @@ Tensor least(const Tensor& x, const ReduceOptions& over) { return extreme(x, ove
 // Axes are an operand from opset 18 on, for sums from 13.
 template <Reduce reduce, int64_t since = 18>
 Tensors reduction(const Call& call) {
-  const Tensor& x = call[0];
+  const Tensor &given = call[0], x = widen(given);
   auto axes = call.axes(1, since, x.rank());
   const bool all_axes = !axes || axes->empty();
   ReduceOptions over{.axes = {}, .keepdim = true};
@@ -62,9 +63,9 @@ Tensors reduction(const Call& call) {
     over.axes = Dims::iota(x.rank());
   if (over.axes.empty()) {  // no axis: each element by itself
     const Tensor alone = reduce(unsqueeze(x, x.rank()), {.axes = {x.rank()}, .keepdim = true});
-    return {cast(squeeze(alone, x.rank()), x.dtype())};
+    return {cast(squeeze(alone, x.rank()), given.dtype())};
   }
-  Tensor result = cast(reduce(x, over), x.dtype());
+  Tensor result = cast(reduce(x, over), given.dtype());
   if (call.flag("keepdims", true)) return {result};
   Shape kept;
   for (int axis = 0; axis < x.rank(); ++axis)
@@ -124,21 +125,23 @@ Tensor hardmax_along(const Tensor& x, int axis) {
 }
 
 Tensors lp_normalization(const Call& call) {
-  const Tensor& x = call[0];
-  const int axis = call.axis("axis", -1, x.rank());
-  const ReduceOptions over{.axes = {axis}, .keepdim = true};
-  const Tensor length = call.integer("p", 2) == 1 ? sum_of_magnitudes(x, over) : euclidean(x, over);
-  return {select(equal(length, 0), zeros_like(x), x / length)};
+  const ReduceOptions over{.axes = {call.axis("axis", -1, call[0].rank())}, .keepdim = true};
+  const auto* norm = call.integer("p", 2) == 1 ? sum_of_magnitudes : euclidean;
+  return {in_wide(call[0], [&](const Tensor& x) {
+    const Tensor length = norm(x, over);
+    return select(equal(length, 0), zeros_like(x), x / length);
+  })};
 }
 
 Tensors mean_variance_normalization(const Call& call) {
-  const Tensor& x = call[0];
   Dims axes;
   if (!call.has("axes")) axes = {0, 2, 3};
-  for (int64_t axis : call.integers("axes")) axes.push_back(call.axis_in(axis, x.rank()));
+  for (int64_t axis : call.integers("axes")) axes.push_back(call.axis_in(axis, call[0].rank()));
   const ReduceOptions over{.axes = axes, .keepdim = true};
-  const Tensor centred = x - mean(x, over);
-  return {centred / (sqrt(mean(centred * centred, over)) + 1e-9)};
+  return {in_wide(call[0], [&](const Tensor& x) {
+    const Tensor centred = x - mean(x, over);
+    return centred / (sqrt(mean(centred * centred, over)) + 1e-9);
+  })};
 }
 
 constexpr std::string_view reduces = "1 2@18 -> 1: axes@-17 keepdims noop_with_empty_axes@18";

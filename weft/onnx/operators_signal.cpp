@@ -6,6 +6,7 @@
 
 #include "weft/onnx/operators.h"
 #include "weft/onnx/types.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -85,26 +86,28 @@ Tensors dft(const Call& call) {
   const int axis = call.opset() < 20
                        ? call.axis("axis", 1, x.rank())
                        : call.axis_in(call.has(2) ? call.integer_at(2) : -2, x.rank());
-  const Spectrum parts = parts_of(call, x, axis);
+  const Spectrum parts = parts_of(call, widen(x), axis);
   const bool inverse = call.flag("inverse"), half = call.flag("onesided");
   const int64_t own = inverse && half ? 2 * (x.dim(axis) - 1) : x.dim(axis);
   const int64_t length = call.has(1) ? call.integer_at(1) : own;
   check_length(call, length);
   if (inverse && half) {
     const Tensor signal = real_signal(parts, length) / static_cast<double>(length);
-    return {unsqueeze(transpose(signal, axis, -1), -1)};
+    return {narrow_to(unsqueeze(transpose(signal, axis, -1), -1), x.dtype())};
   }
   Spectrum y = transformed(parts, length, half ? length / 2 + 1 : length, inverse);
   const double scale = inverse ? 1 / static_cast<double>(length) : 1;
-  return {stack({transpose(y.real, axis, -1) * scale, transpose(y.imaginary, axis, -1) * scale},
-                x.rank() - 1)};
+  const Tensor pairs =
+      stack({transpose(y.real, axis, -1) * scale, transpose(y.imaginary, axis, -1) * scale},
+            x.rank() - 1);
+  return {narrow_to(pairs, x.dtype())};
 }
 
 // Transforms each frame of a signal [B, L, 1 or 2]: [B, frames, bins, 2].
 Tensors stft(const Call& call) {
   const Tensor& x = call[0];
   if (x.rank() != 3) call.refuse("its signal is [B, L, 1 or 2]. Got {}", to_string(x.type()));
-  const Spectrum parts = parts_of(call, x, 1);
+  const Spectrum parts = parts_of(call, widen(x), 1);
   const int64_t step = call.integer_at(1);
   const int64_t length = call.has(3)   ? call.integer_at(3)
                          : call.has(2) ? call[2].elements()
@@ -118,12 +121,12 @@ Tensors stft(const Call& call) {
   const auto framed = [&](const Tensor& part) {
     if (!part.defined()) return part;
     const Tensor all = gather(part, places, 1);
-    return call.has(2) ? all * call[2] : all;
+    return call.has(2) ? all * widen(call[2]) : all;
   };
   const int64_t bins = call.flag("onesided", true) ? length / 2 + 1 : length;
   const Spectrum y =
       transformed({framed(parts.real), framed(parts.imaginary)}, length, bins, false);
-  return {stack({y.real, y.imaginary}, 3)};
+  return {narrow_to(stack({y.real, y.imaginary}, 3), x.dtype())};
 }
 
 // ---- windows

@@ -1,5 +1,6 @@
 // Maps ONNX's losses and optimizer steps.
 #include "weft/onnx/operators.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -17,7 +18,8 @@ Tensor classes_last(const Call& call, const Tensor& x) {
   return permute(x, order);
 }
 
-// Both losses pick a log probability of each row; an ignored label counts nowhere.
+// Both losses pick a log probability of each row; an ignored label counts nowhere. Rows are in
+// float32 at least, as are their sums.
 template <class Rows>
 Tensor loss_of(const Call& call, Rows rows) {
   const std::string how = call.text("reduction", "mean");
@@ -27,16 +29,18 @@ Tensor loss_of(const Call& call, Rows rows) {
                               : how == "sum" ? Reduction::sum
                                              : Reduction::mean;
   const int64_t ignored = call.integer("ignore_index", -100);
-  if (!call.has(2)) return rows(ignored, reduction);
+  const DType dtype = call[0].dtype();
+  if (!call.has(2)) return narrow_to(rows(ignored, reduction), dtype);
   const Tensor labels = cast(call[1], DType::i64);
   const Tensor counts = not_equal(labels, ignored);
   const Tensor known = select(counts, labels, zeros_like(labels));
-  const Tensor& by_class = call[2];
+  const Tensor by_class = widen(call[2]);
   const Tensor found = gather(by_class, known);
   const Tensor weights = select(counts, found, zeros_like(found));
   Tensor losses = rows(ignored, Reduction::none) * weights;
-  if (reduction == Reduction::none) return losses;
-  return reduction == Reduction::sum ? sum(losses) : sum(losses) / sum(weights);
+  if (reduction == Reduction::mean) losses = sum(losses) / sum(weights);
+  if (reduction == Reduction::sum) losses = sum(losses);
+  return narrow_to(losses, dtype);
 }
 
 Tensors negative_log_likelihood(const Call& call) {

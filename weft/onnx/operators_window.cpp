@@ -5,6 +5,7 @@
 
 #include "weft/onnx/operators.h"
 #include "weft/onnx/windows.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -110,10 +111,11 @@ Tensors average_pool(const Call& call) {
     for (int i = 0; i < windows.axes(); ++i)
       given.high[i] = pads.empty() ? 0 : pads[after + static_cast<size_t>(i)];
   }
-  Tensor ones = full(x.shape(), 1, x.dtype());
+  const Tensor wide = widen(x);
+  Tensor ones = full(x.shape(), 1, wide.dtype());
   if (counts_padding) {
     Windows rest = windows;
-    ones = full(padded(x, given, 0).shape(), 1, x.dtype());
+    ones = full(padded(x, given, 0).shape(), 1, wide.dtype());
     for (int i = 0; i < windows.axes(); ++i) {
       rest.low[i] = 0;
       rest.high[i] = windows.high[i] - given.high[i];
@@ -122,16 +124,18 @@ Tensors average_pool(const Call& call) {
   } else {
     ones = padded(ones, windows, 0);
   }
-  return {summed(padded(x, windows, 0), windows) / summed(ones, windows)};
+  const Tensor y = summed(padded(wide, windows, 0), windows) / summed(ones, windows);
+  return {narrow_to(y, x.dtype())};
 }
 
 Tensors lp_pool(const Call& call) {
-  const Tensor& x = call[0];
-  const Windows windows = windows_of(call, x.shape());
+  const Windows windows = windows_of(call, call[0].shape());
   check_places(call, windows.kernel);
   const auto p = static_cast<double>(call.integer("p", 2));
-  const Tensor powers = summed(padded(pow(abs(x), scalar(p, x.dtype())), windows, 0), windows);
-  return {pow(powers, scalar(1 / p, x.dtype()))};
+  return {in_wide(call[0], [&](const Tensor& x) {
+    const Tensor powers = summed(padded(pow(abs(x), scalar(p, x.dtype())), windows, 0), windows);
+    return pow(powers, scalar(1 / p, x.dtype()));
+  })};
 }
 
 ReduceOptions over_space(const Tensor& x) {

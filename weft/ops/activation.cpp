@@ -176,7 +176,7 @@ Tensor expression(const Arg& x, std::string_view op, F&& body) {
   CallSite here(x.where, op);
   Tensor value = to_value(x, {});
   check_float(value, op);
-  return narrow_to(body(widen(value)), value.dtype());
+  return in_wide(value, body);
 }
 }  // namespace
 

@@ -315,11 +315,13 @@ Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape
   const int64_t out = dy.dim(2);
   const Tensor upstream =
       reshape(permute(dy, {0, 2, 1, 3, 4}), {dy.dim(0) * out, dy.dim(1), dy.dim(3), dy.dim(4)});
-  const Tensor images =
-      input_gradient(upstream, of.kernel, {x[0] * out, x[1] * of.depths, x[3], x[4]}, of.attrs);
+  const Attrs attrs_of_parts =
+      computes_wider(dy.dtype()) ? of.attrs.with({"wide", int64_t{1}}) : of.attrs;
+  const Tensor images = input_gradient(upstream, of.kernel,
+                                       {x[0] * out, x[1] * of.depths, x[3], x[4]}, attrs_of_parts);
   const Tensor parts = reshape(images, {x[0], out, x[1], of.depths, x[3], x[4]});
   // Only the shape of `slices` matters.
-  const Tensor slices = input({dy.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
+  const Tensor slices = input({images.dtype(), {x[0], x[2] + 2 * of.padding, x[1], x[3], x[4]}}, 0);
   Tensor sum;
   for (int64_t k = 0; k < of.depths; ++k) {
     const Tensor read = of.read(slices, k, out);
@@ -327,7 +329,8 @@ Tensor volume_input_gradient(const Tensor& dy, const Tensor& weight, const Shape
     if (read->is("slice")) part = read->op->gradient(read, part)[0];
     sum = sum.defined() ? sum + part : part;
   }
-  return permute(slice(sum, 1, of.padding, of.padding + x[2]), {0, 2, 1, 3, 4});
+  sum = narrow_to(slice(sum, 1, of.padding, of.padding + x[2]), dy.dtype());
+  return permute(sum, {0, 2, 1, 3, 4});
 }
 }  // namespace
 

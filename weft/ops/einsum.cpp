@@ -1,5 +1,6 @@
 // Defines einsum by diagonals, sums, permutations, and one product for each operand after the
-// first, which is a matrix product where axes are summed.
+// first, which is a matrix product where axes are summed. Sums that a further product reads are in
+// float32 at least.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "weft/ops/apply.h"
+#include "weft/ops/wide.h"
 
 namespace weft {
 namespace {
@@ -55,7 +57,7 @@ class Einsum {
     for (size_t i = 1; i < terms_.size(); ++i) product = contracted(product, prepared(i), i);
     Dims order;
     for (char label : result_) order.push_back(static_cast<int64_t>(product.labels.find(label)));
-    return permute(product.value, order);
+    return narrow_to(permute(product.value, order), terms_.front().value.dtype());
   }
 
  private:
@@ -156,7 +158,7 @@ class Einsum {
     Labels labels;
     for (size_t axis = 0; axis < term.labels.size(); ++axis)
       if (!axes.contains(static_cast<int64_t>(axis))) labels.push_back(term.labels[axis]);
-    return {sum(term.value, {.axes = axes}), labels};
+    return {sum(widen(term.value), {.axes = axes}), labels};
   }
   // Maps [.., n, .., n, ..] to [.., n]: elements 0, n + 1, 2 (n + 1), ... of the merged axes.
   static Term diagonal(const Term& term, int first, int second) {
@@ -195,8 +197,9 @@ class Einsum {
     return reshape(broadcast_to(permute(term.value, order), full), shape);
   }
 
-  // Multiplies `a` by operand `i` and sums over the axes that nothing after it needs.
-  Term contracted(const Term& a, const Term& b, size_t i) const {
+  // Multiplies the terms so far by operand `i` and sums over the axes that nothing after it needs.
+  Term contracted(Term a, Term b, size_t i) const {
+    if (a.value.dtype() != b.value.dtype()) a.value = widen(a.value), b.value = widen(b.value);
     auto in_both = [&](char label) { return has(a.labels, label) && has(b.labels, label); };
     const Labels batch = kept(a.labels, [&](char c) { return in_both(c) && needed_after(i, c); });
     const Labels inner = kept(a.labels, [&](char c) { return in_both(c) && !needed_after(i, c); });
@@ -212,7 +215,9 @@ class Einsum {
       left.insert(left.begin(), batch);
       right.insert(right.begin(), batch);
     }
-    const Tensor product = matmul(arranged(a, left, true), arranged(b, right, true));
+    const Tensor first = arranged(a, left, true), second = arranged(b, right, true);
+    const bool is_last = i + 1 == terms_.size();
+    const Tensor product = is_last ? matmul(first, second) : wide_matmul(first, second);
     Shape shape;
     for (char label : labels) shape.push_back(extents_.at(label));
     return {reshape(product, shape), labels};

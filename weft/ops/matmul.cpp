@@ -8,6 +8,12 @@ namespace weft {
 namespace {
 Tensor last_two_swapped(const Tensor& x) { return transpose(x, -2, -1); }
 
+// Returns a product summed over the axes along which `shape` has extent 1, rounded once.
+Tensor product_to(const Tensor& a, const Tensor& b, const Shape& shape) {
+  const Tensor y = matmul(a, b);
+  return y.shape() == shape ? y : narrow_to(sum_to(wide_matmul(a, b), shape), y.dtype());
+}
+
 bool is_transposed(const Tensor& x) { return (x->is("reshape") ? x->inputs[0] : x)->is("permute"); }
 
 // Infers [B.., M, K] x [B.., K, N] -> [B.., M, N]; batch extents are equal or 1.
@@ -51,8 +57,8 @@ const OpDef& matmul_def = define({
       int rank = a.rank();
       bool shared_b = true;  // one matrix for the whole batch: a weight
       for (int i = 0; i < rank - 2; ++i) shared_b &= b.shape()[i] == 1;
-      Tensor da = sum_to(matmul(dy, last_two_swapped(b)), a.shape());
-      if (!shared_b) return {da, sum_to(matmul(last_two_swapped(a), dy), b.shape())};
+      Tensor da = product_to(dy, last_two_swapped(b), a.shape());
+      if (!shared_b) return {da, product_to(last_two_swapped(a), dy, b.shape())};
       // One product over all rows replaces one per batch element and their sum.
       bool batches_differ = false;
       for (int i = 0; i < rank - 2; ++i) batches_differ |= a.shape()[i] != dy.shape()[i];
@@ -112,9 +118,9 @@ const OpDef& matmul_mixed_def = define({
       // Integers have no gradient; the other factor's reads them as they are stored.
       Gradients gradients(2);
       if (is_float(a.dtype()))
-        gradients[0] = narrow_to(sum_to(matmul(dy, last_two_swapped(b)), a.shape()), a.dtype());
+        gradients[0] = narrow_to(product_to(dy, last_two_swapped(b), a.shape()), a.dtype());
       if (is_float(b.dtype()))
-        gradients[1] = narrow_to(sum_to(matmul(last_two_swapped(a), dy), b.shape()), b.dtype());
+        gradients[1] = narrow_to(product_to(last_two_swapped(a), dy, b.shape()), b.dtype());
       return gradients;
     },
     .decompose = [](const Node& node) -> Tensor {

@@ -20,11 +20,12 @@ const OpDef& softmax_def = define({
     },
     .decompose =
         [](const Node& node) {
-          Tensor x = widen(node.inputs[0]);
-          if (x.elements() == 0) return narrow_to(x, node.type.dtype);
-          ReduceOptions row = over_axis(node);
-          Tensor e = exp(x - max(x, row));
-          return narrow_to(e * (1.0 / sum(e, row)), node.type.dtype);  // one division per row
+          return in_wide(node.inputs[0], [&](const Tensor& x) {
+            if (x.elements() == 0) return x;
+            ReduceOptions row = over_axis(node);
+            Tensor e = exp(x - max(x, row));
+            return e * (1.0 / sum(e, row));  // one division per row
+          });
         },
     .test = {.low = -4, .high = 4},
 });
@@ -40,11 +41,12 @@ const OpDef& log_softmax_def = define({
     },
     .decompose =
         [](const Node& node) {
-          Tensor x = widen(node.inputs[0]);
-          if (x.elements() == 0) return narrow_to(x, node.type.dtype);
-          ReduceOptions row = over_axis(node);
-          Tensor shifted = x - max(x, row);
-          return narrow_to(shifted - log(sum(exp(shifted), row)), node.type.dtype);
+          return in_wide(node.inputs[0], [&](const Tensor& x) {
+            if (x.elements() == 0) return x;
+            ReduceOptions row = over_axis(node);
+            Tensor shifted = x - max(x, row);
+            return shifted - log(sum(exp(shifted), row));
+          });
         },
     .test = {.low = -4, .high = 4},
 });
@@ -62,18 +64,21 @@ const OpDef& normalize_def = define({
     .doc = "(x - mean) / sqrt(variance + eps) over attr axes",
     .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
-      const Tensor& x = y->inputs[0];
       ReduceOptions row = over(y->attrs.dims("axes"));
+      Tensor x = widen(y->inputs[0]), upstream = widen(dy), normal = widen(y);
       Tensor centred = x - mean(x, row);
       Tensor inverse_deviation = rsqrt(mean(square(centred), row) + y->attrs.number("eps"));
-      return {inverse_deviation * (dy - mean(dy, row) - y * mean(dy * y, row))};
+      Tensor dx = inverse_deviation *
+                  (upstream - mean(upstream, row) - normal * mean(upstream * normal, row));
+      return {narrow_to(dx, y.dtype())};
     },
     .decompose =
         [](const Node& node) {
-          const Tensor& x = node.inputs[0];
-          ReduceOptions row = over(node.attrs.dims("axes"));
-          Tensor centred = x - mean(x, row);
-          return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
+          return in_wide(node.inputs[0], [&](const Tensor& x) {
+            ReduceOptions row = over(node.attrs.dims("axes"));
+            Tensor centred = x - mean(x, row);
+            return centred * rsqrt(mean(square(centred), row) + node.attrs.number("eps"));
+          });
         },
 });
 
@@ -82,16 +87,18 @@ const OpDef& rms_normalize_def = define({
     .doc = "x / sqrt(mean(x^2) + eps) over attr axes",
     .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
-      const Tensor& x = y->inputs[0];
       ReduceOptions row = over(y->attrs.dims("axes"));
+      Tensor x = widen(y->inputs[0]), upstream = widen(dy), normal = widen(y);
       Tensor inverse_rms = rsqrt(mean(square(x), row) + y->attrs.number("eps"));
-      return {inverse_rms * (dy - y * mean(dy * y, row))};
+      Tensor dx = inverse_rms * (upstream - normal * mean(upstream * normal, row));
+      return {narrow_to(dx, y.dtype())};
     },
     .decompose =
         [](const Node& node) {
-          const Tensor& x = node.inputs[0];
-          ReduceOptions row = over(node.attrs.dims("axes"));
-          return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
+          return in_wide(node.inputs[0], [&](const Tensor& x) {
+            ReduceOptions row = over(node.attrs.dims("axes"));
+            return x * rsqrt(mean(square(x), row) + node.attrs.number("eps"));
+          });
         },
 });
 
@@ -101,7 +108,7 @@ struct BatchStatistics {
   Tensor centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
   ReduceOptions batch;
   explicit BatchStatistics(const Node& node) : batch(over(node.attrs.dims("axes"))) {
-    const Tensor& x = node.inputs[0];
+    const Tensor x = widen(node.inputs[0]);
     centred = x - mean(x, batch);
     inverse_deviation = rsqrt(mean(square(centred), batch) + node.attrs.number("eps"));
   }
@@ -117,16 +124,20 @@ const OpDef& batch_normalize_def = define({
       BatchStatistics at(*y.node());
       const int64_t count = y.elements() / y->inputs[1].elements();  // elements per statistic
       double share = 1 / static_cast<double>(count);
-      Tensor dbias = sum(dy, at.batch);
-      Tensor dweight = sum(dy * at.centred, at.batch) * at.inverse_deviation;
+      Tensor upstream = widen(dy), weight = widen(y->inputs[1]);
+      Tensor dbias = sum(upstream, at.batch);
+      Tensor dweight = sum(upstream * at.centred, at.batch) * at.inverse_deviation;
       Tensor slope = dweight * at.inverse_deviation * share;
-      Tensor dx = (y->inputs[1] * at.inverse_deviation) * (dy - dbias * share - at.centred * slope);
-      return {dx, dweight, dbias};
+      Tensor dx = (weight * at.inverse_deviation) * (upstream - dbias * share - at.centred * slope);
+      return {narrow_to(dx, y.dtype()), narrow_to(dweight, y->inputs[1].dtype()),
+              narrow_to(dbias, y->inputs[2].dtype())};
     },
     .decompose =
         [](const Node& node) {
           BatchStatistics at(node);
-          return at.centred * (at.inverse_deviation * node.inputs[1]) + node.inputs[2];
+          Tensor y =
+              at.centred * (at.inverse_deviation * widen(node.inputs[1])) + widen(node.inputs[2]);
+          return narrow_to(y, node.type.dtype);
         },
 });
 
@@ -173,8 +184,9 @@ Tensor layer_norm(Arg x, const Tensor& weight, const Tensor& bias, double eps) {
   int64_t extent = value.dim(-1);
   check_vector(weight, extent, "layer_norm", "weight");
   check_vector(bias, extent, "layer_norm", "bias");
-  Tensor y = normalized(normalize_def, widen(value), {value.rank() - 1}, eps);
-  return narrow_to(affine(y, weight, bias, {extent}), value.dtype());
+  return in_wide(value, [&](const Tensor& rows) {
+    return affine(normalized(normalize_def, rows, {rows.rank() - 1}, eps), weight, bias, {extent});
+  });
 }
 
 Tensor rms_norm(Arg x, const Tensor& weight, double eps) {  // Zhang and Sennrich 2019
@@ -182,8 +194,10 @@ Tensor rms_norm(Arg x, const Tensor& weight, double eps) {  // Zhang and Sennric
   Tensor value = float_input(x, "rms_norm");
   int64_t extent = value.dim(-1);
   check_vector(weight, extent, "rms_norm", "weight");
-  Tensor y = normalized(rms_normalize_def, widen(value), {value.rank() - 1}, eps);
-  return narrow_to(affine(y, weight, {}, {extent}), value.dtype());
+  return in_wide(value, [&](const Tensor& rows) {
+    return affine(normalized(rms_normalize_def, rows, {rows.rank() - 1}, eps), weight, {},
+                  {extent});
+  });
 }
 
 Tensor group_norm(Arg x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
@@ -199,8 +213,9 @@ Tensor group_norm(Arg x, int64_t groups, const Tensor& weight, const Tensor& bia
   int64_t pixels = 1;
   for (int i = 2; i < value.rank(); ++i) pixels *= value.shape()[i];
   Tensor grouped = reshape(value, {value.dim(0), groups, each, pixels});
-  Tensor y = normalized(normalize_def, widen(grouped), {2, 3}, eps);
-  y = narrow_to(affine(y, weight, bias, {groups, each, 1}), value.dtype());
+  const Tensor y = in_wide(grouped, [&](const Tensor& sets) {
+    return affine(normalized(normalize_def, sets, {2, 3}, eps), weight, bias, {groups, each, 1});
+  });
   return reshape(y, value.shape());
 }
 

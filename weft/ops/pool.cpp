@@ -252,14 +252,13 @@ Tensor avg_pool(Arg x, const PoolOptions& options) {
                      attrs.with({"count_include_pad", int64_t{options.count_include_pad}}));
   };
   if (input.rank() != 5) return pool_windows(input, options, pool);
-  return narrow_to(pool_windows(widen(input), options, pool), input.dtype());
+  return in_wide(input, [&](const Tensor& wide) { return pool_windows(wide, options, pool); });
 }
 Tensor global_avg_pool(Arg x) {
   CallSite here(x.where);
   WEFT_CHECK(x.value.rank() == 4, "[global_avg_pool] needs x[N, C, H, W]. Got {}.",
              to_string(x.value.shape()));
-  Tensor value = float_input(x, "global_avg_pool");
-  return narrow_to(mean(widen(value), {.axes = {2, 3}, .keepdim = true}), value.dtype());
+  return mean(float_input(x, "global_avg_pool"), {.axes = {2, 3}, .keepdim = true});
 }
 
 Tensor adaptive_avg_pool(Arg x, const Dims& size) {
@@ -267,17 +266,18 @@ Tensor adaptive_avg_pool(Arg x, const Dims& size) {
   WEFT_CHECK(x.value.rank() == 4 && size.size() == 2 && size[0] > 0 && size[1] > 0,
              "[adaptive_avg_pool] needs x[N, C, H, W] and two sizes above 0. Got {} and {}.",
              to_string(x.value.shape()), to_string(size));
-  Tensor value = float_input(x, "adaptive_avg_pool"), y = widen(value);
-  for (int axis = 2; axis < 4; ++axis) {
-    int64_t extent = y.dim(axis), cells = size[axis - 2];
-    if (extent == cells) continue;
-    std::vector<Tensor> means;
-    for (int64_t i = 0; i < cells; ++i) {
-      int64_t first = i * extent / cells, last = ceil_div((i + 1) * extent, cells);
-      means.push_back(mean(slice(y, axis, first, last), {.axes = {axis}, .keepdim = true}));
+  return in_wide(float_input(x, "adaptive_avg_pool"), [&](Tensor y) {
+    for (int axis = 2; axis < 4; ++axis) {
+      int64_t extent = y.dim(axis), cells = size[axis - 2];
+      if (extent == cells) continue;
+      std::vector<Tensor> means;
+      for (int64_t i = 0; i < cells; ++i) {
+        int64_t first = i * extent / cells, last = ceil_div((i + 1) * extent, cells);
+        means.push_back(mean(slice(y, axis, first, last), {.axes = {axis}, .keepdim = true}));
+      }
+      y = concat(means, axis);
     }
-    y = concat(means, axis);
-  }
-  return narrow_to(y, value.dtype());
+    return y;
+  });
 }
 }  // namespace weft

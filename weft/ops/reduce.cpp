@@ -35,9 +35,9 @@ AxisMap reduced_axes(const Node& node, const Factor& over) {
 // Shares the gradient among equal extremes, so that it sums to dy.
 Gradients extreme_gradient(const Tensor& y, const Tensor& dy) {
   const Tensor& x = y->inputs[0];
-  Tensor hit = cast(x == broadcast_to(y, x.shape()), x.dtype());
-  Tensor share = dy / sum(hit, {.axes = y->attrs.dims("axes"), .keepdim = true});
-  return {hit * share};
+  Tensor hit = cast(x == broadcast_to(y, x.shape()), accumulator(x.dtype()));
+  Tensor share = widen(dy) / sum(hit, {.axes = y->attrs.dims("axes"), .keepdim = true});
+  return {narrow_to(hit * share, x.dtype())};
 }
 
 const OpDef& sum_def = define({
@@ -59,15 +59,16 @@ const OpDef& prod_def = define({
     .kind = OpKind::reduce,
     .infer = reduced_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
-      const Tensor& x = y->inputs[0];
+      const Tensor x = widen(y->inputs[0]);
       const Dims& axes = y->attrs.dims("axes");
       ReduceOptions kept{.axes = axes, .keepdim = true};
       Tensor is_zero = x == 0.0;
       Tensor zero_count = sum(cast(is_zero, x.dtype()), kept);
       Tensor others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
       Tensor at_zero = select(zero_count == 1.0, others, 0.0);
-      return {dy * select(is_zero, at_zero,
-                          select(zero_count == 0.0, y, 0.0) / select(is_zero, 1.0, x))};
+      Tensor rest = select(is_zero, at_zero,
+                           select(zero_count == 0.0, others, 0.0) / select(is_zero, 1.0, x));
+      return {narrow_to(widen(dy) * rest, y.dtype())};
     },
     .combine = ScalarOp::mul,
     .axes =
@@ -227,45 +228,45 @@ Tensor mean(Arg x, ReduceOptions options) {
   CallSite here(x.where);
   Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "mean");
-  return sum(value, options) * (1 / reduced_count(value, axes));
+  return in_wide(value, [&](const Tensor& terms) {
+    return sum(terms, options) * (1 / reduced_count(terms, axes));
+  });
 }
 
 Tensor variance(Arg x, ReduceOptions options, double correction) {
   CallSite here(x.where);
   Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "variance");
-  Tensor centred = value - mean(value, {.axes = axes, .keepdim = true});
   double count = reduced_count(value, axes);
   WEFT_CHECK(count > correction,
              "[variance] needs more elements than its correction, {}. Got shape {}.", correction,
              to_string(x.value.shape()));
-  return sum(centred * centred, options) * (1 / (count - correction));
+  return in_wide(value, [&](const Tensor& terms) {
+    Tensor centred = terms - mean(terms, {.axes = axes, .keepdim = true});
+    return sum(centred * centred, options) * (1 / (count - correction));
+  });
 }
 
 Tensor stddev(Arg x, ReduceOptions options, double correction) {
   CallSite here(x.where);
-  return power(variance(x, options, correction), 0.5);
+  return in_wide(real(x), [&](const Tensor& terms) {
+    return power(variance(terms, options, correction), 0.5);
+  });
 }
 
 Tensor norm(Arg x, ReduceOptions options, double order) {
   CallSite here(x.where);
   WEFT_CHECK(order >= 0 || order == -INFINITY,
              "[norm] the order must be at least 0, or -infinity. Got {}.", order);
-  const Tensor value = real(x), size = abs(widen(value));
-  Tensor result;
-  if (order == 0)
-    result = sum(cast(size != 0, size.dtype()), options);
-  else if (order == 1)
-    result = sum(size, options);
-  else if (order == 2)
-    result = power(sum(size * size, options), 0.5);
-  else if (order == INFINITY)
-    result = max(size, options);
-  else if (order == -INFINITY)
-    result = min(size, options);
-  else
-    result = power(sum(power(size, order), options), 1 / order);
-  return narrow_to(result, value.dtype());
+  return in_wide(real(x), [&](const Tensor& terms) {
+    const Tensor size = abs(terms);
+    if (order == 0) return sum(cast(size != 0, size.dtype()), options);
+    if (order == 1) return sum(size, options);
+    if (order == 2) return power(sum(size * size, options), 0.5);
+    if (order == INFINITY) return max(size, options);
+    if (order == -INFINITY) return min(size, options);
+    return power(sum(power(size, order), options), 1 / order);
+  });
 }
 
 // Each pass adds three earlier elements and quadruples the reach, after Hillis and Steele 1986, so
@@ -275,14 +276,15 @@ Tensor cumsum(Arg x, int axis) {
   const Tensor value = counted(x);
   const int at = normalize_axis(axis, value.rank(), "cumsum");
   const int64_t extent = value.shape()[at];
-  Tensor sums = widen(value);
-  for (int64_t reach = 1; reach < extent; reach *= 4) {
-    Tensor total = sums;
-    for (int64_t by = reach; by < std::min(extent, 4 * reach); by += reach)
-      total = total + shifted(sums, at, by);
-    sums = total;
-  }
-  return narrow_to(sums, value.dtype());
+  return in_wide(value, [&](Tensor sums) {
+    for (int64_t reach = 1; reach < extent; reach *= 4) {
+      Tensor total = sums;
+      for (int64_t by = reach; by < std::min(extent, 4 * reach); by += reach)
+        total = total + shifted(sums, at, by);
+      sums = total;
+    }
+    return sums;
+  });
 }
 
 Tensor logsumexp(Arg x, ReduceOptions options) {
@@ -290,10 +292,13 @@ Tensor logsumexp(Arg x, ReduceOptions options) {
   Tensor value = real(x);
   Dims axes = reduce_axes(options.axes, value.rank(), "logsumexp");
   ReduceOptions kept{.axes = axes, .keepdim = true};
-  if (value.elements() == 0) return drop(log(sum(value, kept)), axes, options.keepdim);  // -inf
-  Tensor peak = stop_gradient(max(value, kept));
-  // A row of -inf has no finite peak to subtract.
-  Tensor shift = select(is_finite(peak), peak, 0.0);
-  return drop(log(sum(exp(value - shift), kept)) + shift, axes, options.keepdim);
+  const Tensor result = in_wide(value, [&](const Tensor& terms) {
+    if (terms.elements() == 0) return log(sum(terms, kept));  // -inf
+    Tensor peak = stop_gradient(max(terms, kept));
+    // A row of -inf has no finite peak to subtract.
+    Tensor shift = select(is_finite(peak), peak, 0.0);
+    return log(sum(exp(terms - shift), kept)) + shift;
+  });
+  return drop(result, axes, options.keepdim);
 }
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Composites on 16-bit floats compute in float32 inside and round once, at their end, which is more
-// exact and cheaper than rounding after every operation.
+// exact and cheaper than rounding after every operation. It is a rule for those with a sum: a sum
+// passes the largest float16, 65,504, long before the mean or the norm that it leads to.
 #pragma once
 
 #include "weft/ops/ops.h"
@@ -16,6 +17,11 @@ DType mixed_product_dtype(DType a, DType b);
 // Returns `x` back in `dtype` (`x` itself where it has it already).
 inline Tensor narrow_to(const Tensor& x, DType dtype) {
   return x.dtype() == dtype ? x : cast(x, dtype);
+}
+// Returns body(x), computed in float32 if x is f16 or bf16 and then rounded once.
+template <class Body>
+Tensor in_wide(const Tensor& x, Body&& body) {
+  return narrow_to(body(widen(x)), x.dtype());
 }
 
 // Computes widen(matmul(a, b)) for operands of equal rank, without rounding in between.
