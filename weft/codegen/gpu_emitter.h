@@ -69,6 +69,13 @@ class GpuEmitter {
   std::string accumulator(int reduce, int copy) const;
   void begin_accumulators(int reduce);
   void accumulate(int reduce);
+  // Returns the sums of floats that have a second level of accumulators, as threads take many
+  // terms.
+  std::vector<int> folded_sums(const std::vector<int>& reductions) const;
+  static constexpr int folded_terms = 64;  // of the first level
+  int terms_of_turn() const { return (reduced_ >> vector_axis_ & 1) != 0 ? vector_ : 1; }
+  void begin_totals(const std::vector<int>& folded);
+  void fold(const std::vector<int>& folded);
   void accumulate_exponentials(int reduce);
   void scale_exponentials(int reduce);
   // Combines the accumulators of the lanes of a kept position into v`reduce`, which each of them

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/base/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
+#include "weft/codegen/schedule.h"
 
 namespace weft::loop {
 using std::string;
@@ -46,6 +48,8 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
   const std::vector<bool> wanted = needed(roots_of(k_, loop));
   emit_values(wanted, false);
   for (int reduce : reductions) begin_accumulators(reduce);
+  const std::vector<int> folded = folded_sums(reductions);
+  begin_totals(folded);
   if (s_.one_turn()) {
     emit_values(wanted, true);
     open("if (r < {})", s_.turns);
@@ -65,6 +69,7 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
     }
   };
   take();
+  fold(folded);
   close();
   if (s_.tail > 0) {
     vector_ = 1;
@@ -76,10 +81,43 @@ void GpuEmitter::emit_loop(int loop, const string& from, const string& to) {
     close();
     vector_ = s_.vector;
   }
+  for (int reduce : folded)
+    for (int copy = 0; copy < copies(reduce); ++copy)
+      line("{0} = {0}_total + {0};", accumulator(reduce, copy));
   for (int reduce : reductions) {
     if (code(reduce).largest >= 0) scale_exponentials(reduce);
     combine_lanes(reduce);
   }
+}
+
+// A thread that sums many floats adds them to a total a few at a time, so that rounding does not
+// grow with their number.
+std::vector<int> GpuEmitter::folded_sums(const std::vector<int>& reductions) const {
+  std::vector<int> folded;
+  if (s_.one_turn() || s_.across_turns > 0) return folded;
+  const int64_t turns = ceil_div(s_.chunks > 1 ? s_.chunk : s_.turns, s_.reduced_lanes);
+  if (turns * terms_of_turn() <= 2 * folded_terms) return folded;
+  for (int reduce : reductions)
+    if (sums_floats(code(reduce)) && code(reduce).largest < 0) folded.push_back(reduce);
+  return folded;
+}
+void GpuEmitter::begin_totals(const std::vector<int>& folded) {
+  if (!folded.empty()) line("i32 taken = 0;");
+  for (int reduce : folded)
+    for (int copy = 0; copy < copies(reduce); ++copy) {
+      const DType type = accumulator_type(reduce);
+      line("{} {}_total = {};", register_type(type), accumulator(reduce, copy),
+           identity(Reduction::sum, type));
+    }
+}
+void GpuEmitter::fold(const std::vector<int>& folded) {
+  if (folded.empty()) return;
+  open("if (++taken % {} == 0)", std::max(1, folded_terms / terms_of_turn()));
+  for (int reduce : folded)
+    for (int copy = 0; copy < copies(reduce); ++copy)
+      line("{0}_total += {0}, {0} = {1};", accumulator(reduce, copy),
+           identity(Reduction::sum, accumulator_type(reduce)));
+  close();
 }
 
 void GpuEmitter::emit_final_stores() {

@@ -65,26 +65,29 @@ DType Emitter::scratch_type(const Instruction& reduce, int part) const {
   return part == 1 ? DType::i64 : accumulator_type(reduce);
 }
 
-Value* Emitter::accumulator_pointer(const CpuSchedule::Array& reduction, int part) {
-  Value* base = accumulator_base(reduction, part, slot_for(reduction));
+Value* Emitter::accumulator_pointer(const CpuSchedule::Array& reduction, int part, Level level) {
+  Value* base =
+      level == Level::terms && folds(reduction)
+          ? b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2), reduction.first_level)
+          : accumulator_base(reduction, part, slot_for(reduction));
   if (!s_.columns) return base;
   return column_pointer(base, memory_type(context_, scratch_type(reduce_of(reduction), part)));
 }
 
-std::vector<Value*> Emitter::load_accumulators(const CpuSchedule::Array& reduction) {
+std::vector<Value*> Emitter::load_accumulators(const CpuSchedule::Array& reduction, Level level) {
   const Instruction& reduce = reduce_of(reduction);
   std::vector<Value*> parts;
   parts.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
   for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
-    parts.push_back(
-        load_scratch(accumulator_pointer(reduction, part), scratch_type(reduce, part), s_.columns));
+    parts.push_back(load_scratch(accumulator_pointer(reduction, part, level),
+                                 scratch_type(reduce, part), s_.columns));
   return parts;
 }
 
 void Emitter::store_accumulators(const CpuSchedule::Array& reduction,
-                                 const std::vector<Value*>& parts) {
+                                 const std::vector<Value*>& parts, Level level) {
   for (size_t part = 0; part < parts.size(); ++part)
-    store_scratch(accumulator_pointer(reduction, static_cast<int>(part)), parts[part],
+    store_scratch(accumulator_pointer(reduction, static_cast<int>(part), level), parts[part],
                   scratch_type(reduce_of(reduction), static_cast<int>(part)));
 }
 
@@ -96,18 +99,23 @@ std::vector<Value*> Emitter::combined(const Instruction& reduce, const std::vect
   return {best.value, best.index};
 }
 
+std::vector<Value*> Emitter::initial_vectors(const Instruction& reduce) {
+  std::vector<Value*> parts;
+  parts.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
+  for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+    parts.push_back(initial(reduce, part, vector_of(part_type(reduce, part))));
+  return parts;
+}
+
 void Emitter::begin_accumulators(int loop) {
   if (!has_reductions(loop)) return;
   if (s_.columns) {
     for_vectors(1, [&](int) {
       for (const auto& reduction : s_.reductions) {
         if (reduction.loop != loop + 1) continue;
-        const Instruction& reduce = reduce_of(reduction);
-        std::vector<Value*> parts;
-        parts.reserve(static_cast<size_t>(accumulator_parts(reduce.reduction)));
-        for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
-          parts.push_back(initial(reduce, part, vector_of(part_type(reduce, part))));
-        store_accumulators(reduction, parts);
+        const std::vector<Value*> parts = initial_vectors(reduce_of(reduction));
+        store_accumulators(reduction, parts, Level::result);
+        if (folds(reduction)) store_accumulators(reduction, parts, Level::terms);
       }
     });
     return;
@@ -115,16 +123,80 @@ void Emitter::begin_accumulators(int loop) {
   registers_.clear();
   for (const auto& reduction : s_.reductions) {
     if (reduction.loop != loop + 1) continue;
-    const Instruction& reduce = reduce_of(reduction);
-    int copies = s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1;
-    for (int copy = 0; copy < copies; ++copy)
-      for (int part = 0; part < accumulator_parts(reduce.reduction); ++part) {
-        llvm::Type* type = vector_of(part_type(reduce, part));
-        Value* place = nest_.at(0, [&] { return b_.CreateAlloca(type); });
-        b_.CreateStore(initial(reduce, part, type), place);
-        registers_[{reduction.instruction, copy, part}] = place;
-      }
+    for (int copy = 0; copy < copies_of(loop); ++copy) begin_registers(reduction, copy);
+    if (folds(reduction)) begin_registers(reduction, second_level);
   }
+}
+
+void Emitter::begin_registers(const CpuSchedule::Array& reduction, int copy) {
+  int part = 0;
+  for (Value* value : initial_vectors(reduce_of(reduction))) {
+    Value* place = nest_.at(0, [&] { return b_.CreateAlloca(value->getType()); });
+    b_.CreateStore(value, place);
+    registers_[{reduction.instruction, copy, part++}] = place;
+  }
+}
+
+std::vector<Value*> Emitter::load_registers(const CpuSchedule::Array& reduction, int copy) {
+  const Instruction& reduce = reduce_of(reduction);
+  std::vector<Value*> parts;
+  for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
+    parts.push_back(b_.CreateLoad(vector_of(part_type(reduce, part)),
+                                  registers_.at({reduction.instruction, copy, part})));
+  return parts;
+}
+
+void Emitter::store_registers(const CpuSchedule::Array& reduction, int copy,
+                              const std::vector<Value*>& parts) {
+  for (size_t part = 0; part < parts.size(); ++part)
+    b_.CreateStore(parts[part],
+                   registers_.at({reduction.instruction, copy, static_cast<int>(part)}));
+}
+
+std::vector<Value*> Emitter::combined_copies(const CpuSchedule::Array& reduction, int loop) {
+  std::vector<std::vector<Value*>> rows;
+  for (int copy = 0; copy < copies_of(loop); ++copy)
+    rows.push_back(load_registers(reduction, copy));
+  for (; rows.size() > 1; rows.resize(rows.size() / 2))
+    for (size_t i = 0; i < rows.size() / 2; ++i)
+      rows[i] = combined(reduce_of(reduction), rows[2 * i], rows[2 * i + 1]);
+  return rows[0];
+}
+
+const CpuSchedule::Fold* Emitter::fold_along(int axis, int loop) const {
+  if (loop < 0 || s_.folds[static_cast<size_t>(loop)].axis != axis) return nullptr;
+  return &s_.folds[static_cast<size_t>(loop)];
+}
+
+bool Emitter::folds(const CpuSchedule::Array& reduction) const {
+  return s_.folds[static_cast<size_t>(reduction.loop - 1)].axis >= 0 &&
+         sums_floats(reduce_of(reduction));
+}
+
+void Emitter::fold_sums(int loop) {
+  const auto each = [&](auto&& fold) {
+    for (const auto& reduction : s_.reductions)
+      if (reduction.loop == loop + 1 && folds(reduction)) fold(reduction, reduce_of(reduction));
+  };
+  if (!s_.columns) {
+    each([&](const CpuSchedule::Array& reduction, const Instruction& reduce) {
+      store_registers(reduction, second_level,
+                      combined(reduce, load_registers(reduction, second_level),
+                               combined_copies(reduction, loop)));
+      for (int copy = 0; copy < copies_of(loop); ++copy)
+        store_registers(reduction, copy, initial_vectors(reduce));
+    });
+    return;
+  }
+  for_vectors(1, [&](int) {
+    each([&](const CpuSchedule::Array& reduction, const Instruction& reduce) {
+      store_accumulators(reduction,
+                         combined(reduce, load_accumulators(reduction, Level::result),
+                                  load_accumulators(reduction, Level::terms)),
+                         Level::result);
+      store_accumulators(reduction, initial_vectors(reduce), Level::terms);
+    });
+  });
 }
 
 void Emitter::accumulate(const CpuSchedule::Array& reduction, std::vector<Value*>& acc) {
@@ -139,33 +211,17 @@ void Emitter::accumulate(const CpuSchedule::Array& reduction, std::vector<Value*
   }
   if (mask_ != nullptr)
     next[0] = b_.CreateSelect(mask_, next[0], initial(reduce, 0, next[0]->getType()));
-  std::vector<Value*> places, now;
-  for (size_t part = 0; part < next.size(); ++part) {
-    places.push_back(registers_.at({reduction.instruction, copy_, static_cast<int>(part)}));
-    now.push_back(b_.CreateLoad(next[part]->getType(), places[part]));
-  }
-  now = combined(reduce, now, next);
-  for (size_t part = 0; part < now.size(); ++part) b_.CreateStore(now[part], places[part]);
+  store_registers(reduction, copy_, combined(reduce, load_registers(reduction, copy_), next));
 }
 
 void Emitter::finish_rows(int loop) {
   for (const auto& reduction : s_.reductions) {
     if (reduction.loop != loop + 1) continue;
-    const Instruction& reduce = reduce_of(reduction);
-    int copies = s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1;
-    std::vector<std::vector<Value*>> rows;
-    for (int copy = 0; copy < copies; ++copy) {
-      rows.emplace_back();
-      for (int part = 0; part < accumulator_parts(reduce.reduction); ++part)
-        rows.back().push_back(b_.CreateLoad(vector_of(part_type(reduce, part)),
-                                            registers_.at({reduction.instruction, copy, part})));
-    }
-    for (; rows.size() > 1; rows.resize(rows.size() / 2))
-      for (size_t i = 0; i < rows.size() / 2; ++i)
-        rows[i] = combined(reduce, rows[2 * i], rows[2 * i + 1]);
-    std::vector<Value*> scalars = across_lanes(reduce, rows[0]);
+    std::vector<Value*> scalars = across_lanes(
+        reduce_of(reduction), folds(reduction) ? load_registers(reduction, second_level)
+                                               : combined_copies(reduction, loop));
     if (s_.split_axis >= 0)
-      store_accumulators(reduction, scalars);
+      store_accumulators(reduction, scalars, Level::result);
     else
       nest_.known(item_scope, {'v', reduction.instruction, 0}) = scalars.back();
   }
@@ -225,7 +281,7 @@ void Emitter::combine_chunks(int loop) {
     next = combined(reduce, registers(), next);
     for (size_t part = 0; part < next.size(); ++part) b_.CreateStore(next[part], places[part]);
     nest_.close();
-    store_accumulators(reduction, registers());
+    store_accumulators(reduction, registers(), Level::result);
   }
 }
 

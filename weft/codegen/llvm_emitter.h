@@ -62,6 +62,24 @@ class Emitter {
   void set_row_range();
   std::pair<llvm::Value*, llvm::Value*> chunk_range(int64_t whole);
   void emit_tile(int loop);
+  // Emits body(position) for each `step`-th position in [from, to) of `axis`. Where the loop's sums
+  // fold along it, they do so after each run of steps.
+  template <class F>
+  void emit_steps(int axis, llvm::Value* from, llvm::Value* to, int64_t step, int loop, F&& body) {
+    const CpuSchedule::Fold* fold = fold_along(axis, loop);
+    llvm::Value* end = to;
+    if (fold != nullptr) {
+      // Steps of the vector axis are bodies; those of others are positions.
+      llvm::Value* run = word(fold->steps * (axis == s_.vector_axis ? step : 1));
+      from = nest_.open(from, to, llvm::cast<llvm::ConstantInt>(run)->getSExtValue(), false, 0);
+      end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, run), to);
+    }
+    body(nest_.open(from, end, step, false, 1u << axis));
+    nest_.close();
+    if (fold == nullptr) return;
+    fold_sums(loop);
+    nest_.close();
+  }
   void emit_inner(size_t depth, int loop);
   // Emits positions [from, to) of `axis`, unrolled, then the rest one by one; `exact` says that
   // there is none.
@@ -78,10 +96,12 @@ class Emitter {
     int64_t step = static_cast<int64_t>(s_.lanes) * along;
     llvm::Value* whole = round_down(length_, step);
     if (length_known_ < 0 || length_known_ >= step) {
-      column_ = nest_.open(word(0), whole, step, false, axis);
-      position(s_.vector_axis) = b_.CreateAdd(start_, column_);
-      body(along);
-      nest_.close();
+      emit_steps(s_.vector_axis, word(0), whole, step, in_loop_ && !s_.columns ? loop_ : -1,
+                 [&](llvm::Value* column) {
+                   column_ = column;
+                   position(s_.vector_axis) = b_.CreateAdd(start_, column_);
+                   body(along);
+                 });
     }
     if (length_known_ >= 0 && length_known_ % step == 0) return;
     column_ = nest_.open(whole, length_, s_.lanes, false, axis);
@@ -116,17 +136,35 @@ class Emitter {
   llvm::Value* load_scratch(llvm::Value* pointer, DType type, bool vector);
   void store_scratch(llvm::Value* pointer, llvm::Value* value, DType type);
   DType scratch_type(const Instruction& reduce, int part) const;
-  llvm::Value* accumulator_pointer(const CpuSchedule::Array& reduction, int part);
-  std::vector<llvm::Value*> load_accumulators(const CpuSchedule::Array& reduction);
+  // The level is that of a sum which folds; there is only one, of results, of others.
+  enum class Level : uint8_t { terms, result };
+  llvm::Value* accumulator_pointer(const CpuSchedule::Array& reduction, int part, Level level);
+  std::vector<llvm::Value*> load_accumulators(const CpuSchedule::Array& reduction, Level level);
   void store_accumulators(const CpuSchedule::Array& reduction,
-                          const std::vector<llvm::Value*>& parts);
+                          const std::vector<llvm::Value*>& parts, Level level);
   std::vector<llvm::Value*> combined(const Instruction& reduce, const std::vector<llvm::Value*>& a,
                                      const std::vector<llvm::Value*>& b);
   // Initializes accumulators: in scratch for columns; in registers, one set per copy, for rows.
   void begin_accumulators(int loop);
   void accumulate(const CpuSchedule::Array& reduction, std::vector<llvm::Value*>& acc);
-  // Combines copies, then lanes, pairwise into one scalar (rows): a value of the item or, if split,
-  // a partial result.
+  // Returns null where the loop's sums do not fold along `axis`.
+  const CpuSchedule::Fold* fold_along(int axis, int loop) const;
+  bool folds(const CpuSchedule::Array& reduction) const;
+  // Adds the first level of the loop's sums to the second and begins it anew.
+  void fold_sums(int loop);
+  // Returns the vectors with which an accumulator begins, one for each part.
+  std::vector<llvm::Value*> initial_vectors(const Instruction& reduce);
+  // Accumulators of rows are in registers: one for each copy of the body, and the second level.
+  static constexpr int second_level = -1;
+  int copies_of(int loop) const { return s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1; }
+  void begin_registers(const CpuSchedule::Array& reduction, int copy);
+  std::vector<llvm::Value*> load_registers(const CpuSchedule::Array& reduction, int copy);
+  void store_registers(const CpuSchedule::Array& reduction, int copy,
+                       const std::vector<llvm::Value*>& parts);
+  // Combines the copies pairwise.
+  std::vector<llvm::Value*> combined_copies(const CpuSchedule::Array& reduction, int loop);
+  // Combines copies, or takes the second level, then lanes pairwise into one scalar (rows): a value
+  // of the item or, if split, a partial result.
   void finish_rows(int loop);
   std::vector<llvm::Value*> across_lanes(const Instruction& reduce,
                                          std::vector<llvm::Value*> parts);

@@ -152,6 +152,7 @@ void Emitter::emit_loop(int loop) {
   if (!s_.columns) set_row_range();
   emit_inner(0, loop);
   in_loop_ = false;
+  if (s_.folds[static_cast<size_t>(loop)].axis >= 0) fold_sums(loop);
   if (!s_.columns) finish_rows(loop);
 }
 
@@ -196,9 +197,10 @@ void Emitter::emit_inner(size_t depth, int loop) {
   bool exact = axis != s_.split_axis;
   if (!exact) std::tie(from, to) = chunk_range(extent(axis));
   if (axis != s_.unrolled) {
-    position(axis) = nest_.open(from, to, 1, false, 1u << axis);
-    emit_inner(depth + 1, loop);
-    nest_.close();
+    emit_steps(axis, from, to, 1, loop, [&](Value* at) {
+      position(axis) = at;
+      emit_inner(depth + 1, loop);
+    });
     return;
   }
   emit_unrolled(axis, from, to, exact && extent(axis) % s_.unroll == 0, loop);
@@ -206,9 +208,10 @@ void Emitter::emit_inner(size_t depth, int loop) {
 
 void Emitter::emit_unrolled(int axis, Value* from, Value* to, bool exact, int loop) {
   Value* rest = b_.CreateAdd(from, round_down(b_.CreateSub(to, from), s_.unroll));
-  position(axis) = nest_.open(from, rest, s_.unroll, false, 1u << axis);
-  emit_vectors(loop, 1, s_.unroll);
-  nest_.close();
+  emit_steps(axis, from, rest, s_.unroll, loop, [&](Value* at) {
+    position(axis) = at;
+    emit_vectors(loop, 1, s_.unroll);
+  });
   if (s_.unroll == 1 || exact) return;
   position(axis) = nest_.open(rest, to, 1, false, 1u << axis);
   emit_vectors(loop, 1, 1);
@@ -244,8 +247,9 @@ void Emitter::emit_body(int loop, int copies) {
   std::vector<std::vector<Value*>> accumulators;
   accumulators.reserve(s_.reductions.size());
   for (const auto& reduction : s_.reductions)
-    accumulators.push_back(s_.columns && reduction.loop == loop + 1 ? load_accumulators(reduction)
-                                                                    : std::vector<Value*>());
+    accumulators.push_back(s_.columns && reduction.loop == loop + 1
+                               ? load_accumulators(reduction, Level::terms)
+                               : std::vector<Value*>());
   for (copy_ = 0; copy_ < copies; ++copy_) {
     ask_for_later_items(loop);
     for (size_t i = 0; i < s_.reductions.size(); ++i)
@@ -262,7 +266,8 @@ void Emitter::emit_body(int loop, int copies) {
   }
   copy_ = 0;
   for (size_t i = 0; i < s_.reductions.size(); ++i)
-    if (!accumulators[i].empty()) store_accumulators(s_.reductions[i], accumulators[i]);
+    if (!accumulators[i].empty())
+      store_accumulators(s_.reductions[i], accumulators[i], Level::terms);
 }
 
 }  // namespace weft::loop

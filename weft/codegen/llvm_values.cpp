@@ -70,7 +70,7 @@ Value* Emitter::compute(int i, const Instruction& in) {
     case Op::philox:
       return random_word(i, in, vector);
     case Op::reduce:
-      return load_accumulators(*find(s_.reductions, i)).back();
+      return load_accumulators(*find(s_.reductions, i), Level::result).back();
     default:
       break;
   }

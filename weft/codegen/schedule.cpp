@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -22,6 +23,8 @@ constexpr int64_t most_items = 256;
 constexpr int64_t ahead_limit = 128 << 10;               // bytes of a row that may wait in L2
 constexpr double line_cost = 20, stored_line_cost = 10;  // vector operations per line of memory
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
+// Terms of a first level, so that adding it costs next to nothing. Those of columns are in memory.
+constexpr int64_t least_terms = 32, least_column_terms = 64;
 
 double cost(const Instruction& in) {
   switch (in.op) {
@@ -60,8 +63,9 @@ class Scheduler {
     choose_groups();
     s_.stride = round_up(s_.columns ? s_.block : 1, s_.columns ? s_.lanes : 1);
     choose_arrays();
-    lay_out();
     if (!s_.columns) choose_unrolls();
+    choose_folds();
+    lay_out();
     if (!s_.columns) choose_ahead();
     for (const Store& store : kernel.stores) s_.streams.push_back(streams(store, stream_bytes));
     estimate_work();
@@ -299,6 +303,37 @@ class Scheduler {
     }
   }
 
+  // Folds sums whose accumulators would take more than twice the least number of terms, after about
+  // the square root of all.
+  void choose_folds() {
+    const auto spanned = [&](int axis) { return axis == s_.split_axis ? s_.chunk : extent(axis); };
+    for (int loop = 0; loop < kernel_.loops(); ++loop) {
+      s_.folds.emplace_back();
+      if (std::ranges::none_of(s_.reductions, [&](const Array& reduction) {
+            return reduction.loop == loop + 1 && sums_floats(code(reduction.instruction));
+          }))
+        continue;
+      int64_t terms = 1;  // per step of the next loop outside
+      std::vector<int> axes = s_.inner;
+      if (!s_.columns) axes.push_back(s_.vector_axis);
+      const auto steps_of = [&](int axis) {
+        if (s_.columns || axis != s_.vector_axis) return spanned(axis);
+        return ceil_div(spanned(axis), int64_t{s_.lanes} * s_.unrolls[static_cast<size_t>(loop)]);
+      };
+      double all = 1;
+      for (int axis : axes) all *= static_cast<double>(steps_of(axis));
+      const auto root = static_cast<uint64_t>(std::sqrt(all));
+      const auto run = std::max(s_.columns ? least_column_terms : least_terms,
+                                static_cast<int64_t>(std::bit_ceil(root)));
+      for (size_t i = axes.size(); i-- > 0 && s_.folds.back().axis < 0;) {
+        const int64_t steps = steps_of(axes[i]);
+        if (terms * steps > 2 * run)
+          s_.folds.back() = {axes[i], round_up(std::max<int64_t>(1, run / terms), s_.unroll)};
+        terms *= steps;
+      }
+    }
+  }
+
   void choose_ahead() {
     if (kernel_.loops() < 2 || s_.split_axis >= 0 || s_.outer.empty() || !s_.inner.empty()) return;
     std::vector<double> busy(static_cast<size_t>(kernel_.loops()));
@@ -333,6 +368,14 @@ class Scheduler {
     s_.partial_bytes = at;
     if (!s_.columns) at = 0;
     if (across_) lay_out_across();
+    for (Array& array : s_.reductions) {
+      const Instruction& reduce = code(array.instruction);
+      if (!s_.columns || !sums_floats(reduce) ||
+          s_.folds[static_cast<size_t>(array.loop - 1)].axis < 0)
+        continue;
+      array.first_level = at;
+      at += column_bytes(8);
+    }
     for (Array& array : s_.per_column) {
       array.at = at;
       at += column_bytes(size_of(code(array.instruction).type));
@@ -400,6 +443,10 @@ int accumulator_parts(Reduction reduction) {
   return reduction == Reduction::argmax || reduction == Reduction::argmin ? 2 : 1;
 }
 
+bool sums_floats(const Instruction& reduce) {
+  return reduce.op == Op::reduce && reduce.reduction == Reduction::sum && is_float(reduce.type);
+}
+
 std::string to_text(const CpuSchedule& s) {
   std::string text = fmt::format("{} axis {} lanes {} items {} unroll {} of axis {}",
                                  s.columns ? "columns" : "rows", s.vector_axis, s.lanes, s.items,
@@ -409,6 +456,8 @@ std::string to_text(const CpuSchedule& s) {
   if (s.split_axis >= 0)
     text += fmt::format(" split axis {} chunk {} x {}", s.split_axis, s.chunk, s.chunks);
   for (int unroll : s.unrolls) text += fmt::format(" {}", unroll);
+  for (const CpuSchedule::Fold& fold : s.folds)
+    if (fold.axis >= 0) text += fmt::format(" fold {} of axis {}", fold.steps, fold.axis);
   for (const auto& load : s.ahead)
     text += fmt::format(" ahead %{} in loop {} by {}", load.instruction, load.loop, load.bytes);
   if (!s.across.empty()) text += fmt::format(" group {}", s.group);

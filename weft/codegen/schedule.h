@@ -28,8 +28,16 @@ struct CpuSchedule {
                            // inner.back() or tile_axis
   int unroll = 1;
   std::vector<int> unrolls;  // rows: per loop; else `unroll`
-  int64_t block = 1;         // columns per item
-  int64_t blocks = 1;        // along the vector axis
+  // A long sum of floats has a second level of accumulators, so that rounding does not grow with
+  // its length: after every `steps` steps of the loop over `axis`, which is the vector axis or one
+  // of `inner`, the first level is added to the second and begins anew.
+  struct Fold {
+    int axis = -1;  // -1: one level
+    int64_t steps = 0;
+  };
+  std::vector<Fold> folds;  // per loop
+  int64_t block = 1;        // columns per item
+  int64_t blocks = 1;       // along the vector axis
   int64_t items = 1;
   // Where loads are strided along the vector axis, a kept axis along which they are contiguous is
   // tiled, and `lanes` of its positions are computed at once: `lanes` rows are loaded and
@@ -46,6 +54,7 @@ struct CpuSchedule {
     int instruction = -1;
     size_t at = 0;
     int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
+    size_t first_level = 0;  // reductions of columns that fold: offset of the first level
   };
   // These are accumulators (columns; rows keep them in registers), values without reduced axes that
   // are computed once per column for the loops over reduced axes (columns), and values that later
@@ -83,6 +92,8 @@ inline constexpr int64_t read_distance = 2048;  // bytes of prefetch of loads, b
 
 // Returns the number of parts of an accumulator: the value, and the index for argmax and argmin.
 int accumulator_parts(Reduction reduction);
+// Returns whether a reduction sums floats: the order of its terms changes what is rounded.
+bool sums_floats(const Instruction& reduce);
 
 std::string to_text(const CpuSchedule& schedule);
 

@@ -11,6 +11,7 @@
 #include "weft/ir/variable.h"
 #include "weft/nn/layer.h"
 #include "weft/onnx/operators.h"
+#include "weft/onnx/unrounded.h"
 
 namespace weft::onnx {
 namespace {
@@ -225,17 +226,20 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
                   printable(name));
     inputs.push_back(found == nullptr ? Tensor() : *found);
   }
+  const Function* function = find_function(net_.model(), node);
+  const std::optional<DType> rounded =
+      function == nullptr ? unround_operands(node, inputs) : std::nullopt;
   const auto opset = opsets.find(node.domain);
   const Call call(*this, node, std::move(inputs), opset == opsets.end() ? 1 : opset->second, place);
   if (++operators_ > most_operators)
     call.refuse("its loops and functions are unrolled to more than {} operators", most_operators);
   std::vector<Tensor> results;
-  const Function* function = find_function(net_.model(), node);
   const OriginScope origin(interned(module_of(node)), UserLocation());
   const CallSite site(UserLocation(), node.op);
   try {
     results = function != nullptr ? call_function(*function, call)
                                   : find_operator(node.domain, node.op)->build(call);
+    if (rounded) results[0] = cast(results[0], *rounded);
   } catch (const Error& error) {
     const std::string_view what = error.what();
     if (what.starts_with("[onnx] ")) throw;

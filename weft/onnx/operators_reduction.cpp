@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "weft/onnx/operators.h"
+#include "weft/onnx/unrounded.h"
 #include "weft/tensor/wide.h"
 
 namespace weft::onnx {
@@ -53,7 +54,7 @@ Tensor least(const Tensor& x, const ReduceOptions& over) { return extreme(x, ove
 // Axes are an operand from opset 18 on, for sums from 13.
 template <Reduce reduce, int64_t since = 18>
 Tensors reduction(const Call& call) {
-  const Tensor &given = call[0], x = widen(given);
+  const Tensor &given = call[0], x = terms_of(given);
   auto axes = call.axes(1, since, x.rank());
   const bool all_axes = !axes || axes->empty();
   ReduceOptions over{.axes = {}, .keepdim = true};
@@ -126,7 +127,7 @@ Tensor hardmax_along(const Tensor& x, int axis) {
 
 Tensors lp_normalization(const Call& call) {
   const ReduceOptions over{.axes = {call.axis("axis", -1, call[0].rank())}, .keepdim = true};
-  const auto* norm = call.integer("p", 2) == 1 ? sum_of_magnitudes : euclidean;
+  const Reduce norm = call.integer("p", 2) == 1 ? sum_of_magnitudes : euclidean;
   return {in_wide(call[0], [&](const Tensor& x) {
     const Tensor length = norm(x, over);
     return select(equal(length, 0), zeros_like(x), x / length);

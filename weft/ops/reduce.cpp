@@ -243,7 +243,10 @@ Tensor variance(Arg x, ReduceOptions options, double correction) {
              to_string(x.value.shape()));
   return in_wide(value, [&](const Tensor& terms) {
     Tensor centred = terms - mean(terms, {.axes = axes, .keepdim = true});
-    return sum(centred * centred, options) * (1 / (count - correction));
+    // What the mean was rounded by is in each difference, and so in their sum, which is zero else
+    // (Chan, Golub and LeVeque 1983).
+    Tensor rest = stop_gradient(square(sum(centred, options)) * (1 / count));
+    return maximum(sum(centred * centred, options) - rest, 0) * (1 / (count - correction));
   });
 }
 

@@ -1,0 +1,140 @@
+// Tests operators of ONNX with sums inside in float16: each sums more than 65,504, or squares to
+// it, and has a result far below. Operands "yN" are results of earlier rows.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/onnx/compare.h"
+#include "tests/support/interpreter.h"
+#include "weft/ir/graph.h"
+#include "weft/onnx/export.h"
+#include "weft/onnx/net.h"
+#include "weft/ops/ops.h"
+
+using namespace weft;
+
+namespace {
+using Attributes = std::map<std::string, onnx::Attribute, std::less<>>;
+using Ints = std::vector<int64_t>;
+
+// Whole quarters from 24 to 31.75, which float16 holds as they are.
+Tensor quarters(const Shape& shape, DType dtype) {
+  std::vector<double> numbers(static_cast<size_t>(element_count(shape)));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = 24 + 0.25 * static_cast<double>(i * 37 % 32);
+  return tensor(numbers, shape, dtype);
+}
+
+struct Row {
+  std::string op;
+  Attributes attributes;
+  std::vector<std::string> operands = {"image"};
+  std::string domain = "";
+};
+
+// The operands are initializers, so that a net takes none.
+onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
+  onnx::Model model{.file = "half", .ir_version = 11, .producer = "", .opsets = {{"", 23}}};
+  const auto add = [&](const char* name, const Tensor& value) {
+    model.graph.initializers.push_back({.name = name, .value = value.eval()});
+  };
+  add("image", quarters({1, 4, 64, 64}, dtype));
+  add("rows", quarters({2, 4096}, dtype));
+  add("columns", quarters({4096, 2}, dtype));
+  add("volume", quarters({1, 1, 4, 32, 32}, dtype));
+  add("large", quarters({2, 4}, dtype) * 1024);
+  add("by_row", full({2, 1}, 0.5, dtype));
+  add("spectrum", quarters({1, 4096, 1}, dtype));
+  add("scores", quarters({2, 3, 4096}, dtype) * -1);
+  add("classes", zeros({2, 4096}, DType::i64));
+  add("weights", quarters({3}, dtype));
+  add("last", tensor({1.0}, {1}, DType::i64));
+  add("pixels", quarters({1, 4, 2, 2}, dtype) * 16);
+  add("ones", full({4}, 1, dtype));
+  add("tiny", full({1}, 0x1p-10, dtype));
+  add("centred", (quarters({2, 4096}, dtype) - 28) * 200);
+  add("two", full({}, 2, dtype));
+  for (const Row& row : rows) {
+    const std::string y = fmt::format("y{}", model.graph.nodes.size());
+    model.graph.nodes.push_back({.op = row.op,
+                                 .domain = row.domain,
+                                 .name = y,
+                                 .inputs = row.operands,
+                                 .outputs = {y},
+                                 .attributes = row.attributes});
+    model.graph.outputs.push_back({.name = y});
+  }
+  return model;
+}
+
+std::vector<Row> rows() {
+  const Ints square{64, 64};
+  return {
+      {"ReduceMean", {}},
+      {"ReduceL2", {}},
+      {"ReduceLogSum", {}},
+      {"ReduceLogSumExp", {}, {"rows", "last"}},
+      {"LpNormalization", {{"axis", int64_t{1}}}, {"rows"}},
+      {"LpNormalization", {{"axis", int64_t{1}}, {"p", int64_t{1}}}, {"rows"}},
+      {"MeanVarianceNormalization", {}},
+      {"LRN", {{"size", int64_t{4}}, {"alpha", 1.0}}, {"pixels"}},
+      {"LpPool", {{"kernel_shape", square}}},
+      {"LpPool", {{"kernel_shape", square}, {"p", int64_t{3}}}},
+      {"GlobalLpPool", {}},
+      {"GlobalAveragePool", {}},
+      {"GlobalAveragePool", {}, {"volume"}},
+      {"AveragePool", {{"kernel_shape", square}, {"pads", Ints{0, 0, 1, 1}}}},
+      {"InstanceNormalization", {}, {"image", "ones", "ones"}},
+      {"LayerNormalization", {}, {"rows", "by_row"}},
+      {"RMSNormalization", {}, {"rows", "by_row"}},
+      {"Mean", {}, {"large", "large", "large"}},
+      {"Gemm", {{"alpha", 0.0009765625}}, {"rows", "columns"}},
+      {"Einsum", {{"equation", std::string("ab,cb,d->a")}}, {"rows", "rows", "tiny"}},
+      {"DFT", {{"inverse", int64_t{1}}}, {"spectrum", "", "last"}},
+      {"NegativeLogLikelihoodLoss", {}, {"scores", "classes", "weights"}},
+      // Norms in parts, whose squares and their means pass 65,504, too.
+      {"Mul", {}, {"centred", "centred"}},
+      {"ReduceMean", {}, {"y22", "last"}},
+      {"Sqrt", {}, {"y23"}},
+      {"Div", {}, {"centred", "y24"}},
+      {"ReduceMean", {}, {"centred", "last"}},
+      {"Sub", {}, {"centred", "y26"}},
+      {"Pow", {}, {"y27", "two"}},
+      {"ReduceMean", {}, {"y28", "last"}},
+      {"Sqrt", {}, {"y29"}},
+      {"Div", {}, {"y27", "y30"}},
+  };
+}
+
+std::vector<Tensor> results(DType dtype) {
+  return testing::interpret(onnx::Net(model_of(rows(), dtype))(std::span<const Tensor>{}));
+}
+}  // namespace
+
+TEST_CASE("sums inside of operators of float16 pass its largest number") {
+  const std::vector<Tensor> half = results(DType::f16), whole = results(DType::f32);
+  REQUIRE(half.size() == rows().size());
+  for (size_t i = 0; i < half.size(); ++i) {
+    INFO(rows()[i].op);
+    CHECK(difference(half[i], testing::interpret(cast(whole[i], DType::f16)),
+                     {.relative = 0x1p-10}) == "");
+  }
+}
+
+// Runtimes may sum in the type of what they sum.
+TEST_CASE("exported means of float16 sum float32") {
+  const Tensor x = input({DType::f16, {2, 3, 8, 8}}, 0);
+  for (const Tensor& y : {mean(x, {.axes = {2, 3}}), global_avg_pool(x), variance(x, {.axes = {3}}),
+                          norm(x, {.axes = {1}}), layer_norm(x)}) {
+    const onnx::Model model =
+        onnx::export_model(
+            [&](int64_t) { return Graph{.inputs = {x}, .outputs = {y}, .assignments = {}}; },
+            {.inputs = {"x"}, .outputs = {"y"}, .batch = 2})
+            .model;
+    CHECK(model.graph.nodes.front().op == "Cast");
+    CHECK(model.graph.nodes.back().op == "Cast");
+  }
+}

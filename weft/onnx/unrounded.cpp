@@ -1,0 +1,71 @@
+#include "weft/onnx/unrounded.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "weft/ir/op_def.h"
+#include "weft/tensor/wide.h"
+
+namespace weft::onnx {
+namespace {
+constexpr std::array<std::string_view, 7> parts{"Add",        "Div",  "Mul", "Pow",
+                                                "Reciprocal", "Sqrt", "Sub"};
+constexpr int longest_chain = 16;  // of operations from a sum to a statistic
+
+bool is_elementwise(const Tensor& x) { return x->op->kind == OpKind::elementwise; }
+
+bool is_one_number(const Tensor& x) {
+  return x.elements() <= 1 || x->op->leaf == LeafKind::scalar ||
+         (x->op->kind == OpKind::movement && is_one_number(x->inputs[0]));
+}
+
+// Returns whether a value is a sum over axes, or what elementwise operations make of such sums.
+bool is_statistic(const Tensor& x, int depth = 0) {
+  if (depth > longest_chain) return false;
+  if (x->op->kind == OpKind::reduce) return x->op->combine == ScalarOp::add;
+  const bool passes = is_elementwise(x) || x->op->kind == OpKind::movement;
+  if (!passes || x->inputs.empty()) return false;
+  bool any = false;
+  for (const Tensor& input : x->inputs) {
+    const bool is = is_statistic(input, depth + 1);
+    if (!is && !is_one_number(input)) return false;
+    any = any || is;
+  }
+  return any;
+}
+
+// Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or computed
+// from one and other values.
+Tensor source_of(const Tensor& x) {
+  if (!computes_wider(x.dtype()) || x->op->scalar != ScalarOp::cast) return {};
+  const Tensor& source = x->inputs[0];
+  if (source.dtype() != DType::f32) return {};
+  const bool reads =
+      is_elementwise(source) &&
+      std::ranges::any_of(source->inputs, [](const Tensor& input) { return is_statistic(input); });
+  return reads || is_statistic(source) ? source : Tensor();
+}
+Tensor unrounded(const Tensor& x) {
+  const Tensor source = source_of(x);
+  return source.defined() ? source : widen(x);
+}
+}  // namespace
+
+std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& operands) {
+  if (!node.domain.empty() || std::ranges::find(parts, node.op) == parts.end()) return {};
+  if (std::ranges::none_of(operands, [](const Tensor& x) {
+        return x.defined() && source_of(x).defined() && is_statistic(source_of(x));
+      }))
+    return {};
+  const DType dtype = operands[0].dtype();
+  for (Tensor& x : operands) x = unrounded(x);
+  return dtype;
+}
+
+Tensor terms_of(const Tensor& x) {
+  if (!computes_wider(x.dtype()) || x->op->scalar != ScalarOp::mul) return unrounded(x);
+  return unrounded(x->inputs[0]) * unrounded(x->inputs[1]);
+}
+
+}  // namespace weft::onnx
