@@ -43,9 +43,11 @@ struct Parts {
   }
 
   bool boolean_mask() const { return mask.defined() && mask.dtype() == DType::boolean; }
-  // Returns which keys each query may attend to, broadcast to [B, H, T, S]; empty means all.
+  // Returns which keys each query may attend to, broadcast to [B, H, T, S]; empty means all. A
+  // floating point mask hides keys by -inf.
   Tensor visible() const {
-    Tensor seen = boolean_mask() ? mask : Tensor();
+    Tensor seen = mask;
+    if (mask.defined() && !boolean_mask()) seen = mask != -std::numeric_limits<double>::infinity();
     if (!causal) return seen;
     // The comparison has the full shape, so that it fuses into its consumer and is never stored.
     Shape scores{q.dim(0), q.dim(1), q.dim(2), k.dim(2)};
@@ -63,17 +65,17 @@ struct Parts {
     Tensor all = products();
     if (softcap > 0) all = softcap * capped(all);
     if (mask.defined() && !boolean_mask()) all = all + widen(mask);
-    const bool may_see_none = boolean_mask() || start.defined();
+    const bool may_see_none = mask.defined() || start.defined();
     return seen.defined() ? select(seen, all, may_see_none ? masked_score : future_score) : all;
   }
   // Sums the values by weights[B, H, T, S] to [B, H, T, E].
   Tensor mix(const Tensor& weights) const {
     return unfold(matmul(fold(narrow_to(weights, q.dtype())), v));
   }
-  // Returns rows that sum to one, or are zero where a bool mask hides all keys.
+  // Returns rows that sum to one, or are zero where a mask hides all keys.
   Tensor probabilities() const {
     Tensor seen = visible(), p = softmax(scores(seen));
-    return boolean_mask() ? select(seen, p, 0.0) : p;
+    return mask.defined() ? select(seen, p, 0.0) : p;
   }
 };
 
@@ -295,7 +297,9 @@ Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
     WEFT_CHECK(!is_integer(options.mask.dtype()),
                "[attention] the mask must be bool or floating point. Got {}.",
                name(options.mask.dtype()));
-    inputs.push_back(options.mask);
+    Shape aligned = Dims::filled(4, 1);  // kernels know masks of the scores' rank
+    for (int i = 1; i <= options.mask.rank(); ++i) aligned[4 - i] = options.mask.dim(-i);
+    inputs.push_back(reshape(options.mask, aligned));
     attrs = attrs.with({"mask", int64_t{1}});
   }
   WEFT_CHECK(options.causal || (options.window == 0 && !options.start.defined()),
