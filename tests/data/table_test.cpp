@@ -58,6 +58,19 @@ TEST_CASE("numbers are normalized by the mean and the standard deviation of the 
   CHECK(input[0] == near((100 - 3) / columns.features[0].std));
   CHECK(input[1] == 1);
   CHECK(target[0] == near(-30 / columns.targets[0].std));
+  const double squares =
+      (400 + 100 + 900) + 900.0 * 3 / 4;  // the fourth is 30 below the others' mean
+  CHECK(source->target_variations().at(0) == near(squares / std::pow(columns.targets[0].std, 2)));
+}
+
+TEST_CASE("targets vary by nothing where they are alike, and by their last digits far from 0") {
+  const auto variation_of = [](const std::string& text) {
+    return source_of(parsed(text, {.targets = {"y"}}), {{{"x"}}, {{"y", 7, 2}}})
+        ->target_variations()
+        .at(0);
+  };
+  CHECK(variation_of("x,y\n1,0.1\n1,0.1\n1,0.1\n1,0.1\n1,0.1\n1,0.1\n") == 0);
+  CHECK(variation_of("x,y\n1,1000000.001\n1,1000000.002\n1,1000000.003\n") == near(2e-6 / 4, 1e-5));
 }
 
 TEST_CASE("classes are labelled in the order of numbers, or of text") {

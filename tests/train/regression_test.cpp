@@ -245,6 +245,22 @@ TEST_CASE("a checkpoint's normalization is used on other rows, and its own rows 
   const train::Evaluation again = evaluated(recipe, result.checkpoint);
   CHECK(again.loss == result.evaluation.loss);
   CHECK(again.others == result.evaluation.others);
+
+  // Scores are scikit-learn's where the targets are alike, and where they are far from the mean.
+  const double unit = data::TableColumns::from_json(
+                          io::read_file(result.checkpoint + "/columns.json", 1 << 20), "columns")
+                          .targets[0]
+                          .std;
+  Rows others(rows.begin(), rows.begin() + 30);
+  for (Row& row : others) row[2] = 1234.567;
+  folder.file("validation.csv", csv_of(others));
+  CHECK(evaluated(recipe, result.checkpoint).score == 0);
+  for (size_t i = 0; i < others.size(); ++i) others[i][2] = 1e4 * unit + (i % 2 == 0 ? unit : 0);
+  folder.file("validation.csv", csv_of(others));
+  const train::Evaluation far = evaluated(recipe, result.checkpoint);
+  const double residual = std::pow(far.others[1].second / unit, 2);  // rmse
+  CHECK(far.score == near(1 - residual / 0.25, 1e-4));
+
   const std::string error = error_of([&] { train_in(folder, recipe, true); });
   CHECK(error.find("it was trained on other data (fingerprint ") != std::string::npos);
 }

@@ -30,6 +30,27 @@ void shuffle(std::span<int64_t> order, int64_t seed, int64_t epoch) {
 void Source::write(const SampleKey&, std::byte*, int64_t*) const {
   WEFT_ASSERT(false, "a source of labels lacks write()");
 }
+void Variation::add(double x) {
+  ++count_;
+  const double difference = x - mean_;
+  mean_ += difference / count_;
+  squares_ += difference * (x - mean_);
+}
+
+std::vector<double> Source::target_variations() const {
+  std::vector<Variation> all(static_cast<size_t>(element_count(label_shape())));
+  std::vector<float> targets(all.size());
+  std::vector<std::byte> input(input_type().bytes());
+  for (int64_t i = 0; i < size(); ++i) {
+    write_targets({.index = i}, input.data(), targets.data());
+    for (size_t j = 0; j < all.size(); ++j)
+      if (targets[j] != ignored_target) all[j].add(targets[j]);
+  }
+  std::vector<double> squares;
+  for (const Variation& each : all) squares.push_back(each.squares());
+  return squares;
+}
+
 void Source::write_targets(const SampleKey&, std::byte*, float*) const {
   WEFT_ASSERT(false, "a source of numbers lacks write_targets()");
 }

@@ -26,6 +26,16 @@ inline constexpr int64_t ignored_label = -100;  // rows and positions that no lo
 // origin of an infinity or NaN pass it.
 inline constexpr float ignored_target = std::numeric_limits<float>::lowest();
 
+// A Variation is the sum of squared differences of numbers from their mean (Welford 1962).
+class Variation {
+ public:
+  void add(double x);
+  double squares() const { return squares_; }
+
+ private:
+  double count_ = 0, mean_ = 0, squares_ = 0;
+};
+
 // SampleKey says which sample, of which pass over the data, under which seed.
 struct SampleKey {
   int64_t seed = 0;
@@ -46,6 +56,9 @@ class Source {
   // source has the one that its label_dtype() says.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const;
   virtual void write_targets(const SampleKey& key, std::byte* input, float* targets) const;
+  // Returns the sum of squared differences of each target from its mean, over the samples that have
+  // it: exactly 0 for targets that are alike. A source that has its targets in double overrides it.
+  virtual std::vector<double> target_variations() const;
   // Returns the bytes of its samples in this process; 0 if they are generated on demand.
   virtual size_t bytes() const { return 0; }
   // Returns a hash of the files that it read; 0 if its samples are generated.

@@ -244,6 +244,17 @@ class TableSource : public Source {
     normalize(table_->inputs, columns_.features, row, reinterpret_cast<float*>(input));
     normalize(table_->numbers, columns_.targets, row, targets);
   }
+  std::vector<double> target_variations() const override {
+    const size_t width = columns_.targets.size();
+    std::vector<double> squares;
+    for (size_t i = 0; i < width; ++i) {
+      Variation variation;
+      for (const int64_t row : rows_)
+        variation.add(normalized(row_of(table_->numbers, width, row)[i], columns_.targets[i]));
+      squares.push_back(variation.squares());
+    }
+    return squares;
+  }
   size_t bytes() const override {
     const size_t targets = table_->numbers.empty() ? 0 : columns_.targets.size();
     const size_t numbers = (columns_.features.size() + targets) * sizeof(double);
@@ -266,6 +277,9 @@ class TableSource : public Source {
   }
 
  private:
+  static double normalized(double x, const Column& column) {
+    return (x - column.mean) / column.std;
+  }
   static std::span<const double> row_of(const std::vector<double>& numbers, size_t width,
                                         int64_t row) {
     return std::span(numbers).subspan(static_cast<size_t>(row) * width, width);
@@ -274,7 +288,7 @@ class TableSource : public Source {
                         int64_t row, float* out) {
     const std::span from = row_of(numbers, columns.size(), row);
     for (size_t i = 0; i < columns.size(); ++i)
-      out[i] = static_cast<float>((from[i] - columns[i].mean) / columns[i].std);
+      out[i] = static_cast<float>(normalized(from[i], columns[i]));
   }
   int64_t row_of(const SampleKey& key) const { return rows_[static_cast<size_t>(key.index)]; }
   int64_t line_of(int64_t row) const { return table_->lines[static_cast<size_t>(row)]; }
@@ -298,7 +312,7 @@ class TableSource : public Source {
              int64_t row) const {
     const std::span from = row_of(numbers, columns.size(), row);
     for (size_t i = 0; i < columns.size(); ++i)
-      if (!fits_float32((from[i] - columns[i].mean) / columns[i].std))
+      if (!fits_float32(normalized(from[i], columns[i])))
         throw Error(ErrorKind::data,
                     "{}: line {}: column '{}' exceeds float32 once it is normalized by the mean {} "
                     "and the standard deviation {} of the training rows.",

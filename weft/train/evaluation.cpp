@@ -14,6 +14,8 @@ std::optional<Evaluation> evaluate(const Experiment& experiment, Steps& steps,
   }
   sums.own.resize(experiment.metrics.size());
   sums.target_units = experiment.target_units;
+  if (experiment.task == Task::regression)
+    sums.target_variations = experiment.validation->target_variations();
   auto value = [&](size_t i) {
     return experiment.metrics[i]->value(sums, sums.own[i], experiment.recipe);
   };

@@ -27,32 +27,36 @@ using Own = std::span<const double>;
 using Unread = const Recipe&;
 
 // Metrics of a regression sum over each target alone, and are means over the targets.
-struct Differences {
-  Tensor counts, difference, target;  // [batch, C]; zeros where a target does not count
-  Differences(const Tensor& predictions, const Tensor& targets)
-      : counts(targets != data::ignored_target),
-        difference(select(counts, cast(predictions, targets.dtype()) - targets, 0)),
-        target(select(counts, targets, 0)) {}
-  // Returns the sums [rows of `terms`, C], and in the last row the number of targets that count.
-  Tensor sums(std::vector<Tensor> terms) const {
-    terms.push_back(cast(counts, target.dtype()));
-    for (Tensor& term : terms) term = sum(term, {.axes = {0}});
-    return stack(terms, 0);
-  }
-};
 
-// Returns the mean over the targets of `of`, called with a target's sums, which are `terms` and the
-// number of those that count, and with its unit.
+// Returns the sums [2, C] of what `term` makes of the differences between predictions and targets
+// [batch, C], and of the number of targets that count. The others have the difference 0.
+Tensor sums_of(const Tensor& predictions, const Tensor& targets, Tensor (*term)(Arg)) {
+  const Tensor counts = targets != data::ignored_target;
+  const Tensor difference = select(counts, cast(predictions, targets.dtype()) - targets, 0);
+  return stack(
+      {sum(term(difference), {.axes = {0}}), sum(cast(counts, difference.dtype()), {.axes = {0}})},
+      0);
+}
+
+// Returns the mean over the targets of `of`, called with the index of a target, its sum and the
+// number of those that count.
 template <class Of>
-double mean_over_targets(const EvalSums& all, Own own, size_t terms, Of of) {
-  const size_t targets = own.size() / (terms + 1);
+double mean_over_targets(Own own, Of of) {
+  const size_t targets = own.size() / 2;
   double total = 0;
-  for (size_t i = 0; i < targets; ++i) {
-    std::vector<double> sums;
-    for (size_t term = 0; term <= terms; ++term) sums.push_back(own[term * targets + i]);
-    total += of(sums, all.target_units.empty() ? 1 : all.target_units[i]);
-  }
+  for (size_t i = 0; i < targets; ++i) total += of(i, own[i], own[targets + i]);
   return total / static_cast<double>(targets);
+}
+
+double unit_of(const EvalSums& all, size_t target) {
+  return all.target_units.empty() ? 1 : all.target_units[target];
+}
+
+// A constant target, as that of one sample is, has no variance to explain: its score is 1 if it is
+// met exactly, else 0, as scikit-learn's (which gives NaN for one sample).
+double r2_of(double residual, double variation) {
+  if (variation > 0) return 1 - residual / variation;
+  return residual == 0 ? 1 : 0;
 }
 
 MetricEntry mae() {
@@ -60,15 +64,12 @@ MetricEntry mae() {
           .doc = "regression: mean absolute error, in the target's unit",
           .value =
               [](const EvalSums& all, Own own, Unread) {
-                return mean_over_targets(all, own, 1, [](const auto& sums, double unit) {
-                  return unit * sums[0] / sums[1];
+                return mean_over_targets(own, [&](size_t i, double sum, double count) {
+                  return unit_of(all, i) * sum / count;
                 });
               },
-          .sums =
-              [](const Tensor& predictions, const Tensor& targets, Unread) {
-                const Differences all(predictions, targets);
-                return all.sums({abs(all.difference)});
-              },
+          .sums = [](const Tensor& predictions, const Tensor& targets,
+                     Unread) { return sums_of(predictions, targets, abs); },
           .of_samples = true,
           .labels = DType::f32};
 }
@@ -78,24 +79,14 @@ MetricEntry rmse() {
           .doc = "regression: root of the mean squared error, in the target's unit",
           .value =
               [](const EvalSums& all, Own own, Unread) {
-                return mean_over_targets(all, own, 1, [](const auto& sums, double unit) {
-                  return unit * std::sqrt(sums[0] / sums[1]);
+                return mean_over_targets(own, [&](size_t i, double sum, double count) {
+                  return unit_of(all, i) * std::sqrt(sum / count);
                 });
               },
-          .sums =
-              [](const Tensor& predictions, const Tensor& targets, Unread) {
-                const Differences all(predictions, targets);
-                return all.sums({square(all.difference)});
-              },
+          .sums = [](const Tensor& predictions, const Tensor& targets,
+                     Unread) { return sums_of(predictions, targets, square); },
           .of_samples = true,
           .labels = DType::f32};
-}
-
-// A constant target has no variance to explain: its score is 1 if it is met exactly, else 0, as
-// scikit-learn's.
-double r2_of(double residual, double variation) {
-  if (variation > 0) return 1 - residual / variation;
-  return residual == 0 ? 1 : 0;
 }
 
 MetricEntry r2() {
@@ -103,15 +94,12 @@ MetricEntry r2() {
           .doc = "regression: share of the targets' variance that is explained",
           .value =
               [](const EvalSums& all, Own own, Unread) {
-                return mean_over_targets(all, own, 3, [](const auto& sums, double) {
-                  return r2_of(sums[0], sums[2] - sums[1] * sums[1] / sums[3]);
+                return mean_over_targets(own, [&](size_t i, double sum, double) {
+                  return r2_of(sum, all.target_variations[i]);
                 });
               },
-          .sums =
-              [](const Tensor& predictions, const Tensor& targets, Unread) {
-                const Differences all(predictions, targets);
-                return all.sums({square(all.difference), all.target, square(all.target)});
-              },
+          .sums = [](const Tensor& predictions, const Tensor& targets,
+                     Unread) { return sums_of(predictions, targets, square); },
           .of_samples = true,
           .labels = DType::f32};
 }

@@ -21,6 +21,9 @@ struct EvalSums {
   // `target_units` are the standard deviations by which a regression's targets were divided:
   // differences times these have the targets' own units.
   std::vector<double> target_units = {};
+  // `target_variations` are the sums of squared differences of a regression's targets from their
+  // mean (data::Source::target_variations).
+  std::vector<double> target_variations = {};
   EvalSums& operator+=(const EvalSums& other);
 };
 
