@@ -1,6 +1,8 @@
 // Tests which functions compile() accepts, what they return, and reductions as in PyTorch.
 #include <array>
+#include <atomic>
 #include <concepts>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -77,4 +79,28 @@ TEST_CASE("reductions accept axes by number and max and min accept two tensors")
   CHECK(sum(x, {.axes = {0, 1}, .keepdim = true}).shape() == Shape{1, 1});
   CHECK(max(x, y).to_doubles() == Doubles{2, 5, 3, 4});
   CHECK(min(x, y).to_doubles() == Doubles{1, 2, 2, 2});
+}
+
+TEST_CASE("two steps on two threads share an arena, and neither's results change") {
+  const auto step_of = [](double factor) {
+    return CompiledStep(
+        [factor](std::span<const Tensor> in) { return std::vector{exp(in[0] * factor)}; }, {});
+  };
+  CompiledStep one = step_of(1), two = step_of(2);
+  const std::array<Tensor, 1> x{full({4096}, 0.5).eval()};
+  const auto once = [&](CompiledStep& step) { return step.run(x)[0].to_doubles(); };
+  const Doubles of_two = once(two), of_one = once(one);
+  // The first run of another thread leaves this thread's last results where they are.
+  const std::span<const Tensor> held = one.run(x);
+  std::thread([&] { CHECK(once(two) == of_two); }).join();
+  CHECK(held[0].to_doubles() == of_one);
+
+  std::atomic<int> wrong{0};
+  const auto repeat = [&](CompiledStep& step, const Doubles& want) {
+    for (int i = 0; i < 100; ++i) wrong += once(step) != want;
+  };
+  std::thread other([&] { repeat(one, of_one); });
+  repeat(two, of_two);
+  other.join();
+  CHECK(wrong == 0);
 }

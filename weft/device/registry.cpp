@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include <fmt/ranges.h>
 
@@ -11,6 +12,11 @@ struct Entry {
   LibraryFactory make;
   std::unique_ptr<KernelLibrary> made;
 };
+// Guards the maps. It is recursive, as libraries are made of others: "null:cuda" of "cuda".
+std::recursive_mutex& guard() {
+  static std::recursive_mutex instance;
+  return instance;
+}
 std::map<std::string, Entry>& entries() {
   static std::map<std::string, Entry> instance;
   return instance;
@@ -65,22 +71,29 @@ MachineSpec known_spec(const std::string& name) {
 }
 
 void register_library(std::string name, LibraryFactory make) {
+  const std::lock_guard lock(guard());
   entries()[std::move(name)] = {std::move(make), nullptr};
 }
 
 void register_family(std::string name, LibraryFamily family) {
+  const std::lock_guard lock(guard());
   families()[std::move(name)] = std::move(family);
 }
 
 const KernelLibrary& library(const std::string& name) {
+  const std::lock_guard lock(guard());
   Entry& entry = known_entry(name);
   if (entry.made == nullptr) entry.made = entry.make();
   return *entry.made;
 }
 
-void check_library_name(const std::string& name) { (void)known_entry(name); }
+void check_library_name(const std::string& name) {
+  const std::lock_guard lock(guard());
+  (void)known_entry(name);
+}
 
 std::vector<std::string> library_names() {
+  const std::lock_guard lock(guard());
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries())
     if (name.find(':') == std::string::npos) names.push_back(name);
@@ -90,6 +103,7 @@ std::vector<std::string> library_names() {
 }
 
 std::vector<std::string> present_libraries() {
+  const std::lock_guard lock(guard());
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries())
     if (name.find(':') == std::string::npos) names.push_back(name);

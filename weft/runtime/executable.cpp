@@ -42,10 +42,11 @@ class Executable::Running {
     set_poisoning(debug_build && memory_.is_host());
     start_team();
     const bool stages = library.stages_inputs();
-    residency_->check_fits(stages ? staged_bytes(plan) : 0, beside);
+    check_fits(stages ? staged_bytes(plan) : 0, beside);
     kernels_ = compile_kernels(plan, compiler_, library.kernels(), memory_);
     residency_->place_offloaded();
     inputs_.emplace(plan, *residency_, memory_, stages);
+    const auto lock = workspace_->enter();
     workspace_->detach_results();
     workspace_->reserve(plan.arena_bytes, memory_);
     residency_->place_constants();
@@ -64,13 +65,20 @@ class Executable::Running {
   Running& operator=(const Running&) = delete;
 
   std::span<const Value> run(std::span<const Value> inputs);
-  void settle_variables();
+  void settle_variables() {
+    const auto lock = workspace_->enter();
+    settle();
+  }
   void release() {
+    const auto lock = workspace_->enter();
     results_.release();
     binding_.invalidate();
   }
   std::byte* address(int slot) const { return residency_->address(slot); }
-  size_t used_arena_bytes() const { return workspace_->touched_bytes(); }
+  size_t used_arena_bytes() const {
+    const auto lock = workspace_->enter();
+    return workspace_->touched_bytes();
+  }
   void set_observer(LaunchObserver observer) { observer_ = std::move(observer); }
   void set_timer(LaunchTimer timer) { timer_ = std::move(timer); }
   void set_poisoning(bool on) {
@@ -79,7 +87,12 @@ class Executable::Running {
   }
 
  private:
+  void check_fits(size_t staged, size_t beside) const {
+    const auto lock = workspace_->enter();
+    residency_->check_fits(staged, beside);
+  }
   void check(std::span<const Value> inputs) const;
+  void settle();
   void run_recorded();
   void run_launches();
   void run_launch(size_t i, bool waits) const;
@@ -161,7 +174,7 @@ void Executable::Running::run_recorded() {
   warm_ = true;
 }
 
-void Executable::Running::settle_variables() {
+void Executable::Running::settle() {
   if (!binding_.is_valid()) {
     results_.forget();
     binding_.bind();
@@ -183,10 +196,11 @@ void Executable::Running::check(std::span<const Value> inputs) const {
 
 std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
   check(inputs);
+  const auto lock = workspace_->enter();
   results_.claim_arena();                           // an input may be a result of the last run
   workspace_->reserve(plan_.arena_bytes, memory_);  // where it was released
   for (const Value& input : inputs) input.eval();   // may bring variables back to the host
-  settle_variables();
+  settle();
   residency_->lend();
   copies_.note_writes();
   if (poison_) poison_->begin_run(workspace_->buffer->data);
@@ -228,14 +242,21 @@ void Executable::set_observer(LaunchObserver observer) {
 void Executable::set_timer(LaunchTimer timer) { running().set_timer(std::move(timer)); }
 void Executable::set_poisoning(bool on) { running().set_poisoning(on); }
 
+namespace {
+size_t arena_bytes(Workspace* workspace) {
+  if (workspace == nullptr) return 0;
+  const auto lock = workspace->enter();
+  return workspace->buffer == nullptr ? 0 : workspace->buffer->bytes;
+}
+}  // namespace
+
 // Each iteration avoids at least one kernel, so the loop ends; one warning covers all of them.
 std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder, size_t beside) {
   std::vector<std::string> refusals;
-  const size_t arena =
-      workspace == nullptr || workspace->buffer == nullptr ? 0 : workspace->buffer->bytes;
+  const size_t arena = arena_bytes(workspace.get());
   for (;;) {
     try {
       auto made = std::make_unique<Executable>(plan(), library, workspace, folder, beside);
@@ -248,6 +269,7 @@ std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
       return made;
     } catch (const KernelsRefused& refused) {
       refusals.insert(refusals.end(), refused.refusals.begin(), refused.refusals.end());
+      const auto lock = workspace->enter();
       workspace->shrink(arena);
     }
   }

@@ -42,6 +42,22 @@ std::shared_ptr<Buffer> part_of(std::span<std::byte> lent, size_t bytes) {
 }
 }  // namespace
 
+std::unique_lock<std::mutex> Workspace::enter() {
+  std::unique_lock lock(mutex);
+  const std::thread::id here = std::this_thread::get_id();
+  if (user != std::thread::id() && user != here && !is_shared) {
+    is_shared = true;
+    if (buffer != nullptr && lent.empty()) {
+      const size_t bytes = buffer->bytes;
+      results = nullptr;
+      buffer = nullptr;
+      reserve(bytes, *memory);
+    }
+  }
+  user = here;
+  return lock;
+}
+
 void Workspace::reserve(size_t bytes, DeviceMemory& of) {
   if (buffer != nullptr && buffer->bytes >= bytes) return;
   memory = &of;

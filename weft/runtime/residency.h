@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,9 +21,18 @@ namespace weft {
 
 class Results;
 
-// A Workspace is the arena that executables of one program share: only one of them runs at a time.
-// It grows when an executable is made, never during a run.
+// A Workspace is the arena that executables of one program share: only one of them runs at a time,
+// the others wait. It grows when an executable is made, never during a run.
+//
+// Results stay in the arena after a run, and the thread that ran may read them without a lock until
+// it runs again. So a run on another thread does not touch them: the first one leaves the arena to
+// them and allocates one of its own, and from then on every run copies its results out (is_shared).
 struct Workspace {
+  // Waits for the run of another thread, and returns the lock that a user of the arena holds.
+  [[nodiscard]] std::unique_lock<std::mutex> enter();
+  std::mutex mutex;
+  std::thread::id user = {};  // the thread that used the arena last; none: the arena is unused
+  bool is_shared = false;     // several threads have used it
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
   Results* results = nullptr;      // those that are in the arena

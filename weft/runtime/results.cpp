@@ -18,6 +18,7 @@ Results::Results(const Plan& plan, const Residency& residency, DeviceMemory& mem
       values_(plan.outputs.size()) {}
 
 Results::~Results() {
+  const std::lock_guard lock(workspace_->mutex);
   if (workspace_->results != this) return;
   workspace_->results = nullptr;
   try {
@@ -28,6 +29,7 @@ Results::~Results() {
 }
 
 void Results::claim_arena() {
+  if (have_left_) forget();
   workspace_->detach_results();
   workspace_->results = this;
 }
@@ -56,17 +58,26 @@ std::span<const Value> Results::show() {
         slot.space == Space::constant ? slot.value->storage->buffer() : workspace_->buffer;
     storage = std::make_shared<Storage>(memory_, std::move(view));
   }
+  if (workspace_->is_shared) leave_arena();
   return values_;
+}
+
+void Results::leave_arena() {
+  for (const Value& value : values_) value->storage->move_to_own_memory();
+  workspace_->results = nullptr;
+  have_left_ = true;
 }
 
 void Results::forget() {
   for (Value& value : values_) value = Value();
+  have_left_ = false;
 }
 
 void Results::release() {
   forget();
   if (workspace_->results == this) workspace_->results = nullptr;
   workspace_->buffer = nullptr;
+  workspace_->user = {};
 }
 
 }  // namespace weft

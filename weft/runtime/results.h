@@ -27,6 +27,7 @@ class Results {
   // Moves results whose handles are held to memory of their own.
   void detach();
   // Makes handles of what a run computed. Those of the last run that nobody holds are used again.
+  // Where threads share the arena, moves the results to memory of their own.
   std::span<const Value> show();
   // Drops all handles, as their addresses are no longer the plan's.
   void forget();
@@ -34,11 +35,14 @@ class Results {
   void release();
 
  private:
+  void leave_arena();
+
   const Plan& plan_;
   const Residency& residency_;
   DeviceMemory& memory_;
   std::shared_ptr<Workspace> workspace_;
   std::vector<Value> values_;  // by output; empty handle: none was made yet
+  bool have_left_ = false;     // the arena, for memory of their own
 };
 
 }  // namespace weft

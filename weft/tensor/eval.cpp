@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <mutex>
 #include <ranges>
 #include <set>
 #include <unordered_map>
@@ -192,7 +193,9 @@ struct CompiledStep::State {
 namespace {
 // Returns the arena that all steps of a device share; it is freed with the last of them.
 std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
+  static std::mutex mutex;
   static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
+  const std::lock_guard lock(mutex);
   std::weak_ptr<Workspace>& known = workspaces[&memory];
   std::shared_ptr<Workspace> workspace = known.lock();
   if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
