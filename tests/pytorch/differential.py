@@ -61,15 +61,16 @@ EXACT = {
     "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
     "logical_not": torch.logical_not, "is_nan": torch.isnan, "is_finite": torch.isfinite,
     "remainder": torch.remainder, "floor_divide": torch.floor_divide,
+    "clamp": lambda x, low, high: torch.minimum(torch.maximum(x, low), high),
 }
 FUNCTIONS = {  # PyTorch has these under other names
     "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "bounded_cross_entropy": lambda p, t: F.binary_cross_entropy(p, t, reduction="none"),
     "gelu_tanh_gradient":
         lambda x, dy: gradient(lambda at: F.gelu(at, approximate="tanh"), x, dy),
 }
 MIXED = {"matmul_mixed", "dequantize", "quantize_affine", "fake_quantize"}  # whose integers are numbers, too, not indices
-QUOTIENTS = {"floor_divide", "remainder"}
 CENTERED = {"normalize", "batch_normalize", "rms_normalize"}
 # PyTorch has no op for these, nor for numbers in llama.cpp's blocks and their products, which
 # tests/ops/blocks_test.cpp compares with the package gguf.
@@ -395,15 +396,12 @@ def expected(case, inputs, out):
     if op == "dequantize":  # x - zero is exact; the product is rounded, and again to 16 bits
         want = dequantize(out.shape, *exact)
         return want, (unit + (inner if unit > inner else 0)) * want.abs() + least
-    if op in QUOTIENTS and out.is_floating_point():
-        # weft uses the rounded quotient, PyTorch the exact one. Where these definitions differ, the
-        # results are not compared: `want` is then weft's own.
+    if op == "floor_divide" and out.is_floating_point():
+        # PyTorch divides in the operands' type, where a quotient may round up. Quotients that the
+        # type does not hold exactly are not compared: `want` is then weft's own.
         quotient = exact[0] / exact[1]
         known = ~quotient.isfinite() | (quotient.abs() < 1 / unit)
-        if op == "floor_divide":  # in the operands' type, where a quotient may round up
-            return torch.where(known, EXACT[op](*inputs).double(), out.double()), None
-        want = torch.where(known, EXACT[op](*exact).double(), out.double())
-        return want, unit * (want.abs() + torch.where(known, exact[0], 0.0).abs()) + least
+        return torch.where(known, EXACT[op](*inputs).double(), out.double()), None
     if op in EXACT:
         want = EXACT[op](*exact)
         return want, None if not want.is_floating_point() else unit * want.abs() + least

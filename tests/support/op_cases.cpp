@@ -153,6 +153,7 @@ const std::map<std::string_view, Builder>& builders() {
   static const std::map<std::string_view, Builder> table = [] {
     std::map<std::string_view, Builder> rows = {
         {"round_stochastic", round_stochastic_case},
+        {"bounded_cross_entropy", elementwise},
         {"scalar", scalar_case},
         {"iota", iota_case},
         {"reshape", reshape_case},

@@ -50,8 +50,12 @@ Tensor quotient(Arg a, Arg b) {
 // fmod has the sign of the dividend, and the operator's other form that of the divisor.
 Tensors mod(const Call& call) {
   const Tensor &a = call[0], &b = call[1];
+  if (!call.flag("fmod")) return {remainder(a, b)};
+  if (is_float(a.dtype())) {
+    const Tensor size = remainder(abs(a), abs(b));
+    return {select(less(a, 0), -size, size)};
+  }
   const Tensor rest = remainder(a, b);
-  if (!call.flag("fmod")) return {rest};
   const Tensor differs = logical_xor(less(rest, 0), less(a, 0));
   return {select(logical_and(not_equal(rest, 0), differs), rest - b, rest)};
 }
@@ -68,15 +72,26 @@ Tensors power(const Call& call) {
   return {cast(pow(cast(base, exponent.dtype()), exponent), base.dtype())};
 }
 
+// The whole gradient passes at a bound, as clamp's does.
 Tensors clip(const Call& call) {
   Tensor x = call[0];
-  if (call.opset() < 11) {
-    if (call.has("min")) x = maximum(x, like(call.number("min"), x));
-    if (call.has("max")) x = minimum(x, like(call.number("max"), x));
-    return {x};
+  const bool in_inputs = call.opset() >= 11;
+  const bool has_low = in_inputs ? call.has(1) : call.has("min");
+  const bool has_high = in_inputs ? call.has(2) : call.has("max");
+  const auto are_known = [&] { return !in_inputs || (call.is_constant(1) && call.is_constant(2)); };
+  if (has_low && has_high && is_float(x.dtype()) && are_known()) {
+    const double low = in_inputs ? call.number_at(1) : call.number("min");
+    const double high = in_inputs ? call.number_at(2) : call.number("max");
+    if (low <= high) return {clamp(x, low, high)};
   }
-  if (call.has(1)) x = maximum(x, call[1]);
-  if (call.has(2)) x = minimum(x, call[2]);
+  if (has_low) {
+    const Tensor low = in_inputs ? call[1] : like(call.number("min"), x);
+    x = select(less(x, low), low, x);
+  }
+  if (has_high) {
+    const Tensor high = in_inputs ? call[2] : like(call.number("max"), x);
+    x = select(greater(x, high), high, x);
+  }
   return {x};
 }
 
@@ -188,7 +203,7 @@ const Operator elementwise_rows[] = {
     {"GreaterOrEqual", "@12 2 -> 1", binary<greater_equal>},
     {"HardSigmoid", "1 -> 1: alpha beta consumed_inputs",
      [](const Call& call) -> Tensors {
-       return {clamp(call[0] * call.number("alpha", 0.2) + call.number("beta", 0.5), 0, 1)};
+       return {hardtanh(call[0] * call.number("alpha", 0.2) + call.number("beta", 0.5), 0, 1)};
      }},
     {"HardSwish", "@14 1 -> 1", [](const Call& call) -> Tensors { return {hardswish(call[0])}; }},
     {"Identity", "1 -> 1", [](const Call& call) -> Tensors { return {call[0]}; }},

@@ -170,6 +170,15 @@ const OpDef& gelu_tanh_def = define({
     .test = {.low = -4, .high = 4},
 });
 
+// Returns clamp(x), whose derivative is 0 at the bounds.
+Tensor within(const Tensor& x, double low, double high) {
+  const auto bound = [&](double value) { return full(x.shape(), value, x.dtype()); };
+  return make_node(op("clamp"), {x, bound(low), bound(high)}, {{"open", int64_t{1}}});
+}
+// Returns min(x, 0), through which the whole gradient passes at 0. It keeps exp finite on the side
+// that is not taken, so that its gradient is not NaN.
+Tensor not_positive(const Tensor& x) { return select(x > 0, 0.0, x); }
+
 // Evaluates an expression of one value in float32 at least.
 template <class F>
 Tensor expression(const Arg& x, std::string_view op, F&& body) {
@@ -193,15 +202,14 @@ Tensor gelu(Arg x) { return activation(gelu_def, x); }
 Tensor gelu_tanh(Arg x) { return activation(gelu_tanh_def, x); }
 
 Tensor relu6(Arg x) {
-  return expression(x, "relu6", [](const Tensor& v) { return clamp(v, 0, 6); });
+  return expression(x, "relu6", [](const Tensor& v) { return within(v, 0, 6); });
 }
 Tensor leaky_relu(Arg x, double slope) {
   return expression(x, "leaky_relu", [&](const Tensor& v) { return select(v > 0, v, slope * v); });
 }
 Tensor elu(Arg x, double alpha) {
-  // The minimum keeps exp finite on the side that is not taken, so that its gradient is not NaN.
   return expression(
-      x, "elu", [&](const Tensor& v) { return select(v > 0, v, alpha * expm1(minimum(v, 0))); });
+      x, "elu", [&](const Tensor& v) { return select(v > 0, v, alpha * expm1(not_positive(v))); });
 }
 Tensor selu(Arg x) {  // Klambauer et al. 2017
   constexpr double alpha = 1.6732632423543772848170429916717,
@@ -212,7 +220,7 @@ Tensor celu(Arg x, double alpha) {  // Barron 2017
   CallSite here(x.where);
   WEFT_CHECK(alpha != 0, "[celu] alpha must not be 0.");
   return expression(x, "celu", [&](const Tensor& v) {
-    return select(v > 0, v, alpha * expm1(minimum(v, 0) / alpha));
+    return select(v > 0, v, alpha * expm1(not_positive(v) / alpha));
   });
 }
 Tensor log_sigmoid(Arg x) {
@@ -223,14 +231,14 @@ Tensor mish(Arg x) {  // Misra 2019
 }
 Tensor hardsigmoid(Arg x) {
   return expression(x, "hardsigmoid",
-                    [](const Tensor& v) { return clamp(v + 3, 0, 6) * (1.0 / 6); });
+                    [](const Tensor& v) { return within(v + 3, 0, 6) * (1.0 / 6); });
 }
 Tensor hardswish(Arg x) {
   return expression(x, "hardswish",
-                    [](const Tensor& v) { return v * (clamp(v + 3, 0, 6) * (1.0 / 6)); });
+                    [](const Tensor& v) { return v * (within(v + 3, 0, 6) * (1.0 / 6)); });
 }
 Tensor hardtanh(Arg x, double low, double high) {
-  return expression(x, "hardtanh", [&](const Tensor& v) { return clamp(v, low, high); });
+  return expression(x, "hardtanh", [&](const Tensor& v) { return within(v, low, high); });
 }
 Tensor softsign(Arg x) {
   return expression(x, "softsign", [](const Tensor& v) { return v / (1.0 + abs(v)); });

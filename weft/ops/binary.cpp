@@ -87,7 +87,11 @@ const OpDef& pow_def = define({
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      return {dy * b * pow(a, b - 1), dy * y * log(a)};
+      // a^0 and 0^b, b >= 0, are constant. What their slopes are multiplied by must be finite, so
+      // that neither they nor their own gradients are NaN.
+      const Tensor lower = select(b == 0, 1, b) - 1;
+      const Tensor is_flat = logical_and(a == 0, b >= 0);
+      return {dy * b * pow(a, lower), dy * y * log(select(is_flat, 1, a))};
     },
     .scalar = ScalarOp::pow,
     .expression = pow_code,
@@ -95,15 +99,22 @@ const OpDef& pow_def = define({
     .test = {.low = 0.2, .high = 3},
 });
 
+// Returns the gradient of an operand of an extreme: 0 where the other one `wins`, half of dy where
+// they are equal. A NaN is in both gradients, as neither operand wins.
+Tensor share(const Tensor& wins, const Tensor& is_tie, const Tensor& dy) {
+  return select(is_tie, 0.5 * dy, select(wins, 0.0, dy));
+}
+
 const OpDef& maximum_def = define({
     .name = "maximum",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .doc = "the greater operand; equal ones share the gradient",
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      Tensor zero = zeros_like(dy);
-      return {select(a >= b, dy, zero), select(a >= b, zero, dy)};
+      const Tensor is_tie = a == b;
+      return {share(b > a, is_tie, dy), share(a > b, is_tie, dy)};
     },
     .scalar = ScalarOp::maximum,
     .expression = [](Exprs x) -> Expr { return maximum(x[0], x[1]); },
@@ -118,11 +129,12 @@ const OpDef& minimum_def = define({
     .name = "minimum",
     .kind = OpKind::elementwise,
     .arity = 2,
+    .doc = "the smaller operand; equal ones share the gradient",
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      Tensor zero = zeros_like(dy);
-      return {select(a <= b, dy, zero), select(a <= b, zero, dy)};
+      const Tensor is_tie = a == b;
+      return {share(b < a, is_tie, dy), share(a < b, is_tie, dy)};
     },
     .scalar = ScalarOp::minimum,
     .expression = [](Exprs x) -> Expr { return minimum(x[0], x[1]); },
@@ -142,16 +154,28 @@ int64_t floor_quotient(int64_t a, int64_t b) {
 int64_t floor_remainder(int64_t a, int64_t b) {
   return b == 0 ? 0 : minus(a, times(floor_quotient(a, b), b));
 }
-// Floats are divided in f64, where the quotient of two f32 cannot round up to a whole number.
+// fmod is exact, however large the quotient.
 Expr remainder_code(Exprs x) {
   const DType type = x[0].type();
   if (!is_float(type)) return floored_rest(x[1], x[0] % x[1]);
-  const Expr a = convert(x[0], DType::f64), b = convert(x[1], DType::f64), quotient = floor(a / b);
-  const Expr rest = select(quotient == 0.0, a, a - quotient * b);  // b may be infinite
-  return convert(floored_rest(b, rest), type);
+  const Expr a = convert(x[0], DType::f64), b = convert(x[1], DType::f64);
+  return convert(floored_rest(b, call("fmod", a, b)), type);
 }
+double float_remainder(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+// Divides a multiple of b, whose quotient cannot round up to the next whole number. In f64 the
+// quotient of two f32 cannot either.
 Expr floor_divide_code(Exprs x) {
   const Expr a = x[0], b = x[1];
+  if (a.type() == DType::f64) {
+    const Expr quotient = a / b, rest = call("fmod", a, b), whole = rint((a - rest) / b);
+    const Expr down = (rest != 0.0) & ((rest < 0.0) != (b < 0.0));
+    const Expr truncated = select(whole == 0.0, quotient * 0.0, whole);  // 0 with a sign
+    const Expr floored = select(down, whole - 1, truncated);
+    return floored_quotient(a, b, select(b == 0.0, quotient, floored));
+  }
   if (is_float(a.type())) {
     const Expr quotient = convert(a, DType::f64) / convert(b, DType::f64);
     return convert(floored_quotient(a, b, floor(quotient)), a.type());
@@ -160,9 +184,10 @@ Expr floor_divide_code(Exprs x) {
   return select((b != 0.0) & inexact & opposite, quotient - 1, quotient);
 }
 double float_floor_quotient(double a, double b) {
-  if (std::isinf(a) && b != 0) return std::numeric_limits<double>::quiet_NaN();
-  const double quotient = std::floor(a / b);
-  return quotient == 0 && a != 0 && (a < 0) != (b < 0) ? -1 : quotient;
+  if (b == 0) return a / b;
+  const double rest = std::fmod(a, b), whole = std::nearbyint((a - rest) / b);
+  if (rest != 0 && (rest < 0) != (b < 0)) return whole - 1;
+  return whole == 0 ? a / b * 0 : whole;
 }
 
 const OpDef& remainder_def = define({
@@ -172,16 +197,11 @@ const OpDef& remainder_def = define({
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      return {dy, -(dy * floor(a / b))};
+      return {dy, -(dy * floor_divide(a, b))};
     },
     .expression = remainder_code,
     .exact = Exact::on_integers,
-    .oracle =
-        [](double a, double b, double) {
-          double quotient = std::floor(a / b);
-          double rest = quotient == 0 ? a : a - quotient * b;  // b may be infinite
-          return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-        },
+    .oracle = [](double a, double b, double) { return float_remainder(a, b); },
     .integer_oracle = [](int64_t a, int64_t b, int64_t) { return floor_remainder(a, b); },
     .test = {.low = -5, .high = 5, .second_low = 1, .second_high = 4, .integers = true},
 });
@@ -213,7 +233,9 @@ const OpDef& atan2_def = define({
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      return {dy * b / (a * a + b * b), -(dy * a / (a * a + b * b))};
+      // At the origin, which has no angle, both gradients are 0.
+      const Tensor squares = a * a + b * b, divisor = select(squares == 0, 1, squares);
+      return {dy * b / divisor, -(dy * a / divisor)};
     },
     .expression = atan2_code,
     .oracle = [](double a, double b, double) { return std::atan2(a, b); },
@@ -359,8 +381,35 @@ const OpDef& select_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Returns a - b, which is 0 for equal operands, infinities included.
-Tensor difference_of(const Tensor& a, const Tensor& b) { return select(a == b, 0.0, a - b); }
+// Without attr "open" the gradient passes at the bounds too, as clamp's does in PyTorch; with it
+// only between them, as hardtanh's. Bounds that cross give `high`.
+const OpDef& clamp_def = define({
+    .name = "clamp",
+    .arity = 3,
+    .doc = "min(max(x, low), high)",
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor &x = y->inputs[0], &low = y->inputs[1], &high = y->inputs[2];
+      const bool open = y->attrs.has("open");
+      const Tensor above = open ? x > low : x >= low, below = open ? x < high : x <= high;
+      const Tensor is_low = logical_and(x < low, low < high);
+      const Tensor is_high = logical_or(x > high, high < low);
+      return {select(logical_and(above, below), dy, 0.0), select(is_low, dy, 0.0),
+              select(is_high, dy, 0.0)};
+    },
+    .decompose =
+        [](const Node& node) {
+          return minimum(maximum(node.inputs[0], node.inputs[1]), node.inputs[2]);
+        },
+    .oracle = [](double x, double low,
+                 double high) { return x != x ? x : std::min(std::max(x, low), high); },
+    .test = {.integers = true},
+});
+
+// Returns a - b, which is 0 for equal infinities.
+Tensor difference_of(const Tensor& a, const Tensor& b) {
+  return select(logical_and(a == b, logical_not(is_finite(a))), 0.0, a - b);
+}
 
 const OpDef& logaddexp_def = define({
     .name = "logaddexp",
@@ -495,6 +544,7 @@ Tensor select(Arg condition, Arg a, Arg b) {
 Tensor clamp(Arg x, double low, double high) {
   CallSite here(x.where);
   WEFT_CHECK(low <= high, "[clamp] low must not exceed high. Got {} and {}.", low, high);
-  return minimum(maximum(x, low), high);
+  const auto [value, least] = match(x, low, "clamp");
+  return make_node(clamp_def, {value, least, match(x, high, "clamp").second});
 }
 }  // namespace weft

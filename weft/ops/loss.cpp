@@ -86,7 +86,7 @@ std::pair<Tensor, Tensor> wide_pair(const Arg& prediction, const Arg& target, st
   return {widen(y), widen(t)};
 }
 
-// Returns the logarithm of p (or of 1 - p) clamped to at least -100, where its gradient is 0.
+// Return the logarithm of p and of 1 - p, clamped to at least -100.
 Tensor bounded_log(const Tensor& p) {
   const Tensor is_zero = p == 0;
   return select(is_zero, -100, maximum(log(select(is_zero, 1, p)), -100));
@@ -95,6 +95,26 @@ Tensor bounded_log_of_rest(const Tensor& p) {
   const Tensor is_one = p == 1;
   return select(is_one, -100, log1p(-select(is_one, 0, p)));
 }
+
+// The gradient of p is PyTorch's, whose slope is at most 1e12: a probability of 0 or 1 that is
+// wrong moves, though its loss is clamped.
+const OpDef& bounded_cross_entropy_def = define({
+    .name = "bounded_cross_entropy",
+    .arity = 2,
+    .doc = "-(t log(p) + (1 - t) log(1 - p)) of a probability p and a target t, with logarithms of "
+           "at least -100",
+    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
+      const Tensor p = widen(y->inputs[0]), t = widen(y->inputs[1]), upstream = widen(dy);
+      return {narrow_to(upstream * (p - t) / maximum(p * (1 - p), 1e-12), y.dtype()),
+              narrow_to(upstream * (bounded_log_of_rest(p) - bounded_log(p)), y.dtype())};
+    },
+    .decompose = [](const Node& node) -> Tensor {
+      const Tensor p = widen(node.inputs[0]), t = widen(node.inputs[1]);
+      return narrow_to(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), node.type.dtype);
+    },
+    .test = {.low = 0.1, .high = 0.9, .second_low = 0, .second_high = 1},
+});
 
 // ClassLabels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that
 // do not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
@@ -167,8 +187,9 @@ Tensor huber_loss(Arg prediction, Arg target, double delta, Reduction reduction)
   CallSite here(prediction.where);
   WEFT_CHECK(delta > 0, "[huber_loss] delta must be positive. Got {}.", delta);
   auto [y, t] = wide_pair(prediction, target, "huber_loss");
-  const Tensor size = abs(y - t);
-  return reduced(select(size < delta, size * size * 0.5, delta * (size - delta / 2)), reduction);
+  const Tensor difference = y - t, size = abs(difference);
+  return reduced(select(size < delta, square(difference) * 0.5, delta * (size - delta / 2)),
+                 reduction);
 }
 
 Tensor smooth_l1_loss(Arg prediction, Arg target, double beta, Reduction reduction) {
@@ -188,7 +209,7 @@ Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction) {
 Tensor binary_cross_entropy(Arg probability, Arg target, Reduction reduction) {
   CallSite here(probability.where);
   auto [p, t] = wide_pair(probability, target, "binary_cross_entropy");
-  return reduced(-(t * bounded_log(p) + (1 - t) * bounded_log_of_rest(p)), reduction);
+  return reduced(make_node(bounded_cross_entropy_def, {p, t}), reduction);
 }
 
 // Computes max(x, 0) - x t + log(1 + exp(-|x|)), which is finite for every logit.

@@ -52,8 +52,8 @@ const OpDef& sum_def = define({
     .test = {.integers = true},
 });
 
-// The gradient prod / x would divide by zero: with one zero its gradient is the product of the
-// other elements, with more all gradients are 0.
+// The gradient prod / x would divide by zero. The only zero's gradient is the product of the other
+// elements; each of two zeros' is that product times the other zero, whose gradient is not 0.
 const OpDef& prod_def = define({
     .name = "prod",
     .kind = OpKind::reduce,
@@ -65,9 +65,10 @@ const OpDef& prod_def = define({
       Tensor is_zero = x == 0.0;
       Tensor zero_count = sum(cast(is_zero, x.dtype()), kept);
       Tensor others = prod(select(is_zero, 1.0, x), kept);  // product of the non-zero elements
-      Tensor at_zero = select(zero_count == 1.0, others, 0.0);
-      Tensor rest = select(is_zero, at_zero,
-                           select(zero_count == 0.0, others, 0.0) / select(is_zero, 1.0, x));
+      Tensor other_zero = sum(select(is_zero, x, 0.0), kept) - x;
+      Tensor at_zero =
+          select(zero_count == 1.0, others, select(zero_count == 2.0, others * other_zero, 0.0));
+      Tensor rest = select(is_zero, at_zero, prod(x, kept) / select(is_zero, 1.0, x));
       return {narrow_to(widen(dy) * rest, y.dtype())};
     },
     .combine = ScalarOp::mul,

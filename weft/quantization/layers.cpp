@@ -99,6 +99,7 @@ class Signs {
     if (node.op->leaf == LeafKind::scalar) return node.attrs.number("value") >= 0;
     if (node.is("mul") && node.inputs[0].node() == node.inputs[1].node()) return true;
     if (node.is("maximum")) return operand(0) || operand(1);
+    if (node.is("clamp")) return (operand(0) || operand(1)) && operand(2);
     if (node.is("select")) return operand(1) && operand(2);
     if (!is_one_of(as_all)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
