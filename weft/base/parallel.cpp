@@ -48,6 +48,8 @@ bool spin(Done&& done) {
 // delays nobody. Thread 0 is the one that opened the region.
 class Team {
  public:
+  // Returns when the new threads have allocated what they ever do, so that no region allocates,
+  // however late the system runs them.
   void grow(int count) {
     if (size_ >= count) return;
     sigset_t all, before;  // the threads handle no signals
@@ -60,6 +62,7 @@ class Team {
       logging::warn("the system allows this process only {} threads", size_);
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    for (int now = started_; now < size_; now = started_) started_.wait(now);
   }
 
   void run(int64_t count, int parts, RangeFunction body, void* context) {
@@ -102,6 +105,8 @@ class Team {
 
   [[noreturn]] void work(int index) {
     omp_set_num_threads(1);  // keeps oneDNN from opening OpenMP regions; the first call allocates
+    ++started_;
+    started_.notify_one();
     uint64_t seen = 0;
     while (true) {
       auto next = [&] { return current_.load(std::memory_order_acquire) != seen; };
@@ -117,6 +122,7 @@ class Team {
   int64_t count_ = 0;
   uint64_t regions_ = 0;
   int size_ = 1;
+  std::atomic<int> started_{1};                   // threads, of size_
   alignas(64) std::atomic<uint64_t> current_{0};  // region; parts in the low bits
   alignas(64) std::atomic<int> open_{0};          // parts that have not ended
   std::array<Claim, most_threads> claims_;
