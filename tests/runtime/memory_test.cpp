@@ -1,12 +1,18 @@
 // Tests the memory limits of control groups, read from group files that the test writes.
 #include "weft/base/memory.h"
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <doctest/doctest.h>
 
+#include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/threads.h"
 
 namespace weft::testing {
 namespace {
@@ -60,4 +66,29 @@ TEST_CASE("a control group of version 1 limits memory and its other controllers 
   CHECK(none.available > size_t{1} << 60);
 }
 
+// The stack of a thread that has ended stays mapped for the next one.
+TEST_CASE("a limit of addresses leaves the same memory before, while and after a thread runs") {
+  if (sanitized) return skipped("sanitizers map terabytes");
+  const Threads team(50);  // whose stacks are to come
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit limit{rlim_t{4} << 30, before.rlim_max};
+  setrlimit(RLIMIT_AS, &limit);
+  const size_t without = machine_memory();
+  std::atomic<bool> ends = false;
+  pthread_t thread{};  // one that allocates nothing: the C library would map an arena for it
+  const auto wait = [](void* until) -> void* {
+    static_cast<std::atomic<bool>*>(until)->wait(false);
+    return nullptr;
+  };
+  REQUIRE(pthread_create(&thread, nullptr, wait, &ends) == 0);
+  const size_t beside = machine_memory();
+  ends = true, ends.notify_one();
+  pthread_join(thread, nullptr);
+  const size_t after = machine_memory();
+  setrlimit(RLIMIT_AS, &before);
+  CHECK(without < size_t{4} << 30);
+  for (const size_t now : {beside, after})
+    CHECK(std::max(now, without) - std::min(now, without) < 2 * mebibyte);
+}
 }  // namespace weft::testing

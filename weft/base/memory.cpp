@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <pthread.h>
+#include <sstream>
 #include <string>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -75,17 +76,36 @@ size_t address_limit() {
   return limited ? limit.rlim_cur : unknown;
 }
 
-// Returns the bytes of stacks that this process will map and hardly touch: those of the team, of
-// the compile threads and of the data loader's prefetch thread.
+// Returns how many stacks of `bytes` are mapped, each above a guard page. The C library keeps those
+// of ended threads for threads to come, so the number of running threads does not tell.
+int mapped_stacks(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  int stacks = 0;
+  size_t guard_end = 0;
+  std::ifstream file("/proc/self/maps");
+  for (std::string line; std::getline(file, line);) {
+    // "7f1c00000000-7f1c00800000 rw-p 00000000 00:00 0"
+    std::istringstream fields(line);
+    size_t begin = 0, end = 0;
+    char dash = 0;
+    std::string access;
+    fields >> std::hex >> begin >> dash >> end >> access;
+    stacks += access == "rw-p" && begin == guard_end && end - begin + page >= bytes ? 1 : 0;
+    guard_end = access == "---p" && end - begin == page ? end : 0;
+  }
+  return stacks;
+}
+
+// Returns the bytes of stacks that this process will map and hardly touch: those of the team beside
+// the main thread, of the compile threads and of the data loader's prefetch thread.
 size_t stacks_to_come() {
-  const int wanted = thread_count() + compile_threads() + 1;
-  const auto running = static_cast<int>(number_of_line("/proc/self/status", "Threads").value_or(1));
+  const int wanted = thread_count() - 1 + compile_threads() + 1;
   pthread_attr_t attributes;
   size_t each = 0;
   pthread_attr_init(&attributes);
   pthread_attr_getstacksize(&attributes, &each);
   pthread_attr_destroy(&attributes);
-  return each * static_cast<size_t>(std::max(0, wanted - running));
+  return each * static_cast<size_t>(std::max(0, wanted - mapped_stacks(each)));
 }
 
 // Returns the part of the address limit that can become resident: addresses that are mapped but
