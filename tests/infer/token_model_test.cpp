@@ -86,22 +86,34 @@ std::vector<int32_t> some_tokens(int64_t count, int32_t seed) {
   return tokens;
 }
 
-// Returns the logits after all tokens, computed as in training, without a cache.
-std::vector<double> whole(const Model& model, const std::vector<int32_t>& tokens) {
-  CompiledStep step([&](std::span<const Tensor> in) { return std::vector{model(in[0])}; },
-                    {.mode = Mode::eval, .device = "cpu"});
-  const std::vector<int64_t> ids(tokens.begin(), tokens.end());
-  const std::vector<double> all =
-      step.run(std::array{tensor(ids, {1, std::ssize(ids)})})[0].to_doubles();
-  return {all.end() - vocabulary, all.end()};
-}
+// Whole computes logits as in training, without a cache, in one step for sequences of any length:
+// the tokens behind a sequence have no influence on it.
+class Whole {
+ public:
+  explicit Whole(const Model& model)
+      : step_([&model](std::span<const Tensor> in) { return std::vector{model(in[0])}; },
+              {.mode = Mode::eval, .device = "cpu"}) {}
 
-void check_logits(const infer::TokenModel& tokens, int64_t row, const Model& model,
+  // Returns the logits after all tokens.
+  std::vector<double> logits(const std::vector<int32_t>& tokens) {
+    std::vector<int64_t> ids(most_tokens, 7);
+    std::ranges::copy(tokens, ids.begin());
+    const std::vector<double> all =
+        step_.run(std::array{tensor(ids, {1, most_tokens})})[0].to_doubles();
+    const auto end = all.begin() + std::ssize(tokens) * vocabulary;
+    return {end - vocabulary, end};
+  }
+
+ private:
+  CompiledStep step_;
+};
+
+void check_logits(const infer::TokenModel& tokens, int64_t row, Whole& whole,
                   const std::vector<int32_t>& history) {
   CAPTURE(row);
   CAPTURE(history.size());
   const std::span<const float> got = tokens.logits(row);
-  const std::vector<double> want = whole(model, history);
+  const std::vector<double> want = whole.logits(history);
   double worst = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - want[i]));
@@ -116,12 +128,13 @@ void check_continuations(const Model& model) {
       infer::make_token_model(model, vocabulary, most_tokens, {.batch = 3, .device = "cpu"});
   std::vector<std::vector<int32_t>> histories = {some_tokens(1, 1), some_tokens(20, 2),
                                                  some_tokens(7, 3)};
+  Whole whole(model);
   std::vector<infer::RowTokens> rows;
   rows.reserve(histories.size());
   for (const std::vector<int32_t>& history : histories) rows.push_back({history});
   tokens->append(rows);
   for (int64_t b = 0; b < 3; ++b)
-    check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
+    check_logits(*tokens, b, whole, histories[static_cast<size_t>(b)]);
   const std::array<std::array<int64_t, 3>, 5> more = {
       {{1, 1, 1}, {1, 0, 1}, {0, 18, 1}, {1, 1, 0}, {40, 1, 1}}};
   for (const std::array<int64_t, 3>& counts : more) {
@@ -134,19 +147,19 @@ void check_continuations(const Model& model) {
       rows[b] = {std::span(histories[b]).last(static_cast<size_t>(counts[b]))};
     tokens->append(rows);
     for (int64_t b = 0; b < 3; ++b)
-      check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
+      check_logits(*tokens, b, whole, histories[static_cast<size_t>(b)]);
   }
   // A sequence begins anew beside others, and one goes back.
   histories[1] = some_tokens(9, 40);
   rows = {infer::RowTokens(), {histories[1], 0}, infer::RowTokens()};
   tokens->append(rows);
   for (int64_t b = 0; b < 3; ++b)
-    check_logits(*tokens, b, model, histories[static_cast<size_t>(b)]);
+    check_logits(*tokens, b, whole, histories[static_cast<size_t>(b)]);
   histories[0].resize(11);
   histories[0].push_back(3);
   rows = {{std::span(histories[0]).last(1), 11}, infer::RowTokens(), infer::RowTokens()};
   tokens->append(rows);
-  check_logits(*tokens, 0, model, histories[0]);
+  check_logits(*tokens, 0, whole, histories[0]);
 }
 }  // namespace
 
@@ -174,7 +187,8 @@ TEST_CASE("a sequence beyond the context is refused and changes nothing") {
   const std::vector<int32_t> all = some_tokens(13, 1);
   std::vector<infer::RowTokens> rows = {{std::span(all).first(12)}};
   tokens->append(rows);
-  check_logits(*tokens, 0, model, some_tokens(12, 1));
+  Whole whole(model);
+  check_logits(*tokens, 0, whole, some_tokens(12, 1));
   rows = {{std::span(all).last(1)}};
   CHECK(error_of([&] { tokens->append(rows); }) ==
         "usage: a sequence of 13 tokens exceeds the context of 12.");
