@@ -60,6 +60,101 @@ TEST_CASE("each kind of sample learns its answers alone") {
   CHECK(place.text(samples[2], true) == "Hello\nSee you\n");
 }
 
+TEST_CASE("conversations have the tokens of transformers, and learn what it marks") {
+  const Tokenizer tokenizer = Tokenizer::load("tests/reference/tokenizers/llama3.json");
+  const auto read = [](const char* file) {
+    return nlohmann::ordered_json::parse(io::read_file(file, 1 << 20));
+  };
+  const nlohmann::ordered_json reference = read("tests/reference/answers.json"),
+                               usual = read("tests/reference/chat.json").at("templates");
+  for (const auto& one : reference.at("cases")) {
+    const std::string name = one.at("template"), row = io::json_text(one.at("row"));
+    CAPTURE(name);
+    CAPTURE(row);
+    const auto& own = reference.at("templates");
+    const std::string text = own.contains(name) ? own.at(name) : usual.at(name);
+    const InstructionOptions options{
+        .chat = ChatTemplate(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, name)};
+    const std::vector<Instruction> samples = parse_instructions(row, "row", tokenizer, options);
+    const auto& expected = one.at("samples");
+    REQUIRE(samples.size() == expected.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const auto learned = expected[i].at("learned").get<std::vector<int>>();
+      CHECK(samples[i].tokens == expected[i].at("ids").get<std::vector<int32_t>>());
+      CHECK(samples[i].learned == std::vector<bool>(learned.begin(), learned.end()));
+    }
+  }
+}
+
+TEST_CASE("of a conversation only the last answer is learned where that is the option") {
+  Place place;
+  place.options.last_answer = true;
+  const std::vector<Instruction> samples = place.read(
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A"},)"
+      R"({"role": "user", "content": "Bye"}, {"role": "assistant", "content": "B"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A"},)"
+      R"({"role": "assistant", "content": "B", "weight": 0}]})");
+  REQUIRE(samples.size() == 2);
+  CHECK(place.text(samples[0], false) == "user: Hi\nassistant: A\nuser: Bye\nassistant: ");
+  CHECK(place.text(samples[0], true) == "B\n");
+  CHECK(place.text(samples[1], true) == "A\n");
+}
+
+TEST_CASE("a weight decides what is learned, of rows and of every role") {
+  const Place place;
+  const std::vector<Instruction> samples =
+      place.read(R"({"text": "all", "weight": 1})"
+                 "\n"
+                 R"({"text": "none", "weight": 0.0})"
+                 "\n"
+                 R"({"messages": [{"role": "user", "content": "Hi", "train": true}, )"
+                 R"({"role": "assistant", "content": "A", "train": false}]})");
+  REQUIRE(samples.size() == 3);
+  CHECK(place.text(samples[0], true) == "all");
+  CHECK(place.text(samples[1], true).empty());
+  CHECK(place.text(samples[1], false) == "none");
+  CHECK(place.text(samples[2], true) == "user: Hi\n");
+}
+
+TEST_CASE("rows of Alpaca without a chat template are in its own words") {
+  Place place;
+  place.options.chat.reset();
+  const std::vector<Instruction> samples =
+      place.read(R"({"instruction": "Add.", "input": "2 and 2", "output": "4"})"
+                 "\n"
+                 R"({"instruction": "Greet.", "input": "", "output": "Hi"})");
+  REQUIRE(samples.size() == 2);
+  CHECK(place.text(samples[0], false) ==
+        "Below is an instruction that describes a task, paired with an input that provides further "
+        "context. Write a response that appropriately completes the request.\n\n### "
+        "Instruction:\nAdd.\n\n### Input:\n2 and 2\n\n### Response:\n");
+  CHECK(place.text(samples[0], true) == "4");
+  CHECK(place.text(samples[1], false) ==
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nGreet.\n\n### Response:\n");
+}
+
+TEST_CASE("keys that nothing reads are said once for each file") {
+  const Place place;
+  const test::Captured errors(2);
+  place.read(
+      R"({"id": 3, "messages": [{"role": "user", "content": "Hi", "name": "Ada"}, )"
+      R"({"role": "assistant", "content": "A", "reasoning_content": "why", "tool_calls": []}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "Hi", "name": "Bo", "id": null}, )"
+      R"({"role": "assistant", "content": "A"}], "tools": [{"name": "f"}]})"
+      "\n"
+      R"({"text": "x", "source": "y"})");
+  const std::string text = errors.text();
+  CAPTURE(text);
+  for (const char* said : {"id is left out, 1 times", "name of user messages is left out, 2 times",
+                           "reasoning_content of assistant messages is left out, 1 times",
+                           "tools is left out, 1 times", "source is left out, 1 times"})
+    CHECK(text.find(said) != std::string::npos);
+  CHECK(std::ranges::count(text, '\n') == 5);
+}
+
 TEST_CASE("a prompt and its completion have the tokens of their whole text") {
   for (const nlohmann::json& row :
        io::parse_json(io::read_file("tests/reference/instructions.json", 1 << 20))) {
@@ -169,13 +264,35 @@ TEST_CASE("lines that are no samples are refused by their number") {
                 "messages have no answer");
   check_refused("{\"messages\": [{\"role\": \"assistant\"}]}", "content");
   check_refused("{\"messages\": 3}", "messages must be a list");
+  const auto answer = [](const std::string& more) {
+    return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", )" + more +
+           "}]}";
+  };
+  check_refused(answer(R"("content": "a", "weight": 0.5)"), "messages[1].weight must be 0 or 1");
+  check_refused(answer(R"("content": "a", "train": 1)"), "train must be true or false. Got 1.");
+  check_refused(answer(R"("content": "a", "weight": 1, "train": true)"), "Give one.");
+  check_refused(answer(R"("content": 3)"), "content must be text or a list of parts. Got 3.");
+  check_refused(answer(R"("content": [{"type": "image", "url": "x"}])"),
+                "has a part of type image");
+  check_refused(answer(R"("content": ["a"])"), "which are objects");
+  check_refused(answer(R"("tool_calls": "[{]")"), "messages[1].tool_calls: not JSON: ");
+  check_refused(answer(R"("from": "gpt", "value": "a")"), "messages[1] has two forms");
+  check_refused(R"({"messages": ["a"]})", "messages[0] must be an object. Got \"a\".");
+  check_refused(R"({"conversations": [{"from": "human", "value": "u"}, {"role": "assistant", )"
+                R"("content": "a"}]})",
+                "conversations mixes two forms");
+  check_refused(R"({"conversations": [{"from": "function_call", "value": "f x"}]})", "not JSON");
+  check_refused(R"({"prompt": "x", "completion": [{"role": "assistant", "content": "a"}]})",
+                "must both be text, or both lists of messages");
+  check_refused(R"({"instruction": "x", "output": "y", "history": [["a"]]})", "pairs of texts");
+  check_refused(R"({"text": "x", "weight": "1"})", "weight must be 0 or 1");
+  check_refused(R"({"messages": [], "tools": {"f": 1}})", "tools must be a list. Got {");
+  check_refused(R"({"messages": [], "chat_template_kwargs": {"tools": []}})",
+                "chat_template_kwargs has tools");
   InstructionFiles other;
-  other.options.chat = TokenizerConfig::load(other.file("model")).chat_template();
-  const std::string conversation =  // this template asks for an answer behind every message
-
+  const std::string conversation =
       R"({"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}, )"
       R"({"role": "assistant", "content": "b"}]})";
-  CHECK_THROWS_WITH_AS(other.read(conversation), Contains("changes what was said"), Error);
   other.options.chat.reset();
   CHECK_THROWS_WITH_AS(other.read(conversation), Contains("messages need a chat template"), Error);
   const std::vector<Instruction> none;

@@ -271,6 +271,33 @@ TEST_CASE("encoders that cannot be trained on masked tokens are refused in one l
   refuses({.head = "Model"}, usage, "[bert] the architecture must be one of BertForMaskedLM,");
 }
 
+TEST_CASE("conversations that cannot be learned are refused by their line, before any training") {
+  const Published place;
+  place.replace("m/tokenizer_config.json", "{% for m in messages %}",
+                "{% for m in messages %}{% if m.role == 'system' %}"
+                "{{ raise_exception('System role not supported') }}{% endif %}");
+  const auto refuses = [&](const std::string& line, int code, const std::string& message) {
+    place.write("d.jsonl", "{\"text\": \"a\"}\n" + line + "\n");
+    const std::string wrong = fails_with(
+        place.weft({"finetune", "m", "--data.path", "d.jsonl", "--steps", "1"}), code, message);
+    return fs::exists(place.path("runs")) ? "a run was begun" : wrong;
+  };
+  const auto messages = [](const std::string& first, const std::string& more = "") {
+    return R"({"messages": [{"role": ")" + first +
+           R"(", "content": "u"}, {"role": "assistant", "content": "a")" + more + "}]}";
+  };
+  CHECK(refuses(messages("narrator"), data_code,
+                "d.jsonl:2: messages[0].role: there is no role \"narrator\".") == "");
+  CHECK(refuses(messages("user", R"(, "weight": -1)"), data_code,
+                "d.jsonl:2: messages[1].weight must be 0 or 1, as a token counts whole or not at "
+                "all. Got -1.") == "");
+  CHECK(refuses(messages("user", R"(, "weight": "high")"), data_code, "Got \"high\".") == "");
+  CHECK(refuses(R"({"text": "a", "messages": []})", data_code,
+                "d.jsonl:2: a sample has one form. Got text, and messages.") == "");
+  CHECK(refuses(messages("system"), usage,
+                "the template refuses the conversation: System role not supported.") == "");
+}
+
 TEST_CASE("texts with labels that do not go with a head, or are none, are refused by their line") {
   const Published place;
   const auto refuses = [&](const std::string& lines, int code, const std::string& message) {

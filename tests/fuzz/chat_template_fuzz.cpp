@@ -24,7 +24,7 @@ const std::string valid[] = {
         messages,
     R"({# c #}{% for k, v in messages[0].items() %}{{ k }}={{ v|string|length }};{% endfor %}{{ messages
 |selectattr('role', 'equalto', 'user')|list|first|items|list }}{{ messages|map(attribute='role')|sort|unique|list
-}}{{ (1, 2) in [(1, 2)] and 'a' not in {'b': -1.5e3} }}{{ 'a.b'|replace('.', '-')|indent(2, true)|title }})" +
+}}{% filter upper %}{{ '{}{0}{k}'.format(1, k='[2]'|from_json) }}{% endfilter %}{{ (1, 2) in [(1, 2)] and 'a' not in {'b': -1.5e3} }}{{ 'a.b'|replace('.', '-')|indent(2, true)|title }})" +
         messages,
 };
 }  // namespace
@@ -45,7 +45,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                     .now = std::tm{},
                                     .most_work = 100'000};
     const Json conversation = json.is_array() ? json : Json::array();
-    if (chat.render(conversation, options) != chat.render(conversation, options)) std::abort();
+    const data::Rendering made = chat.rendering(conversation, options);
+    if (made.text != chat.render(conversation, options)) std::abort();
+    for (const data::TextRange& range : made.generated)
+      if (range.begin > range.end) std::abort();
   });
   return 0;
 }

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -22,12 +24,18 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 namespace weft::fuzz {
 
 template <class Parse>
-void expect_value_or_error(ErrorKind kind, Parse&& parse) {
+void expect_value_or_error(std::initializer_list<ErrorKind> kinds, Parse&& parse) {
   try {
     parse();
   } catch (const Error& error) {
-    if (error.kind() != kind || std::strchr(error.what(), '\n') != nullptr) std::abort();
+    if (std::ranges::find(kinds, error.kind()) == kinds.end() ||
+        std::strchr(error.what(), '\n') != nullptr)
+      std::abort();
   }
+}
+template <class Parse>
+void expect_value_or_error(ErrorKind kind, Parse&& parse) {
+  expect_value_or_error({kind}, std::forward<Parse>(parse));
 }
 
 // Copies exactly these bytes to the heap, so that the sanitizer detects reads past the end.

@@ -78,6 +78,12 @@ CASES = [
     # Tests.
     "{{ i is number }}{{ f is number }}{{ yes is number }}{{ s is number }}{{ i is integer }}{{ yes is integer }}{{ f is float }}{{ yes is boolean }}{{ i is boolean }}", "{{ s is string }}{{ l is string }}{{ d is mapping }}{{ l is mapping }}{{ l is sequence }}{{ d is sequence }}{{ s is sequence }}{{ i is sequence }}{{ d.keys() is sequence }}{{ l is iterable }}{{ i is iterable }}{{ none is iterable }}{{ range(2) is sequence }}", "{{ yes is true }}{{ no is false }}{{ 1 is true }}{{ 0 is false }}{{ none is none }}{{ nil is none }}", "{{ i is odd }}{{ i is even }}{{ j is odd }}{{ 2.0 is even }}{{ i is divisibleby 7 }}{{ i is divisibleby(2) }}", "{{ s is odd }}", "{{ i is equalto 7 }}{{ i is eq(7) }}{{ i is ne 7 }}{{ i is gt 3 }}{{ i is lt 3 }}{{ i is ge 7 }}{{ i is le 7 }}{{ i is in l }}{{ 1 is in(l) }}{{ 'a' is in 'abc' }}", "{{ i is nope }}", "{{ i is defined is true }}", "{{ i is eq 7 and yes }}{{ i is eq 7 or no }}", "{{ i is not eq 7 }}", "{{ l is eq [3, 1, 2] }}{{ d.a.c is eq d.a.c }}", "{{ i is equalto(7, 8) }}",
     "{{ loop }}", "{{ loop.index }}", "{{ messages }}|", "{{ 007 }}", "{{ 10 }}", "{{ 1.5.x }}|", "{{ a.b. }}", "{{ a..b }}", "{{ (1 }}", "{{ [1, }}", "{{ {1} }}", "{{ {1: } }}", "{{ f(a=1, 2) }}", "{{ @ }}", "{{ 'abc }}", "{{ 1 +}}", "{{ * 2 }}", "{{ i is }}", "{{ i | }}", "{{ i not l }}", "{{ true.x }}|{{ True }}{{ None }}{{ False }}{{ TRUE }}", "{{ [1, 2,] }}{{ (1, 2,) }}{{ {'a': 1,} }}{{ dict(a=1,) }}",
+    # Blocks of filters, and formats.
+    "{% filter upper %}a{{ s }}{% endfilter %}|{% filter trim|replace('a', 'b') %} a {% endfilter %}|",
+    "{% filter indent(2) %}a\nb{% for x in l %}{{ x }}{% endfor %}{% endfilter %}", "{% filter nofilter %}{% endfilter %}",
+    "{{ '<{}|{}>'.format(1, 'b') }}{{ '{1}{0}{1}'.format('a', 2.5) }}{{ '{x}{{}}{}'.format(l, x=none) }}",
+    "{{ '{}'.format() }}", "{{ '{}{0}'.format(1) }}", "{{ '{0}{}'.format(1) }}", "{{ '{x}'.format(y=1) }}", "{{ '}'.format() }}",
+    "{{ '{'.format() }}",
 ]
 
 # ---- drawn expressions ---------------------------------------------------------------------------

@@ -3,107 +3,67 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/data/answers.h"
 #include "weft/data/framed.h"
+#include "weft/data/instruction_rows.h"
 #include "weft/data/json_lines.h"
+#include "weft/data/learned_tokens.h"
+#include "weft/io/files.h"
 #include "weft/io/json.h"
 
 namespace weft::data {
 namespace {
-using nlohmann::json;
 
-bool is_space(char c) { return std::string_view(" \t\r\n").find(c) != std::string_view::npos; }
-
-// Part is a piece of a sample's text, up to byte `end`.
-struct Part {
-  size_t end = 0;
-  bool learned = false;
-};
-
-// Returns for each token a byte of the text that it spells: the last, or within a character the
-// first. Returns nullopt where the tokens spell another text, as normalizers rewrote it.
-std::optional<std::vector<size_t>> bytes_of(const Tokenizer& tokenizer, std::string_view text,
-                                            std::span<const int32_t> tokens) {
-  StreamDecoder decoder(tokenizer, {.skip_special = false});
-  std::vector<size_t> bytes;
-  bytes.reserve(tokens.size());
-  size_t at = 0;
-  for (const int32_t token : tokens) {
-    const size_t begin = at;
-    for (const char c : decoder.add(token)) {
-      // Added tokens may hide white space beside them; SentencePiece puts a space before words.
-      size_t next = at;
-      while (c != ' ' && next < text.size() && text[next] != c && is_space(text[next])) ++next;
-      if (next < text.size() && text[next] == c)
-        at = next + 1;
-      else if (c != ' ')
-        return std::nullopt;
-    }
-    bytes.push_back(at > begin ? at - 1 : at);
-  }
-  return bytes;
-}
-
-// Returns which tokens of a text belong to parts that are learned.
-std::vector<bool> learned_of(const Tokenizer& tokenizer, const std::string& text,
-                             std::span<const int32_t> tokens, const std::vector<Part>& parts) {
-  std::vector<bool> learned;
-  learned.reserve(tokens.size());
-  if (const auto bytes = bytes_of(tokenizer, text, tokens)) {
-    for (const size_t byte : *bytes) {
-      const auto part = std::ranges::upper_bound(parts, byte, {}, &Part::end);
-      learned.push_back(part != parts.end() ? part->learned : parts.back().learned);
-    }
-    return learned;
-  }
-  // Else a part ends where its text alone has other tokens than the whole.
-  for (const Part& part : parts) {
-    const std::vector<int32_t> up_to =
-        tokenizer.encode(text.substr(0, part.end), {.special_tokens = false});
-    const auto common = std::ranges::mismatch(up_to, tokens).in1 - up_to.begin();
-    learned.resize(std::max(learned.size(), static_cast<size_t>(common)), part.learned);
-  }
-  learned.resize(tokens.size(), parts.back().learned);
-  return learned;
-}
-
-// Reader turns the object of a line into a sample.
+// Reader turns the object of a line into samples.
 class Reader {
  public:
   Reader(const Tokenizer& tokenizer, const InstructionOptions& options)
-      : tokenizer_(tokenizer), options_(options), frame_(frame_of(tokenizer, 0)) {}
+      : tokenizer_(tokenizer),
+        options_(options),
+        frame_(frame_of(tokenizer, 0)),
+        kinds_(options.chat ? content_kinds(*options.chat) : ContentKinds()) {}
 
   // Throws io::JsonError for what is no sample.
-  Instruction sample(const json& object) const {
-    if (!object.is_object()) throw io::JsonError("a sample must be an object");
-    if (object.contains("messages")) return conversation(object);
-    Instruction sample;
-    append(sample, frame_.before, false);
-    if (object.contains("prompt") || object.contains("completion")) {
-      const std::string prompt = io::text_at(object, "prompt");
-      const std::string whole = prompt + io::text_at(object, "completion");
-      append(sample, whole, {{prompt.size(), false}, {whole.size(), true}});
-    } else if (object.contains("text")) {
-      const std::string text = io::text_at(object, "text");
-      append(sample, text, {{text.size(), true}});
-    } else {
-      throw io::JsonError("a sample has text, prompt and completion, or messages");
-    }
-    append(sample, frame_.after, true);
-    if (options_.end && (frame_.after.empty() || frame_.after.back() != *options_.end))
-      append(sample, std::span(&*options_.end, 1), true);
-    return sample;
+  void add(const nlohmann::ordered_json& object) {
+    InstructionRow row =
+        read_instruction_row(object, options_.chat ? &*options_.chat : nullptr, kinds_);
+    for (const std::string& key : row.unread) ++report_.unread[key];
+    if (const auto* text = std::get_if<TextRow>(&row.sample))
+      add(*text, row.learned);
+    else
+      add(std::get<Conversation>(row.sample), row.learned);
   }
+
+  // Says of the file `name` what no sample has.
+  void report(const std::string& name) const {
+    for (const auto& [key, count] : report_.unread)
+      logging::warn("[data] {}: {} is left out, {} times: {} does not read it.", name,
+                    io::printable(key), count,
+                    options_.chat ? "the chat template" : "a sample of text");
+    for (const auto& [end, count] : report_.prompts)
+      logging::warn(
+          "[data] {}: {} answers are learned without {}, which ends the chat template's prompt for "
+          "an answer, as what it writes of a conversation has none.",
+          name, count, io::printable(io::json_text(nlohmann::json(end))));
+    if (report_.rewritten > 0)
+      logging::note(
+          "[data] {}: {} conversations are {} samples, as the chat template rewrites what was said "
+          "before.",
+          name, report_.rewritten, report_.texts);
+  }
+
+  std::vector<Instruction> samples() { return std::move(samples_); }
 
  private:
   static void append(Instruction& sample, std::span<const int32_t> tokens, bool learned) {
@@ -111,47 +71,53 @@ class Reader {
     sample.learned.resize(sample.tokens.size(), learned);
   }
   // A text is encoded whole, as a tokenizer may begin each text with a space.
-  void append(Instruction& sample, const std::string& text, const std::vector<Part>& parts) const {
+  void append(Instruction& sample, const std::string& text,
+              std::span<const LearnedPart> parts) const {
     const std::vector<int32_t> tokens = tokenizer_.encode(text, {.special_tokens = false});
-    const std::vector<bool> learned = learned_of(tokenizer_, text, tokens, parts);
+    const std::vector<bool> learned = learned_tokens(tokenizer_, text, tokens, parts);
     sample.tokens.insert(sample.tokens.end(), tokens.begin(), tokens.end());
     sample.learned.insert(sample.learned.end(), learned.begin(), learned.end());
   }
 
-  // The text of each message is what the conversation up to it adds to the one before, so that an
-  // answer is what a model would have to generate there.
-  Instruction conversation(const json& object) const {
+  void add(const TextRow& row, bool learned) {
+    Instruction sample;
+    const std::string whole = row.prompt + row.completion;
+    append(sample, frame_.before, false);
+    if (learned)
+      append(sample, whole, {{{row.prompt.size(), whole.size()}}});
+    else
+      append(sample, whole, {});
+    append(sample, frame_.after, learned);
+    if (options_.end && (frame_.after.empty() || frame_.after.back() != *options_.end))
+      append(sample, std::span(&*options_.end, 1), learned);
+    samples_.push_back(std::move(sample));
+  }
+
+  void add(Conversation conversation, bool learned) {
     if (!options_.chat)
       throw io::JsonError("messages need a chat template, which the tokenizer's folder lacks");
-    const json& messages = object.at("messages");
-    if (!messages.is_array()) throw io::JsonError("messages must be a list");
-    std::vector<ChatMessage> said;
-    std::string text;
-    std::vector<Part> parts;
-    const auto reach = [&](std::string whole, bool learned) {
-      if (!whole.starts_with(text))
-        throw io::JsonError("the chat template changes what was said before an answer");
-      text = std::move(whole);
-      parts.push_back({text.size(), learned});
-    };
-    bool any = false;
-    for (const json& message : messages) {
-      const std::string role = io::text_at(message, "role");
-      const bool is_answer = role == "assistant";
-      if (is_answer) reach(options_.chat->render(said, {.add_generation_prompt = true}), false);
-      said.push_back({role, io::text_at(message, "content")});
-      if (is_answer) reach(options_.chat->render(said), true);
-      any = any || is_answer;
-    }
-    if (!any) throw io::JsonError("messages have no answer: none is by the assistant");
-    Instruction sample;
-    append(sample, text, parts);
-    return sample;
+    if (std::ranges::none_of(conversation.messages, [](const nlohmann::ordered_json& message) {
+          return message.at("role") == "assistant";
+        }))
+      throw io::JsonError("messages have no answer: none is by the assistant");
+    std::vector<bool>& counts = conversation.learned;
+    if (!learned) counts.assign(counts.size(), false);
+    if (const auto last = std::find(counts.rbegin(), counts.rend(), true);
+        options_.last_answer && last != counts.rend())
+      std::fill(std::next(last), counts.rend(), false);
+    const bool with_tools = conversation.tools && options_.chat_with_tools;
+    const ChatTemplate& chat = with_tools ? *options_.chat_with_tools : *options_.chat;
+    const auto texts = answer_texts(conversation, chat, tokenizer_, report_);
+    for (const AnswerText& text : texts) append(samples_.emplace_back(), text.text, text.parts);
+    if (texts.empty()) samples_.emplace_back();  // instruction_source() counts it
   }
 
   const Tokenizer& tokenizer_;
   const InstructionOptions& options_;
   Frame frame_;
+  ContentKinds kinds_;
+  std::vector<Instruction> samples_;
+  AnswerReport report_;
 };
 
 // Returns the tokens of a sample that a model reads: the last one is a label alone.
@@ -249,11 +215,11 @@ class InstructionSource : public Source {
 std::vector<Instruction> parse_instructions(std::string_view file, const std::string& name,
                                             const Tokenizer& tokenizer,
                                             const InstructionOptions& options) {
-  const Reader reader(tokenizer, options);
-  std::vector<Instruction> samples;
+  Reader reader(tokenizer, options);
   read_json_lines(file, name,
-                  [&](const json& object) { samples.push_back(reader.sample(object)); });
-  return samples;
+                  [&](std::string_view line) { reader.add(io::parse_ordered_json_line(line)); });
+  reader.report(name);
+  return reader.samples();
 }
 
 std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,

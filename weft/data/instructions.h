@@ -1,9 +1,7 @@
-// Reads instruction data: a text file with a JSON object on each line (JSONL), which is one sample:
-//
-//   {"text": "..."}                                       all of its tokens are learned
-//   {"prompt": "...", "completion": "..."}                those of the completion are
-//   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
-//                                                         those of the assistant's messages are
+// Reads instruction data: a text file with a JSON object on each line (JSONL), in one of the forms
+// of instruction_rows.h. All tokens of a text are learned, those of a completion behind its prompt,
+// and those of the assistant's messages in a conversation, as a chat template writes them
+// (answers.h): then a line is a sample for each text in which an answer is learned.
 //
 // A sample is a row of its own, padded behind its end; or several are packed into a row, with the
 // position of each token in its sample, by which models keep them apart.
@@ -24,7 +22,9 @@ namespace weft::data {
 
 struct InstructionOptions {
   std::optional<ChatTemplate> chat = {};  // writes conversations; absent: they are refused
-  std::optional<int32_t> end = {};        // the id that ends a text or a completion, and is learned
+  std::optional<ChatTemplate> chat_with_tools = {};  // writes those with tools; absent: `chat` does
+  std::optional<int32_t> end = {};  // the id that ends a text or a completion, and is learned
+  bool last_answer = false;  // of a conversation only the last message that counts is learned
 };
 
 // Instruction is one sample: its tokens, and which of them are learned.
@@ -34,7 +34,8 @@ struct Instruction {
 };
 
 // Returns the samples of a text; empty lines are skipped. Throws Error(data), "NAME:LINE: ...", for
-// a line that is no such object, and for a conversation without an answer.
+// a line that is no such object, and for a conversation without an answer; Error(usage) where the
+// template cannot write one. Warns of keys that no sample reads.
 std::vector<Instruction> parse_instructions(std::string_view text, const std::string& name,
                                             const Tokenizer& tokenizer,
                                             const InstructionOptions& options = {});

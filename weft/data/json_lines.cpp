@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 #include "weft/base/error.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -11,7 +9,7 @@
 namespace weft::data {
 
 void read_json_lines(std::string_view file, const std::string& name,
-                     const std::function<void(const nlohmann::json&)>& read) {
+                     const std::function<void(std::string_view)>& read) {
   size_t line = 0;
   for (size_t begin = 0; begin < file.size();) {
     const size_t end = std::min(file.find('\n', begin), file.size());
@@ -20,7 +18,7 @@ void read_json_lines(std::string_view file, const std::string& name,
     ++line;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      read(io::parse_json_line(text));
+      read(text);
     } catch (const io::JsonError& error) {
       throw Error(ErrorKind::data, "{}:{}: {}.", name, line, error.what());
     } catch (const Error& error) {

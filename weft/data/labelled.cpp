@@ -243,7 +243,8 @@ class LabelledSource : public Source {
 LabelledTexts parse_labelled(std::string_view text, const std::string& name,
                              const Tokenizer& tokenizer, const LabelOptions& options) {
   LabelReader reader(tokenizer, options);
-  read_json_lines(text, name, [&](const json& object) { reader.read(object); });
+  read_json_lines(text, name,
+                  [&](std::string_view line) { reader.read(io::parse_json_line(line)); });
   return reader.finish(name);
 }
 

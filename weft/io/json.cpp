@@ -42,13 +42,14 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   return std::nullopt;
 }
 
-nlohmann::json parse(std::string_view text, bool is_line) {
+template <class Json = nlohmann::json>
+Json parse(std::string_view text, bool is_line) {
   if (const std::optional<size_t> at = too_deep_at(text))
     throw JsonError(
         fmt::format("lists and objects nest deeper than {} at byte {}", deepest_json, *at));
   try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {  // `byte` counts from 1
+    return Json::parse(text);
+  } catch (const typename Json::parse_error& error) {  // `byte` counts from 1
     const std::string_view before = text.substr(0, error.byte == 0 ? 0 : error.byte - 1);
     const size_t newline = before.rfind('\n');
     const auto lines = std::ranges::count(before, '\n');
@@ -57,7 +58,7 @@ nlohmann::json parse(std::string_view text, bool is_line) {
         error.byte > text.size() ? "it ends too early," : "there is a mistake",
         is_line ? "" : fmt::format("line {}, ", 1 + lines),
         newline == std::string_view::npos ? before.size() + 1 : before.size() - newline));
-  } catch (const nlohmann::json::exception&) {
+  } catch (const typename Json::exception&) {
     throw JsonError("not JSON: it has a number that is too large");
   }
 }
@@ -65,6 +66,9 @@ nlohmann::json parse(std::string_view text, bool is_line) {
 
 nlohmann::json parse_json(std::string_view text) { return parse(text, /*is_line=*/false); }
 nlohmann::json parse_json_line(std::string_view text) { return parse(text, /*is_line=*/true); }
+nlohmann::ordered_json parse_ordered_json_line(std::string_view text) {
+  return parse<nlohmann::ordered_json>(text, /*is_line=*/true);
+}
 
 nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind kind) {
   const std::string text = read_file(path, limit, kind);

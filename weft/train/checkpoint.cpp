@@ -175,6 +175,7 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                                        "data.format",
                                        "data.tokenizer",
                                        "data.seq_len",
+                                       "data.loss_on",
                                        "data.digits",
                                        "data.reversed",
                                        "data.mean",

@@ -55,8 +55,8 @@ std::optional<Value> own_attribute(const Value& value, std::string_view name) {
 std::optional<Value> own_item(Context& context, const Value& value, const Value& key) {
   if (const Mapping* mapping = value.mapping()) {
     context.spend(1 + mapping->entries.size() / 8);
-    for (const auto& [name, entry] : mapping->entries)
-      if (equal(context, name, key)) return entry;
+    for (size_t i = 0; i < mapping->entries.size(); ++i)
+      if (equal(context, mapping->entries[i].first, key)) return mapping->take(i);
     return std::nullopt;
   }
   if (!key.is_integer()) return std::nullopt;

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/data/chat_template/interpreter.h"
+#include "weft/data/chat_template/json_reader.h"
 #include "weft/data/tokenizer/unicode.h"
 #include "weft/io/files.h"
 
@@ -22,77 +23,48 @@ constexpr size_t work_per_byte = 64;  // work allowed for each byte of a convers
 constexpr std::string_view argument_names[] = {"messages", "tools", "documents",
                                                "add_generation_prompt"};
 
-// JsonReader makes values of JSON, and counts its bytes.
-class JsonReader {
- public:
-  Value value(const Json& json, int depth = 0) {
-    if (depth > most_nested_values) fail("values are nested deeper than {}", most_nested_values);
-    bytes_ += sizeof(Value);
-    switch (json.type()) {
-      case Json::value_t::boolean:
-        return json.get<bool>();
-      case Json::value_t::number_integer:
-        return json.get<int64_t>();
-      case Json::value_t::number_unsigned:
-        if (json.get<uint64_t>() > INT64_MAX)
-          fail("{} has more than 64 bits", json.get<uint64_t>());
-        return json.get<int64_t>();
-      case Json::value_t::number_float:
-        return json.get<double>();
-      case Json::value_t::string:
-        return text(json.get_ref<const std::string&>());
-      case Json::value_t::array:
-        return list(json, depth);
-      case Json::value_t::object:
-        return mapping(json, depth);
-      default:
-        return None{};
-    }
-  }
-  Value text(std::string_view bytes) {
-    bytes_ += bytes.size();
-    return std::make_shared<const std::string>(tokenizer::valid_utf8(bytes));
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  Value list(const Json& json, int depth) {
-    Sequence sequence;
-    for (const Json& item : json) {
-      sequence.items.push_back(value(item, depth + 1));
-      sequence.depth = std::max(sequence.depth, 1 + depth_of(sequence.items.back()));
-    }
-    return std::make_shared<const Sequence>(std::move(sequence));
-  }
-  Value mapping(const Json& json, int depth) {
-    Mapping mapping;
-    for (const auto& [key, item] : json.items()) {
-      mapping.entries.emplace_back(text(key), value(item, depth + 1));
-      mapping.depth = std::max(mapping.depth, 1 + depth_of(mapping.entries.back().second));
-    }
-    return std::make_shared<const Mapping>(std::move(mapping));
-  }
-
-  size_t bytes_ = 0;
-};
-
 }  // namespace
 
 struct ChatTemplate::Parts {
   std::string name;
   SpecialTokens special_tokens;
+  std::string source;
   Block block;
 
-  [[noreturn]] void refuse(int line, std::string_view what) const {
-    throw Error(ErrorKind::data, "[chat_template] {}:{}: {}.", io::printable(name), line, what);
+  Error error(int line, std::string_view what) const {
+    return Error(ErrorKind::data, "[chat_template] {}:{}: {}.", io::printable(name), line, what);
   }
 };
 
 namespace {
 
-std::string rendered(const ChatTemplate::Parts& parts, const Json& messages,
-                     const ChatOptions& options) {
+// Lets each message say which of its values a template has read.
+void watch(const Value& messages) {
+  for (const Value& message : messages.sequence()->items)
+    if (const Mapping* mapping = message.mapping())
+      mapping->read.assign(mapping->entries.size(), false);
+}
+
+std::vector<std::string> unread_of(const Value& message) {
+  std::vector<std::string> keys;
+  if (const Mapping* mapping = message.mapping())
+    for (size_t i = 0; i < mapping->entries.size(); ++i)
+      if (!mapping->read[i]) keys.push_back(*mapping->entries[i].first.text());
+  return keys;
+}
+
+bool has_generation(const Block& block) {
+  return std::ranges::any_of(block, [](const Statement& statement) {
+    return statement.kind == StatementKind::generation ||
+           std::ranges::any_of(statement.blocks, has_generation);
+  });
+}
+
+Rendering rendered(const ChatTemplate::Parts& parts, const Json& messages,
+                   const ChatOptions& options) {
   JsonReader read;
+  Value conversation;
+  std::vector<std::string_view> given;
   std::vector<std::pair<std::string_view, Value>> variables;
   const auto set = [&](std::string_view variable, Value value) {
     const auto old = std::ranges::find(variables, variable, [](const auto& v) { return v.first; });
@@ -110,14 +82,18 @@ std::string rendered(const ChatTemplate::Parts& parts, const Json& messages,
         if (std::ranges::find(argument_names, key) != std::end(argument_names))
           fail("'{}' is no extra variable", key);
         set(key, read.value(item));
+        given.push_back(key);
       }
     }
-    const auto value_or_none = [&](const Json* json) {
-      return json == nullptr ? Value(None{}) : read.value(*json);
+    const auto set_or_none = [&](std::string_view variable, const Json* json) {
+      set(variable, json == nullptr ? Value(None{}) : read.value(*json));
+      if (json != nullptr) given.push_back(variable);
     };
-    set("messages", read.value(messages));
-    set("tools", value_or_none(options.tools));
-    set("documents", value_or_none(options.documents));
+    conversation = read.value(messages);
+    watch(conversation);
+    set("messages", conversation);
+    set_or_none("tools", options.tools);
+    set_or_none("documents", options.documents);
     set("add_generation_prompt", options.add_generation_prompt);
   } catch (const Failure& failure) {
     throw Error(ErrorKind::data, "[chat_template] {}: the conversation cannot be read: {}.",
@@ -125,31 +101,58 @@ std::string rendered(const ChatTemplate::Parts& parts, const Json& messages,
   }
   Context context(options.most_work + work_per_byte * read.bytes(), options.now);
   Interpreter interpreter(context, std::move(variables));
+  Rendering rendering;
   try {
-    return interpreter.run(parts.block);
+    rendering.text = interpreter.run(parts.block);
   } catch (const Failure& failure) {
-    parts.refuse(interpreter.line(), failure.what);
+    throw TemplateRefusal(parts.error(interpreter.line(), failure.what));
   }
+  rendering.generated = interpreter.generated();
+  for (const Value& message : conversation.sequence()->items)
+    rendering.unread_keys.push_back(unread_of(message));
+  for (const std::string_view variable : given)
+    if (!interpreter.has_read(variable)) rendering.unread_variables.emplace_back(variable);
+  return rendering;
 }
 
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view text, SpecialTokens special_tokens, std::string name) {
-  auto parts = std::make_shared<Parts>(
-      Parts{.name = std::move(name), .special_tokens = std::move(special_tokens), .block = {}});
+  auto parts = std::make_shared<Parts>(Parts{.name = std::move(name),
+                                             .special_tokens = std::move(special_tokens),
+                                             .source = {},
+                                             .block = {}});
   if (text.size() > most_template_bytes)
     throw Error(ErrorKind::data, "[chat_template] {}: a template has {} bytes at most. Got {}.",
                 io::printable(parts->name), most_template_bytes, text.size());
   try {
-    parts->block = parse_template(tokenizer::valid_utf8(text));
+    parts->source = tokenizer::valid_utf8(text);
+    parts->block = parse_template(parts->source);
   } catch (const SyntaxFailure& failure) {
-    parts->refuse(failure.line, failure.what);
+    throw parts->error(failure.line, failure.what);
   }
   parts_ = std::move(parts);
 }
 
-std::string ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
+Rendering ChatTemplate::rendering(const Json& messages, const ChatOptions& options) const {
   return rendered(*parts_, messages, options);
+}
+
+std::string ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
+  return rendered(*parts_, messages, options).text;
+}
+
+bool ChatTemplate::marks_answers() const { return has_generation(parts_->block); }
+
+bool ChatTemplate::defines(std::string_view name) const {
+  return find_function(name) != nullptr ||
+         std::ranges::find(parts_->special_tokens, name, &SpecialTokens::value_type::first) !=
+             parts_->special_tokens.end();
+}
+
+bool ChatTemplate::mentions(std::string_view word) const {
+  return parts_->source.find(fmt::format("'{}'", word)) != std::string::npos ||
+         parts_->source.find(fmt::format("\"{}\"", word)) != std::string::npos;
 }
 
 std::string ChatTemplate::render(std::span<const ChatMessage> messages,
@@ -157,7 +160,7 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   Json list = Json::array();
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  return rendered(*parts_, list, options);
+  return rendered(*parts_, list, options).text;
 }
 
 std::string ChatTemplate::render(std::initializer_list<ChatMessage> messages,

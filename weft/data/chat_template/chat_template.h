@@ -25,7 +25,14 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "weft/base/error.h"
+
 namespace weft::data {
+
+// A TemplateRefusal is the error of a template that cannot write a conversation.
+struct TemplateRefusal : Error {
+  explicit TemplateRefusal(const Error& error) : Error(error) {}
+};
 
 // ChatMessage is a message of text alone.
 struct ChatMessage {
@@ -48,6 +55,21 @@ struct ChatOptions {
   size_t most_work = size_t{256} << 20;
 };
 
+// TextRange is a part of a text, from byte `begin` up to byte `end`.
+struct TextRange {
+  size_t begin = 0, end = 0;
+};
+
+// Rendering is the text of a conversation, with what the template says and leaves out.
+struct Rendering {
+  std::string text;
+  std::vector<TextRange> generated;  // what {% generation %} marks, in the order of the text
+  // The keys of each message whose values the template did not read, and those of `extra`, "tools"
+  // and "documents" where they were given.
+  std::vector<std::vector<std::string>> unread_keys;
+  std::vector<std::string> unread_variables;
+};
+
 // SpecialTokens are special tokens by the names that templates know: {"bos_token", "<s>"}.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
@@ -57,14 +79,23 @@ class ChatTemplate {
   // Parses a template; `name` stands for it in errors.
   ChatTemplate(std::string_view text, SpecialTokens special_tokens, std::string name);
 
-  // Return the text of a conversation: messages of text, or a list of objects with "role",
-  // "content" (text, or a list of parts) and whatever else the template reads ("tool_calls").
-  // Strings that are not UTF-8 have U+FFFD instead, as Tokenizer::encode reads them. A
-  // conversation that the template refuses by raise_exception() throws its message.
+  // Return the text of a conversation, or throw TemplateRefusal: messages of text, or a list of
+  // objects with "role", "content" (text, or a list of parts) and whatever else the template reads
+  // ("tool_calls"). Strings that are not UTF-8 have U+FFFD instead, as Tokenizer::encode reads
+  // them. A conversation that the template refuses by raise_exception() throws its message.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   std::string render(std::initializer_list<ChatMessage> messages,
                      const ChatOptions& options = {}) const;
   std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
+  // Returns that text with what the template says of it.
+  Rendering rendering(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
+
+  // Returns whether the template marks what a model generates, by {% generation %}.
+  bool marks_answers() const;
+  // Returns whether the template has this word as a literal of text: 'tool' or "tool".
+  bool mentions(std::string_view word) const;
+  // Returns whether a variable of this name would hide a function or a special token.
+  bool defines(std::string_view name) const;
 
   struct Parts;
 

@@ -19,9 +19,9 @@ bool compare_numbers(const Value& a, const Value& b, Compare compare) {
 
 bool equal_entries(Context& context, const Mapping& a, const Mapping& b) {
   if (a.entries.size() != b.entries.size()) return false;
-  for (const auto& [key, value] : a.entries) {
+  for (const auto& [key, value] : a.take_all()) {
     const auto same = std::ranges::find_if(
-        b.entries, [&](const auto& entry) { return equal(context, entry.first, key); });
+        b.take_all(), [&](const auto& entry) { return equal(context, entry.first, key); });
     if (same == b.entries.end() || !equal(context, value, same->second)) return false;
   }
   return true;

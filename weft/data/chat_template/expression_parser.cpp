@@ -331,15 +331,20 @@ void ExpressionParser::arguments(Expression& call) {
   set_height(call);
 }
 
+ExpressionPtr ExpressionParser::filter(ExpressionPtr value) {
+  value = node(ExpressionKind::filter, operands_of(std::move(value)));
+  value->text = expect_name("a filter");
+  value->builtin = find_filter(value->text);
+  if (value->builtin == nullptr)
+    refuse(fmt::format("the filter '{}' is not known", io::printable(value->text)));
+  if (take_op("(")) arguments(*value);
+  return value;
+}
+
 ExpressionPtr ExpressionParser::filters(ExpressionPtr value) {
   for (;;) {
     if (take_op("|")) {
-      value = node(ExpressionKind::filter, operands_of(std::move(value)));
-      value->text = expect_name("a filter");
-      value->builtin = find_filter(value->text);
-      if (value->builtin == nullptr)
-        refuse(fmt::format("the filter '{}' is not known", io::printable(value->text)));
-      if (take_op("(")) arguments(*value);
+      value = filter(std::move(value));
     } else if (take_name("is")) {
       value = test(std::move(value));
     } else if (take_op("(")) {

@@ -20,6 +20,7 @@ class ExpressionParser {
   ExpressionPtr expression();
   ExpressionPtr tuple(bool with_condition);
   ExpressionPtr filters(ExpressionPtr value);  // those that follow
+  ExpressionPtr filter(ExpressionPtr value);   // one, which begins with its name
   ExpressionPtr disjunction();
 
   const Token& peek(size_t ahead = 0) const {

@@ -2,9 +2,13 @@
 #include <charconv>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "weft/data/chat_template/builtins.h"
+#include "weft/data/chat_template/json_reader.h"
 #include "weft/data/chat_template/print.h"
 #include "weft/data/chat_template/text.h"
+#include "weft/io/json.h"
 
 namespace weft::data::chat_template {
 
@@ -88,6 +92,19 @@ Value to_json(Context& context, const Value& self, const Arguments& arguments) {
     style.after_key = *separators[1].text();
   }
   return context.text(json(context, self, style));
+}
+
+// Not Jinja2's: llama.cpp's templates of DeepSeek read the arguments of a call by it.
+Value from_json(Context& context, const Value& self, const Arguments& arguments) {
+  constexpr size_t work_per_byte = 64;  // "[" alone becomes a value
+  const Bound none(arguments, {});
+  if (self.text() == nullptr) fail("it reads text. Got {}", kind_of(self));
+  context.spend(work_per_byte * self.text()->size());
+  try {
+    return JsonReader().value(io::parse_ordered_json_line(*self.text()));
+  } catch (const io::JsonError& error) {
+    fail("{}", error.what());
+  }
 }
 
 // ---- numbers
@@ -207,6 +224,7 @@ constexpr Builtin filters[] = {
     {"d", or_default},
     {"default", or_default},
     {"float", to_float},
+    {"from_json", from_json},
     {"indent", indent},
     {"int", to_integer},
     {"lower", change_text<lower>},

@@ -46,7 +46,7 @@ std::vector<std::pair<Value, Value>> entries_of(Context& context, const Argument
   if (arguments.positional.size() > 1) fail("it takes one mapping, and values with names");
   if (!arguments.positional.empty()) {
     if (const Mapping* mapping = arguments.positional[0].mapping()) {
-      entries = mapping->entries;
+      entries = mapping->take_all();
     } else {
       for (const Value& item : items_of(context, arguments.positional[0])) {
         const std::vector<Value> pair = items_of(context, item);

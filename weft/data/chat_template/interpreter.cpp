@@ -52,6 +52,7 @@ Interpreter::Interpreter(Context& context,
 
 std::string Interpreter::run(const Block& block) {
   std::string out;
+  page_ = &out;
   run_block(block, globals_, out);
   return out;
 }
@@ -88,13 +89,17 @@ Interpreter::Flow Interpreter::run_statement(const Statement& statement, Scope& 
       assign(*statement.target, evaluate(*statement.expressions[0], scope), scope);
       return Flow::next;
     case StatementKind::capture:
-      return capture(statement, scope);
+      return capture(statement, scope, out);
     case StatementKind::macro:
       scope.set(statement.text, std::make_shared<const Callable>(Callable{.macro = &statement}));
       return Flow::next;
     case StatementKind::generation: {
       Scope inner{.outer = &scope};
-      return run_block(statement.blocks[0], inner, out);
+      // Within a macro a block is where the macro's text begins, as transformers counts.
+      const size_t begin = page_->size(), before = out.size();
+      const Flow flow = run_block(statement.blocks[0], inner, out);
+      generated_.push_back({begin, begin + out.size() - before});
+      return flow;
     }
     case StatementKind::loop_break:
       return Flow::leave_loop;
@@ -135,14 +140,18 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, Scope& scope
   return Flow::next;
 }
 
-Interpreter::Flow Interpreter::capture(const Statement& statement, Scope& scope) {
+Interpreter::Flow Interpreter::capture(const Statement& statement, Scope& scope, std::string& out) {
   Scope inner{.outer = &scope};
   std::string text;
   const Flow flow = run_block(statement.blocks[0], inner, text);
   if (flow != Flow::next) return flow;
   line_ = statement.line;
   inner.set(captured_name, context_.text(std::move(text)));
-  assign(*statement.target, evaluate(*statement.expressions[0], inner), scope);
+  const Value value = evaluate(*statement.expressions[0], inner);
+  if (statement.target != nullptr)
+    assign(*statement.target, value, scope);
+  else
+    out += str(context_, value);
   return Flow::next;
 }
 
@@ -264,7 +273,8 @@ Value Interpreter::evaluate_here(const Expression& expression, const Scope& scop
   return {};
 }
 
-Value Interpreter::name(const Expression& expression, const Scope& scope) const {
+Value Interpreter::name(const Expression& expression, const Scope& scope) {
+  names_read_.insert(expression.text);
   if (const Value* value = scope.find(expression.text)) return *value;
   if (const Builtin* function = find_function(expression.text))
     return std::make_shared<const Callable>(Callable{.builtin = function});

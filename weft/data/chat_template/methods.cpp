@@ -1,9 +1,12 @@
 // Defines the methods of text, lists, mappings and loops.
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "weft/data/chat_template/builtins.h"
 #include "weft/data/chat_template/print.h"
 #include "weft/data/chat_template/text.h"
+#include "weft/io/files.h"
 
 namespace weft::data::chat_template {
 
@@ -100,11 +103,61 @@ Value split_lines(Context& context, const Value& self, const Arguments& argument
   return context.list(std::move(parts));
 }
 
+// Numbering is how the fields of a format count its arguments: all by themselves, or none.
+struct Numbering {
+  std::optional<bool> automatic = {};
+  size_t next = 0;
+};
+
+// Returns the argument that a field names: by its number, by its name, or, where the field is
+// empty, the next one.
+const Value& argument_of(const Arguments& arguments, std::string_view field, Numbering& numbering) {
+  if (field.size() < 10 && field.find_first_not_of("0123456789") == std::string_view::npos) {
+    const bool automatic = field.empty();
+    if (numbering.automatic.value_or(automatic) != automatic)
+      fail("fields are all numbered, or none");
+    numbering.automatic = automatic;
+    const size_t number = automatic ? numbering.next++ : std::stoul(std::string(field));
+    if (number >= arguments.positional.size()) fail("it has no argument {}", number);
+    return arguments.positional[number];
+  }
+  const auto named =
+      std::ranges::find(arguments.named, field, [](const auto& each) { return each.first; });
+  if (named == arguments.named.end())
+    fail("weft fills fields with whole arguments. It has no '{}'", io::printable(field));
+  return named->second;
+}
+
+// str.format, whose fields have no attributes, conversions or specifications: "{} {0} {name}".
+Value format(Context& context, const Value& self, const Arguments& arguments) {
+  const std::string_view text = *self.text();
+  std::string out;
+  Numbering numbering;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
+      out += c;
+      ++i;
+    } else if (c == '{') {
+      const size_t end = text.find('}', i);
+      if (end == std::string_view::npos) fail("a field of the format does not end");
+      out += str(context, argument_of(arguments, text.substr(i + 1, end - i - 1), numbering));
+      i = end;
+    } else if (c == '}') {
+      fail("the format has a single '}}'");
+    } else {
+      out += c;
+    }
+  }
+  return context.text(std::move(out));
+}
+
 constexpr Builtin of_text[] = {
     {"capitalize", change_own_text<capitalized>},
     {"count", count_text},
     {"endswith", has_side<ends>},
     {"find", find},
+    {"format", format},
     {"join", join_method},
     {"lower", change_own_text<lower>},
     {"lstrip", strip<true, false>},
@@ -125,8 +178,9 @@ Value get(Context& context, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"key", "default"}, 1);
   check_key(bound[0]);
   context.spend(self.mapping()->entries.size());
-  for (const auto& [key, value] : self.mapping()->entries)
-    if (equal(context, key, bound[0])) return value;
+  const auto& entries = self.mapping()->entries;
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (equal(context, entries[i].first, bound[0])) return self.mapping()->take(i);
   return bound.given(1) ? bound[1] : Value(None{});
 }
 
@@ -134,7 +188,8 @@ template <Form form>
 Value view(Context& context, const Value& self, const Arguments& arguments) {
   const Bound none(arguments, {});
   std::vector<Value> all;
-  for (const auto& [key, value] : self.mapping()->entries)
+  const Mapping& mapping = *self.mapping();
+  for (const auto& [key, value] : form == Form::keys ? mapping.entries : mapping.take_all())
     all.push_back(form == Form::keys     ? key
                   : form == Form::values ? value
                                          : context.sequence(Form::tuple, {key, value}));
@@ -173,10 +228,10 @@ Value cycle(Context&, const Value& self, const Arguments& arguments) {
 constexpr Builtin of_loop[] = {{"cycle", cycle}};
 
 // These are Python's other methods of these types, which no key of a mapping hides.
-constexpr std::string_view refused[] = {"append", "clear",     "copy",       "extend",  "fromkeys",
-                                        "insert", "pop",       "popitem",    "remove",  "reverse",
-                                        "sort",   "update",    "setdefault", "changed", "format",
-                                        "encode", "translate", "format_map"};
+constexpr std::string_view refused[] = {
+    "append",     "clear",   "copy",   "extend",    "fromkeys",  "insert",
+    "pop",        "popitem", "remove", "reverse",   "sort",      "update",
+    "setdefault", "changed", "encode", "translate", "format_map"};
 bool changes_mapping(std::string_view name) {
   return name == "clear" || name == "copy" || name == "fromkeys" || name == "pop" ||
          name == "popitem" || name == "setdefault" || name == "update";

@@ -68,6 +68,8 @@ class Parser : public ExpressionParser {
       loop(made);
     else if (tag == "set")
       assignment(made);
+    else if (tag == "filter")
+      filtered(made);
     else if (tag == "macro")
       macro(made);
     else if (tag == "generation")
@@ -76,8 +78,8 @@ class Parser : public ExpressionParser {
       jump(made, tag);
     else
       throw SyntaxFailure{
-          fmt::format("the tag '{}' is not known. Known: if, for, set, macro, generation, break, "
-                      "continue",
+          fmt::format("the tag '{}' is not known. Known: if, for, set, filter, macro, generation, "
+                      "break, continue",
                       io::printable(tag)),
           made.line};
     return made;
@@ -125,12 +127,25 @@ class Parser : public ExpressionParser {
       return end_block();
     }
     made.kind = StatementKind::capture;
-    auto text =
-        std::make_unique<Expression>(Expression{.kind = ExpressionKind::name, .line = made.line});
-    text->text = captured_name;
-    made.expressions.push_back(filters(std::move(text)));
+    made.expressions.push_back(filters(captured(made.line)));
     end_block();
     inner_block(made, "set", "endset");
+  }
+
+  void filtered(Statement& made) {
+    made.kind = StatementKind::capture;
+    made.expressions.push_back(filters(filter(captured(made.line))));
+    end_block();
+    const int loops = std::exchange(loops_, 0);
+    inner_block(made, "filter", "endfilter");
+    loops_ = loops;
+  }
+
+  static ExpressionPtr captured(int line) {
+    auto text =
+        std::make_unique<Expression>(Expression{.kind = ExpressionKind::name, .line = line});
+    text->text = captured_name;
+    return text;
   }
 
   void macro(Statement& made) {

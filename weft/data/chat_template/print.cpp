@@ -91,7 +91,7 @@ class Printer {
  private:
   void append_entries(const Mapping& mapping, std::string& out) {
     std::string_view before = "{";
-    for (const auto& [key, entry] : mapping.entries) {
+    for (const auto& [key, entry] : mapping.take_all()) {
       out += before;
       append(key, out);
       out += ": ";
@@ -180,7 +180,7 @@ class JsonPrinter {
 
   void append_entries(const Mapping& mapping, int level, std::string& out) {
     std::vector<const std::pair<Value, Value>*> entries;
-    for (const auto& entry : mapping.entries) entries.push_back(&entry);
+    for (const auto& entry : mapping.take_all()) entries.push_back(&entry);
     if (style_.sort_keys)
       std::ranges::stable_sort(entries, [&](const auto* a, const auto* b) {
         return less(context_, a->first, b->first);

@@ -111,7 +111,7 @@ Value items(Context& context, const Value& self, const Arguments& arguments) {
     fail("it needs a mapping. Got {}", kind_of(self));
   std::vector<Value> pairs;
   if (const Mapping* mapping = self.mapping())
-    for (const auto& entry : mapping->entries) pairs.push_back(pair_of(context, entry));
+    for (const auto& entry : mapping->take_all()) pairs.push_back(pair_of(context, entry));
   return context.iterator(std::move(pairs));
 }
 
@@ -121,7 +121,7 @@ Value sort_mapping(Context& context, const Value& self, const Arguments& argumen
   if (by != "key" && by != "value") fail("it sorts by key or value");
   if (self.mapping() == nullptr) fail("it needs a mapping. Got {}", kind_of(self));
   std::vector<std::pair<Value, Value>> by_key;
-  for (const auto& entry : self.mapping()->entries)
+  for (const auto& entry : self.mapping()->take_all())
     by_key.emplace_back(
         key_of(context, by == "key" ? entry.first : entry.second, {}, bound.truth_or(0, false)),
         pair_of(context, entry));

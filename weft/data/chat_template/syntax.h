@@ -60,7 +60,7 @@ enum class StatementKind {
   condition,   // if expressions[i]: blocks[i]; the last block, without an expression, is else
   loop,        // for target in expressions[0] if expressions[1]: blocks[0], else blocks[1]
   assign,      // set target = expressions[0]
-  capture,     // set target: blocks[0], through the filters of expressions[0]
+  capture,     // set target: blocks[0], through the filters of expressions[0]; null: it is printed
   macro,       // macro text(parameters = expressions): blocks[0]
   generation,  // blocks[0]
   loop_break,
@@ -78,7 +78,7 @@ struct Statement {
   std::vector<Block> blocks = {};
 };
 
-// The filters of a block set find its text by this name, which no template can write.
+// The filters of a captured block find its text by this name, which no template can write.
 inline constexpr std::string_view captured_name = "(captured)";
 
 // Returns the statements of a template. Throws SyntaxFailure.

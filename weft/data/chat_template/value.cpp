@@ -14,9 +14,20 @@ double Value::number() const {
   fail("{} is no number", kind_of(*this));
 }
 
+const Value& Mapping::take(size_t entry) const {
+  if (!read.empty()) read[entry] = true;
+  return entries[entry].second;
+}
+
+const std::vector<std::pair<Value, Value>>& Mapping::take_all() const {
+  read.assign(read.size(), true);
+  return entries;
+}
+
 const Value* Mapping::find(std::string_view key) const {
-  for (const auto& [name, value] : entries)
-    if (const std::string* text = name.text(); text != nullptr && *text == key) return &value;
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (const std::string* text = entries[i].first.text(); text != nullptr && *text == key)
+      return &take(i);
   return nullptr;
 }
 

@@ -114,8 +114,13 @@ struct Sequence {
 struct Mapping {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion
   int depth = 1;
+  // Marks each entry whose value a template has read; empty where nobody asks.
+  mutable std::vector<bool> read = {};
 
-  // Returns null if no key is that text.
+  // Return the value of an entry, or all entries, and mark them as read.
+  const Value& take(size_t entry) const;
+  const std::vector<std::pair<Value, Value>>& take_all() const;
+  // Returns null if no key is that text; else the value, which counts as read.
   const Value* find(std::string_view key) const;
 };
 

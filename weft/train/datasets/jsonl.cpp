@@ -18,7 +18,8 @@ data::InstructionOptions instruction_options(const data::Tokenizer& tokenizer,
                                              const std::string& folder) {
   if (folder.empty() || !io::is_folder(folder)) return {};
   const data::TokenizerConfig config = data::TokenizerConfig::load(folder);
-  data::InstructionOptions options{.chat = config.chat_template()};
+  data::InstructionOptions options{.chat = config.chat_template(),
+                                   .chat_with_tools = config.chat_template(/*with_tools=*/true)};
   if (const auto end = config.special_token("eos_token")) options.end = tokenizer.id_of(*end);
   return options;
 }
@@ -43,7 +44,8 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
                  .vocabulary = options.vocabulary};
   const bool packed = parts.shape.packed = recipe.flag("data.packing");
   if (!options.with_data) return parts;
-  const data::InstructionOptions how = instruction_options(tokenizer, options.tokenizer);
+  data::InstructionOptions how = instruction_options(tokenizer, options.tokenizer);
+  how.last_answer = recipe.text("data.loss_on") == "last";
   const auto samples_of = [&](const char* key) {
     const std::string path = find_data(recipe.text(key));
     return std::pair(data::read_instructions(path, tokenizer, how), path);
@@ -71,6 +73,8 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
                        const data::Tokenizer& tokenizer) {
   if (recipe.flag("data.packing"))
     recipe.refuse("data.packing", "data.packing is for instruction data, which decoders learn.");
+  if (recipe.text("data.loss_on") != "all")
+    recipe.refuse("data.loss_on", "data.loss_on is for conversations, which decoders learn.");
   tokens_of_text(recipe, options);  // refuses a data.seq_len without room for a text
   const int64_t seq_len = recipe.integer("data.seq_len");
   TaskData parts{.task = Task::classification, .vocabulary = options.vocabulary};
@@ -125,12 +129,14 @@ DataEntry jsonl_format() {
   return {
       .name = "jsonl",
       .doc =
-          "an object on each line: text, prompt and completion, or messages; for encoders text "
-          "and label, or tokens and labels",
-      .read = read_jsonl,
+          "an object on each line: text, prompt and completion, or messages, also as ShareGPT and "
+          "Alpaca have them; for encoders text and label, or tokens and labels",
+      .read_jsonl = read_jsonl,
       .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
-                "put several samples into a row of data.seq_len tokens; none attends to another"}},
+                "put several samples into a row of data.seq_len tokens; none attends to another"},
+               {"data.loss_on", KeyType::text, "all", "all, last", 0, 0,
+                "answers of a conversation that are learned: all, or the last one"}},
       .has_labels = true};
 }
 

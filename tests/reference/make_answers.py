@@ -1,0 +1,136 @@
+"""Writes answers.json: the samples of conversations, as transformers' chat templates write them.
+
+    pip install transformers==5.24.0 jinja2==3.1.6 && python tests/reference/make_answers.py
+
+Each answer is learned in the text of the conversation up to it: the tokens behind those that the
+text has in common with its prompt (add_generation_prompt), as TRL learns a completion, or those that
+return_assistant_tokens_mask gives where the template has {% generation %}. Texts that go on from the
+one before are one sample with it. Templates are those of chat_templates.py, and those here.
+"""
+
+import json
+import pathlib
+import re
+
+from transformers import PreTrainedTokenizerFast
+
+from chat_templates import TEMPLATES
+
+HERE = pathlib.Path(__file__).parent
+TURN = "<|start_header_id|>{{ m.role }}<|end_header_id|>"
+OWN = {
+    # DeepSeek's and Gemma's prompts end with what their texts of conversations lack.
+    "thinking prompt": "{% for m in messages %}" + TURN + "{{ m.content }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|><think>\n{% endif %}",
+    # gpt-oss ends the last answer by another token, and drops the reasoning of earlier ones.
+    "other last end": "{% for m in messages %}" + TURN + "{% if loop.last and m.thinking %}({{ m.thinking }}){% endif %}"
+    "{{ m.content }}{% if loop.last and m.role == 'assistant' %}<|end_of_text|>{% else %}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
+    "marked": "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}<|eot_id|>"
+    "{% endgeneration %}{% else %}{{ m.content }}<|eot_id|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
+    # A token of the text goes over the end of what is marked, which then has it.
+    "marked within a word": "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}ing.\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}",
+    "parts": "{% for m in messages %}" + TURN + "{% for p in m.content %}{% if p['type'] == 'text' %}{{ p['text'] }}"
+    "{% endif %}{% endfor %}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
+}
+TEXTS = {**TEMPLATES, **OWN}
+
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {
+    "place": {"type": "string"}}, "required": ["place"]}}}]
+
+
+def call(place):
+    return {"type": "function", "function": {"name": "weather", "arguments": {"place": place, "at": [1, 2.5]}}}
+
+
+TURNS = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello there"},
+         {"role": "user", "content": "who weaves"}, {"role": "assistant", "content": "the loom <tag>"}]
+REASONS = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "reasoning_content": "add", "content": "4"},
+           {"role": "user", "content": "3+3?"}, {"role": "assistant", "reasoning_content": "again", "content": "6"}]
+CALLS = [{"role": "user", "content": "Zürich?"}, {"role": "assistant", "content": "", "tool_calls": [call("Zürich")]},
+         {"role": "tool", "name": "weather", "content": "sun"}, {"role": "assistant", "content": "Sunny."},
+         {"role": "user", "content": "Bonn?"}, {"role": "assistant", "content": "Let me look.", "tool_calls": [call("Bonn")]},
+         {"role": "tool", "name": "weather", "content": "rain"}, {"role": "assistant", "content": "It rains."}]
+
+
+def nulls(messages):
+    """A table has every key in every row."""
+    keys = {key: None for message in messages for key in message}
+    return [{**keys, **message} for message in messages]
+
+
+# Template, row, the messages that the row stands for, and which of the answers are learned.
+ALL = None
+CASES = [
+    *((name, {"messages": TURNS}, TURNS, ALL) for name in
+      ("chatml", "llama3", "gemma", "qwen3", "phi3", "smollm3", *OWN)),
+    *((name, {"messages": REASONS}, REASONS, ALL) for name in ("qwen3", "other last end", "marked")),
+    *((name, {"messages": CALLS, "tools": TOOLS}, CALLS, ALL) for name in ("qwen3", "llama3", "marked")),
+    ("qwen3", {"messages": nulls(CALLS), "tools": json.dumps(TOOLS)}, CALLS, ALL),
+    ("qwen3", {"messages": [{**m, "weight": int(i == 3)} for i, m in enumerate(TURNS)]}, TURNS, [3]),
+    ("chatml", {"messages": [{**m, "train": i == 1} for i, m in enumerate(TURNS)]}, TURNS, [1]),
+    ("qwen3", {"prompt": TURNS[:3], "completion": TURNS[3:]}, TURNS, [3]),
+    ("thinking prompt", {"prompt": TURNS[:1], "completion": TURNS[1:2]}, TURNS[:2], [1]),
+    ("chatml", {"conversations": [{"from": "human" if m["role"] == "user" else "gpt", "value": m["content"]} for m in TURNS],
+                "system": "Be brief."}, [{"role": "system", "content": "Be brief."}, *TURNS], ALL),
+    ("qwen3", {"conversations": [
+        {"from": "human", "value": "Zürich?"},
+        {"from": "function_call", "value": json.dumps(call("Zürich")["function"], ensure_ascii=False)},
+        {"from": "observation", "value": "sun"}, {"from": "gpt", "value": "Sunny."}], "tools": TOOLS},
+     [CALLS[0], {"role": "assistant", "tool_calls": [call("Zürich")]}, {"role": "tool", "content": "sun"}, CALLS[3]], ALL),
+    ("chatml", {"instruction": "Add.", "input": "2 and 2", "output": "4"},
+     [{"role": "user", "content": "Add.\n2 and 2"}, {"role": "assistant", "content": "4"}], ALL),
+    ("chatml", {"messages": [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in TURNS]}, TURNS, ALL),
+    ("qwen3", {"messages": TURNS[:2], "chat_template_kwargs": {"enable_thinking": False}}, TURNS[:2], ALL),
+    ("qwen3", {"messages": TURNS[:2], "enable_thinking": False}, TURNS[:2], ALL),
+]
+
+
+def common(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def samples(tokenizer, row, messages, learned):
+    variables = {**row.get("chat_template_kwargs", {}), **{k: v for k, v in row.items() if k == "enable_thinking"}}
+    tools = json.loads(row["tools"]) if isinstance(row.get("tools"), str) else row.get("tools")
+
+    def apply(messages, **options):
+        return tokenizer.apply_chat_template(messages, tools=tools, **variables, **options)
+
+    marked = re.search(r"\{%-?\s*generation", tokenizer.chat_template) is not None
+    found = []
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant" or (learned is not ALL and i not in learned):
+            continue
+        prompt = apply(messages[:i], add_generation_prompt=True, return_dict=True)["input_ids"]
+        whole = apply(messages[:i + 1], return_dict=True, return_assistant_tokens_mask=marked)
+        ids, begin = whole["input_ids"], common(prompt, whole["input_ids"])
+        mask = [int(t >= begin and (not marked or whole["assistant_masks"][t])) for t in range(len(ids))]
+        text = apply(messages[:i + 1], tokenize=False)
+        if found and text.startswith(found[-1]["text"]):
+            before = found.pop()["learned"]
+            mask = [int(m or (t < len(before) and before[t])) for t, m in enumerate(mask)]
+        found.append({"text": text, "ids": ids, "learned": mask})
+    return [{"ids": one["ids"], "learned": one["learned"]} for one in found]
+
+
+def main():
+    cases = []
+    for name, row, messages, learned in CASES:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<s>",
+                                            eos_token="</s>", chat_template=TEXTS[name])
+        if name == "parts":
+            messages = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages]
+        cases.append({"template": name, "row": row, "samples": samples(tokenizer, row, messages, learned)})
+    lines = ",\n".join(json.dumps(case, ensure_ascii=False, separators=(",", ":")) for case in cases)
+    own = json.dumps(OWN, indent=0)
+    (HERE / "answers.json").write_text(f'{{"templates": {own},\n"cases": [\n{lines}\n]}}\n', encoding="utf-8")
+    print(len(lines.encode()), "bytes;", [len(case["samples"]) for case in cases])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+#include "weft/data/answers.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+
+namespace weft::data {
+namespace {
+using Json = nlohmann::ordered_json;
+
+bool is_empty(const Json& value) {
+  return value.is_null() || ((value.is_array() || value.is_object()) && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty());
+}
+
+class Writer {
+ public:
+  Writer(const Conversation& conversation, const ChatTemplate& chat, const Tokenizer& tokenizer,
+         AnswerReport& report)
+      : conversation_(conversation),
+        chat_(chat),
+        tokenizer_(tokenizer),
+        report_(report),
+        marks_answers_(chat.marks_answers()),
+        unread_(conversation.messages.size()) {}
+
+  std::vector<AnswerText> write() {
+    for (size_t i = 0; i < conversation_.messages.size(); ++i)
+      if (conversation_.learned[i]) add(i);
+    if (texts_.size() > 1) {
+      ++report_.rewritten;
+      report_.texts += std::ssize(texts_);
+    }
+    report_unread();
+    return std::move(texts_);
+  }
+
+ private:
+  const Json& message(size_t i) const { return conversation_.messages[i]; }
+
+  Rendering render(size_t count, bool add_generation_prompt) {
+    const auto begin = conversation_.messages.begin();
+    const Json said(begin, begin + static_cast<std::ptrdiff_t>(count));  // a list
+    const auto given = [](const std::optional<Json>& value) { return value ? &*value : nullptr; };
+    Rendering made;
+    try {
+      made = chat_.rendering(said, {.add_generation_prompt = add_generation_prompt,
+                                    .tools = given(conversation_.tools),
+                                    .documents = given(conversation_.documents),
+                                    .extra = &conversation_.extra});
+    } catch (const TemplateRefusal& refusal) {
+      throw Error(ErrorKind::usage, refusal.what());
+    }
+    for (size_t i = 0; i < count; ++i) still_unread(unread_[i], made.unread_keys[i]);
+    still_unread(unread_variables_, made.unread_variables);
+    return made;
+  }
+  // Leaves those keys that no rendering has read.
+  static void still_unread(std::optional<std::vector<std::string>>& all,
+                           std::vector<std::string>& now) {
+    if (!all)
+      all = std::move(now);
+    else
+      std::erase_if(*all, [&](const std::string& key) { return !std::ranges::count(now, key); });
+  }
+
+  void add(size_t i) {
+    const bool is_answer = message(i).at("role") == "assistant";
+    const std::string prompt =
+        i == 0 && !is_answer ? std::string() : render(i, /*add_generation_prompt=*/is_answer).text;
+    Rendering whole = render(i + 1, /*add_generation_prompt=*/false);
+    size_t begin = common_bytes(tokenizer_, whole.text, prompt);
+    if (begin < prompt.size()) ++report_.prompts[prompt.substr(begin)];
+    if (texts_.empty() || !whole.text.starts_with(texts_.back().text)) texts_.emplace_back();
+    begin = std::max(begin, texts_.back().text.size());
+    std::vector<LearnedPart>& parts = texts_.back().parts;
+    if (marks_answers_ && is_answer) {
+      for (const TextRange& marked : whole.generated)
+        if (marked.end > begin && marked.end > marked.begin)
+          parts.push_back({marked.begin, marked.end, /*touched=*/true});
+    } else if (begin < whole.text.size()) {
+      parts.push_back({begin, whole.text.size()});
+    } else if (message(i).contains("content") && !is_empty(message(i).at("content"))) {
+      throw Error(ErrorKind::usage,
+                  "the chat template writes nothing for messages[{}], of role {}.", i,
+                  message(i).at("role").get<std::string>());
+    }
+    texts_.back().text = std::move(whole.text);
+  }
+
+  void report_unread() {
+    for (size_t i = 0; i < unread_.size(); ++i) {
+      if (!unread_[i]) continue;  // no text has it
+      const std::string role = message(i).at("role").get<std::string>();
+      for (const std::string& key : *unread_[i])
+        if (!is_empty(message(i).at(key)) && !is_read_reasoning(i, key))
+          ++report_.unread[fmt::format("{} of {} messages", key, role)];
+    }
+    if (unread_variables_)
+      for (const std::string& key : *unread_variables_) ++report_.unread[key];
+  }
+  // Reasoning has several names, of which a template reads one; the first stands for all.
+  bool is_read_reasoning(size_t i, const std::string& key) const {
+    if (!std::ranges::count(reasoning_names, key)) return false;
+    return key != reasoning_names[0] ||
+           std::ranges::any_of(reasoning_names, [&](std::string_view name) {
+             return message(i).contains(name) && !std::ranges::count(*unread_[i], name);
+           });
+  }
+
+  const Conversation& conversation_;
+  const ChatTemplate& chat_;
+  const Tokenizer& tokenizer_;
+  AnswerReport& report_;
+  bool marks_answers_;
+  std::vector<AnswerText> texts_;
+  std::vector<std::optional<std::vector<std::string>>> unread_;  // keys of each message
+  std::optional<std::vector<std::string>> unread_variables_;
+};
+}  // namespace
+
+std::vector<AnswerText> answer_texts(const Conversation& conversation, const ChatTemplate& chat,
+                                     const Tokenizer& tokenizer, AnswerReport& report) {
+  return Writer(conversation, chat, tokenizer, report).write();
+}
+
+}  // namespace weft::data

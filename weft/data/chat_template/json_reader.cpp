@@ -1,0 +1,60 @@
+#include "weft/data/chat_template/json_reader.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "weft/data/tokenizer/unicode.h"
+
+namespace weft::data::chat_template {
+
+using Json = nlohmann::ordered_json;
+
+Value JsonReader::value(const Json& json, int depth) {
+  if (depth > most_nested_values) fail("values are nested deeper than {}", most_nested_values);
+  bytes_ += sizeof(Value);
+  switch (json.type()) {
+    case Json::value_t::boolean:
+      return json.get<bool>();
+    case Json::value_t::number_integer:
+      return json.get<int64_t>();
+    case Json::value_t::number_unsigned:
+      if (json.get<uint64_t>() > INT64_MAX) fail("{} has more than 64 bits", json.get<uint64_t>());
+      return json.get<int64_t>();
+    case Json::value_t::number_float:
+      return json.get<double>();
+    case Json::value_t::string:
+      return text(json.get_ref<const std::string&>());
+    case Json::value_t::array:
+      return list(json, depth);
+    case Json::value_t::object:
+      return mapping(json, depth);
+    default:
+      return None{};
+  }
+}
+
+Value JsonReader::text(std::string_view bytes) {
+  bytes_ += bytes.size();
+  return std::make_shared<const std::string>(tokenizer::valid_utf8(bytes));
+}
+
+Value JsonReader::list(const Json& json, int depth) {
+  Sequence sequence;
+  for (const Json& item : json) {
+    sequence.items.push_back(value(item, depth + 1));
+    sequence.depth = std::max(sequence.depth, 1 + depth_of(sequence.items.back()));
+  }
+  return std::make_shared<const Sequence>(std::move(sequence));
+}
+
+Value JsonReader::mapping(const Json& json, int depth) {
+  Mapping mapping;
+  for (const auto& [key, item] : json.items()) {
+    mapping.entries.emplace_back(text(key), value(item, depth + 1));
+    mapping.depth = std::max(mapping.depth, 1 + depth_of(mapping.entries.back().second));
+  }
+  return std::make_shared<const Mapping>(std::move(mapping));
+}
+
+}  // namespace weft::data::chat_template
