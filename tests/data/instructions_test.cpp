@@ -87,7 +87,7 @@ TEST_CASE("conversations have the tokens of transformers, and learn what it mark
 }
 
 TEST_CASE("of a conversation only the last answer is learned where that is the option") {
-  Place place;
+  InstructionFiles place;
   place.options.last_answer = true;
   const std::vector<Instruction> samples = place.read(
       R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A"},)"
@@ -102,7 +102,7 @@ TEST_CASE("of a conversation only the last answer is learned where that is the o
 }
 
 TEST_CASE("a weight decides what is learned, of rows and of every role") {
-  const Place place;
+  const InstructionFiles place;
   const std::vector<Instruction> samples =
       place.read(R"({"text": "all", "weight": 1})"
                  "\n"
@@ -118,7 +118,7 @@ TEST_CASE("a weight decides what is learned, of rows and of every role") {
 }
 
 TEST_CASE("rows of Alpaca without a chat template are in its own words") {
-  Place place;
+  InstructionFiles place;
   place.options.chat.reset();
   const std::vector<Instruction> samples =
       place.read(R"({"instruction": "Add.", "input": "2 and 2", "output": "4"})"
@@ -136,7 +136,7 @@ TEST_CASE("rows of Alpaca without a chat template are in its own words") {
 }
 
 TEST_CASE("keys that nothing reads are said once for each file") {
-  const Place place;
+  const InstructionFiles place;
   const test::Captured errors(2);
   place.read(
       R"({"id": 3, "messages": [{"role": "user", "content": "Hi", "name": "Ada"}, )"

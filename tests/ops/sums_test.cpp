@@ -65,15 +65,15 @@ Value nearly_equal(const Shape& shape, DType dtype) {
   return constant(numbers, shape, dtype);
 }
 
-struct Row {
+struct SumRow {
   const char* what;
   Shape shape;
   std::function<Value(const Value&)> apply;
 };
 // Each sums more than 65,504, or squares to it, and has a result far below.
-const std::vector<Row>& rows() {
+const std::vector<SumRow>& sum_rows() {
   static const ReduceOptions last{.axes = {-1}};
-  static const std::vector<Row> all = {
+  static const std::vector<SumRow> all = {
       {"mean", {2, 4096}, [](const Value& x) { return mean(x, last); }},
       {"mean over columns", {4096, 3}, [](const Value& x) { return mean(x, {.axes = {0}}); }},
       {"mean of all", {4, 32, 32}, [](const Value& x) { return mean(x); }},
@@ -147,7 +147,7 @@ TEST_CASE("no operation reads a sum that was rounded to 16 bits inside of anothe
 }
 
 TEST_CASE("sums inside of operations pass the largest float16") {
-  for (const Row& row : rows()) {
+  for (const SumRow& row : sum_rows()) {
     const Value x = nearly_equal(row.shape, DType::f16);
     const Value y = row.apply(x), expected = interpret(row.apply(wide(x)));
     INFO(row.what);

@@ -131,7 +131,7 @@ DataEntry jsonl_format() {
       .doc =
           "an object on each line: text, prompt and completion, or messages, also as ShareGPT and "
           "Alpaca have them; for encoders text and label, or tokens and labels",
-      .read_jsonl = read_jsonl,
+      .read = read_jsonl,
       .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
                 "put several samples into a row of data.seq_len tokens; none attends to another"},
