@@ -37,7 +37,6 @@ constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by register
 // Call holds the operands of one call.
 struct Call {
   int64_t m, n, k;
-  const BlockFormat* format;
   Rows rows;
   const uint8_t* w;
   std::byte* result;  // [m, n]
@@ -53,8 +52,7 @@ struct Blocks {
 
   // Calls body.operator()<Format>() with the packer of a format.
   template <class Body>
-  [[gnu::always_inline]] static inline void with_format(const BlockFormat& format,
-                                                        const Body& body) {
+  static auto with_format(const BlockFormat& format, const Body& body) {
     switch (format.layout) {
       case BlockLayout::bytes:
         return body.template operator()<Bytes8<vector_bytes, dot>>();
@@ -72,6 +70,7 @@ struct Blocks {
       case BlockLayout::sixes:
         return body.template operator()<Sixes<vector_bytes, dot>>();
     }
+    __builtin_unreachable();
   }
 
   // Reads the first scales of blocks [begin, end) of each column, well before they are used, as a
@@ -378,36 +377,50 @@ struct Blocks {
       for (int64_t i = 0; i < columns; ++i) write(call, row, first + i, sums[row][i]);
   }
 
-  // Computes the tiles [begin, end) of columns.
-  [[gnu::always_inline]] static inline void run(const Call* call, std::byte* scratch, int64_t begin,
-                                                int64_t end) {
-    auto& tile = *reinterpret_cast<T*>(scratch);
-    auto* sums = reinterpret_cast<Vector*>(scratch + round_up(sizeof(T), cache_line));
-    with_format(*call->format, [&]<class Format>() __attribute__((always_inline)) {
+  // Columns computes the tiles [begin, end) of columns. Each format is a function of its own, as
+  // GCC takes more than twice as long to compile one function with all of them.
+  template <class Format>
+  struct Columns {
+    [[gnu::always_inline]] static inline void run(const Call* call, std::byte* scratch,
+                                                  int64_t begin, int64_t end) {
+      auto& tile = *reinterpret_cast<T*>(scratch);
+      auto* sums = reinterpret_cast<Vector*>(scratch + round_up(sizeof(T), cache_line));
       for (int64_t i = begin; i < end; ++i) compute<Format>(*call, i * lanes, tile, sums);
-    });
-  }
+    }
+  };
 };
 
 using Runner = void (*)(const Call*, std::byte*, int64_t, int64_t);
 struct Variant {
-  Runner run;
+  Runner (*runner)(const BlockFormat&);
   int64_t lanes, most_rows;
   size_t tile_bytes;
 };
+template <int bytes>
+Variant variant_of(Runner (*runner)(const BlockFormat&)) {
+  return {runner, Tile<bytes>::lanes, most_rows<bytes>, round_up(sizeof(Tile<bytes>), cache_line)};
+}
 Variant variant() {
-  constexpr auto of = []<int bytes>(Runner run) {
-    return Variant{run, Tile<bytes>::lanes, most_rows<bytes>,
-                   round_up(sizeof(Tile<bytes>), cache_line)};
-  };
   if (isa() >= Isa::avx512_bf16)
-    return of.template operator()<64>(
-        run_vnni<Blocks<64, Dot::vnni>, const Call*, std::byte*, int64_t, int64_t>);
+    return variant_of<64>([](const BlockFormat& format) {
+      using Vnni = Blocks<64, Dot::vnni>;
+      return Vnni::with_format(format, []<class Format>() -> Runner {
+        return run_vnni<Vnni::Columns<Format>, const Call*, std::byte*, int64_t, int64_t>;
+      });
+    });
   if (isa() >= Isa::avx2)
-    return of.template operator()<32>(
-        run_avx2<Blocks<32, Dot::signs>, const Call*, std::byte*, int64_t, int64_t>);
-  return of.template operator()<16>(
-      run_baseline<Blocks<16, Dot::signs>, const Call*, std::byte*, int64_t, int64_t>);
+    return variant_of<32>([](const BlockFormat& format) {
+      using Avx2 = Blocks<32, Dot::signs>;
+      return Avx2::with_format(format, []<class Format>() -> Runner {
+        return run_avx2<Avx2::Columns<Format>, const Call*, std::byte*, int64_t, int64_t>;
+      });
+    });
+  return variant_of<16>([](const BlockFormat& format) {
+    using Baseline = Blocks<16, Dot::signs>;
+    return Baseline::with_format(format, []<class Format>() -> Runner {
+      return run_baseline<Baseline::Columns<Format>, const Call*, std::byte*, int64_t, int64_t>;
+    });
+  });
 }
 
 struct Extents : BlockExtents {
@@ -437,19 +450,20 @@ class BlockInt8Matmul : public BlockProduct<Extents> {
     const Rows rows(memory, m, k);
     round_rows(x, dtype(), m, k, format_->layout == BlockLayout::sixes ? 16 : 32,
                variant_.most_rows, rows);
-    const Call call{m, n, k, format_, rows, reinterpret_cast<const uint8_t*>(w), to, dtype()};
+    const Call call{m, n, k, rows, reinterpret_cast<const uint8_t*>(w), to, dtype()};
     const int64_t tiles = ceil_div(n, variant_.lanes);
     const auto parts = std::min<int64_t>(threads_, tiles);
     std::byte* scratch = memory + Rows::bytes(extents_.m, k);
     const size_t own = extents_.own_bytes();
     parallel_for(parts, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part)
-        variant_.run(&call, scratch + static_cast<size_t>(part) * own, tiles * part / parts,
-                     tiles * (part + 1) / parts);
+        runner_(&call, scratch + static_cast<size_t>(part) * own, tiles * part / parts,
+                tiles * (part + 1) / parts);
     });
   }
 
   Variant variant_ = variant();
+  Runner runner_ = variant_.runner(*format_);
 };
 }  // namespace
 
