@@ -4,7 +4,7 @@
 
 namespace weft::cli {
 namespace {
-std::string escaped(std::string_view text) {
+std::string xml_escaped(std::string_view text) {
   std::string result;
   for (char c : text) {
     if (c == '<')
@@ -49,7 +49,7 @@ void Svg::circle(Point centre, double radius, std::string_view colour, std::stri
   body_ += fmt::format(
       R"(<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" fill="{}" fill-opacity="0.6" stroke="{}">)"
       "<title>{}</title></circle>\n",
-      centre.first, centre.second, radius, colour, colour, escaped(hint));
+      centre.first, centre.second, radius, colour, colour, xml_escaped(hint));
 }
 
 void Svg::polygon(const std::vector<Point>& corners, std::string_view colour) {
@@ -66,10 +66,10 @@ void Svg::polyline(const std::vector<Point>& points, std::string_view colour) {
 
 void Svg::text(Point at, std::string_view text, Anchor anchor, double size) {
   constexpr std::string_view anchors[] = {"start", "middle", "end"};
-  body_ +=
-      fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}">{}</text>)"
-                  "\n",
-                  at.first, at.second, anchors[static_cast<size_t>(anchor)], size, escaped(text));
+  body_ += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}">{}</text>)"
+                       "\n",
+                       at.first, at.second, anchors[static_cast<size_t>(anchor)], size,
+                       xml_escaped(text));
 }
 
 std::string Svg::str() const {

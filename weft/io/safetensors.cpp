@@ -19,7 +19,7 @@ namespace weft::io {
 namespace {
 constexpr size_t rounding_bytes = size_t{16} << 20;
 
-[[noreturn]] void fail(const std::string& file, const std::string& what) {
+[[noreturn]] void refuse_safetensors(const std::string& file, const std::string& what) {
   throw Error(ErrorKind::checkpoint, "[safetensors] {}: {}.", file, what);
 }
 
@@ -33,18 +33,21 @@ void check_coverage(const std::string& file, std::vector<HeaderEntry>& entries,
   const HeaderEntry* before = nullptr;
   for (const HeaderEntry& entry : entries) {
     if (entry.end > data_bytes)
-      fail(file, fmt::format("tensor '{}' ends at byte {} of {}; the file is truncated or damaged",
-                             printable(entry.name), entry.end, data_bytes));
+      refuse_safetensors(
+          file, fmt::format("tensor '{}' ends at byte {} of {}; the file is truncated or damaged",
+                            printable(entry.name), entry.end, data_bytes));
     if (entry.begin < covered)
-      fail(file, fmt::format("tensors '{}' and '{}' overlap at byte {}", printable(before->name),
-                             printable(entry.name), entry.begin));
+      refuse_safetensors(
+          file, fmt::format("tensors '{}' and '{}' overlap at byte {}", printable(before->name),
+                            printable(entry.name), entry.begin));
     if (entry.begin > covered)
-      fail(file, fmt::format("bytes {} to {} belong to no tensor", covered, entry.begin));
+      refuse_safetensors(file,
+                         fmt::format("bytes {} to {} belong to no tensor", covered, entry.begin));
     covered = entry.end;
     before = &entry;
   }
   if (covered != data_bytes)
-    fail(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
+    refuse_safetensors(file, fmt::format("{} bytes after the last tensor", data_bytes - covered));
 }
 
 void round_elements(std::span<const std::byte> from, DType from_dtype, std::vector<std::byte>& to,
@@ -155,7 +158,8 @@ Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) 
                    std::move(header.metadata));
   const auto twin = std::ranges::adjacent_find(file.entries(), {}, &Entry::name);
   if (twin != file.entries().end())
-    fail(file.name(), fmt::format("tensor '{}' is there twice", printable(twin->name)));
+    refuse_safetensors(file.name(),
+                       fmt::format("tensor '{}' is there twice", printable(twin->name)));
   return file;
 }
 
