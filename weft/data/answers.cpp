@@ -74,7 +74,7 @@ class Writer {
         i == 0 && !is_answer ? std::string() : render(i, /*add_generation_prompt=*/is_answer).text;
     Rendering whole = render(i + 1, /*add_generation_prompt=*/false);
     size_t begin = common_bytes(tokenizer_, whole.text, prompt);
-    if (begin < prompt.size()) ++report_.prompts[prompt.substr(begin)];
+    if (begin < prompt.size() && report_.cut_prompts++ == 0) report_.cut = prompt.substr(begin);
     if (texts_.empty() || !whole.text.starts_with(texts_.back().text)) texts_.emplace_back();
     begin = std::max(begin, texts_.back().text.size());
     std::vector<LearnedPart>& parts = texts_.back().parts;

@@ -20,9 +20,10 @@ struct AnswerText {
 
 // AnswerReport counts what the texts of a file leave out.
 struct AnswerReport {
-  std::map<std::string, int64_t> unread = {};   // values of a key, "name of user messages"
-  std::map<std::string, int64_t> prompts = {};  // ends of prompts that no text has
-  int64_t rewritten = 0, texts = 0;             // conversations of several texts, and those
+  std::map<std::string, int64_t> unread = {};  // values of a key, "name of user messages"
+  int64_t cut_prompts = 0;                     // answers whose texts lack the end of their prompt
+  std::string cut = {};                        // that end, of the first of them
+  int64_t rewritten = 0, texts = 0;            // conversations of several texts, and those
 };
 
 // Returns the texts in which the learned messages of a conversation are learned: each is what the

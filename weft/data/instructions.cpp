@@ -51,11 +51,13 @@ class Reader {
       logging::warn("[data] {}: {} is left out, {} times: {} does not read it.", name,
                     io::printable(key), count,
                     options_.chat ? "the chat template" : "a sample of text");
-    for (const auto& [end, count] : report_.prompts)
+    constexpr size_t most_shown = 60;  // bytes
+    if (report_.cut_prompts > 0)
       logging::warn(
-          "[data] {}: {} answers are learned without {}, which ends the chat template's prompt for "
-          "an answer, as what it writes of a conversation has none.",
-          name, count, io::printable(io::json_text(nlohmann::json(end))));
+          "[data] {}: {} answers are learned without the end of the prompt that the chat template "
+          "asks for them by, as its conversations lack it: {}.",
+          name, report_.cut_prompts,
+          io::printable(io::json_text(nlohmann::json(report_.cut.substr(0, most_shown)))));
     if (report_.rewritten > 0)
       logging::note(
           "[data] {}: {} conversations are {} samples, as the chat template rewrites what was said "
