@@ -27,3 +27,41 @@ make_packages() {
   fi
   flock -u 9
 }
+
+# Makes $root a minimal Debian of the release $1, from this machine's mirror.
+make_debian() {
+  command -v debootstrap >/dev/null || skip "debootstrap is not here"
+  local mirror
+  mirror=$(. /etc/os-release &&
+    apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
+    awk -v codename="$VERSION_CODENAME" '$2 == codename && $3 == "main" {print $1; exit}')
+  [ -n "$mirror" ] || skip "apt knows no mirror of this release"
+  root=$work/root
+  debootstrap --variant=minbase "$1" "$root" "$mirror" >"$work/debootstrap.log" 2>&1 || {
+    tail -5 "$work/debootstrap.log"
+    skip "debootstrap cannot reach $mirror"
+  }
+}
+
+# Unpacks the archive in $root, and runs what it holds there: a plan, and a few steps of training.
+run_archive() {
+  local folder="$root/some where/else" program recipe version
+  mkdir -p "$folder"
+  tar -C "$folder" --zstd -xf "$packages"/weft-*.tar.zst
+  program=$(cd "$root" && find "some where" -path '*/bin/weft')
+  recipe=/$(cd "$root" && find "some where" -name addition.yaml)
+  # Without /proc, the loader cannot find the program's folder and must be told.
+  export LD_ORIGIN_PATH="/${program%/*}"
+  version=$(chroot "$root" "/$program" --version)
+  echo "$version"
+  [ "$version" = "$("$WEFT" --version)" ]
+  chroot "$root" "/$program" plan "$recipe" | grep -i arena
+  mount_proc
+  mkdir -p "$root/tmp"
+  chroot "$root" "/$program" train "$recipe" --runs /tmp/runs "${few_steps[@]}" | tail -5
+  [ -s "$root/tmp/runs/addition/log.jsonl" ]
+  unset LD_ORIGIN_PATH
+  umount "$root/proc"
+  echo "brings: $(cd "$root" && find "some where" -name '*.so*' -printf '%f ')"
+  rm -rf "$root/tmp/runs" "$root/some where"
+}
