@@ -117,7 +117,7 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
   };
   const Case cases[] = {
       {"a\n{% frob %}",
-       "2: the tag 'frob' is not known. Known: if, for, set, macro, generation, "
+       "2: the tag 'frob' is not known. Known: if, for, set, filter, macro, generation, "
        "break, continue."},
       {"\n\n{{ 1|frob }}", "3: the filter 'frob' is not known."},
       {"{{ 1 is frob }}", "1: the test 'frob' is not known."},

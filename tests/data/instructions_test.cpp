@@ -74,7 +74,8 @@ TEST_CASE("conversations have the tokens of transformers, and learn what it mark
     const auto& own = reference.at("templates");
     const std::string text = own.contains(name) ? own.at(name) : usual.at(name);
     const InstructionOptions options{
-        .chat = ChatTemplate(text, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, name)};
+        .chat = ChatTemplate(
+            text, {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|endoftext|>"}}, name)};
     const std::vector<Instruction> samples = parse_instructions(row, "row", tokenizer, options);
     const auto& expected = one.at("samples");
     REQUIRE(samples.size() == expected.size());

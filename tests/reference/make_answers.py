@@ -109,7 +109,7 @@ def samples(tokenizer, row, messages, learned):
         prompt = apply(messages[:i], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = apply(messages[:i + 1], return_dict=True, return_assistant_tokens_mask=marked)
         ids, begin = whole["input_ids"], common(prompt, whole["input_ids"])
-        mask = [int(t >= begin and (not marked or whole["assistant_masks"][t])) for t in range(len(ids))]
+        mask = whole["assistant_masks"] if marked else [int(t >= begin) for t in range(len(ids))]
         text = apply(messages[:i + 1], tokenize=False)
         if found and text.startswith(found[-1]["text"]):
             before = found.pop()["learned"]
@@ -121,8 +121,9 @@ def samples(tokenizer, row, messages, learned):
 def main():
     cases = []
     for name, row, messages, learned in CASES:
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<s>",
-                                            eos_token="</s>", chat_template=TEXTS[name])
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<|begin_of_text|>",
+            eos_token="<|endoftext|>", chat_template=TEXTS[name])
         if name == "parts":
             messages = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages]
         cases.append({"template": name, "row": row, "samples": samples(tokenizer, row, messages, learned)})
