@@ -10,4 +10,8 @@ function(weft_batches target)
   endif()
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${WEFT_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
+  # GCC takes the sources of a batch for headers, in which this would be a mistake.
+  if(WEFT_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
 endfunction()
