@@ -63,7 +63,7 @@ test-all: all peers test-isa check tsan ## quick and slow tests, under the sanit
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
-	@$(call build_preset,check)
+	@$(call build_preset,check,--target weft_tests fuzzers)
 	@tools/test.sh check -L quick
 	@tools/fuzz.sh 15
 

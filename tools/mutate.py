@@ -210,7 +210,7 @@ class Compiler:
         for entry in entries:
             path, words = pathlib.Path(entry["file"]), shlex.split(entry["command"])
             output = words[words.index("-o") + 1]
-            if path.is_relative_to(TREE / "weft") and "CMakeFiles/weft.dir/" in output:
+            if path.is_relative_to(TREE / "weft") and "_objects.dir/" in output:
                 name = str(path.relative_to(TREE))
                 self.objects[name], self.commands[name] = output, words
         library = (BUILD / "libweft.so").resolve().name
