@@ -91,6 +91,17 @@ TEST_CASE("a suggestion is a near match or none") {
   CHECK(nearest("", known).empty());
 }
 
+TEST_CASE("a name that differs in case alone is suggested, whatever its length and script") {
+  constexpr std::string_view known[] = {"temperature", "Temperatur", "Цена", "größe", "x.weight"};
+  CHECK(nearest("TEMPERATURE", known) == "temperature");
+  CHECK(nearest("TEMPERATUR", known) == "Temperatur");
+  CHECK(nearest("ЦЕНА", known) == "Цена");
+  CHECK(nearest("GRÖßE", known) == "größe");
+  CHECK(nearest("Temperature", known) == "temperature");
+  CHECK(did_you_mean("*.Weight", known) == " Did you mean 'x.weight'?");
+  CHECK(did_you_mean("*.bias", known).empty());
+}
+
 TEST_CASE("a name in a hint is quoted so that a shell reads it as one literal word") {
   CHECK(shell_word("runs/a-1.b_c+") == "runs/a-1.b_c+");
   const std::string names[] = {"a b", "*", "$(id)", "it's", "-n\n", ";", "~", "\xc3\xbc \t", ""};

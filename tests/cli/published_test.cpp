@@ -306,6 +306,14 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
     CHECK(other.code == 4);
     CHECK(other.err.find("are not those that") != std::string::npos);
   }
+  // Without the checkpoint around them the files may be meant for a base of another precision.
+  fs::create_directory(place.path("copied"));
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+    fs::copy_file(fs::canonical(place.path(checkpoint)) / file, place.path("copied") + "/" + file);
+  const Outcome warned = place.weft({"merge", "copied", "other"});
+  CHECK(warned.code == 0);
+  CHECK(warned.err ==
+        "weft: warning: the weights of model are not those that copied was trained on.\n");
   fs::remove_all(place.path("model"));
   fs::rename(place.path("moved"), place.path("model"));
   const Outcome taken = place.weft({"merge", "run", "merged"});
@@ -427,7 +435,10 @@ TEST_CASE("a published model is quantized, generates, is evaluated and tuned") {
   CHECK(refused.code == 2);
   CHECK(refused.err.find("--activations is for models with weights in blocks") !=
         std::string::npos);
-  CHECK(place.weft({"plan", "small"}).out.find("activations") != std::string::npos);
+  const json plan = json_of(place.weft({"plan", "small", "--activations", "float32", "--json"}));
+  CHECK(plan["activations"] == "f32");
+  CHECK(place.weft({"plan", "small", "--activations", "int8"})
+            .out.find("int8 in products with weights in blocks") != std::string::npos);
   const json text = json_of(
       place.weft({"generate", "small", "--prompt", "A line", "--json", "--max-new-tokens", "4"}));
   CHECK(text["tokens"].get<int64_t>() > 0);

@@ -201,6 +201,21 @@ TEST_CASE("a tokenizer must not have ids that a model lacks") {
   CHECK_NOTHROW(tokenizer.check_fits(64));  // a padded vocabulary
 }
 
+TEST_CASE("an added token that is a space is gone where the token before it includes it") {
+  // The `tokenizers` package 0.23 gives these ids.
+  const std::string both = R"("added_tokens": [{"id": 5, "content": " ", "normalized": false,
+      "lstrip": true, "rstrip": true}])";
+  CHECK(ids_with(both, "  ") == Ids{5});
+  CHECK(ids_with(both, "a  b") == Ids{1, 5, 2});
+  CHECK(ids_with(both, "   a") == Ids{5, 1});
+  CHECK(ids_with(both, " a b ") == Ids{5, 1, 5, 2, 5});
+  // Here the package ends at an assertion of its own.
+  const std::string apart = R"("added_tokens": [
+      {"id": 5, "content": " ", "normalized": false, "lstrip": true},
+      {"id": 8, "content": "\n", "normalized": false, "rstrip": true}])";
+  CHECK(ids_with(apart, "a\n  b") == Ids{1, 8, 2});
+}
+
 TEST_CASE("the package reads GPT-2's vocabulary as weft does") {
   if (!has_data("tokenizers/gpt2/vocab.json")) return;
   const Tokenizer tokenizer = Tokenizer::load(data_directory() + "/tokenizers/gpt2");

@@ -161,6 +161,7 @@ TEST_CASE("bad CSV files are refused with the line and the column") {
       {"", "houses.csv is empty. Its first line must name the columns."},
       {"area,price\n", "houses.csv has no rows below its header."},
       {"area,prize\n1,2\n", "houses.csv has no column 'price'. Did you mean 'prize'?"},
+      {"area,PRICE\n1,2\n", "houses.csv has no column 'price'. Did you mean 'PRICE'?"},
       {"price\n2\n", "houses.csv has no column besides the target."},
       {"a,a,price\n1,2,3\n", "houses.csv: columns 1 and 2 are both named 'a'."},
       {",a,price\n0,2,3\n", "houses.csv: column 1 has no name. Hint: data.features lists"},

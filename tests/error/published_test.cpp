@@ -128,6 +128,7 @@ TEST_CASE("adapters of another model, and folders that are cut or mixed up, are 
   CHECK(fails_with(place.weft(generate), data_code, "a/adapter_model.safetensors: ") == "");
   fs::remove(place.path("a/adapter_model.safetensors"));
   CHECK(fails_with(place.weft(generate), data_code, "a/adapter_model.safetensors: ") == "");
+  place.write("a/adapter_model.safetensors", whole);
 
   // A model of the same shapes with other weights is another one.
   std::string weights = place.read("m/model.safetensors");
@@ -166,6 +167,12 @@ TEST_CASE("a published model refuses what does not fit its context, and weights 
   CHECK(fails_with(place.weft({"train", "--model.pretrained", "m", "--data.format", "text",
                                "--data.path", "text.txt", "--data.seq_len", "8", "--steps", "2"}),
                    data_code, where) == "");
+  CHECK_FALSE(fs::exists(place.path("runs/run")));
+  const Outcome converted = place.weft({"convert", "m", "out", "--to", "hf"});
+  CHECK(converted.code == 0);
+  CHECK(converted.err.find("weft: warning: m: \"lm_head.weight\" has ") == 0);
+  CHECK(fails_with(place.weft({"quantize", "m", "small", "--to", "int8"}), data_code,
+                   "has nan at element 0. Numbers up to 65504 are quantized.") == "");
 }
 
 TEST_CASE("weights of queries, of keys and of an adapter that are NaN are named") {
@@ -212,6 +219,12 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
       {{"finetune", "m"}, "tuning m needs data. Hint: --data.path FILE."},
       {{"finetune", "m", "--model.pretrained", "m", "--data.path", "text.txt"},
        "weft finetune and --model.pretrained both set model.pretrained."},
+      {{"plan", "m", "--activations", "int8"},
+       "--activations is for models with weights in blocks. m has none. Hint: weft quantize."},
+      {{"profile", "m", "--activations", "int8"},
+       "--activations is for models with weights in blocks. m has none."},
+      {{"plan", "mnist", "--activations", "int8"},
+       "--activations is for published models, by their folder."},
       {{"finetune"}, "weft finetune needs a model. Hint: weft finetune FOLDER --data.path FILE."},
       {{"eval", "m", "--model.name", "gpt"},
        "--model.name is for recipes. m is a published model."},

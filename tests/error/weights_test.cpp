@@ -178,6 +178,8 @@ TEST_CASE("a GGUF file that is no model of weft's, or is changed, is refused") {
                  "qwen2, deepseek-r1-qwen.") == "");
   CHECK(fails_with(with("llama.block_count", "llama.block_kount"), data_code,
                    "[gguf] m.gguf: llama.block_count is missing, or no whole number.") == "");
+  CHECK(fails_with(with("layer_norm_rms_epsilon", "layer_norm_rms_epsilom"), data_code,
+                   "[gguf] m.gguf: llama.attention.layer_norm_rms_epsilon is missing.") == "");
   CHECK(fails_with(with("tokenizer.ggml.merges", "tokenizer.ggml.merked"), data_code,
                    "[gguf] m.gguf: tokenizer.ggml.merges is missing, or no list of texts.") == "");
   CHECK(fails_with(with("blk.1.attn_q", "blk.1.attn_x"), usage,

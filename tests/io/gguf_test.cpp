@@ -278,6 +278,16 @@ TEST_CASE(
   CHECK(ends() == nlohmann::json{1, 0});
 }
 
+TEST_CASE("a part of a split model is refused as such") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("m-00001-of-00003.gguf");
+  io::write_gguf(path, {}, GgufMetadata{{"split.count", uint16_t{3}}, {"split.no", uint16_t{0}}});
+  CHECK(error_of([&] { io::published(Gguf::open(path)); }) ==
+        "usage: [gguf] " + path +
+            ": it is one of the 3 files of a split model, which weft does not read. Hint: "
+            "llama-gguf-split --merge joins them.");
+}
+
 TEST_CASE("what a file cannot hold is not written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("x.gguf");

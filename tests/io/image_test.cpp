@@ -88,6 +88,53 @@ TEST_CASE("the orientation of EXIF is applied as by Pillow's exif_transpose") {
   }
 }
 
+TEST_CASE("PNGs are turned as their eXIf chunk, their raw profile or their XMP says") {
+  // Pillow 13.0 gives these pixels of [[a, b, c], [d, e, f]].
+  const auto turned = [&](const std::string& before, const std::string& behind = "") {
+    std::string file = png(3, 2, 8, 0, {"\0abc\0def", 8});
+    constexpr size_t header = 8 + 25, end = 12;  // bytes
+    file.insert(file.size() - end, behind);
+    file.insert(header, before);
+    const io::Image image = parsed(file, 1);
+    return fmt::format("{}x{} {}", image.width, image.height,
+                       std::string(image.pixels.begin(), image.pixels.end()));
+  };
+  const auto exif = [](char orientation, char type = 3) {
+    std::string tiff("MM\0*\0\0\0\x08\0\x01\x01\x12\0", 13);
+    tiff += type;
+    append(tiff, 1);
+    append(tiff, type == 3 ? uint32_t(orientation) << 16 : uint32_t(orientation));
+    append(tiff, 0);
+    return tiff;
+  };
+  const auto text = [](const std::string& keyword, const std::string& text) {
+    return chunk("tEXt", keyword + std::string(1, '\0') + text);
+  };
+  std::string profile = "\nexif\n      32\n457869660000";  // "Exif\0\0"
+  for (const char byte : exif(8))
+    profile += fmt::format("{:02x}{}", static_cast<unsigned char>(byte), byte == '*' ? "\n" : "");
+  const std::string profile_name = "Raw profile type exif", xmp_name = "XML:com.adobe.xmp";
+  CHECK(turned("") == "3x2 abcdef");
+  CHECK(turned(chunk("eXIf", exif(2))) == "3x2 cbafed");
+  CHECK(turned(chunk("eXIf", exif(6))) == "2x3 daebfc");
+  CHECK(turned("", chunk("eXIf", exif(8))) == "2x3 cfbead");
+  CHECK(turned(chunk("eXIf", exif(6, 4))) == "2x3 daebfc");  // a LONG
+  CHECK(turned(chunk("eXIf", exif(9))) == "3x2 abcdef");
+  CHECK(turned(text(profile_name, profile)) == "2x3 cfbead");
+  CHECK(turned(text(profile_name, profile) + chunk("eXIf", exif(2))) == "3x2 cbafed");
+  CHECK(turned(text(xmp_name, "<x tiff:Orientation=\"6\"/>")) == "2x3 daebfc");
+  CHECK(turned(text(xmp_name, "<tiff:Orientation>8<") + chunk("eXIf", exif(2))) == "3x2 cbafed");
+  const std::string no_entries("MM\0*\0\0\0\x08\0\0\0\0\0\0", 14);
+  CHECK(turned(text(xmp_name, "<tiff:Orientation>8<") + chunk("eXIf", no_entries)) == "2x3 cfbead");
+}
+
+TEST_CASE("EXIF counts behind another segment of its marker") {
+  std::string file = contents("turned6.jpg");
+  const std::string xmp = std::string("http://ns.adobe.com/xap/1.0/\0", 29) + "<x/>";
+  file.insert(2, std::string("\xff\xe1\0", 3) + static_cast<char>(xmp.size() + 2) + xmp);
+  CHECK(parsed(file).pixels == io::read_image(picture("turned6.jpg")).pixels);
+}
+
 TEST_CASE("of 16 bits the upper 8 count, and interlaced rows are put in order") {
   const std::string wide("\0\x12\x34\xff\x01", 5);  // filter 0, then the pixels 1234 and ff01
   CHECK(parsed_image(png(2, 1, 16, 0, wide), 1).pixels == std::vector<uint8_t>{0x12, 0xff});

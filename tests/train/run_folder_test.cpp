@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/support/captured.h"
 #include "tests/train/runs.h"
@@ -43,6 +44,35 @@ TEST_CASE("a name that a program sets is checked before the run has a folder") {
   CHECK(error_of([&] { train_in(folder, recipe); }).find("name must be a folder name") !=
         std::string::npos);
   CHECK(folder.entries() == 0);
+}
+
+TEST_CASE("a run that its data end before the first checkpoint leaves no folder") {
+  for (const int64_t every : {2, 5}) {
+    const TemporaryFolder folder;
+    auto recipe = sums_recipe("train: {steps: 6, global_batch_size: 4}\n");
+    recipe.set("checkpoint.every", std::to_string(every), "test");
+    CHECK(error_of([&] {
+            train_while(folder, recipe, [](int64_t step) {
+              if (step == 4) throw Error(ErrorKind::data, "a sample is damaged.");
+            });
+          }) == "data: a sample is damaged.");
+    CHECK(fs::exists(folder.file("runs/run")) == (every == 2));
+  }
+}
+
+TEST_CASE("a run says how many samples a whole epoch leaves out, once") {
+  const TemporaryFolder folder;
+  const auto said = [&](int64_t steps, int64_t batch) {
+    auto recipe = images_recipe(
+        folder, fmt::format("train: {{steps: {}, global_batch_size: {}}}\n", steps, batch));
+    const Captured screen(STDERR_FILENO);
+    train::train(recipe, {.runs = folder.file("runs"), .overwrite = true, .quiet = true});
+    return screen.text();
+  };
+  CHECK(said(3, 36) ==
+        "weft: note: each epoch leaves out 24 of 96 samples, which are no whole batch of 36.\n");
+  CHECK(said(1, 36) == "");  // it ends within an epoch
+  CHECK(said(2, 48) == "");
 }
 
 TEST_CASE("a replaced run is removed only after its replacement has trained and saved") {

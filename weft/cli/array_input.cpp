@@ -76,10 +76,8 @@ size_t index_of_input(const std::string& model, std::span<const onnx::ValueInfo>
   for (const onnx::ValueInfo& each : inputs) names.push_back(each.name);
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
-    const std::string_view similar = nearest(name, names);
     throw Error(ErrorKind::usage, "{}: it has no input '{}'.{} Its inputs: {}.",
-                io::printable(model), io::printable(name),
-                similar.empty() ? "" : fmt::format(" Did you mean {}?", similar),
+                io::printable(model), io::printable(name), did_you_mean(name, names),
                 fmt::join(names, ", "));
   }
   return static_cast<size_t>(found - names.begin());

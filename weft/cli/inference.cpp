@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/quantity.h"
+#include "weft/cli/text_flags.h"
 #include "weft/infer/token_model.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
@@ -50,7 +51,10 @@ class Generation : public Published {
       : Published(std::move(model), options.batch.value_or(1)),
         tokens_(infer::make_token_model(
             *model_.model, model_.vocabulary, model_.context,
-            {.batch = batch_, .context = options.context, .device = options.device})) {
+            {.batch = batch_,
+             .context = options.context,
+             .device = options.device,
+             .activations = activations_of(options.activations, *model_.model, options.folder)})) {
     context_ = tokens_->context();
     prompt_ = std::min(usual_prompt, context_);
     steps_ = {{"prefill", fmt::format("prompt of {} tokens", prompt_), batch_ * prompt_},
@@ -96,6 +100,7 @@ class Encoding : public Published {
               return {(*model_.model)(in[0])};
             },
             {.mode = Mode::eval, .device = options.device}) {
+    activations_of(options.activations, *model_.model, options.folder);  // refuses them
     context_ = options.context > 0 ? options.context : model_.context;
     if (context_ > model_.context)
       throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
@@ -190,6 +195,14 @@ class Passes : public Inference {
   std::vector<Tensor> inputs_;
 };
 
+// Returns the first of the flags given that only published models take; null: none was given.
+const char* published_flag(const InferenceFlags& own) {
+  return own.context > 0            ? "--context"
+         : !own.dtype.empty()       ? "--dtype"
+         : !own.activations.empty() ? "--activations"
+                                    : nullptr;
+}
+
 }  // namespace
 
 onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
@@ -212,7 +225,7 @@ bool is_inference_model(const std::string& path) {
   return models::is_model(path) || onnx::is_model_file(path);
 }
 
-std::vector<Option> model_options(ModelFlags& flags) {
+std::vector<Option> model_options(InferenceFlags& flags) {
   return {{.flag = "--context",
            .type = "N",
            .doc = "published models: most tokens of a sequence (plan: as many as the model takes; "
@@ -224,6 +237,7 @@ std::vector<Option> model_options(ModelFlags& flags) {
            .doc = "published models: f32, bf16 or f16 (that of its files)",
            .target = &flags.dtype,
            .choices = {"f32", "bf16", "f16"}},
+          activations_option(flags.activations),
           {.flag = "--dim",
            .type = "NAME=N",
            .doc = "ONNX files: bind a symbolic extent; --batch binds the first of the first input",
@@ -232,11 +246,11 @@ std::vector<Option> model_options(ModelFlags& flags) {
 }
 
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
-                                   const RecipeFlags& flags, const ModelFlags& own) {
+                                   const RecipeFlags& flags, const InferenceFlags& own) {
   const bool is_onnx = onnx::is_model_file(model);
-  if (is_onnx && (own.context > 0 || !own.dtype.empty()))
+  if (const char* flag = published_flag(own); is_onnx && flag != nullptr)
     throw Error(ErrorKind::usage, "{} is for published models. {} is an ONNX file. Hint: --dim.",
-                own.context > 0 ? "--context" : "--dtype", model);
+                flag, model);
   if (!is_onnx && !own.dims.empty())
     throw Error(ErrorKind::usage, "--dim is for ONNX files. {} is a published model.", model);
   for (const RecipeFlag& flag : flags)
@@ -251,6 +265,7 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
   apply_flags(recipe, flags);
   InferenceOptions options{.folder = model,
                            .context = own.context,
+                           .activations = own.activations,
                            .extents = extents_of(own.dims),
                            .device = recipe.text("train.device")};
   const int64_t batch = recipe.integer("train.global_batch_size");
@@ -261,11 +276,10 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
   return options;
 }
 
-void refuse_model_flags(const ModelFlags& own) {
+void refuse_model_flags(const InferenceFlags& own) {
   if (!own.dims.empty()) throw Error(ErrorKind::usage, "--dim is for ONNX files.");
-  if (own.context > 0 || !own.dtype.empty())
-    throw Error(ErrorKind::usage, "{} is for published models, by their folder.",
-                own.context > 0 ? "--context" : "--dtype");
+  if (const char* flag = published_flag(own))
+    throw Error(ErrorKind::usage, "{} is for published models, by their folder.", flag);
 }
 
 std::unique_ptr<Inference> make_inference(const InferenceOptions& options, bool weights) {

@@ -29,26 +29,28 @@ struct InferenceOptions {
   std::optional<DType> dtype = {};    // type of weights and activations; absent: the model's
   std::optional<int64_t> batch = {};  // sequences; absent: one, or as many as an ONNX file takes
   int64_t context = 0;                // most tokens of each; 0: as many as the model takes
+  std::string activations = {};       // as --activations; "": the usual type
   // Symbolic extents of an ONNX file by name; the batch is that of its first input's first axis.
   std::map<std::string, int64_t, std::less<>> extents = {};
   std::string device = "auto";  // as train.device; a GPU of the catalogue need not be here
 };
 
-// ModelFlags are the flags of `weft plan` and `weft profile` that only models take.
-struct ModelFlags {
+// InferenceFlags are the flags of `weft plan` and `weft profile` that only models take.
+struct InferenceFlags {
   std::string dtype = {};              // "": that of the model
+  std::string activations = {};        // "": the usual type
   int64_t context = 0;                 // 0: not given
   std::vector<std::string> dims = {};  // NAME=N
 };
-std::vector<Option> model_options(ModelFlags& flags);
+std::vector<Option> model_options(InferenceFlags& flags);
 // Returns the options of `weft VERB MODEL`: `flags` may set the batch and the device. Throws
 // Error(usage) for flags of recipes, and for those that this kind of model does not take.
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
-                                   const RecipeFlags& flags, const ModelFlags& own);
+                                   const RecipeFlags& flags, const InferenceFlags& own);
 // Parses NAME=N, as --dim binds symbolic extents of an ONNX file. Throws Error(usage).
 std::map<std::string, int64_t, std::less<>> extents_of(const std::vector<std::string>& dims);
 // Throws Error(usage) where flags of models are given beside something else.
-void refuse_model_flags(const ModelFlags& own);
+void refuse_model_flags(const InferenceFlags& own);
 
 // InferenceStep describes a step: a decoder's prefill of a prompt or decoding of one token, or the
 // forward pass of any other model.

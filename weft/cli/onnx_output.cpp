@@ -12,6 +12,7 @@
 #include "weft/cli/inference.h"
 #include "weft/cli/terminal.h"
 #include "weft/cli/text_model.h"
+#include "weft/cli/weight_output.h"
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
 #include "weft/models/gguf.h"
@@ -27,6 +28,7 @@ constexpr int64_t usual_context = 512;  // tokens
 // An ExportSubject is a model in memory, with what its export is to be called.
 struct ExportSubject {
   std::shared_ptr<const void> owner;
+  const nn::Module* module = nullptr;
   onnx::BuildGraph build;
   std::vector<std::string> inputs, outputs;
   int64_t context = 0;                               // tokens of a sequence; 0: it reads no tokens
@@ -57,6 +59,7 @@ ExportSubject published(const OnnxOutput& output) {
   const int64_t context = checked_context(output.context, loaded->context);
   return {
       .owner = loaded,
+      .module = loaded->model.get(),
       .build = forward_of(*loaded->model,
                           [context](int64_t batch) { return Type{DType::i64, {batch, context}}; }),
       .inputs = {"input_ids"},
@@ -73,6 +76,7 @@ ExportSubject trained(const OnnxOutput& output) {
   const onnx::Ends ends = ends_of(*run->model, shape.kind);
   ExportSubject subject{
       .owner = run,
+      .module = run->model.get(),
       .build = forward_of(*run->model, [shape](int64_t batch) { return shape.batch(batch); }),
       .inputs = {ends.samples},
       .outputs = {ends.logits},
@@ -84,7 +88,8 @@ ExportSubject trained(const OnnxOutput& output) {
 // The rows are what the first input's first axis is called.
 ExportSubject imported(const OnnxOutput& output) {
   auto net = std::make_shared<onnx::Net>(onnx::read(output.model));
-  ExportSubject subject{.owner = net, .build = {}, .inputs = {}, .outputs = {}};
+  ExportSubject subject{
+      .owner = net, .module = net.get(), .build = {}, .inputs = {}, .outputs = {}};
   for (size_t i = 0; i < net->inputs().size(); ++i) {
     if (net->static_inputs()[i])
       throw Error(ErrorKind::usage,
@@ -152,6 +157,7 @@ OnnxWritten write_onnx(const OnnxOutput& output) {
   }
   const onnx::Exported exported = onnx::export_model(
       build, {.inputs = subject.inputs, .outputs = subject.outputs, .batch = output.batch});
+  warn_of_non_finite(output.model, io::bytes_of(io::by_name(subject.module->variables())));
   onnx::write(exported.model, output.path);
   written.fixed = exported.fixed;
   for (const onnx::Initializer& each : exported.model.graph.initializers) {

@@ -114,19 +114,22 @@ json json_of(const InferencePlan& plan, const std::string& folder) {
                 {"bytes", summary.bytes},
                 {"kernels", summary.launches}};
   };
-  json all{{"model", folder},
-           {"device", plan.device},
-           {"dtype", name(plan.inference->dtype())},
-           {"parameters", nn::number_count(plan.inference->module())},
-           {"batch", plan.inference->batch()},
-           {"context", plan.inference->context() > 0 ? json(plan.inference->context()) : json()},
-           {"weight_bytes", plan.planned.weight_bytes},
-           {"cache_bytes", plan.planned.cache_bytes},
-           {"arena_bytes", plan.arena_bytes()},
-           {"constant_bytes", plan.constant_bytes()},
-           {"staging_bytes", plan.staging_bytes()},
-           {"total_bytes", plan.total_bytes()},
-           {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()}};
+  json all{
+      {"model", folder},
+      {"device", plan.device},
+      {"dtype", name(plan.inference->dtype())},
+      {"parameters", nn::number_count(plan.inference->module())},
+      {"activations",
+       nn::has_blocks(plan.inference->module()) ? json(name(plan.planned.activations)) : json()},
+      {"batch", plan.inference->batch()},
+      {"context", plan.inference->context() > 0 ? json(plan.inference->context()) : json()},
+      {"weight_bytes", plan.planned.weight_bytes},
+      {"cache_bytes", plan.planned.cache_bytes},
+      {"arena_bytes", plan.arena_bytes()},
+      {"constant_bytes", plan.constant_bytes()},
+      {"staging_bytes", plan.staging_bytes()},
+      {"total_bytes", plan.total_bytes()},
+      {"available_bytes", plan.available_bytes > 0 ? json(plan.available_bytes) : json()}};
   const std::vector<InferenceStep>& steps = plan.inference->steps();
   for (size_t i = 0; i < steps.size(); ++i)
     all[steps[i].key] = step(plan.planned.steps[i], steps[i].items);

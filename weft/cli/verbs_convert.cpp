@@ -57,9 +57,16 @@ double element_of(const Safetensors& file, const Safetensors::Entry& entry, int6
   return load(element.data(), entry.type.dtype, 0);
 }
 
-// Throws Error(data) if a finite element becomes infinite in float16.
-void check_range(const Safetensors& file, const Safetensors::Entry& entry) {
-  constexpr double beyond = 65520;                     // the least number that rounds to infinity
+// Returns the least number that rounds to infinity in a type of IEEE 754's form: half a unit of the
+// last place above the largest finite one.
+double least_beyond(DType dtype) {
+  const FloatFormat& format = info(dtype).format;
+  return std::ldexp(2 - std::ldexp(0.5, -format.fraction), format.bias());
+}
+
+// Throws Error(data) if a finite element becomes infinite in `dtype`.
+void check_range(const Safetensors& file, const Safetensors::Entry& entry, DType dtype) {
+  const double beyond = least_beyond(dtype);
   std::atomic<int64_t> first = entry.type.elements();  // exceptions may not leave a parallel_for
   parallel_for(entry.type.elements(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -72,9 +79,9 @@ void check_range(const Safetensors& file, const Safetensors::Entry& entry) {
     }
   });
   if (first < entry.type.elements())
-    throw Error(ErrorKind::data,
-                "{}: '{}' has an element {:g}, beyond the range of f16. Hint: --dtype bf16.",
-                file.name(), io::printable(entry.name), element_of(file, entry, first));
+    throw Error(ErrorKind::data, "{}: '{}' has an element {:g}, beyond the range of {}.{}",
+                file.name(), io::printable(entry.name), element_of(file, entry, first), name(dtype),
+                dtype == DType::f16 ? " Hint: --dtype bf16." : "");
 }
 
 // Types of fewer bits than 16 have scales beside them, which would no longer fit.
@@ -93,7 +100,8 @@ std::vector<NamedBytes> tensors_of(const std::vector<Safetensors>& files,
     for (const Safetensors::Entry& entry : file.entries()) {
       NamedBytes tensor{entry.name, entry.type, file.bytes(entry), file.buffer().get()};
       round_to(tensor, dtype);
-      if (tensor.from && *dtype == DType::f16) check_range(file, entry);
+      if (tensor.from && least_beyond(*tensor.from) > least_beyond(*dtype))
+        check_range(file, entry, *dtype);
       tensors.push_back(std::move(tensor));
     }
   return tensors;
@@ -132,7 +140,9 @@ void convert_to_gguf(const ConvertArguments& arguments, std::optional<DType> dty
   const models::Decoder& decoder = decoder_of(model, source, "GGUF files of decoders are written");
   const bool is_form = models::blocks_of(decoder.config()).is_folder_form();
   const auto form = is_form ? nullptr : models::folder_form(decoder, model.dtype);
-  write_gguf(arguments.out.path, source, is_form ? decoder : *form, nullptr);
+  const models::Decoder& written = is_form ? decoder : *form;
+  warn_of_non_finite(arguments.model, models::published_tensors(written));
+  write_gguf(arguments.out.path, source, written, nullptr);
   const io::Gguf file = io::Gguf::open(arguments.out.path);
   size_t bytes = 0;
   for (const io::Gguf::Entry& entry : file.entries()) bytes += entry.type.bytes();
@@ -163,6 +173,7 @@ void write(const ConvertArguments& arguments, size_t shard_bytes,
            io::Metadata metadata) {
   size_t bytes = 0;
   for (const NamedBytes& tensor : tensors) bytes += tensor.type.bytes();
+  warn_of_non_finite(arguments.model, tensors);
   if (arguments.to_folder()) {
     io::save_folder(arguments.out.path, tensors, others, shard_bytes);
   } else {

@@ -33,7 +33,7 @@ struct ProfileArguments : RecipeArguments {
   int64_t length = 0;
   int steps = 10, depth = 2;
   std::string trace, memory_svg, roofline_svg;
-  ModelFlags model;
+  InferenceFlags model;
   bool inference = false, as_json = false;
 };
 

@@ -40,7 +40,7 @@ struct PlanArguments : RecipeArguments {
   std::string dot, memory_svg, on, tokens;
   bool explain = false, as_json = false;
   // These are options of published models.
-  ModelFlags model;
+  InferenceFlags model;
 };
 
 // Returns the graph that a plan computes.
@@ -114,6 +114,8 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   const auto planned =
       with_table(arguments.as_json, [&] { return train::plan_run(recipe, machine); });
   check_outputs_not_read(program);
+  if (const std::string text = train::left_out_text(planned->report); !text.empty())
+    remark("note", text + ".");
   if (!arguments.dot.empty()) {
     std::string graphs;
     for (const train::StepReport& step : planned->report.step_reports)

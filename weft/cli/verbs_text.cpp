@@ -30,8 +30,10 @@ struct GenerateArguments {
 // Returns the ids of a prompt. A model whose context slides gets the last tokens of a prompt that
 // is longer than the context.
 std::vector<int32_t> ids_of(const TextModel& model, const std::string& prompt, int64_t context) {
-  if (prompt.empty()) throw Error(ErrorKind::usage, "a prompt has at least one character.");
   std::vector<int32_t> ids = model.codec.encode(prompt);
+  if (ids.empty())  // an empty prompt may have the token that begins a text
+    throw Error(ErrorKind::usage, prompt.empty() ? "a prompt has at least one character."
+                                                 : "the tokenizer leaves nothing of a prompt.");
   const int64_t over = std::ssize(ids) - context;
   if (over <= 0 || !model.slides) return ids;
   remark("warning", fmt::format("the prompt has {} tokens. The model sees the last {} of them.",

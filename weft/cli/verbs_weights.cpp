@@ -152,6 +152,7 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   if (quantized.formats.empty())
     throw Error(ErrorKind::usage, "no layer has rows of whole blocks of {} numbers.",
                 format.numbers);
+  warn_of_non_finite(arguments.model, models::published_tensors(quantized.tensors));
   if (arguments.out.path.ends_with(".gguf")) {
     write_gguf(arguments.out.path, arguments.model, decoder, &quantized);
   } else {
@@ -248,6 +249,7 @@ int prune(const PruneArguments& arguments) {
   } else {
     experiment.recipe.set("model.weights", path, "weft prune");
   }
+  warn_of_non_finite(from, io::bytes_of(io::state_of(*experiment.model)));
   train::write_checkpoint(path, experiment, {});
   line(fmt::format("{}: {} parameters instead of {}", escaped(path),
                    train::count_text(static_cast<double>(nn::number_count(*experiment.model))),
@@ -301,8 +303,10 @@ int merge(const MergeArguments& arguments) {
   train::load_adapter(*model.model, base, folder);
   const size_t layers = nn::adapted_layers(*model.model).size();
   nn::merge_lora(*model.model);
-  io::save_folder(arguments.out.path, models::published_tensors(decoder),
-                  companions_of(base, std::nullopt, nullptr), shard_bytes);
+  const std::vector<io::NamedBytes> tensors = models::published_tensors(decoder);
+  warn_of_non_finite(arguments.out.path, tensors);
+  io::save_folder(arguments.out.path, tensors, companions_of(base, std::nullopt, nullptr),
+                  shard_bytes);
   line(fmt::format("{}: {} with the adapter of {} layers", escaped(arguments.out.path),
                    escaped(base), layers));
   return 0;

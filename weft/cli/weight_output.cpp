@@ -14,6 +14,7 @@
 #include "weft/io/files.h"
 #include "weft/io/gguf_tokenizer.h"
 #include "weft/io/json.h"
+#include "weft/io/non_finite.h"
 #include "weft/models/gguf.h"
 
 namespace weft::cli {
@@ -64,6 +65,11 @@ const models::Decoder& decoder_of(const models::Pretrained& model, const std::st
   const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
   if (decoder == nullptr) throw Error(ErrorKind::usage, "{} is an encoder. {}.", folder, only);
   return *decoder;
+}
+
+void warn_of_non_finite(const std::string& model, std::span<const io::NamedBytes> tensors) {
+  const std::string text = io::to_text(io::non_finite(tensors));
+  if (!text.empty()) remark("warning", fmt::format("{}: {}.", escaped(model), text));
 }
 
 void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,

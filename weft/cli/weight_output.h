@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,9 @@ struct OutputArguments {
 // Returns the model as a decoder. `only` ends the refusal of an encoder.
 const models::Decoder& decoder_of(const models::Pretrained& model, const std::string& folder,
                                   std::string_view only);
+// Warns where weights that are about to be written are NaN or infinite. `model` is what they are
+// of.
+void warn_of_non_finite(const std::string& model, std::span<const io::NamedBytes> tensors);
 // Writes a decoder with the tokenizer of `model`, its folder or file.
 void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,
                 const models::QuantizedDecoder* quantized);

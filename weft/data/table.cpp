@@ -94,13 +94,11 @@ class Parser {
 
   void read_header() {
     for (const std::string& field : fields_) names_.push_back(text_of(trimmed(field)));
-    const std::vector<std::string_view> known(names_.begin(), names_.end());
     const auto column_of = [&](const std::string& name) {
       const auto found = std::ranges::find(names_, name);
       if (found != names_.end()) return static_cast<size_t>(found - names_.begin());
-      const std::string_view similar = nearest(name, known);
       throw Error(ErrorKind::data, "{} has no column '{}'.{}", table_.name, printable(name),
-                  similar.empty() ? "" : fmt::format(" Did you mean '{}'?", printable(similar)));
+                  did_you_mean(name, names_));
     };
     for (const std::string& name : options_.targets) target_columns_.push_back(column_of(name));
     for (const std::string& name : options_.features) feature_columns_.push_back(column_of(name));

@@ -22,6 +22,11 @@ using Json = nlohmann::ordered_json;
 }
 
 const GgufArchitecture& checked_architecture(const Gguf& file) {
+  if (const auto files = whole_number(file.metadata(), "split.count"); files && *files > 1)
+    throw Error(ErrorKind::usage,
+                "[gguf] {}: it is one of the {} files of a split model, which weft does not read. "
+                "Hint: llama-gguf-split --merge joins them.",
+                file.name(), *files);
   if (const GgufArchitecture* found = architecture_of(file.metadata())) return *found;
   const std::string* name = text(file.metadata(), "general.architecture");
   if (name == nullptr) fail(file, "general.architecture is missing");
@@ -235,9 +240,13 @@ std::string config_json(const Gguf& file) {
   const GgufArchitecture& architecture = checked_architecture(file);
   const ArchitectureMetadata metadata{file, architecture};
   Json config = {{"architectures", {architecture.causal}}, {"model_type", architecture.model_type}};
-  for (const auto& [suffix, key] : architecture.keys)
-    if (Json value = value_of(metadata, suffix); !value.is_null())
-      config[std::string(key)] = std::move(value);
+  for (const auto& [suffix, key] : architecture.keys) {
+    Json value = value_of(metadata, suffix);
+    // llama.cpp, too, takes no file without the norms' epsilon, of which families differ.
+    if (value.is_null() && suffix.ends_with("epsilon"))
+      fail(file, fmt::format("{} is missing", metadata.key(suffix)));
+    if (!value.is_null()) config[std::string(key)] = std::move(value);
+  }
   for (const char* suffix : {"block_count", "context_length", "embedding_length"})
     static_cast<void>(metadata.required(suffix));
   const Gguf::Entry* tokens = file.find("token_embd.weight");

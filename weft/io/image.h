@@ -3,7 +3,7 @@
 //
 // Pixels are those of Pillow's Image.open(path).convert("RGB") or convert("L"): alpha is dropped, a
 // palette is looked up, of 16 bits the upper 8 count, CMYK and colours become RGB and gray by the
-// same formulas. Unlike there, the orientation that EXIF gives a JPEG is applied, as by
+// same formulas. Unlike there, the orientation that EXIF or XMP gives is applied, as by
 // ImageOps.exif_transpose. Profiles and gamma are ignored.
 //
 // Errors and warnings of the libraries become an Error(data) of one line that names the file;

@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include <jpeglib.h>
 
+#include "weft/io/image_orientation.h"
 #include "weft/io/image_parts.h"
 
 namespace weft::io {
@@ -61,63 +62,18 @@ struct Decompressor {
   jpeg_decompress_struct info{};
 };
 
-// Returns EXIF's orientation, 1 to 8, of the directory of a TIFF header in an APP1 segment; 1 where
-// there is none. Source: CIPA DC-008 (Exif 2.32), 4.6.4 and 4.7.2.
-int orientation_of(std::span<const uint8_t> segment) {
-  constexpr std::string_view magic("Exif\0\0", 6);
-  constexpr size_t entry_bytes = 12;
-  constexpr uint32_t orientation_tag = 0x0112, short_type = 3;
-  if (segment.size() < magic.size() + 8 || !std::equal(magic.begin(), magic.end(), segment.begin()))
-    return 1;
-  const std::span<const uint8_t> tiff = segment.subspan(magic.size());
-  const bool big = tiff[0] == 'M';
-  const auto number = [&](size_t offset, size_t bytes) {
-    uint32_t value = 0;
-    for (size_t i = 0; i < bytes; ++i)
-      value = value << 8 | tiff[big ? offset + i : offset + bytes - 1 - i];
-    return value;
-  };
-  const size_t directory = number(4, 4);
-  if (directory > tiff.size() - 2) return 1;
-  const size_t entries = number(directory, 2);
-  for (size_t i = 0; i < entries; ++i) {
-    const size_t entry = directory + 2 + i * entry_bytes;
-    if (entry + entry_bytes > tiff.size()) return 1;
-    if (number(entry, 2) != orientation_tag || number(entry + 2, 2) != short_type) continue;
-    const uint32_t value = number(entry + 8, 2);
-    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+// Returns the segments that may say the orientation. Those of EXIF that follow the first continue
+// it, as in Pillow.
+OrientationSources orientation_sources_of(const jpeg_decompress_struct& info) {
+  constexpr std::string_view xmp_magic("http://ns.adobe.com/xap/1.0/\0", 29);
+  OrientationSources sources;
+  for (jpeg_saved_marker_ptr marker = info.marker_list; marker != nullptr; marker = marker->next) {
+    const std::string_view segment(reinterpret_cast<const char*>(marker->data),
+                                   marker->data_length);
+    if (segment.starts_with(exif_magic)) sources.exif += segment.substr(exif_magic.size());
+    if (segment.starts_with(xmp_magic)) sources.xmp = segment.substr(xmp_magic.size());
   }
-  return 1;
-}
-
-int orientation_of(const jpeg_decompress_struct& info) {
-  for (jpeg_saved_marker_ptr marker = info.marker_list; marker != nullptr; marker = marker->next)
-    if (marker->marker == exif_marker)
-      return orientation_of(std::span<const uint8_t>(marker->data, marker->data_length));
-  return 1;
-}
-
-// Orientations 5 to 8 swap the axes; of the two bits below, one mirrors rows, one columns.
-Image upright(Image image, int orientation) {
-  if (orientation == 1) return image;
-  const bool swapped = orientation >= 5;
-  const bool mirrored =
-      orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  const bool flipped = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  Image turned{.height = swapped ? image.width : image.height,
-               .width = swapped ? image.height : image.width,
-               .channels = image.channels,
-               .pixels = std::vector<uint8_t>(image.pixels.size())};
-  auto* to = turned.pixels.data();
-  for (int64_t y = 0; y < turned.height; ++y)
-    for (int64_t x = 0; x < turned.width; ++x, to += image.channels) {
-      const int64_t row = swapped ? x : y, column = swapped ? y : x;
-      const int64_t from_row = flipped ? image.height - 1 - row : row;
-      const int64_t from_column = mirrored ? image.width - 1 - column : column;
-      std::copy_n(image.pixels.data() + (from_row * image.width + from_column) * image.channels,
-                  image.channels, to);
-    }
-  return turned;
+  return sources;
 }
 
 // Replaces CMYK by RGB, as Pillow does. Adobe's files have it inverted: 255 is no ink.
@@ -180,7 +136,7 @@ Image parse_jpeg(std::span<const std::byte> bytes, std::string_view name) {
               .channels = info.out_color_components};
   check_image_size(name, image.width, image.height,
                    image.height * image.width / pixels_per_byte <= std::ssize(bytes), bytes.size());
-  const int orientation = orientation_of(info);
+  const int orientation = orientation_of(orientation_sources_of(info));
   const auto stride = static_cast<size_t>(image.width * image.channels);
   image.pixels.resize(stride * static_cast<size_t>(image.height));
   const auto read_pixels = [&] {

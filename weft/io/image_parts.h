@@ -50,7 +50,7 @@ inline Error image_error(std::string_view name, const LibraryError& error) {
   return {ErrorKind::data, "[image] {}: {}.", name, std::string_view(error.message)};
 }
 
-// Return a picture of the file's own channels, 1 or 3; that of a JPEG is upright.
+// Return an upright picture of the file's own channels, 1 or 3.
 Image parse_jpeg(std::span<const std::byte> bytes, std::string_view name);
 Image parse_png(std::span<const std::byte> bytes, std::string_view name);
 

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include <png.h>
 
+#include "weft/io/image_orientation.h"
 #include "weft/io/image_parts.h"
 #include "weft/io/zip.h"
 
@@ -83,8 +85,8 @@ Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
   const auto read_header = [&] {
     png_set_read_fn(png, &input, read_bytes);
     png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_image_size() is below
-    // Chunks that say nothing about pixels as they are read here are passed over, as many files
-    // have faulty ones.
+    // libpng passes over chunks that say nothing about the values of pixels as they are read here,
+    // as many files have faulty ones.
     static constexpr png_byte ignored[] =
         "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0"
         "pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0tIME\0tRNS\0zTXt";
@@ -119,7 +121,7 @@ Image parse_png(std::span<const std::byte> bytes, std::string_view name) {
     png_read_end(png, nullptr);
   };
   if (!guarded(reader.error, read_pixels)) throw image_error(name, reader.error);
-  return image;
+  return upright(std::move(image), orientation_of(orientation_sources_of_png(bytes)));
 }
 
 std::string png_of(const Image& image) {

@@ -196,8 +196,9 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config) {
 
 io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names) {
   const std::string root = config.names.root + ".", head = config.names.head + ".";
-  io::LoadOptions layout{.ignore = {"*.rotary_emb.inv_freq", "*.attn.bias", "*.attn.masked_bias",
-                                    "*.attention.bias", "*.attention.masked_bias"}};
+  // Older versions of transformers saved these buffers: masks, and tables of positions.
+  io::LoadOptions layout{.ignore = {"*.rotary_emb.*", "*.attn.bias", "*.attention.bias",
+                                    "*.masked_bias", "*.position_ids"}};
   if (config.tie_word_embeddings) layout.ignore.push_back(head + "*");
   const auto begins = [&](const std::string& with) {
     return std::ranges::any_of(names,

@@ -16,6 +16,7 @@
 #include "weft/io/gguf.h"
 #include "weft/io/gguf_architecture.h"
 #include "weft/io/model_folder.h"
+#include "weft/io/non_finite.h"
 #include "weft/models/config_json.h"
 #include "weft/models/families/encoders.h"
 #include "weft/models/families/families.h"
@@ -321,7 +322,10 @@ void refuse_non_finite(const std::vector<std::string>& files) {
     const io::TensorFile file = io::open_weights(path);
     for (const io::TensorFile::Entry& entry : file.entries()) {
       const BlockFormat* format = format_of(entry);
-      if (format == nullptr && !is_float(entry.type.dtype)) continue;
+      if (format == nullptr) {
+        const io::NonFinite count = io::count_non_finite(file.bytes(entry), entry.type.dtype);
+        if (count.nans == 0 && count.infinities == 0) continue;
+      }
       const Tensor stored = file.tensor(entry.name);
       const std::vector<double> values =
           (format == nullptr ? stored : dequantize_blocks(stored, format->name)).to_doubles();

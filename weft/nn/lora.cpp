@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/pattern.h"
+#include "weft/base/suggest.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::nn {
@@ -31,6 +32,13 @@ void collect_linear(const Module& module, std::vector<Linear*>& into) {
 
 bool is_target(const std::string& path, std::string_view target) {
   return matches(path, target) || matches(path, "*." + std::string(target));
+}
+// Returns the last `count` names of a path.
+std::string end_of(const std::string& path, int64_t count) {
+  size_t begin = path.size() + 1;
+  for (; count > 0 && begin != 0; --count)
+    begin = begin < 2 ? 0 : path.rfind('.', begin - 2) + 1;  // npos + 1 is 0
+  return path.substr(begin);
 }
 // A head maps to the vocabulary or the labels; it is the child of a root, not of one of its layers.
 bool is_head(const Linear& layer) { return layer.path() == layer.name(); }
@@ -107,13 +115,16 @@ std::vector<std::string> add_lora(Module& model, std::span<const std::string> ta
       if (std::ranges::find(chosen, layer) == chosen.end()) chosen.push_back(layer);
     }
     if (any) continue;
-    std::vector<std::string> names;
-    for (const Linear* layer : layers)
+    std::vector<std::string> names, paths;
+    for (const Linear* layer : layers) {
       if (std::ranges::find(names, layer->name()) == names.end()) names.push_back(layer->name());
-    throw Error(ErrorKind::usage,
-                "[lora] no linear layer of the model has a path that ends with \"{}\". Their last "
-                "names are {}.",
-                target, fmt::join(names, ", "));
+      paths.push_back(end_of(layer->path(), std::ranges::count(target, '.') + 1));
+    }
+    throw Error(
+        ErrorKind::usage,
+        "[lora] no linear layer of the model has a path that ends with \"{}\".{} Their last "
+        "names are {}.",
+        target, did_you_mean(target, paths), fmt::join(names, ", "));
   }
   model.freeze();
   std::vector<std::string> paths;

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/storage.h"
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/onnx/call.h"
 #include "weft/onnx/interpreter.h"
@@ -378,8 +379,9 @@ std::vector<Type> Net::input_types(const Extents& extents) const {
   for (const auto& [name, extent] : extents)
     if (!known.contains(name))
       throw Error(
-          ErrorKind::usage, "[onnx] {}: its inputs have no extent '{}' to bind. {}",
+          ErrorKind::usage, "[onnx] {}: its inputs have no extent '{}' to bind.{} {}",
           printable(model_.file), printable(name),
+          did_you_mean(name, std::vector<std::string>(known.begin(), known.end())),
           known.empty() ? "All are known." : fmt::format("Known: {}.", fmt::join(known, ", ")));
   if (!unbound.empty())
     throw Error(ErrorKind::usage,

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/pattern.h"
+#include "weft/base/suggest.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::quantization {
@@ -165,9 +166,12 @@ std::vector<bool> layers_like(const Layers& layers, std::span<const std::string>
       if (!matches(layer.name, pattern) && !matches(layer.weight->name, pattern)) continue;
       marked[i] = found = true;
     }
-    if (!found)
-      throw Error(ErrorKind::usage, "{}: no layer has a name like '{}'.{}", what, pattern,
-                  marked.empty() ? "" : " The first is " + layers.layers.front().name + ".");
+    if (found) continue;
+    std::vector<std::string> names;
+    for (const Layer& layer : layers.layers) names.push_back(layer.name);
+    throw Error(ErrorKind::usage, "{}: no layer has a name like '{}'.{}{}", what, pattern,
+                did_you_mean(pattern, names),
+                marked.empty() ? "" : " The first is " + layers.layers.front().name + ".");
   }
   return marked;
 }

@@ -80,8 +80,9 @@ class CheckpointWriter {
   void tensors(const std::string& name, const io::NamedVariables& variables) {
     note(name, io::save_safetensors(join(folder_, name), variables));
   }
-  void tensors(const std::string& name, const std::vector<io::NamedBytes>& tensors) {
-    note(name, io::write_safetensors(join(folder_, name), tensors, io::pytorch_metadata()));
+  void tensors(const std::string& name, const std::vector<io::NamedBytes>& tensors,
+               const io::Metadata& metadata = io::pytorch_metadata()) {
+    note(name, io::write_safetensors(join(folder_, name), tensors, metadata));
   }
   void manifest(int64_t step) {
     json manifest = {{"format", manifest_format}, {"step", step}, {"files", files_}};
@@ -101,11 +102,12 @@ void write_files(const std::string& folder, const Experiment& experiment,
   CheckpointWriter writer(folder);
   const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
   if (experiment.recipe.has("adapter.type")) {
+    io::Metadata metadata = io::pytorch_metadata();
+    metadata.emplace(base_key, fingerprint_of(experiment.recipe.text("model.pretrained")));
     writer.tensors(std::string(models::adapter_weights_file),
-                   models::adapter_tensors(*experiment.model));
+                   models::adapter_tensors(*experiment.model), metadata);
     writer.text(std::string(models::adapter_config_file),
                 models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe)));
-    writer.text(std::string(base_file), base_text(experiment.recipe.text("model.pretrained")));
   } else if (decoder != nullptr && decoder->decoder_config().num_experts > 0) {
     writer.tensors("model.safetensors", models::published_tensors(*decoder));
   } else {

@@ -65,7 +65,7 @@ std::string foreign_in(const fs::path& checkpoint) {
 bool is_checkpoint_file(std::string_view name) {
   return std::ranges::find(required, name) != std::end(required) ||
          std::ranges::find(weight_files, name) != std::end(weight_files) ||
-         name == models::adapter_config_file || name == base_file ||
+         name == models::adapter_config_file || name == "base.json" ||  // of older checkpoints
          std::ranges::find(published_files, name) != published_files.end() ||
          name == "vocabulary.json" || name == "columns.json" || name == kept_images_file ||
          name == net_file || name == labels_file || name == "MANIFEST.json";

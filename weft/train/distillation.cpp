@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/io/load.h"
 #include "weft/models/pretrained.h"
@@ -105,6 +106,14 @@ bool differ_in_channels_only(const Type& a, const Type& b) {
   joined[normalize_axis(channel_axis(a), a.shape.size(), "feature")] = channels_of(b);
   return joined == b.shape;
 }
+// Appends the paths of the modules in a model, relative to it.
+void append_paths(const nn::Module& module, std::string_view root,
+                  std::vector<std::string>& paths) {
+  for (const nn::Module* child : module.children()) {
+    paths.push_back(child->path().substr(root.size()));
+    append_paths(*child, root, paths);
+  }
+}
 }  // namespace
 
 Distillation::Distillation(const Experiment& student, bool weights)
@@ -139,14 +148,18 @@ Distillation::Distillation(const Experiment& student, bool weights)
   teacher_->freeze();
   const nn::BuildScope scope({.dtype = student.precision.parameters, .initialize = weights});
   for (size_t i = 0; i < student_layers_.size(); ++i) {
-    const auto check_ran = [&](const Tensor& output, std::string_view path, const char* whose) {
-      if (!output.defined())
-        recipe.refuse("distillation.features",
-                      fmt::format("distillation.features: the {} has no layer '{}'.", whose,
-                                  io::printable(path)));
+    const auto check_ran = [&](const Tensor& output, std::string_view path, const Model& model,
+                               std::string_view root, const char* whose) {
+      if (output.defined()) return;
+      std::vector<std::string> paths;
+      append_paths(model, root, paths);
+      path.remove_prefix(root.size());
+      recipe.refuse("distillation.features",
+                    fmt::format("distillation.features: the {} has no layer '{}'.{}", whose,
+                                io::printable(path), did_you_mean(path, paths)));
     };
-    check_ran(ours.output(i), student_layers_[i], "model of this run");
-    check_ran(theirs.output(i), teacher_layers_[i].substr(sizeof("teacher.") - 1), "teacher");
+    check_ran(ours.output(i), student_layers_[i], *student.model, "", "model of this run");
+    check_ran(theirs.output(i), teacher_layers_[i], *teacher_, "teacher.", "teacher");
     const Type from = ours.output(i).type(), to = theirs.output(i).type();
     if (!differ_in_channels_only(from, to))
       recipe.refuse("distillation.features",

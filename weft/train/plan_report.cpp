@@ -259,6 +259,12 @@ std::string refusal_table(const RunReport& report, size_t room) {
   return text;
 }
 
+std::string left_out_text(const RunReport& report) {
+  if (report.left_out() == 0) return "";
+  return fmt::format("each epoch leaves out {} of {} samples, which are no whole batch of {}",
+                     report.left_out(), report.samples, report.global_batch);
+}
+
 std::string to_table(const RunReport& report) {
   std::string text;
   auto row = [&](std::string_view what, const std::string& value, const std::string& note = "") {
@@ -379,6 +385,7 @@ std::string to_json(const RunReport& report) {
               {"micro_batch_size", report.micro_batch},
               {"steps", report.steps},
               {"steps_per_epoch", report.steps_per_epoch},
+              {"samples_left_out", report.left_out()},
               {"model_bytes", report.model_bytes},
               {"trained_bytes", report.trained_bytes},
               {"optimizer_bytes", report.optimizer_bytes},

@@ -12,6 +12,7 @@
 
 #include "weft/base/logging.h"
 #include "weft/base/pattern.h"
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/nn/layers.h"
 #include "weft/quantization/layers.h"
@@ -175,11 +176,13 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
   for (const std::string& pattern : recipe.texts("pruning.exclude")) {
     const auto removed =
         std::erase_if(named, [&](const auto& each) { return matches(each.first, pattern); });
-    if (removed == 0)
-      recipe.refuse("pruning.exclude",
-                    fmt::format("pruning.exclude: no weight to prune has a name like '{}'.{}",
-                                io::printable(pattern),
-                                named.empty() ? "" : " The first is " + named.front().first + "."));
+    if (removed > 0) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, weight] : named) names.push_back(name);
+    recipe.refuse("pruning.exclude",
+                  fmt::format("pruning.exclude: no weight to prune has a name like '{}'.{}{}",
+                              io::printable(pattern), did_you_mean(pattern, names),
+                              named.empty() ? "" : " The first is " + named.front().first + "."));
   }
   if (channels && trains_onnx(recipe) && !named.empty()) check_removable(experiment, *net, named);
   std::vector<Prunable> weights;

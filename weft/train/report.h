@@ -91,6 +91,11 @@ struct RunReport {
            offloaded_bytes;
   }
   size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
+  // Returns how many samples each whole epoch leaves out, which are no whole batch; 0 where the run
+  // ends before one.
+  int64_t left_out() const {
+    return steps < steps_per_epoch ? 0 : samples - steps_per_epoch * global_batch;
+  }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
   // Return the expected time of an update and of the run: the likely time, or the roofline where
   // only that is known.
@@ -116,6 +121,8 @@ struct RunReport {
 RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
                       size_t accumulator_bytes, const MachineSpec& machine);
 std::string to_table(const RunReport& report);
+// Returns "each epoch leaves out 1 of 16 samples, which are no whole batch of 5"; "" for none.
+std::string left_out_text(const RunReport& report);
 // Returns "20.5 h at best by the peaks measured on one, 18.1 h by its data sheet"; "" without
 // measured peaks.
 std::string measured_text(const RunReport& report);

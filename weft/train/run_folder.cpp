@@ -211,9 +211,10 @@ void RunFolder::lock() {
 
 RunFolder::~RunFolder() {
   std::error_code error;
-  if (made_) fs::remove_all(path_, error);
+  const bool removes = made_ && !kept_;
+  if (removes) fs::remove_all(path_, error);
   if (replaced_.empty()) return;
-  if (made_)
+  if (removes)
     fs::rename(replaced_, path_, error);
   else
     warn_set_aside(replaced_, path_);
@@ -230,7 +231,7 @@ void RunFolder::begin(const Recipe& recipe, const std::string& plan_json) {
   }
   try {
     make();
-  } catch (const Error&) {  // without the lock, another process may own it, unless it is empty
+  } catch (...) {  // without the lock, another process may own it, unless it is empty
     if (lock_ == nullptr || is_of_another()) lock();  // throws if another process trains in it
     std::error_code none;
     const bool is_link = fs::is_symlink(path_, none);
@@ -279,7 +280,8 @@ void RunFolder::write(const Recipe& recipe, const std::string& plan_json) {
   io::write_own_file((fs::path(path_) / "plan.json").string(), plan_json);
 }
 
-void RunFolder::keep() { made_ = false; }
+void RunFolder::keep() { kept_ = true; }
+void RunFolder::discard() { kept_ = false; }
 
 void RunFolder::drop_replaced() {
   std::error_code error;

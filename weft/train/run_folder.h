@@ -42,6 +42,8 @@ class RunFolder {
   // restores the run that it replaced: a failed start neither takes a name nor loses anything.
   void begin(const Recipe& recipe, const std::string& plan_json);
   void keep();
+  // Undoes keep(), for a run that is refused before it has saved anything.
+  void discard();
   // Removes the run that this one replaced; without this call it stays under another name, which a
   // warning gives.
   void drop_replaced();
@@ -64,7 +66,8 @@ class RunFolder {
 
   std::string path_;
   bool resume_;
-  bool made_ = false;                     // created by begin(), not kept yet
+  bool made_ = false;                     // created by begin()
+  bool kept_ = false;                     // by keep()
   std::string replaced_;                  // temporary path of the run that had the name
   std::shared_ptr<void> lock_;            // on the folder; released with the process
   std::pair<uint64_t, uint64_t> locked_;  // the locked folder

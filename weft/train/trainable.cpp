@@ -9,6 +9,7 @@
 
 #include "weft/base/logging.h"
 #include "weft/base/pattern.h"
+#include "weft/base/suggest.h"
 #include "weft/io/files.h"
 #include "weft/models/decoder.h"
 #include "weft/nn/module.h"
@@ -34,11 +35,14 @@ void freeze(const Recipe& recipe, const nn::Module& model) {
       const auto is_meant = [&](const nn::NamedVariable& entry) {
         return matches(entry.name, pattern);
       };
-      if (std::ranges::none_of(named, is_meant))
-        recipe.refuse(
-            key, fmt::format("{}: no parameter has a name like '{}'. The first is {}, "
-                             "the last {}.",
-                             key, io::printable(pattern), named.front().name, named.back().name));
+      if (std::ranges::none_of(named, is_meant)) {
+        std::vector<std::string> names;
+        for (const nn::NamedVariable& entry : named) names.push_back(entry.name);
+        recipe.refuse(key, fmt::format("{}: no parameter has a name like '{}'.{} The first is {}, "
+                                       "the last {}.",
+                                       key, io::printable(pattern), did_you_mean(pattern, names),
+                                       names.front(), names.back()));
+      }
       if (key == std::string_view("model.freeze"))
         model.freeze(pattern);
       else

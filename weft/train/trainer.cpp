@@ -25,6 +25,7 @@
 #include "weft/runtime/executable.h"
 #include "weft/train/black_box.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/imported.h"
 #include "weft/train/plan_run.h"
 #include "weft/train/run_folder.h"
 #include "weft/train/signals.h"
@@ -81,7 +82,11 @@ class Trainer {
     start();
     try {
       go_on();
+    } catch (const NonFiniteRun& failure) {
+      if (failure.step <= 1) refuse_non_finite_weights();
+      throw;
     } catch (const Error& error) {
+      discard_refused(error);
       if (error.kind() != ErrorKind::device || progress_.step == first_step_) throw;
       throw Error(error.kind(), "{} {}", error.what(), how_to_go_on());
     }
@@ -105,6 +110,23 @@ class Trainer {
       update();
     }
     finish();
+  }
+
+  // A run that its data or its recipe end before the first checkpoint has nothing to resume from.
+  void discard_refused(const Error& error) {
+    const bool is_refusal = error.kind() == ErrorKind::usage || error.kind() == ErrorKind::data;
+    if (is_refusal && result_.checkpoint.empty()) folder_.discard();
+  }
+
+  // Throws Error(data) where weights that the recipe names are not finite themselves.
+  void refuse_non_finite_weights() {
+    if (!recipe().has("model.pretrained") || trains_onnx(recipe())) return;
+    try {
+      models::refuse_non_finite(io::weight_files(recipe().text("model.pretrained")));
+    } catch (const Error& error) {
+      discard_refused(error);
+      throw;
+    }
   }
 
   // Returns the hint for a run whose device failed.
@@ -137,6 +159,7 @@ class Trainer {
     if (options_.resume) folder_.go_back_to(progress_.step);
     reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
     reporter_->text(fitted(to_table(plan_), stdout) + "\n");
+    if (const std::string text = left_out_text(plan_); !text.empty()) logging::note("{}.", text);
     if (options_.resume)
       reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run starts at step 0\n"
                                          : fmt::format("resumed from {}\n", checkpoint));
@@ -466,8 +489,6 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
     try {
       return Trainer(with_limit, options).run();
     } catch (const NonFiniteRun& failure) {  // the trainer and its memory are gone
-      if (failure.step <= 1 && with_limit.has("model.pretrained"))
-        models::refuse_non_finite(io::weight_files(with_limit.text("model.pretrained")));
       throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
     }
   };

@@ -83,6 +83,7 @@ void AddedTokens::split(const Trie& trie, std::string_view text, std::vector<Seg
     if (token.single_word && within_word(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(spaces_before(text, begin), from);
     if (token.rstrip) end = spaces_after(text, end);
+    if (begin >= end) continue;  // white space that the token before it includes
     if (from < begin) out.push_back({from, begin});
     out.push_back({begin, end, token.id});
     from = end;
