@@ -24,10 +24,11 @@ from onnx import TensorProto, numpy_helper
 warnings.filterwarnings("ignore")
 
 TYPES = {
-    TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32,
-    TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16, TensorProto.DOUBLE,
-    TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.UINT4,
-    TensorProto.INT4, TensorProto.UINT2, TensorProto.INT2,
+    TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16,
+    TensorProto.UINT32, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL,
+    TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN,
+    TensorProto.FLOAT8E5M2, TensorProto.UINT4, TensorProto.INT4, TensorProto.UINT2,
+    TensorProto.INT2,
 }
 # Operators whose results have a size that depends on elements; weft computes others like them
 # (Compress, NonZero) where the elements are known when the model is loaded.

@@ -83,7 +83,8 @@ void check_handwritten(const std::vector<Value>& values,
   compile_cuda(program, capabilities);
 }
 
-constexpr DType integers[] = {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8};
+constexpr DType integers[] = {DType::i64, DType::i32, DType::u32, DType::i16,
+                              DType::u16, DType::i8,  DType::u8};
 
 // Builds a scatter_add whose indices, from `low` to `high`, select rows of `into`.
 Value random_scatter(DType dtype, const Shape& into, const Shape& indices, double low, double high,

@@ -17,7 +17,7 @@ Value scatter(DType dtype, const Shape& into, const Shape& indices, DType index_
 
 TEST_CASE("scatter_add agrees with the reference: repeated and out-of-range indices, every type") {
   for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-                      DType::i16, DType::i8, DType::u8})
+                      DType::u32, DType::i16, DType::u16, DType::i8, DType::u8})
     for (auto [into, indices] : {std::pair<Shape, Shape>{{5, 3}, {17}},
                                  {{300, 70}, {8, 4}},
                                  {{1, 300}, {40}},

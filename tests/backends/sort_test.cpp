@@ -10,7 +10,7 @@ namespace {
 
 TEST_CASE("argsort agrees with the reference: ties, every type, both directions") {
   for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-                      DType::i16, DType::i8, DType::u8, DType::boolean})
+                      DType::u32, DType::i16, DType::u16, DType::i8, DType::u8, DType::boolean})
     for (const Shape& shape : {Shape{100}, Shape{7, 33}, Shape{2, 3, 1}, Shape{3, 0}, Shape{0, 3}})
       for (bool descending : {false, true}) {
         INFO(name(dtype) << " " << to_string(shape) << " descending " << descending);

@@ -162,6 +162,24 @@ TEST_CASE_FIXTURE(Upscaling, "pictures go into a net, and its output is written 
   CHECK(pixels("many-10.png") == doubled(picture(1)));
 }
 
+TEST_CASE_FIXTURE(Upscaling,
+                  "an array takes the place of the default that a file has for an input") {
+  onnx::Model model = onnx::read(path("net.onnx"));
+  model.graph.defaults = {{.name = "scales", .dtype = DType::f32, .shape = {{{4, ""}}}}};
+  onnx::write(model, path("default.onnx"));
+  CHECK(onnx::read(path("default.onnx")).graph.inputs.size() == 1);
+  io::write_npy(path("x.npy"), ones({1, 3, 2, 2}));
+  io::write_npy(path("wide.npy"), tensor({1.0, 1.0, 1.0, 3.0}, {4}, DType::f32));
+  const auto shape_with = [&](std::vector<std::string> arrays) {
+    arrays.insert(arrays.begin(), {"run", "default.onnx", "-o", "y.npy", "--input", "x.npy"});
+    const Outcome outcome = weft(arrays);
+    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+    return io::read_npy(path("y.npy")).shape();
+  };
+  CHECK(shape_with({}) == Shape{1, 3, 4, 4});
+  CHECK(shape_with({"scales=wide.npy"}) == Shape{1, 3, 2, 6});
+}
+
 TEST_CASE_FIXTURE(Upscaling, "a JPEG of an output is near to its pixels") {
   io::Image slope{.height = 16, .width = 16, .channels = 3};
   for (int i = 0; i < 16 * 16 * 3; ++i) slope.pixels.push_back(static_cast<uint8_t>(i / 3));

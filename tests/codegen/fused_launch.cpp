@@ -180,7 +180,7 @@ double spread(const Value& leaf, int64_t index) {
   x = (x ^ (x >> 31)) * 0x94D049BB133111EB;
   double unit = static_cast<double>((x ^ (x >> 29)) >> 11) * 0x1p-53;
   if (leaf.dtype() == DType::boolean) return unit < 0.5 ? 1 : 0;
-  if (leaf.dtype() == DType::u8) return std::floor(unit * 200);
+  if (!has_sign(leaf.dtype())) return std::floor(unit * 200);
   if (is_integer(leaf.dtype())) return std::floor(unit * 21) - 10;
   return unit * 4 - 2;
 }

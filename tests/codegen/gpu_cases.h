@@ -7,8 +7,9 @@
 
 namespace weft::test {
 
-inline constexpr DType numbers[] = {DType::u8,  DType::i8,   DType::i16, DType::i32, DType::i64,
-                                    DType::f16, DType::bf16, DType::f32, DType::f64};
+inline constexpr DType numbers[] = {DType::u8,   DType::i8,  DType::u16, DType::i16,
+                                    DType::u32,  DType::i32, DType::i64, DType::f16,
+                                    DType::bf16, DType::f32, DType::f64};
 
 inline loop::GpuSchedule schedule_of(const Value& value,
                                      loop::GpuLanguage language = loop::GpuLanguage::cuda) {

@@ -13,8 +13,9 @@ using test::check;
 using test::over;
 
 namespace {
-constexpr DType all_types[] = {DType::boolean, DType::u8,  DType::i8,   DType::i16, DType::i32,
-                               DType::i64,     DType::f16, DType::bf16, DType::f32, DType::f64};
+constexpr DType all_types[] = {DType::boolean, DType::u8,   DType::i8,  DType::u16,
+                               DType::i16,     DType::u32,  DType::i32, DType::i64,
+                               DType::f16,     DType::bf16, DType::f32, DType::f64};
 }  // namespace
 
 TEST_SUITE("codegen types") {

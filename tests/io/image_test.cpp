@@ -95,7 +95,7 @@ TEST_CASE("PNGs are turned as their eXIf chunk, their raw profile or their XMP s
     constexpr size_t header = 8 + 25, end = 12;  // bytes
     file.insert(file.size() - end, behind);
     file.insert(header, before);
-    const io::Image image = parsed(file, 1);
+    const io::Image image = parsed_image(file, 1);
     return fmt::format("{}x{} {}", image.width, image.height,
                        std::string(image.pixels.begin(), image.pixels.end()));
   };
@@ -132,7 +132,7 @@ TEST_CASE("EXIF counts behind another segment of its marker") {
   std::string file = contents("turned6.jpg");
   const std::string xmp = std::string("http://ns.adobe.com/xap/1.0/\0", 29) + "<x/>";
   file.insert(2, std::string("\xff\xe1\0", 3) + static_cast<char>(xmp.size() + 2) + xmp);
-  CHECK(parsed(file).pixels == io::read_image(picture("turned6.jpg")).pixels);
+  CHECK(parsed_image(file).pixels == io::read_image(picture("turned6.jpg")).pixels);
 }
 
 TEST_CASE("of 16 bits the upper 8 count, and interlaced rows are put in order") {

@@ -72,6 +72,8 @@ TEST_CASE("arrays of both byte orders and both orders of axes are read") {
       parsed_npy(array("<f4", false, "(2, 3)", "000000000000803f0000004000004040000080400000a040"));
   CHECK(floats.type() == Type{DType::f32, {2, 3}});
   CHECK(floats.to_vector<float>() == std::vector<float>{0, 1, 2, 3, 4, 5});
+  const Tensor whole = parsed_npy(array("<u4", false, "(2,)", "ffffffff00000080"));
+  CHECK(whole.to_vector<uint32_t>() == std::vector<uint32_t>{0xffffffff, 0x80000000});
   const Tensor shorts = parsed_npy(array(">i2", true, "(2, 3)", "000000030001000400020005"));
   CHECK(shorts.type() == Type{DType::i16, {2, 3}});
   CHECK(shorts.to_vector<int16_t>() == std::vector<int16_t>{0, 1, 2, 3, 4, 5});
@@ -97,10 +99,10 @@ TEST_CASE("versions 1 to 3, scalars and empty arrays are read") {
 }
 
 TEST_CASE("dtypes that weft lacks are refused by name, and objects are never unpickled") {
-  for (const char* dtype : {"<u2", "<c8", "<U5", "|S3", "<M8[s]", "|V2", "", "<"})
+  for (const char* dtype : {"<u8", "<c8", "<U5", "|S3", "<M8[s]", "|V2", "", "<"})
     CHECK(npy_error(array(dtype, false, "(1,)", "0000")) ==
-          fmt::format("data: [npy] f: dtype '{}' is not read. Known: b1, u1, i1, i2, i4, i8, f2, "
-                      "f4, f8.",
+          fmt::format("data: [npy] f: dtype '{}' is not read. Known: b1, u1, i1, u2, i2, u4, i4, "
+                      "i8, f2, f4, f8.",
                       dtype));
   CHECK(npy_error(array("|O", false, "(1,)", "80049502")) ==
         "data: [npy] f: an array of objects holds pickled Python, which is not read.");
@@ -212,8 +214,8 @@ TEST_CASE("what is written is what numpy.load reads") {
 TEST_CASE("archives that are written are read again, whatever the dtype") {
   const TemporaryFolder folder;
   std::vector<io::NamedTensor> arrays;
-  for (const DType dtype : {DType::boolean, DType::u8, DType::i8, DType::i16, DType::i32,
-                            DType::i64, DType::f16, DType::f32, DType::f64})
+  for (const DType dtype : {DType::boolean, DType::u8, DType::i8, DType::u16, DType::i16,
+                            DType::u32, DType::i32, DType::i64, DType::f16, DType::f32, DType::f64})
     arrays.push_back({std::string(name(dtype)), tensor({0, 1, 1, 0, 1, 0}, {2, 3}).cast(dtype)});
   io::write_npz(folder.file("all.npz"), arrays);
   const std::vector<io::NamedTensor> again = io::read_npz(folder.file("all.npz"));

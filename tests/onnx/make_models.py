@@ -168,6 +168,96 @@ def opset_cases():
     # A hint of the operator's first form, which exporters kept on writing.
     case("relu_13_hint_of_1", 13, "Relu", [start], [np.maximum(start, 0)], consumed_inputs=[1])
     recurrent_cases()
+    unsigned_cases()
+    block_cases()
+    no_step_cases()
+    # Coordinates (i + 0.5) / 2, rounded up, of opsets 11 and 12.
+    row = np.array([[[1, 2, 3]]], np.float32)
+    case("resize_11_tf_half_pixel_for_nn", 11, "Resize",
+         [row, np.zeros(0, np.float32), np.array([1, 1, 2], np.float32)],
+         [row[..., [1, 1, 2, 2, 2, 2]]], mode="nearest", nearest_mode="ceil",
+         coordinate_transformation_mode="tf_half_pixel_for_nn")
+
+
+def unsigned_cases():
+    for kind in (np.uint16, np.uint32):
+        name, top = kind.__name__, np.iinfo(kind).max
+        a, b = np.array([top, 1, top // 2 + 8, 3], kind), np.array([2, top, 3, 1], kind)
+        three, shift = kind(3), dict(direction="RIGHT")
+        nodes = [helper.make_node("Add", ["a", "b"], ["sum"]), helper.make_node("Sub", ["a", "b"], ["less"]),
+                 helper.make_node("Mul", ["a", "b"], ["product"]), helper.make_node("Div", ["a", "b"], ["quotient"]),
+                 helper.make_node("Mod", ["a", "b"], ["rest"]), helper.make_node("Max", ["a", "b"], ["most"]),
+                 helper.make_node("BitShift", ["a", "three"], ["right"], **shift),
+                 helper.make_node("BitShift", ["a", "three"], ["left"], direction="LEFT"),
+                 helper.make_node("BitwiseNot", ["a"], ["not"]), helper.make_node("Greater", ["a", "b"], ["greater"]),
+                 helper.make_node("Cast", ["a"], ["double"], to=TensorProto.DOUBLE)]
+        wanted = {"sum": a + b, "less": a - b, "product": a * b, "quotient": a // b, "rest": a % b,
+                  "most": np.maximum(a, b), "right": a >> three, "left": a << three, "not": ~a,
+                  "greater": a > b, "double": a.astype(np.float64)}
+        nodes_case(f"{name}_18_arithmetic", 18, nodes, {"a": a, "b": b, "three": three}, wanted)
+    # Elements in the fields of numbers: those of uint32 are in uint64_data.
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["a"], ["y"], to=TensorProto.INT64),
+         helper.make_node("Cast", ["b"], ["z"], to=TensorProto.INT64)], "fields", [],
+        [helper.make_tensor_value_info(n, TensorProto.INT64, [2]) for n in ("y", "wy", "z", "wz")],
+        [helper.make_tensor("a", TensorProto.UINT32, [2], [2**32 - 1, 7]),
+         helper.make_tensor("b", TensorProto.UINT16, [2], [2**16 - 1, 7]),
+         numpy_helper.from_array(np.array([2**32 - 1, 7]), "wy"),
+         numpy_helper.from_array(np.array([2**16 - 1, 7]), "wz")])
+    write(FOLDER / "opsets" / "unsigned_fields.onnx", graph, 17)
+    x, scale, zero = np.array([-9, -0.25, 0.25, 0.75, 3e4], np.float32), np.float32(0.5), np.uint16(1000)
+    numbers = (np.rint(x / scale) + zero).clip(0, 65535).astype(np.uint16)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+             helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    nodes_case("quantize_21_uint16", 21, nodes, {"x": x, "s": scale, "z": zero},
+               {"q": numbers, "y": (numbers.astype(np.float32) - zero) * scale})
+
+
+def block_cases():
+    """Pairs that quantize in blocks, alone and before products: along the sums, the rows, and both."""
+    x = (np.arange(32, dtype=np.float32).reshape(4, 8) * 37 % 23 - 11) / 4
+    w = (np.arange(24, dtype=np.int32).reshape(8, 3) * 11 % 15 - 7).astype(np.int8)
+    by_column = np.array([0.5, 0.25, 1], np.float32)
+    for name, axis, size, scales in (("sums", 1, 4, (4, 2)), ("rows", 0, 2, (2, 8))):
+        scale = (np.arange(8, dtype=np.float32).reshape(scales) + 1) / 16 if name == "sums" else (
+            np.arange(16, dtype=np.float32).reshape(scales) + 1) / 16
+        zero = (np.arange(scale.size) % 5 - 2).reshape(scales).astype(np.int8)
+        wide, offset = scale.repeat(size, axis), zero.repeat(size, axis).astype(np.float32)
+        numbers = (np.rint(x / wide) + offset).clip(-128, 127)
+        real = ((numbers - offset) * wide).astype(np.float32)
+        blocks = dict(axis=axis, block_size=size)
+        nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **blocks),
+                 helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **blocks),
+                 helper.make_node("DequantizeLinear", ["w", "ws"], ["v"], axis=1),
+                 helper.make_node("MatMul", ["y", "v"], ["p"])]
+        nodes_case(f"quantize_21_blocks_of_{name}", 21, nodes,
+                   {"x": x, "s": scale, "z": zero, "w": w, "ws": by_column},
+                   {"q": numbers.astype(np.int8), "y": real, "p": real @ (w * by_column)})
+
+
+def no_step_cases():
+    """A loop and a scan of no step: of declared shapes, and of those that the body computes."""
+    for name, shape in (("declared", [2, 3]), ("computed", None)):
+        body = helper.make_graph(
+            [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Identity", ["h"], ["h2"]),
+             helper.make_node("Concat", ["h", "h"], ["twice"], axis=1)], "body",
+            [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+             helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+             helper.make_tensor_value_info("h", TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info("c2", TensorProto.BOOL, []),
+             helper.make_tensor_value_info("h2", TensorProto.FLOAT, None),
+             helper.make_tensor_value_info("twice", TensorProto.FLOAT, shape and [2, 6])])
+        start = np.arange(6, dtype=np.float32).reshape(2, 3)
+        case(f"loop_16_of_no_step_{name}", 16, "Loop", [np.array(0), np.array(True), start],
+             [start, np.zeros((0, 2, 6), np.float32)], body=body)
+    body = helper.make_graph([helper.make_node("Add", ["h", "r"], ["h2"]),
+                              helper.make_node("Concat", ["r", "r"], ["twice"], axis=0)], "body",
+                             [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "hr"],
+                             [helper.make_tensor_value_info("h2", TensorProto.FLOAT, [3]),
+                              helper.make_tensor_value_info("twice", TensorProto.FLOAT, None)])
+    start = np.arange(3, dtype=np.float32)
+    case("scan_16_of_no_step", 16, "Scan", [start, np.zeros((0, 3), np.float32)],
+         [start, np.zeros((0, 6), np.float32)], body=body, num_scan_inputs=1)
 
 
 def gru(x, w, r, gates, new):

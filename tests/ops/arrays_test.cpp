@@ -26,7 +26,7 @@ Doubles gradient(const Value& loss, const Value& x) {
   return run_near(gradients(loss, std::span(&x, 1)).front());
 }
 
-constexpr DType all_types[] = {f64, f32, bf16, f16, i64, i32, i16, i8, u8, boolean};
+constexpr DType all_types[] = {f64, f32, bf16, f16, i64, i32, u32, i16, u16, i8, u8, boolean};
 }  // namespace
 
 TEST_CASE("argsort is stable with NaN last in every type") {

@@ -194,13 +194,13 @@ TEST_CASE("products of unsupported types and shapes are refused by name") {
       {"[dequantize] each extent of the zero must divide that of the numbers. Got [3, 1] for "
        "[4, 4].",
        [&] { dequantize(packed, zeros({4, 2}), zeros({3, 1})); }},
-      {"[dequantize] x must be i8, u8, i16, i32, an 8-bit float or i4x2. Got i64.",
+      {"[dequantize] x must be i8, u8, i16, u16, i32, an 8-bit float or i4x2. Got i64.",
        [&] { dequantize(cast(i, DType::i64), zeros({4, 2})); }},
       {accepted, [&] { dequantize(i, zeros({4, 2})); }},
       {"[quantize] each extent of the scale must divide that of the numbers. Got [2, 3] for "
        "[2, 4].",
        [&] { quantize_affine(f, zeros({2, 3}), {}, DType::i8); }},
-      {"[quantize] numbers are of i8, u8, i16 or an 8-bit float. Got i32.",
+      {"[quantize] numbers are of i8, u8, i16, u16 or an 8-bit float. Got i32.",
        [&] { quantize_affine(f, zeros({1, 1}), {}, DType::i32); }},
       {"[quantize] x and the scale must be f64, f32, bf16 or f16. Got i32 and f32.",
        [&] { fake_quantize(i, zeros({1, 1}), {}, DType::i8); }},

@@ -355,6 +355,59 @@ TEST_CASE("64-bit integers keep all their bits") {
   }
 }
 
+// The numbers are those of NumPy 2, but for x / 0 and x % 0, which are 0 in weft.
+TEST_CASE("integers without a sign wrap, divide, shift and compare") {
+  using Doubles = std::vector<double>;
+  constexpr int repeats = 20;  // so that vectors compute most of them
+  for (const KernelLibrary* library : backends())
+    for (const DType dtype : {DType::u16, DType::u32}) {
+      INFO(library->name(), " ", name(dtype));
+      const double top = std::ldexp(1.0, info(dtype).bits) - 1,
+                   half = std::ldexp(1.0, info(dtype).bits - 1);
+      const auto repeated = [](const Doubles& numbers) {
+        Doubles all;
+        for (int i = 0; i < repeats; ++i) all.insert(all.end(), numbers.begin(), numbers.end());
+        return all;
+      };
+      const Shape shape{4 * repeats};
+      const Value a = constant(repeated({top, 1, half + 7, 3}), shape, dtype),
+                  b = constant(repeated({2, top, 3, 0}), shape, dtype);
+      const std::pair<Value, Doubles> wanted[] = {
+          {a + b, {1, 0, half + 10, 3}},
+          {a - b, {top - 2, 2, half + 4, 3}},
+          {a * b, {top - 1, top, half + 21, 0}},
+          {-a, {1, top, half - 7, top - 2}},
+          {floor_divide(a, b), {half - 1, 0, std::floor((half + 7) / 3), 0}},
+          {remainder(a, b), {1, 1, std::fmod(half + 7, 3), 0}},
+          {cast(a > b, dtype), {1, 0, 1, 1}},
+          {maximum(a, b), {top, top, half + 7, 3}},
+          {minimum(a, b), {2, 1, 3, 0}},
+          {abs(a), {top, 1, half + 7, 3}},
+          {sign(b), {1, 1, 1, 0}},
+          {bitwise_not(a), {0, top - 1, half - 8, top - 3}},
+          {shift_right(a, 3), {(top - 7) / 8, 0, half / 8, 0}},
+          {shift_left(a, 3), {top - 7, 8, 56, 24}},
+          {cast(a, DType::f64), {top, 1, half + 7, 3}},
+          {cast(a, DType::i8), {-1, 1, 7, 3}},
+          {cast(cast(a, DType::i8), dtype), {top, 1, 7, 3}},
+          {pow(a, 2), {1, 1, 49, 9}}};
+      Graph graph;
+      for (const auto& [value, want] : wanted) graph.outputs.push_back(value);
+      graph.outputs.insert(graph.outputs.end(),
+                           {sum(a), max(a), min(b), argsort(slice(a, 0, 0, 4))});
+      const std::vector<Value> got = run_planned(graph, {}, *library);
+      size_t i = 0;
+      for (const auto& [value, want] : wanted) {
+        INFO(value->op->name);
+        CHECK(elements(got[i++]) == repeated(want));
+      }
+      CHECK(elements(got[i]) == Doubles{repeats * (top + half + 11)});
+      CHECK(elements(got[i + 1]) == Doubles{top});
+      CHECK(elements(got[i + 2]) == Doubles{0});
+      CHECK(elements(got[i + 3]) == Doubles{1, 3, 2, 0});
+    }
+}
+
 TEST_CASE("the floored quotients of infinities are those of Python") {
   const std::vector<double> a = {1, -1, 1, -1, 0, INFINITY, -INFINITY, INFINITY, INFINITY, NAN, 7},
                             b = {-INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, 2,
@@ -379,6 +432,8 @@ TEST_CASE("casts from floats truncate, saturate and turn NaN into 0") {
       {DType::i8, {2, -2, 127, -128, 0, 127, -5, 127, 127, -128, -128, 127}},
       {DType::u8, {2, 0, 255, 0, 0, 255, 0, 127, 255, 0, 0, 255}},
       {DType::i16, {2, -2, 32767, -32768, 0, 300, -5, 127, 32767, -32768, -32768, 255}},
+      {DType::u16, {2, 0, 65535, 0, 0, 300, 0, 127, 65535, 0, 0, 255}},
+      {DType::u32, {2, 0, 4294967295.0, 0, 0, 300, 0, 127, 2147483648.0, 0, 0, 255}},
       {DType::i32,
        {2, -2, 2147483647, -2147483648.0, 0, 300, -5, 127, 2147483647, -2147483648.0, -2147483648.0,
         255}},

@@ -164,6 +164,45 @@ TEST_SUITE("integers") {
     check_same({.inputs = {x}, .outputs = {y}}, 0, 1);
   }
 
+  TEST_CASE("numbers half-way between two levels go to the even one before a product, too") {
+    constexpr int64_t rows = 8, k = 64;
+    std::vector<double> identity(k * k, 0);
+    for (size_t i = 0; i < k; ++i) identity[i * (k + 1)] = 1;
+    const Value x = input({DType::f32, {rows, k}}, 0), scale = input({DType::f32, {1, 1}}, 1);
+    const Value w = dequantize(constant(identity, {k, k}, DType::i8), full({1, 1}, 1));
+    const Graph graph{.inputs = {x, scale},
+                      .outputs = {matmul(fake_quantize(x, scale, {}, DType::i8), w)}};
+    const Bytes library;
+    CHECK(count_of(multiply_integers(graph, {.library = &library}), "matmul_mixed") == 1);
+    for (const float step : {0.1F, 0.02F, 0.3F, 0.0472F}) {
+      std::vector<float> numbers;
+      std::vector<double> want;
+      for (int i = 0; i < rows * k; ++i) {
+        numbers.push_back((0.5F * static_cast<float>(i) - 127) * step);
+        const float level = std::nearbyint(numbers.back() / step);
+        want.push_back(std::clamp(level, -128.0F, 127.0F) * step);
+      }
+      const std::vector<Value> inputs{constant(numbers, {rows, k}),
+                                      constant(std::vector<float>{step}, {1, 1})};
+      for (const KernelLibrary* backend : backends())
+        CHECK(elements(run_planned(graph, inputs, *backend).front()) == want);
+    }
+  }
+
+  TEST_CASE("products of numbers in blocks stay, unless one scale is that of all of a row") {
+    const Bytes library;
+    const Value x = input({DType::f32, {4, 8}}, 0);
+    const Value w = dequantize(full({8, 6}, 2, DType::i8), full({1, 6}, 0.5));
+    const auto products = [&](const Shape& blocks) {
+      const Graph graph{.inputs = {x},
+                        .outputs = {matmul(fake_quantize(x, full(blocks, 0.1), {}, DType::i8), w)}};
+      return count_of(multiply_integers(graph, {.library = &library}), "matmul_mixed");
+    };
+    CHECK(products({4, 2}) == 0);
+    CHECK(products({2, 1}) == 0);
+    CHECK(products({4, 1}) == 1);
+  }
+
   TEST_CASE("products stay where scales vary along what is summed, or the step trains the weight") {
     Random random(6);
     const Bytes library;

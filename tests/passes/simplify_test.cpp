@@ -101,7 +101,8 @@ TEST_SUITE("simplify") {
     };
     const std::vector<Range> ranges{
         {DType::boolean, false, false, 1, 1}, {DType::u8, false, false, 8, 8},
-        {DType::i8, false, true, 7, 7},       {DType::i16, false, true, 15, 15},
+        {DType::i8, false, true, 7, 7},       {DType::u16, false, false, 16, 16},
+        {DType::u32, false, false, 32, 32},   {DType::i16, false, true, 15, 15},
         {DType::i32, false, true, 31, 31},    {DType::i64, false, true, 63, 63},
         {DType::f8_e4m3, true, true, 4, 9},   {DType::f8_e5m2, true, true, 3, 16},
         {DType::f16, true, true, 11, 16},     {DType::bf16, true, true, 8, 128},

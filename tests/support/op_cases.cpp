@@ -123,7 +123,7 @@ Value update_at_case(const Draw& draw) {
 }
 Value first_position_case(const Draw& draw) {
   const int64_t rows = draw.extent();
-  const double least = draw.dtype == DType::u8 ? 0 : -1;
+  const double least = has_sign(draw.dtype) ? -1 : 0;
   Type type{draw.dtype, draw.source.shape(0, 2)};
   return draw.make({draw.source.operand(type, least, static_cast<double>(rows))}, {{"rows", rows}});
 }
@@ -200,7 +200,8 @@ std::vector<DType> dtypes_of(const OpDef& def) {
   std::vector<DType> dtypes;
   if (def.test.floats) dtypes = {DType::f64, DType::f32, DType::bf16, DType::f16};
   if (def.test.integers)
-    for (DType dtype : {DType::i64, DType::i32, DType::i16, DType::i8, DType::u8})
+    for (DType dtype :
+         {DType::i64, DType::i32, DType::u32, DType::i16, DType::u16, DType::i8, DType::u8})
       dtypes.push_back(dtype);
   if (def.test.booleans) dtypes.push_back(DType::boolean);
   const bool carries = def.kind == OpKind::movement || def.scalar == ScalarOp::cast;
@@ -210,8 +211,8 @@ std::vector<DType> dtypes_of(const OpDef& def) {
   if (def.name == "pack") return {DType::i8};
   if (def.name == "dequantize_blocks") return {DType::u8};
   if (def.name == "dequantize")
-    return {DType::i8,      DType::u8,      DType::i16, DType::i32,
-            DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
+    return {DType::i8,  DType::u8,      DType::i16,     DType::u16,
+            DType::i32, DType::f8_e4m3, DType::f8_e5m2, DType::i4x2};
   if (carries || def.test.stored)
     for (DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) dtypes.push_back(dtype);
   if (carries) dtypes.push_back(DType::i4x2);

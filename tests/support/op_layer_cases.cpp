@@ -87,7 +87,7 @@ Value quantize_case(const Draw& draw) {
   Shape blocks = shape;
   for (int axis = 0; axis < shape.size(); ++axis)
     if (draw.random.chance(0.5) && shape[axis] > 0) blocks[axis] = 1;
-  const DType numbers = draw.random.pick<DType>({DType::i8, DType::u8, DType::i16});
+  const DType numbers = draw.random.pick<DType>({DType::i8, DType::u8, DType::i16, DType::u16});
   std::vector<Value> inputs{draw.operand(shape), exp2(floor(draw.operand(blocks) - 4))};
   if (draw.random.chance(0.5)) inputs.push_back(draw.operand({numbers, blocks}));
   return draw.make(inputs, {{"dtype", static_cast<int64_t>(numbers)}});

@@ -180,7 +180,7 @@ class Grower {
   static Value bounded(const Value& x, double low, double high) {
     if (x.dtype() == DType::boolean) return x;
     if (is_float(x.dtype())) return clamp(x, low, high);
-    if (x.dtype() == DType::u8) low = std::max(low, 0.0);
+    if (!has_sign(x.dtype())) low = std::max(low, 0.0);
     auto whole = [](double bound) { return static_cast<int64_t>(bound); };
     return minimum(maximum(x, whole(low)), whole(high));
   }

@@ -13,7 +13,7 @@ namespace {
 double random_element(DType dtype, double low, double high, Random& random) {
   if (dtype == DType::boolean) return static_cast<double>(random.below(2));
   if (is_float(dtype)) return low + (high - low) * random.unit();
-  if (dtype == DType::u8) low = std::max(low, 0.0);
+  if (!has_sign(dtype)) low = std::max(low, 0.0);
   auto first = static_cast<int64_t>(std::ceil(low)), last = static_cast<int64_t>(std::floor(high));
   return static_cast<double>(random.between(first, std::max(first, last)));
 }

@@ -32,6 +32,8 @@ constexpr DTypeInfo infos[dtype_count] = {
     {"bf16", "BF16", 16, floating, f32, f32, brain},
     {"f32", "F32", 32, floating, f32, f32, single},
     {"f64", "F64", 64, floating, f64, f64, twice},
+    {"u16", "U16", 16, without_sign, u16, i64},
+    {"u32", "U32", 32, without_sign, u32, i64},
 };
 }  // namespace
 
@@ -180,8 +182,12 @@ int64_t load_int(const void* data, DType dtype, int64_t i) {
       return at<uint8_t>(data, i);
     case DType::i8:
       return at<int8_t>(data, i);
+    case DType::u16:
+      return at<uint16_t>(data, i);
     case DType::i16:
       return at<int16_t>(data, i);
+    case DType::u32:
+      return at<uint32_t>(data, i);
     case DType::i32:
       return at<int32_t>(data, i);
     case DType::i64:
@@ -203,8 +209,14 @@ void store_int(void* data, DType dtype, int64_t i, int64_t value) {
     case DType::i8:
       at<int8_t>(data, i) = static_cast<int8_t>(value);
       return;
+    case DType::u16:
+      at<uint16_t>(data, i) = static_cast<uint16_t>(value);
+      return;
     case DType::i16:
       at<int16_t>(data, i) = static_cast<int16_t>(value);
+      return;
+    case DType::u32:
+      at<uint32_t>(data, i) = static_cast<uint32_t>(value);
       return;
     case DType::i32:
       at<int32_t>(data, i) = static_cast<int32_t>(value);

@@ -9,9 +9,8 @@
 
 namespace weft {
 
-// The order serves the promotion of scalars. `boolean` is one byte, 0 or 1. f8_e4m3 and f8_e5m2
-// follow OCP's "8-bit Floating Point Specification" (2023); they are only stored, and cast to
-// compute.
+// `boolean` is one byte, 0 or 1. f8_e4m3 and f8_e5m2 follow OCP's "8-bit Floating Point
+// Specification" (2023); they are only stored, and cast to compute.
 enum class DType : uint8_t {
   boolean,
   u8,
@@ -25,9 +24,11 @@ enum class DType : uint8_t {
   f16,
   bf16,
   f32,
-  f64
+  f64,
+  u16,
+  u32
 };
-inline constexpr int dtype_count = 13;
+inline constexpr int dtype_count = 15;
 
 enum class NumberKind : uint8_t { boolean, without_sign, with_sign, floating };
 
@@ -62,6 +63,8 @@ inline bool is_float(DType dtype) { return info(dtype).kind == NumberKind::float
 inline bool is_integer(DType dtype) {
   return info(dtype).kind == NumberKind::without_sign || info(dtype).kind == NumberKind::with_sign;
 }
+// Returns whether the type has negative numbers.
+inline bool has_sign(DType dtype) { return info(dtype).kind >= NumberKind::with_sign; }
 inline DType accumulator(DType dtype) { return info(dtype).accumulator; }
 // Returns whether kernels compute in a wider float: for float16 and bfloat16.
 inline bool computes_wider(DType dtype) {
@@ -98,6 +101,10 @@ template <>
 inline constexpr DType dtype_of<int32_t> = DType::i32;
 template <>
 inline constexpr DType dtype_of<int16_t> = DType::i16;
+template <>
+inline constexpr DType dtype_of<uint32_t> = DType::u32;
+template <>
+inline constexpr DType dtype_of<uint16_t> = DType::u16;
 template <>
 inline constexpr DType dtype_of<int8_t> = DType::i8;
 template <>

@@ -69,6 +69,17 @@ std::vector<InputFile> parse_inputs(std::span<const std::string> values) {
   return files;
 }
 
+std::vector<std::string> names_of(std::span<const InputFile> files) {
+  std::vector<std::string> names;
+  for (const InputFile& file : files) {
+    if (!file.name.empty()) names.push_back(file.name);
+    if (file.path.ends_with(".npz"))
+      for (const io::Npz::Entry& entry : io::Npz::open(file.path).entries())
+        names.push_back(entry.name);
+  }
+  return names;
+}
+
 size_t index_of_input(const std::string& model, std::span<const onnx::ValueInfo> inputs,
                       const std::string& name) {
   std::vector<std::string_view> names;

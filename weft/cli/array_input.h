@@ -19,6 +19,8 @@ struct InputFile {
 };
 // Throws Error(usage) for a file that is not there.
 std::vector<InputFile> parse_inputs(std::span<const std::string> values);
+// Returns the names that the flags and archives give to arrays.
+std::vector<std::string> names_of(std::span<const InputFile> files);
 
 // An InputArray is an array in a file, whose elements are read once it is known to be wanted, as an
 // archive of a few bytes may inflate to very many.

@@ -116,18 +116,21 @@ bool takes_pictures(const onnx::Net& net) {
   return channels == 1 || channels == 3;
 }
 
-ArrayModel imported(const std::string& name, const RecipeFlags& flags) {
+ArrayModel imported(const std::string& name, const RecipeFlags& flags,
+                    std::span<const std::string> given) {
   constexpr std::string_view keys[] = {"train.device", "data.transforms", "data.mean", "data.std",
                                        "data.dataset"};
   const train::Recipe recipe = settings_of(name, flags, keys);
   onnx::check_there(name);
   struct Loaded {
-    Loaded(const std::string& file, const std::string& device)
-        : net(onnx::read(file)), runner(net, {.mode = Mode::eval, .device = device}) {}
+    Loaded(onnx::Model file, const std::string& device)
+        : net(std::move(file)), runner(net, {.mode = Mode::eval, .device = device}) {}
     onnx::Net net;
     onnx::Runner runner;
   };
-  const auto loaded = std::make_shared<Loaded>(name, recipe.text("train.device"));
+  onnx::Model file = onnx::read(name);
+  onnx::override_defaults(file, given);
+  const auto loaded = std::make_shared<Loaded>(std::move(file), recipe.text("train.device"));
   ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
   for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
   model.check = [loaded](std::span<const Type> types) {
@@ -181,8 +184,9 @@ onnx::Ends ends_of(const Model& model, InputKind kind) {
   return {samples, "logits"};
 }
 
-ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags) {
-  if (onnx::is_model_file(name)) return imported(name, flags);
+ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags,
+                            std::span<const std::string> given) {
+  if (onnx::is_model_file(name)) return imported(name, flags, given);
   return models::is_model(name) ? published(name, flags) : trained(name, flags);
 }
 

@@ -40,8 +40,10 @@ struct ArrayModel {
 };
 
 // `flags` set train.device; for an ONNX file data.transforms, data.mean, data.std and data.dataset,
-// too, and for a run or checkpoint any key of its recipe. Throws Error(usage) for other flags, and
-// as loading each kind of model does.
-ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags);
+// too, and for a run or checkpoint any key of its recipe. `given` are the names of arrays that will
+// be given: in place of defaults that an ONNX file has for its inputs, too. Throws Error(usage) for
+// other flags, and as loading each kind of model does.
+ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags,
+                            std::span<const std::string> given = {});
 
 }  // namespace weft::cli

@@ -53,7 +53,9 @@ CalibrationArrays::CalibrationArrays(const std::string& model,
                   "--input {}: a net is calibrated on arrays (.npy, .npz, .pb). Hint: for pictures "
                   "--data.format image_folder and --data.path.",
                   printable(file.path));
-  net_ = std::make_shared<onnx::Net>(onnx::read(model));
+  onnx::Model file = onnx::read(model);
+  onnx::override_defaults(file, names_of(files));
+  net_ = std::make_shared<onnx::Net>(std::move(file));
   const std::vector<std::vector<InputArray>> given = arrays_of(model, net_->inputs(), files);
   for (size_t i = 1; i < given.size(); ++i)
     if (given[i].size() != given[0].size())

@@ -215,9 +215,9 @@ int run_model(const Program& program, const RunArguments& arguments) {
                 "--output {}: outputs are written to .npy or .npz files, or as pictures to .png or "
                 ".jpg files.",
                 io::printable(output));
-  const ArrayModel model =
-      load_array_model(arguments.model, joined(arguments.flags, program.flags));
   const std::vector<InputFile> files = parse_inputs(arguments.inputs);
+  const ArrayModel model =
+      load_array_model(arguments.model, joined(arguments.flags, program.flags), names_of(files));
   const PictureOutput pictures{.path = output,
                                .has_rows = std::ranges::any_of(files, &InputFile::has_pictures)};
   const Results results = compute(to_pictures ? giving_pictures(model, pictures) : model, files);

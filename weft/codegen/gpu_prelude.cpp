@@ -169,6 +169,9 @@ DEVICE f32 bf16_to_f32(u16 x) { return f32_of_i32((i32)((u32)x << 16)); }
 DEVICE f32 f16_low(u32 pair) { return f16_to_f32((u16)pair); }
 DEVICE f32 bf16_low(u32 pair) { return f32_of_i32((i32)(pair << 16)); }
 DEVICE f32 bf16_high(u32 pair) { return f32_of_i32((i32)(pair & 0xffff0000)); }
+DEVICE u16 u16_low(u32 pair) { return (u16)pair; }
+DEVICE u16 u16_high(u32 pair) { return (u16)(pair >> 16); }
+DEVICE u32 u16_pair(u16 low, u16 high) { return low | (u32)high << 16; }
 #ifndef HAS_PAIRS
 DEVICE u16 f32_to_bf16(f32 x) {
   const u32 bits = (u32)i32_of_f32(x);
@@ -192,8 +195,12 @@ DIVISION(i8, u8)
 DIVISION(i16, u16)
 DIVISION(i32, u32)
 DIVISION(i64, u64)
-DEVICE u8 divide_u8(u8 a, u8 b) { return b == 0 ? 0 : a / b; }
-DEVICE u8 remainder_u8(u8 a, u8 b) { return b == 0 ? 0 : a % b; }
+#define DIVISION_WITHOUT_SIGN(type) \
+  DEVICE type divide_##type(type a, type b) { return b == 0 ? 0 : a / b; } \
+  DEVICE type remainder_##type(type a, type b) { return b == 0 ? 0 : a % b; }
+DIVISION_WITHOUT_SIGN(u8)
+DIVISION_WITHOUT_SIGN(u16)
+DIVISION_WITHOUT_SIGN(u32)
 
 // Truncates and saturates; nan gives 0. `limit` is the first number at or above `most`.
 #define TO_INTEGER(from, to, least, most, limit) \
@@ -205,7 +212,9 @@ DEVICE u8 remainder_u8(u8 a, u8 b) { return b == 0 ? 0 : a % b; }
 #define TO_INTEGERS(from) \
   TO_INTEGER(from, u8, 0, 255, 255) \
   TO_INTEGER(from, i8, (-128), 127, 127) \
+  TO_INTEGER(from, u16, 0, 65535, 65535) \
   TO_INTEGER(from, i16, (-32768), 32767, 32767) \
+  TO_INTEGER(from, u32, 0, 0xffffffff, 0x1p32f) \
   TO_INTEGER(from, i32, (-2147483647 - 1), 2147483647, 0x1p31f) \
   TO_INTEGER(from, i64, (-0x7fffffffffffffff - 1), 0x7fffffffffffffff, 0x1p63f)
 TO_INTEGERS(f32)
@@ -251,6 +260,7 @@ PAIRS(1, 2, 4) PAIRS(2, 4, 8) PAIRS(4, 8, 16)
 PACK(u8, 2, 2) PACK(u8, 4, 4) PACK(u8, 8, 8)
 PACK(i8, 2, 2) PACK(i8, 4, 4) PACK(i8, 8, 8)
 PACK(i16, 2, 4) PACK(i16, 4, 8) PACK(i16, 8, 16)
+PACK(u32, 2, 8) PACK(u32, 4, 16)
 PACK(i32, 2, 8) PACK(i32, 4, 16)
 PACK(f32, 2, 8) PACK(f32, 4, 16)
 PACK(i64, 2, 16)

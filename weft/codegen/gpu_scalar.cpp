@@ -17,12 +17,10 @@ namespace weft::loop {
 namespace {
 using std::string;
 
-bool is_wide(DType type) { return type == DType::i32 || type == DType::i64; }
+bool is_wide(DType type) { return size_of(type) >= 4; }  // of integers
 
 // Returns the unsigned type of the same width, in which arithmetic wraps.
-string unsigned_type(DType type) {
-  return type == DType::u8 ? "u8" : "u" + register_type(type).substr(1);
-}
+string unsigned_type(DType type) { return "u" + register_type(type).substr(1); }
 
 const char* symbol(Op op) {
   switch (op) {
@@ -66,12 +64,13 @@ string call_text(std::string_view function, DType type, const string& first, con
                      (string() + ... + (", " + rest)));
 }
 
-// C promotes narrow integers to 32 bits, where nothing overflows.
+// C promotes narrow integers to 32 bits with a sign, where only products of u16 overflow.
 string wrapping(Op op, DType type, const string& a, const string& b) {
   const char* sign = symbol(op);
   if (is_float(type)) return fmt::format("{} {} {}", a, sign, b);
-  if (!is_wide(type)) return fmt::format("({})({} {} {})", register_type(type), a, sign, b);
-  string wrap = unsigned_type(type);
+  const bool promotes = !is_wide(type) && whole_bits(type) < 16;
+  if (promotes) return fmt::format("({})({} {} {})", register_type(type), a, sign, b);
+  string wrap = is_wide(type) ? unsigned_type(type) : "u32";
   return fmt::format("({})(({}){} {} ({}){})", register_type(type), wrap, a, sign, wrap, b);
 }
 
@@ -85,7 +84,7 @@ string negated(DType type, const string& x) {
 
 string absolute(DType type, const string& x) {
   if (is_float(type)) return call_text("fabs", type, x);
-  if (type == DType::u8) return x;
+  if (!has_sign(type)) return x;
   return fmt::format("{} < 0 ? {} : {}", x, negated(type, x), x);
 }
 
@@ -118,15 +117,15 @@ string integer_text(int64_t value) {
 
 int64_t least(DType type) {
   const auto bits = static_cast<int>(8 * size_of(type));
-  return type == DType::boolean || type == DType::u8
-             ? 0
-             : static_cast<int64_t>(~uint64_t{0} << (bits - 1));
+  return has_sign(type) ? static_cast<int64_t>(~uint64_t{0} << (bits - 1)) : 0;
 }
 int64_t most(DType type) {
-  if (type == DType::boolean) return 1;
-  return type == DType::u8 ? 255 : ~least(type);
+  return has_sign(type) ? ~least(type)
+                        : static_cast<int64_t>((uint64_t{1} << whole_bits(type)) - 1);
 }
 
+// Packs of 16-bit floats and of u16 are words of two elements each.
+bool is_in_pairs(DType storage) { return memory_type(storage) == "u16"; }
 }  // namespace
 
 string register_type(DType type) {
@@ -141,7 +140,10 @@ string memory_type(DType type) {
 
 string literal(const Instruction& in) {
   if (in.type == DType::f32) return float_text(static_cast<float>(in.number));
-  return in.type == DType::f64 ? float_text(in.number) : integer_text(in.integer);
+  if (in.type == DType::f64) return float_text(in.number);
+  int64_t wrapped = 0;  // the number that the type holds
+  store_int(&wrapped, in.type, 0, in.integer);
+  return integer_text(load_int(&wrapped, in.type, 0));
 }
 
 string arithmetic(const Instruction& in, std::span<const string> args, DType from) {
@@ -201,14 +203,14 @@ string to_memory(const string& value, DType storage) {
 }
 
 string from_pack(const string& pack, int at, DType storage) {
-  if (!computes_wider(storage)) return from_memory(fmt::format("{}.at[{}]", pack, at), storage);
+  if (!is_in_pairs(storage)) return from_memory(fmt::format("{}.at[{}]", pack, at), storage);
   return fmt::format("{}_{}({}.pair[{}])", name(storage), at % 2 == 0 ? "low" : "high", pack,
                      at / 2);
 }
 
 string to_pack(std::span<const string> values, DType storage) {
   std::vector<string> parts;
-  if (computes_wider(storage)) {
+  if (is_in_pairs(storage)) {
     for (size_t i = 0; i < values.size(); i += 2)
       parts.push_back(fmt::format("{}_pair({}, {})", name(storage), values[i], values[i + 1]));
   } else {

@@ -190,8 +190,10 @@ llvm::Type* register_type(llvm::LLVMContext& context, DType type) {
     case DType::u8:
     case DType::i8:
       return llvm::Type::getInt8Ty(context);
+    case DType::u16:
     case DType::i16:
       return llvm::Type::getInt16Ty(context);
+    case DType::u32:
     case DType::i32:
       return llvm::Type::getInt32Ty(context);
     case DType::i64:

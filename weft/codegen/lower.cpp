@@ -293,7 +293,7 @@ class Lowering {
     Expr index = convert(raw, DType::i64);
     int64_t extent = x.shape()[axis];
     Expr valid = index < static_cast<double>(extent);
-    if (indices.dtype() != DType::u8) valid = valid & (index >= 0.0);
+    if (has_sign(indices.dtype())) valid = valid & (index >= 0.0);
     if (guard >= 0) valid = valid & Expr{&code_, guard};
     View inner(view.begin(), first);
     inner.push_back({});

@@ -21,8 +21,8 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::pair<std::string_view, DType> dtypes[] = {
-    {"b1", DType::boolean}, {"u1", DType::u8},  {"i1", DType::i8},
-    {"i2", DType::i16},     {"i4", DType::i32}, {"i8", DType::i64},
+    {"b1", DType::boolean}, {"u1", DType::u8},  {"i1", DType::i8},  {"u2", DType::u16},
+    {"i2", DType::i16},     {"u4", DType::u32}, {"i4", DType::i32}, {"i8", DType::i64},
     {"f2", DType::f16},     {"f4", DType::f32}, {"f8", DType::f64}};
 
 // The header of version 1.0, the only one that the dtypes here need, counts its bytes in 16 bits.
@@ -128,7 +128,8 @@ class NpyHeaderReader {
                                           &std::pair<std::string_view, DType>::first);
     if (known == std::end(dtypes))
       throw Error(ErrorKind::data,
-                  "[npy] {}: dtype '{}' is not read. Known: b1, u1, i1, i2, i4, i8, f2, f4, f8.",
+                  "[npy] {}: dtype '{}' is not read. Known: b1, u1, i1, u2, i2, u4, i4, i8, "
+                  "f2, f4, f8.",
                   name_, printable(dtype));
     header.type.dtype = known->second;
     header.big_endian = dtype[0] == '>';

@@ -1,10 +1,10 @@
 // Reads and writes NumPy's files: .npy, one array, and .npz, a ZIP archive of them. Format: NumPy,
 // "NEP 1 - A Simple File Format for NumPy Arrays", versions 1.0 to 3.0.
 //
-// Both byte orders and both orders of the axes (C, Fortran) are read, of the dtypes b1, u1, i1, i2,
-// i4, i8, f2, f4 and f8. Others are refused by name: arrays of objects hold pickled Python, which
-// runs code when it is read, and is never read here. NumPy has no bfloat16 and no float of 8 bits;
-// these are written as f4, which has all of their values.
+// Both byte orders and both orders of the axes (C, Fortran) are read, of the dtypes b1, u1, i1, u2,
+// i2, u4, i4, i8, f2, f4 and f8. Others are refused by name: arrays of objects hold pickled Python,
+// which runs code when it is read, and is never read here. NumPy has no bfloat16 and no float of 8
+// bits; these are written as f4, which has all of their values.
 //
 // Errors of reading (ErrorKind::data) name the file, what is wrong and the limit. An array takes
 // exactly the bytes that follow its header; a member of a .npz at most 1032 bytes for each that it

@@ -118,6 +118,8 @@ template std::vector<double> Value::to_vector(std::source_location) const;
 template std::vector<int64_t> Value::to_vector(std::source_location) const;
 template std::vector<int32_t> Value::to_vector(std::source_location) const;
 template std::vector<int16_t> Value::to_vector(std::source_location) const;
+template std::vector<uint16_t> Value::to_vector(std::source_location) const;
+template std::vector<uint32_t> Value::to_vector(std::source_location) const;
 template std::vector<int8_t> Value::to_vector(std::source_location) const;
 template std::vector<uint8_t> Value::to_vector(std::source_location) const;
 template std::vector<bool> Value::to_vector(std::source_location) const;

@@ -48,11 +48,12 @@ Name compare(Emitter& to, std::string_view op, const weft::Node& node, Operands 
 }
 
 Name negate(Emitter& to, const weft::Node& node, Operands x) {
-  if (node.type.dtype == DType::u8) return to.add("Sub", {to.number(0, DType::u8), x[0]});
+  const DType dtype = node.type.dtype;
+  if (!has_sign(dtype)) return to.add("Sub", {to.number(0, dtype), x[0]});
   return to.add("Neg", {x[0]});
 }
 Name relu(Emitter& to, const weft::Node& node, Operands x) {
-  if (node.type.dtype == DType::u8) return to.add("Identity", {x[0]});
+  if (!has_sign(node.type.dtype)) return to.add("Identity", {x[0]});
   return to.add("Relu", {x[0]});
 }
 
@@ -96,10 +97,9 @@ Name cast(Emitter& to, const weft::Node& node, Operands x) {
     if (*type == DType::i4x2) *type = DType::u8;  // as bytes
   const bool narrows = is_float(from) && is_integer(dtype) && size_of(dtype) <= 2;
   if (!narrows) return from == dtype ? to.add("Identity", {x[0]}) : to.cast(x[0], from, dtype);
-  const bool has_sign = info(dtype).kind == NumberKind::with_sign;
-  const double largest = std::ldexp(1, info(dtype).bits - (has_sign ? 1 : 0)) - 1;
+  const double largest = std::ldexp(1, whole_bits(dtype)) - 1;
   const Name wide = to.cast(x[0], from, DType::f32);
-  const Name low = to.number(has_sign ? -largest - 1 : 0, DType::f32);
+  const Name low = to.number(has_sign(dtype) ? -largest - 1 : 0, DType::f32);
   return to.cast(to.add("Clip", {wide, low, to.number(largest, DType::f32)}), DType::f32, dtype);
 }
 

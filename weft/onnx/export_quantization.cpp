@@ -33,7 +33,7 @@ bool is_linear(const weft::Node& node) {
   const bool same_zero =
       node.inputs.size() < 3 || node.inputs[2].type() == (Type{dtype, scale_of(node).shape()});
   const bool floats = node.is("dequantize") || node.inputs[0].dtype() == DType::f32;
-  return (dtype == DType::i8 || dtype == DType::u8) && scale_of(node).dtype() == DType::f32 &&
+  return is_integer(dtype) && size_of(dtype) <= 2 && scale_of(node).dtype() == DType::f32 &&
          floats && same_zero && node.type.elements() > 0 && scale_axis(node).has_value();
 }
 
@@ -60,6 +60,7 @@ Name emit(Emitter& to, const weft::Node& node, std::vector<Name> inputs, bool ro
     static_cast<void>(to.fixed(*node.inputs[0].node(), axis));
     attributes["axis"] = int64_t{axis};
   }
+  if (size_of(numbers_of(node)) > 1) to.require(21);
   // The zero says the type of the numbers.
   if (rounds && inputs.size() < 3)
     inputs.push_back(to.constant(zeros(list_of(node), numbers_of(node)), "zero"));

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,7 +60,8 @@ struct Graph {
   std::string name;
   std::vector<Node> nodes;  // as in the file: each after those that it reads
   std::vector<Initializer> initializers;
-  std::vector<ValueInfo> inputs;  // without those that are initializers
+  std::vector<ValueInfo> inputs;    // without those that are initializers
+  std::vector<ValueInfo> defaults;  // inputs of the file that are initializers
   std::vector<ValueInfo> outputs;
   std::map<std::string, ValueInfo, std::less<>> values;  // what the file says of those in between
 };
@@ -106,6 +108,10 @@ struct WriteOptions {
 void write(const Model& model, const std::string& path, const WriteOptions& options = {});
 // Reads a tensor in a file of its own (TensorProto), as test data of ONNX has them.
 Tensor read_tensor(const std::string& path);
+
+// Makes ordinary inputs, behind all others, of those defaults that are named: their elements will
+// be given. Other names are left to whoever binds the inputs.
+void override_defaults(Model& model, std::span<const std::string> names);
 
 // Returns whether the path ends like a model's.
 bool is_model_file(const std::string& path);

@@ -109,6 +109,7 @@ Model narrowed(Model file, const Narrowing& narrowing) {
         {.name = edit->second.shape_name,
          .value = tensor(edit->second.shape, {std::ssize(edit->second.shape)})});
   }
+  graph.defaults.clear();  // whose shapes are those of before
   std::erase_if(graph.values, [&](const auto& each) {
     return narrowing.values.contains(each.first) || narrowing.initializers.contains(each.first);
   });

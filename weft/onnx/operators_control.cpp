@@ -31,15 +31,42 @@ Tensors if_operator(const Call& call) {
   return results;
 }
 
-// Values holds one list of values for each result that a loop puts together.
-Tensors stacked(const Call& call, const std::vector<Tensors>& values, const std::vector<int>& axes,
+// Steps holds the values of each step for each result that a loop puts together. Where there was no
+// step, it holds one value of the type that a step would give, and `is_none` is set.
+struct Steps {
+  std::vector<Tensors> values;
+  bool is_none = false;
+};
+
+// Returns Steps of none: the types are those that the body declares, or that it computes of
+// `inputs`.
+Steps no_steps(const Call& call, const Graph& body, size_t states, const Tensors& inputs) {
+  Steps steps{.values = {}, .is_none = true};
+  Tensors computed;
+  for (size_t i = states; i < body.outputs.size(); ++i) {
+    const ValueInfo& said = body.outputs[i];
+    const bool is_known =
+        said.dtype && said.shape &&
+        std::ranges::all_of(*said.shape, [](const Dim& d) { return d.extent >= 0; });
+    if (!is_known && computed.empty()) computed = call.interpreter().run_inside(body, inputs, call);
+    Type type = is_known ? Type{*said.dtype, {}} : computed[i].type();
+    if (is_known)
+      for (const Dim& dim : *said.shape) type.shape.push_back(dim.extent);
+    steps.values.push_back({zeros(type.shape, type.dtype)});
+  }
+  return steps;
+}
+
+Tensors stacked(const Call& call, const Steps& steps, const std::vector<int>& axes,
                 const std::vector<bool>& backward) {
   Tensors results;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].empty()) call.refuse("it has no step, so that its results have no shape");
-    Tensors parts = values[i];
+  for (size_t i = 0; i < steps.values.size(); ++i) {
+    Tensors parts = steps.values[i];
+    if (parts.empty()) call.refuse("it has no row, so that its results have no shape");
     if (backward[i]) std::ranges::reverse(parts);
-    results.push_back(stack(parts, call.axis_in(axes[i], parts[0].rank() + 1)));
+    const int axis = call.axis_in(axes[i], parts[0].rank() + 1);
+    const Tensor whole = stack(parts, axis);
+    results.push_back(steps.is_none ? slice(whole, axis, 0, 0) : whole);
   }
   return results;
 }
@@ -55,21 +82,26 @@ Tensors loop_operator(const Call& call) {
   bool goes_on = !call.has(1) || call.number_at(1) != 0;
   Tensors state;
   for (size_t i = 0; i < states; ++i) state.push_back(call[i + 2]);
-  std::vector<Tensors> scans(body.outputs.size() - states - 1);
+  const auto inputs_of = [&](int64_t step) {
+    Tensors inputs{scalar(static_cast<double>(step), DType::i64), full({}, 1, DType::boolean)};
+    inputs.insert(inputs.end(), state.begin(), state.end());
+    return inputs;
+  };
+  Steps scans{.values = std::vector<Tensors>(body.outputs.size() - states - 1)};
+  if (!goes_on || most <= 0) scans = no_steps(call, body, states + 1, inputs_of(0));
   for (int64_t step = 0; goes_on && step < most; ++step) {
     if (step == most_steps)
       call.refuse("it has more than {} steps, which weft does not unroll", most_steps);
-    Tensors inputs{scalar(static_cast<double>(step), DType::i64), full({}, 1, DType::boolean)};
-    inputs.insert(inputs.end(), state.begin(), state.end());
-    const Tensors results = call.interpreter().run_inside(body, std::move(inputs), call);
+    const Tensors results = call.interpreter().run_inside(body, inputs_of(step), call);
     if (!call.interpreter().is_constant(results[0]))
       call.refuse("whether it goes on is known only when the model runs");
     goes_on = constant_elements(results[0]).to_doubles().at(0) != 0;
     state.assign(results.begin() + 1, results.begin() + 1 + static_cast<int64_t>(states));
-    for (size_t i = 0; i < scans.size(); ++i) scans[i].push_back(results[states + 1 + i]);
+    for (size_t i = 0; i < scans.values.size(); ++i)
+      scans.values[i].push_back(results[states + 1 + i]);
   }
-  const Tensors whole = stacked(call, scans, std::vector<int>(scans.size(), 0),
-                                std::vector<bool>(scans.size(), false));
+  const Tensors whole = stacked(call, scans, std::vector<int>(scans.values.size(), 0),
+                                std::vector<bool>(scans.values.size(), false));
   state.insert(state.end(), whole.begin(), whole.end());
   return state;
 }
@@ -113,7 +145,17 @@ Tensors scanned(const Call& call, const Graph& body, const Scanning& how, const 
   const int64_t steps = inputs[0].dim(axes[0]);
   if (steps > most_steps)
     call.refuse("it has {} steps; weft unrolls at most {}", steps, most_steps);
-  std::vector<Tensors> scans(how.results);
+  Steps scans{.values = std::vector<Tensors>(how.results)};
+  if (steps == 0) {
+    Tensors first = state;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      Shape shape;
+      for (int axis = 0; axis < inputs[i].rank(); ++axis)
+        if (axis != axes[i]) shape.push_back(inputs[i].dim(axis));
+      first.push_back(zeros(shape, inputs[i].dtype()));
+    }
+    scans = no_steps(call, body, how.states, first);
+  }
   for (int64_t step = 0; step < steps; ++step) {
     Tensors now = state;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -124,7 +166,7 @@ Tensors scanned(const Call& call, const Graph& body, const Scanning& how, const 
     }
     const Tensors given = call.interpreter().run_inside(body, std::move(now), call);
     state.assign(given.begin(), given.begin() + states);
-    for (size_t i = 0; i < how.results; ++i) scans[i].push_back(given[how.states + i]);
+    for (size_t i = 0; i < how.results; ++i) scans.values[i].push_back(given[how.states + i]);
   }
   const Tensors whole =
       stacked(call, scans, {how.out_axes.begin(), how.out_axes.end()},
@@ -144,15 +186,15 @@ Tensors scan_operator(const Call& call) {
   Tensors operands;
   for (size_t i = 1; i < call.size(); ++i) operands.push_back(call[i]);
   const Scanning how = scanning_of(call, body, operands.size());
-  std::vector<Tensors> by_row(body.outputs.size());
+  Steps by_row{.values = std::vector<Tensors>(body.outputs.size())};
   for (int64_t row = 0; row < operands[0].dim(0); ++row) {
     Tensors now;
     for (const Tensor& each : operands) now.push_back(squeeze(slice(each, 0, row, row + 1), 0));
     const Tensors given = scanned(call, body, how, now);
-    for (size_t i = 0; i < given.size(); ++i) by_row[i].push_back(given[i]);
+    for (size_t i = 0; i < given.size(); ++i) by_row.values[i].push_back(given[i]);
   }
-  return stacked(call, by_row, std::vector<int>(by_row.size(), 0),
-                 std::vector<bool>(by_row.size(), false));
+  return stacked(call, by_row, std::vector<int>(by_row.values.size(), 0),
+                 std::vector<bool>(by_row.values.size(), false));
 }
 
 const Operator control_rows[] = {

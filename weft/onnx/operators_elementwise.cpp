@@ -41,7 +41,7 @@ Tensors mean_of(const Call& call) {
 Tensor quotient(Arg a, Arg b) {
   if (is_float(a.value.dtype())) return div(a, b);
   Tensor floored = floor_divide(a, b);
-  if (a.value.dtype() == DType::u8) return floored;
+  if (!has_sign(a.value.dtype())) return floored;
   const Tensor rest = remainder(a, b);
   const Tensor opposite = logical_xor(less(a, 0), less(b, 0));
   return select(logical_and(not_equal(rest, 0), opposite), floored + 1, floored);

@@ -22,10 +22,11 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
     const int axis = call.axis("axis", 1, x.rank());
     shape = x.shape();
     shape[axis] = (x.dim(axis) + block - 1) / block;
-    if (!(blocks.shape() == shape) || x.dim(axis) % block != 0)
+    if (!(blocks.shape() == shape))
       call.refuse("blocks of {} along axis {} of {} need scales of {}. Got {}", block, axis,
                   to_string(x.shape()), to_string(shape), to_string(blocks.shape()));
-    return blocks;
+    if (x.dim(axis) % block == 0) return blocks;
+    return slice(repeat(blocks, block, axis), axis, 0, x.dim(axis));  // the last one is shorter
   }
   if (blocks.rank() > 1)
     call.refuse("a scale or zero is one number, or a list. Got {}", to_string(blocks.type()));

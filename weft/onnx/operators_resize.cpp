@@ -44,6 +44,8 @@ std::vector<double> coordinates_of(const Call& call, const Resizing& how, const 
       places.push_back(at / axis.scale);
     } else if (how.coordinates == "align_corners") {
       places.push_back(out == 1 ? 0 : at * (in - 1) / (out - 1));
+    } else if (how.coordinates == "tf_half_pixel_for_nn") {
+      places.push_back((at + 0.5) / axis.scale);
     } else if (how.coordinates == "tf_crop_and_resize") {
       const double length = (axis.end - axis.start) * (in - 1);
       places.push_back(axis.start * (in - 1) + (out == 1 ? length / 2 : at * length / (out - 1)));
@@ -174,7 +176,7 @@ Tensor resized(const Call& call, const Resizing& how, const std::vector<AxisResi
   if (y.dtype() == x.dtype()) return y;
   if (is_float(x.dtype())) return cast(y, x.dtype());
   const double count = std::ldexp(1.0, whole_bits(x.dtype()));
-  const double low = info(x.dtype()).kind == NumberKind::with_sign ? -count : 0;
+  const double low = has_sign(x.dtype()) ? -count : 0;
   return cast(clamp(y, low, count - 1), x.dtype());
 }
 

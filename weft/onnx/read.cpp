@@ -124,6 +124,8 @@ class Reader {
         return copied<double>(proto.double_data(), type, what);
       case DType::i64:
         return copied<int64_t>(proto.int64_data(), type, what);
+      case DType::u32:
+        return copied<uint32_t>(proto.uint64_data(), type, what);
       default:
         break;
     }
@@ -295,7 +297,7 @@ class Reader {
       graph.initializers.push_back({std::move(name), std::move(value), bits});
     }
     for (const auto& each : proto.input())
-      if (!known.contains(each.name())) graph.inputs.push_back(value_info(each));
+      (known.contains(each.name()) ? graph.defaults : graph.inputs).push_back(value_info(each));
     for (const auto& each : proto.output()) graph.outputs.push_back(value_info(each));
     for (const auto& each : proto.value_info())
       graph.values.emplace(each.name(), value_info(each, Place::inside));
@@ -341,6 +343,17 @@ std::string place_of(const std::string& file, const Node& node, size_t index) {
     return fmt::format("{}: node {} ({})", printable(file), index, printable(node.op));
   return fmt::format("{}: node '{}' ({})", printable(file), printable(node.name),
                      printable(node.op));
+}
+
+void override_defaults(Model& model, std::span<const std::string> names) {
+  Graph& graph = model.graph;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(graph.defaults, name, &ValueInfo::name);
+    if (found == graph.defaults.end()) continue;
+    graph.inputs.push_back(std::move(*found));
+    graph.defaults.erase(found);
+    std::erase_if(graph.initializers, [&](const Initializer& each) { return each.name == name; });
+  }
 }
 
 bool is_model_file(const std::string& path) { return path.ends_with(".onnx"); }

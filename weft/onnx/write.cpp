@@ -165,6 +165,7 @@ class Writer {
   void graph(const Graph& graph, ::onnx::GraphProto& proto) {
     proto.set_name(graph.name);
     for (const ValueInfo& each : graph.inputs) value_info(each, *proto.add_input());
+    for (const ValueInfo& each : graph.defaults) value_info(each, *proto.add_input());
     for (const ValueInfo& each : graph.outputs) value_info(each, *proto.add_output());
     for (const Initializer& each : graph.initializers) initializer(each, *proto.add_initializer());
     for (const Node& each : graph.nodes) node(each, *proto.add_node());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -50,8 +51,12 @@ std::pair<Tensor, Tensor> match(const Arg& a, const Arg& b, std::string_view op)
   // A scalar that the tensor's dtype cannot hold (0.5 with integers) promotes the tensor instead.
   if (!a.value.defined() && x.dtype() != y.dtype()) y = cast(y, x.dtype());
   if (!b.value.defined() && x.dtype() != y.dtype()) x = cast(x, y.dtype());
+  const auto is_narrower = [](DType a, DType b) {
+    return std::pair(is_float(a), info(a).bits) < std::pair(is_float(b), info(b).bits);
+  };
   WEFT_CHECK(x.dtype() == y.dtype(), "[{}] dtypes differ. Got {} and {}. Hint: cast(x, DType::{}).",
-             op, name(x.dtype()), name(y.dtype()), name(std::max(x.dtype(), y.dtype())));
+             op, name(x.dtype()), name(y.dtype()),
+             name(std::max(x.dtype(), y.dtype(), is_narrower)));
   Shape shape = broadcast_shapes(x.shape(), y.shape(), op);
   return {broadcast_if_needed(x, shape), broadcast_if_needed(y, shape)};
 }

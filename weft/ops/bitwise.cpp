@@ -39,7 +39,7 @@ Expr shift_left_code(Exprs x) {
 Expr shift_right_code(Exprs x) {
   const Expr inside = (x[1] >= 0.0) & (x[1] < static_cast<double>(bits_of(x[0])));
   const Expr count = select(inside, x[1], constant_like(x[0], 0));
-  if (x[0].type() == DType::u8)
+  if (!has_sign(x[0].type()))
     return select(inside, loop::shift_right(x[0], count), constant_like(x[0], 0));
   const Expr negative = x[0] < 0.0;
   const Expr magnitude = select(negative, complement(x[0]), x[0]);

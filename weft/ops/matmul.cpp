@@ -175,7 +175,8 @@ DType mixed_product_dtype(DType a, DType b) {
                name(dtype), info(dtype).numbers, name(a), name(b));
   }
   if (!is_float(a) && !is_float(b))
-    return a == DType::i64 || b == DType::i64 ? DType::i64 : DType::i32;
+    return std::max(whole_bits(a), whole_bits(b)) > whole_bits(DType::i32) ? DType::i64
+                                                                           : DType::i32;
   // A type that only stores counts as the narrowest float.
   const auto least = [](DType dtype) { return info(dtype).stored_only || !is_float(dtype); };
   for (DType dtype : {a, b})

@@ -367,14 +367,13 @@ Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias = {},
 // x[..., M] of i4x2 -> [..., 2 M] of i8, in [-8, 7]; and back, where larger numbers saturate.
 Tensor unpack(Arg x);
 Tensor pack(Arg x);
-// Returns (x - zero) scale, of numbers in i8, u8, i16, i32, an 8-bit float or i4x2, in the type of
-// the scale.
-// Scale and zero have the shape of the (unpacked) numbers, but along each axis an extent that
-// divides theirs: one number for a block of neighbours. Without a zero it is 0.
+// Returns (x - zero) scale, of numbers in i8, u8, i16, u16, i32, an 8-bit float or i4x2, in the
+// type of the scale. Scale and zero have the shape of the (unpacked) numbers, but along each axis
+// an extent that divides theirs: one number for a block of neighbours. Without a zero it is 0.
 Tensor dequantize(Arg x, Arg scale, const Tensor& zero = {});
-// Returns round(x / scale) + zero in `dtype` (i8, u8, i16, or an 8-bit float, which has no zero and
-// is rounded by its format): ties go to even, and numbers outside of the type saturate. Scale and
-// zero are by blocks, as those of dequantize(), whose inverse this is.
+// Returns round(x / scale) + zero in `dtype` (i8, u8, i16, u16, or an 8-bit float, which has no
+// zero and is rounded by its format): ties go to even, and numbers outside of the type saturate.
+// Scale and zero are by blocks, as those of dequantize(), whose inverse this is.
 Tensor quantize_affine(Arg x, Arg scale, const Tensor& zero, DType dtype);
 // Returns dequantize(quantize_affine(x, scale, zero, dtype), scale, zero). The gradient is the
 // straight-through estimate (Bengio et al. 2013): that of the result where x did not saturate, else

@@ -88,6 +88,9 @@ void check_blocks(const Tensor& blocks, const Shape& shape, std::string_view wha
   WEFT_CHECK(divides, "[{}] each extent of {} must divide that of the numbers. Got {} for {}.", op,
              what, to_string(blocks.shape()), to_string(shape));
 }
+bool is_narrow_integer(DType dtype) {
+  return is_integer(dtype) && !info(dtype).stored_only && info(dtype).bits <= 16;
+}
 bool is_scale(DType dtype) { return is_float(dtype) && !info(dtype).stored_only; }
 
 // Range holds the least and the greatest number of a type that quantization rounds to.
@@ -103,7 +106,7 @@ Range range_of(DType dtype) {
     return {-high, high};
   }
   const double count = std::ldexp(1.0, whole_bits(dtype));
-  return {info(dtype).kind == NumberKind::with_sign ? -count : 0, count - 1};
+  return {has_sign(dtype) ? -count : 0, count - 1};
 }
 
 // Returns x / scale + zero before it is saturated; whole where the numbers are integers.
@@ -121,9 +124,8 @@ Type affine_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   WEFT_CHECK(is_scale(x.dtype()) && is_scale(scale.dtype()),
              "[quantize] x and the scale must be f64, f32, bf16 or f16. Got {} and {}.",
              name(x.dtype()), name(scale.dtype()));
-  WEFT_CHECK(dtype == DType::i8 || dtype == DType::u8 || dtype == DType::i16 ||
-                 (info(dtype).stored_only && is_float(dtype)),
-             "[quantize] numbers are of i8, u8, i16 or an 8-bit float. Got {}.", name(dtype));
+  WEFT_CHECK(is_narrow_integer(dtype) || (info(dtype).stored_only && is_float(dtype)),
+             "[quantize] numbers are of i8, u8, i16, u16 or an 8-bit float. Got {}.", name(dtype));
   check_blocks(scale, x.shape(), "the scale", "quantize");
   if (inputs.size() > 2) check_blocks(inputs[2], x.shape(), "the zero", "quantize");
   return {dtype, x.shape()};
@@ -179,9 +181,10 @@ const OpDef& dequantize_def = define({
     .doc = "(x - zero) scale, by blocks, in the type of the scale",
     .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type {
       const Tensor &x = inputs[0], &scale = inputs[1];
-      const bool known = (info(x.dtype()).bits == 8 && x.dtype() != DType::boolean) ||
-                         x.dtype() == DType::i16 || x.dtype() == DType::i32;
-      WEFT_CHECK(known, "[dequantize] x must be i8, u8, i16, i32, an 8-bit float or i4x2. Got {}.",
+      const bool known =
+          is_narrow_integer(x.dtype()) || info(x.dtype()).stored_only || x.dtype() == DType::i32;
+      WEFT_CHECK(known,
+                 "[dequantize] x must be i8, u8, i16, u16, i32, an 8-bit float or i4x2. Got {}.",
                  name(x.dtype()));
       WEFT_CHECK(is_scale(scale.dtype()),
                  "[dequantize] the scale must be f64, f32, bf16 or f16. Got {}.",

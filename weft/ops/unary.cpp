@@ -43,8 +43,7 @@ const OpDef& abs_def = define({
 
 Expr sign_code(Exprs x) {
   const Expr zero = constant_like(x[0], 0), minus_one = constant_like(x[0], -1);
-  const bool has_sign = x[0].type() != DType::u8;
-  const Expr negative = has_sign ? select(x[0] < 0.0, minus_one, zero) : zero;
+  const Expr negative = has_sign(x[0].type()) ? select(x[0] < 0.0, minus_one, zero) : zero;
   return select(x[0] > 0.0, constant_like(x[0], 1), negative);
 }
 const OpDef& sign_def = define({

@@ -10,9 +10,9 @@ namespace weft {
 // Returns `x` in float32 if it is f16 or bf16, else unchanged.
 inline Tensor widen(const Tensor& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
 // Returns the type of a product of two types: the wider float; float32 for two that have no common
-// one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 or
-// int64 of two integers. Throws Error(usage) for a float and a wider integer, and for types of
-// several numbers.
+// one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 of
+// two integers whose numbers it holds, else int64. Throws Error(usage) for a float and a wider
+// integer, and for types of several numbers.
 DType mixed_product_dtype(DType a, DType b);
 // Returns `x` back in `dtype` (`x` itself where it has it already).
 inline Tensor narrow_to(const Tensor& x, DType dtype) {

@@ -63,6 +63,14 @@ std::optional<Integers> centred(Value numbers, Value scale, const Value& zero) {
   return all;
 }
 
+// Returns whether neighbours share a number of the scale along an axis that has several.
+bool has_blocks(const Node& dequantize) {
+  const Shape &numbers = dequantize.inputs[0].shape(), &scale = dequantize.inputs[1].shape();
+  for (int i = 0; i < numbers.size(); ++i)
+    if (scale[i] != 1 && scale[i] != numbers[i]) return true;
+  return false;
+}
+
 bool adds_leading_ones(const Shape& from, const Shape& to) {
   const int more = to.size() - from.size();
   for (int i = 0; i < to.size(); ++i)
@@ -110,7 +118,7 @@ std::optional<Integers> integers_of(const Value& value) {
   if (value->is("permute") || value->is("reshape") || value->is("pad")) return moved(value);
   const auto operand = [&](size_t i) { return i < node.inputs.size() ? node.inputs[i] : Value(); };
   if (value->is("dequantize") && is_byte(operand(0).dtype()) && value.dtype() == DType::f32)
-    return centred(operand(0), operand(1), operand(2));
+    return has_blocks(node) ? std::nullopt : centred(operand(0), operand(1), operand(2));
   if (value.dtype() != DType::i32) return std::nullopt;
   if (value->is("cast") && is_byte(operand(0).dtype())) return Integers{operand(0), {}, {}};
   if (value->is("sub"))
@@ -197,9 +205,8 @@ class Products {
 };
 
 // Returns what a fake_quantize() is in integers, which all of its readers share. Numbers whose zero
-// is at an end of their range become those of the other sign, without one. What the step computes
-// is multiplied by 1 / scale, which rounds once more and is several times as fast.
-Value in_numbers(const Node& fake, bool is_fixed) {
+// is at an end of their range become those of the other sign, without one.
+Value in_numbers(const Node& fake) {
   auto dtype = static_cast<DType>(fake.attrs.integer("dtype"));
   const Value &x = fake.inputs[0], &scale = fake.inputs[1];
   Value zero = fake.inputs.size() > 2 ? fake.inputs[2] : Value();
@@ -207,8 +214,7 @@ Value in_numbers(const Node& fake, bool is_fixed) {
   if (known == (dtype == DType::i8 ? -128 : 128))
     dtype = dtype == DType::i8 ? DType::u8 : DType::i8, zero = {};
   if (known == 0) zero = {};
-  if (is_fixed) return dequantize(quantize_affine(x, scale, zero, dtype), scale, zero);
-  return dequantize(quantize_affine(x * (1 / scale), ones_like(scale), zero, dtype), scale, zero);
+  return dequantize(quantize_affine(x, scale, zero, dtype), scale, zero);
 }
 }  // namespace
 
@@ -216,7 +222,7 @@ Graph multiply_integers(const Graph& graph, const PassOptions& options) {
   if (options.library == nullptr) return graph;
   Products products(graph, options);
   const Graph quantized = rewrite(graph, [&](const Value& value) -> Value {
-    return is_fake(value) ? in_numbers(*value.node(), products.is_fixed(value)) : Value();
+    return is_fake(value) ? in_numbers(*value.node()) : Value();
   });
   bool found = false;
   Graph result = rewrite(quantized, [&](const Value& value) -> Value {

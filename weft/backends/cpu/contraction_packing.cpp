@@ -140,7 +140,8 @@ bool with_lane(DType dtype, DType lane, F&& f) {
   if (lane == DType::f64) return dtype == DType::f64 && (f(double{}, double{}), true);
   if (lane == DType::i64) return dtype == DType::i64 && (f(uint64_t{}, uint64_t{}), true);
   if (lane == DType::i32) {
-    if (dtype == DType::i32) return f(uint32_t{}, uint32_t{}), true;
+    if (dtype == DType::i32 || dtype == DType::u32) return f(uint32_t{}, uint32_t{}), true;
+    if (dtype == DType::u16) return f(uint16_t{}, uint32_t{}), true;
     if (dtype == DType::i16) return f(int16_t{}, uint32_t{}), true;
     return narrow(uint32_t{});
   }

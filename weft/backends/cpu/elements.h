@@ -87,6 +87,10 @@ void with_number(DType dtype, F&& f) {
       return f(int64_t{}, uint64_t{});
     case DType::i32:
       return f(int32_t{}, uint32_t{});
+    case DType::u32:
+      return f(uint32_t{}, uint32_t{});
+    case DType::u16:
+      return f(uint16_t{}, uint32_t{});
     case DType::i16:
       return f(int16_t{}, uint32_t{});
     case DType::i8:

@@ -11,9 +11,8 @@ namespace {
 int64_t to_integer(double value, DType dtype) {
   if (std::isnan(value)) return 0;
   int bits = static_cast<int>(size_of(dtype)) * 8;
-  bool has_sign = dtype != DType::u8;
-  double low = has_sign ? -std::ldexp(1.0, bits - 1) : 0.0;
-  double high = std::ldexp(1.0, has_sign ? bits - 1 : bits);  // one past the greatest
+  double low = has_sign(dtype) ? -std::ldexp(1.0, bits - 1) : 0.0;
+  double high = std::ldexp(1.0, has_sign(dtype) ? bits - 1 : bits);  // one past the greatest
   if (value <= low) return static_cast<int64_t>(low);
   if (value < high) return static_cast<int64_t>(value);
   return dtype == DType::i64 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(high) - 1;
