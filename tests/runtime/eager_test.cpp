@@ -36,6 +36,7 @@ Doubles computed() {
                         argmax(matmul(x, w), -1),
                         cast(floor(10.0 * x), DType::i32),
                         variance(x, 1)};
+  eval(all);
   Doubles numbers;
   for (const Tensor& values : all)
     for (double number : values.to_doubles()) numbers.push_back(number);
