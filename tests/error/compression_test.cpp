@@ -415,7 +415,7 @@ TEST_CASE("weft quantize refuses arrays that a net does not take, and writes not
       {"net.onnx",
        {"--input", "other.npz"},
        usage,
-       "net.onnx: it has no input 'masks'. Did you mean mask? Its inputs: x, mask."},
+       "net.onnx: it has no input 'masks'. Did you mean 'mask'? Its inputs: x, mask."},
       {"net.onnx",
        {"--input", "half.npz"},
        usage,

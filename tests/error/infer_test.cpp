@@ -33,7 +33,7 @@ TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
   CHECK(refused({"wide.npy"}, usage,
                 "pets: input 'images' has the shape [batch, 3, 6, 6]. Got [1, 3, 6, 7].") == "");
   CHECK(refused({"image=rows.npy"}, usage,
-                "pets: it has no input 'image'. Did you mean images? Its inputs: images.") == "");
+                "pets: it has no input 'image'. Did you mean 'images'? Its inputs: images.") == "");
   CHECK(refused({"rows.npy", "photos"}, usage,
                 "--input rows.npy: arrays are not given together with pictures.") == "");
   CHECK(
@@ -60,7 +60,7 @@ TEST_CASE_FIXTURE(Pets, "what a run does not take is refused in one line") {
   };
   const Tensor rows = zeros({1, 3, picture_side, picture_side});
   CHECK(refused({damaged("image", rows)}, usage,
-                "pets: it has no input 'image'. Did you mean images? Its inputs: images.") == "");
+                "pets: it has no input 'image'. Did you mean 'images'? Its inputs: images.") == "");
   CHECK(refused({damaged("images", zeros({1, 3, 6, 7}))}, usage,
                 "pets: input 'images' has the shape [batch, 3, 6, 6]. Got [1, 3, 6, 7].") == "");
   CHECK(refused({damaged("images", cast(rows, DType::f64))}, usage,
@@ -91,8 +91,8 @@ TEST_CASE_FIXTURE(Pets,
   REQUIRE(weft({"convert", "pets", "pets.onnx", "--to", "onnx"}).code == 0);
   REQUIRE(weft({"convert", "pets", "three.onnx", "--to", "onnx", "--batch", "3"}).code == 0);
   CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "bach=3"}), usage,
-                   "[onnx] pets.onnx: its inputs have no extent 'bach' to bind. Known: batch.") ==
-        "");
+                   "[onnx] pets.onnx: its inputs have no extent 'bach' to bind. Did you mean "
+                   "'batch'? Known: batch.") == "");
   CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=3", "--dim", "batch=4"}), usage,
                    "--dim binds batch twice.") == "");
   CHECK(fails_with(weft({"plan", "pets.onnx", "--dim", "batch=0"}), usage,

@@ -230,6 +230,6 @@ TEST_CASE("adapters of another model or another kind are refused") {
   const std::vector<std::string> wrong = {"q_porj"};
   CHECK_THROWS_WITH_AS(nn::add_lora(*other, wrong),
                        "[lora] no linear layer of the model has a path that ends with \"q_porj\". "
-                       "Their last names are c_attn, c_proj, c_fc.",
+                       "Did you mean 'c_proj'? Their last names are c_attn, c_proj, c_fc.",
                        Error);
 }

@@ -34,6 +34,9 @@ OWN = {
     "marked within a word": "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
     "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}ing.\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}",
+    "marked with its header": "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}" + TURN + "{{ m.content }}"
+    "<|eot_id|>{% endgeneration %}{% else %}" + TURN + "{{ m.content }}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
     "parts": "{% for m in messages %}" + TURN + "{% for p in m.content %}{% if p['type'] == 'text' %}{{ p['text'] }}"
     "{% endif %}{% endfor %}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
 }
@@ -67,9 +70,11 @@ def nulls(messages):
 ALL = None
 CASES = [
     *((name, {"messages": TURNS}, TURNS, ALL) for name in
-      ("chatml", "llama3", "gemma", "qwen3", "phi3", "smollm3", *OWN)),
+      ("chatml", "llama2", "gemma", "qwen3", "phi3", *OWN)),
+    ("llama3", {"messages": TURNS, "date_string": "26 Jul 2024"}, TURNS, ALL),
     *((name, {"messages": REASONS}, REASONS, ALL) for name in ("qwen3", "other last end", "marked")),
-    *((name, {"messages": CALLS, "tools": TOOLS}, CALLS, ALL) for name in ("qwen3", "llama3", "marked")),
+    *((name, {"messages": CALLS, "tools": TOOLS}, CALLS, ALL) for name in ("qwen3", "marked")),
+    ("llama3", {"messages": CALLS, "tools": TOOLS, "chat_template_kwargs": {"date_string": "26 Jul 2024"}}, CALLS, ALL),
     ("qwen3", {"messages": nulls(CALLS), "tools": json.dumps(TOOLS)}, CALLS, ALL),
     ("qwen3", {"messages": [{**m, "weight": int(i == 3)} for i, m in enumerate(TURNS)]}, TURNS, [3]),
     ("chatml", {"messages": [{**m, "train": i == 1} for i, m in enumerate(TURNS)]}, TURNS, [1]),
@@ -95,7 +100,7 @@ def common(a, b):
 
 
 def samples(tokenizer, row, messages, learned):
-    variables = {**row.get("chat_template_kwargs", {}), **{k: v for k, v in row.items() if k == "enable_thinking"}}
+    variables = {**row.get("chat_template_kwargs", {}), **{k: row[k] for k in ("enable_thinking", "date_string") if k in row}}
     tools = json.loads(row["tools"]) if isinstance(row.get("tools"), str) else row.get("tools")
 
     def apply(messages, **options):
@@ -109,7 +114,13 @@ def samples(tokenizer, row, messages, learned):
         prompt = apply(messages[:i], add_generation_prompt=True, return_dict=True)["input_ids"]
         whole = apply(messages[:i + 1], return_dict=True, return_assistant_tokens_mask=marked)
         ids, begin = whole["input_ids"], common(prompt, whole["input_ids"])
-        mask = whole["assistant_masks"] if marked else [int(t >= begin) for t in range(len(ids))]
+        if marked:  # what ends within the prompt belongs to earlier answers
+            mask = list(whole["assistant_masks"])
+            for part in re.finditer("1+", "".join(map(str, mask))):
+                if part.end() <= begin:
+                    mask[part.start():part.end()] = [0] * len(part.group())
+        else:
+            mask = [int(t >= begin) for t in range(len(ids))]
         text = apply(messages[:i + 1], tokenize=False)
         if found and text.startswith(found[-1]["text"]):
             before = found.pop()["learned"]
@@ -121,9 +132,8 @@ def samples(tokenizer, row, messages, learned):
 def main():
     cases = []
     for name, row, messages, learned in CASES:
-        tokenizer = PreTrainedTokenizerFast(
-            tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<|begin_of_text|>",
-            eos_token="<|endoftext|>", chat_template=TEXTS[name])
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<|begin_of_text|>",
+                                            eos_token="<|endoftext|>", chat_template=TEXTS[name])
         if name == "parts":
             messages = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages]
         cases.append({"template": name, "row": row, "samples": samples(tokenizer, row, messages, learned)})

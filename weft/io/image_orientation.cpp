@@ -16,24 +16,23 @@ class Tiff {
  public:
   explicit Tiff(std::string_view bytes) : bytes_(bytes), big_(bytes.starts_with('M')) {}
 
-  // Returns the value of a tag of the first directory, an integer of 2 or 4 bytes; nullopt without
-  // the tag, and 0 for a value of another form. As in Pillow the last of several entries counts.
+  // Returns the value of a tag of the first directory, an integer of 2 or 4 bytes, of which the
+  // first counts; nullopt without the tag, and 0 for a value of another form.
   std::optional<uint32_t> integer(uint32_t tag) const {
     constexpr size_t header_bytes = 8, entry_bytes = 12;
     if (bytes_.size() < header_bytes) return std::nullopt;
     const size_t directory = number(4, 4);
     if (directory + 2 > bytes_.size()) return std::nullopt;
     const size_t entries = number(directory, 2);
-    std::optional<uint32_t> found;
     for (size_t i = 0; i < entries; ++i) {
       const size_t entry = directory + 2 + i * entry_bytes;
       if (entry + entry_bytes > bytes_.size()) break;
       if (number(entry, 2) != tag) continue;
       const uint32_t type = number(entry + 2, 2), count = number(entry + 4, 4);
       const size_t size = type == 3 || type == 8 ? 2 : type == 4 || type == 9 ? 4 : 0;
-      found = count == 1 && size > 0 ? number(entry + 8, size) : 0;
+      return count > 0 && count * size <= 4 && size > 0 ? number(entry + 8, size) : 0;
     }
-    return found;
+    return std::nullopt;
   }
 
  private:
