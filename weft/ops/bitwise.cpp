@@ -181,10 +181,14 @@ Tensor bitcast(Arg x, DType dtype) {
   CallSite here(x.where);
   const DType from = x.value.dtype();
   if (from == dtype) return x.value;
-  if (from == DType::boolean && size_of(dtype) == 1) return cast(x.value, dtype);
+  // Casts between integers of one width keep all bits.
+  const bool are_integers = is_integer(from) && is_integer(dtype);
+  if ((from == DType::boolean || are_integers) && size_of(dtype) == size_of(from))
+    return cast(x.value, dtype);
   WEFT_CHECK(counterpart(from) == dtype,
-             "[bitcast] reads f32 as i32, f64 as i64 and u8 as i8, and back. Got {} as {}.", from,
-             dtype);
+             "[bitcast] reads f32 as i32, f64 as i64, integers as others of their width, and back. "
+             "Got {} as {}.",
+             from, dtype);
   return make_node(bitcast_def, {x.value});
 }
 

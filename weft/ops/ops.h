@@ -161,7 +161,8 @@ Tensor bitwise_not(Arg x);
 // negative, or at least the width, shift all bits out.
 Tensor shift_left(Arg x, Arg count);
 Tensor shift_right(Arg x, Arg count);
-// Reads the bits of f32 as i32, of f64 as i64, of u8 as i8, and back; bool as bytes.
+// Reads the bits of f32 as i32, of f64 as i64, and back, those of integers as others of their
+// width, and bool as bytes.
 Tensor bitcast(Arg x, DType dtype);
 
 // ---- activations (activation.cpp): composites of the above

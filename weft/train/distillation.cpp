@@ -106,11 +106,13 @@ bool differ_in_channels_only(const Type& a, const Type& b) {
   joined[normalize_axis(channel_axis(a), a.shape.size(), "feature")] = channels_of(b);
   return joined == b.shape;
 }
-// Appends the paths of the modules in a model, relative to it.
+// Appends the paths of the modules in a model without its root, which those of imported nets lack.
 void append_paths(const nn::Module& module, std::string_view root,
                   std::vector<std::string>& paths) {
   for (const nn::Module* child : module.children()) {
-    paths.push_back(child->path().substr(root.size()));
+    std::string path = child->path();
+    if (path.starts_with(root)) path.erase(0, root.size());
+    paths.push_back(std::move(path));
     append_paths(*child, root, paths);
   }
 }
