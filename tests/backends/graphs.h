@@ -11,8 +11,8 @@ inline Graph graph_of(const Value& value) {
   return graph;
 }
 
-inline constexpr DType number_types[] = {
-    DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32,
-    DType::u32, DType::i16, DType::u16, DType::i8,   DType::u8};
+inline constexpr DType number_types[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
+                                         DType::i64, DType::i32, DType::u32, DType::i16,
+                                         DType::u16, DType::i8,  DType::u8};
 
 }  // namespace weft::testing
