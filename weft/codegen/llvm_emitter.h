@@ -70,9 +70,9 @@ class Emitter {
     llvm::Value* end = to;
     if (fold != nullptr) {
       // Steps of the vector axis are bodies; those of others are positions.
-      llvm::Value* run = word(fold->steps * (axis == s_.vector_axis ? step : 1));
-      from = nest_.open(from, to, llvm::cast<llvm::ConstantInt>(run)->getSExtValue(), false, 0);
-      end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, run), to);
+      const int64_t run = fold->steps * (axis == s_.vector_axis ? step : 1);
+      from = nest_.open(from, to, run, false, 0);
+      end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, word(run)), to);
     }
     body(nest_.open(from, end, step, false, 1u << axis));
     nest_.close();

@@ -19,8 +19,8 @@ using Names = std::initializer_list<std::string_view>;
 constexpr std::string_view known_roles[] = {"system",    "developer", "user",
                                             "assistant", "tool",      "function"};
 
-template <class Names>
-bool is_in(const Names& names, std::string_view name) {
+template <class List>
+bool is_in(const List& names, std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 

@@ -15,8 +15,6 @@
 namespace weft::io {
 namespace {
 
-// Deflate compresses at most about 1032 to 1.
-
 bool is_gzip(const std::byte* begin) {
   return begin[0] == std::byte{0x1f} && begin[1] == std::byte{0x8b};
 }

@@ -387,7 +387,7 @@ const OpDef& clamp_def = define({
     .name = "clamp",
     .arity = 3,
     .doc = "min(max(x, low), high)",
-    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor &x = y->inputs[0], &low = y->inputs[1], &high = y->inputs[2];
       const bool open = y->attrs.has("open");

@@ -103,7 +103,7 @@ const OpDef& bounded_cross_entropy_def = define({
     .arity = 2,
     .doc = "-(t log(p) + (1 - t) log(1 - p)) of a probability p and a target t, with logarithms of "
            "at least -100",
-    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor p = widen(y->inputs[0]), t = widen(y->inputs[1]), upstream = widen(dy);
       return {narrow_to(upstream * (p - t) / maximum(p * (1 - p), 1e-12), y.dtype()),

@@ -235,7 +235,7 @@ const OpDef& slice_def = define({
 const OpDef& flip_def = define({
     .name = "flip",
     .kind = OpKind::movement,
-    .infer = [](std::span<const Tensor> inputs, const Attrs&) -> Type { return inputs[0].type(); },
+    .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       return {flip(dy, y->attrs.dims("axes"))};
     },

@@ -378,7 +378,7 @@ struct Blocks {
   }
 
   // Columns computes the tiles [begin, end) of columns. Each format is a function of its own, as
-  // GCC takes more than twice as long to compile one function with all of them.
+  // GCC takes longer to compile one function with all of them.
   template <class Format>
   struct Columns {
     [[gnu::always_inline]] static inline void run(const Call* call, std::byte* scratch,

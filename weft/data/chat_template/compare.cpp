@@ -19,10 +19,11 @@ bool compare_numbers(const Value& a, const Value& b, Compare compare) {
 
 bool equal_entries(Context& context, const Mapping& a, const Mapping& b) {
   if (a.entries.size() != b.entries.size()) return false;
+  const auto& others = b.take_all();
   for (const auto& [key, value] : a.take_all()) {
     const auto same = std::ranges::find_if(
-        b.take_all(), [&](const auto& entry) { return equal(context, entry.first, key); });
-    if (same == b.entries.end() || !equal(context, value, same->second)) return false;
+        others, [&](const auto& entry) { return equal(context, entry.first, key); });
+    if (same == others.end() || !equal(context, value, same->second)) return false;
   }
   return true;
 }

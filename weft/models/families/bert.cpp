@@ -18,7 +18,7 @@ EncoderConfig bert_defaults(EncoderHead head) {
   }
   return c;
 }
-std::unique_ptr<Encoder> make_bert(EncoderConfig config, const nn::Options& given) {
+std::unique_ptr<Encoder> bert_encoder(EncoderConfig config, const nn::Options& given) {
   config.head_act = config.head == EncoderHead::sample_label ? "tanh" : config.hidden_act;
   return std::make_unique<Encoder>(config, bert_options(config).over(given));
 }
@@ -35,7 +35,7 @@ EncoderFamily bert_family() {
                 nn::OptionReader reader(options, "bert");
                 const EncoderConfig config = read_bert_options(reader, defaults);
                 finish_published(reader, config);
-                return make_bert(config, options);
+                return bert_encoder(config, options);
               },
           .layout = encoder_layout("bert", {"embeddings", "encoder", "pooler"},
                                    {"bert.pooler.*", "cls.*"})};
@@ -58,7 +58,7 @@ std::unique_ptr<Model> make_bert(const nn::Options& options, const TaskShape& ta
                          .num_labels = defaults.num_labels,
                          .max_position_embeddings = defaults.max_position_embeddings});
   reader.finish();
-  return make_bert(config, {});
+  return bert_encoder(config, {});
 }
 
 }  // namespace weft::models
