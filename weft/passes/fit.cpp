@@ -85,13 +85,13 @@ std::optional<Plan> quickest_within(std::span<const Candidate> by_cost,
   return std::nullopt;
 }
 
-// Returns the smallest plan. With a deadline, takes the candidate with the fewest live bytes, as
-// the exact size is not reported.
+// Returns the smallest plan, which with a limit is the least that a refusal names: with that limit
+// the same candidate fits. Live bytes order the candidates, as packing adds little to them.
 Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
   std::ranges::stable_sort(all, {}, &Candidate::bytes);
   Plan plan, least;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i > 0 && (options.step.until || all[i].bytes >= bytes_in_all(least, options))) break;
+    if (i > 0 && all[i].bytes >= bytes_in_all(least, options)) break;
     Plan next = all[i].way->plan(*all[i].stage);
     Plan sequential = packed(next, options);
     if (i > 0 && bytes_in_all(sequential, options) >= bytes_in_all(least, options)) continue;
@@ -99,7 +99,7 @@ Plan smallest(std::vector<Candidate> all, const PassOptions& options) {
     least = std::move(sequential);
   }
   if (options.step.memory == 0) return place(plan, options);
-  return overlapped(plan, std::move(least), options);
+  return least;
 }
 }  // namespace
 
@@ -137,25 +137,22 @@ Plan fit_memory(const std::vector<Plan>& plans, const PassOptions& given) {
   std::vector<Recomputation> ways;
   std::vector<Candidate> all;
   ways.reserve(2 * plans.size());
-  auto go = [&](const Plan& plan, const PassOptions& by) {
+  auto go = [&](const Plan& plan, const PassOptions& by, size_t from) {
     const Recomputation& way = ways.emplace_back(plan, by);
     const size_t outside = bytes_outside_arena(plan, options);
     const double most = most_cost(way, by);
-    for (const Recomputation::Stage& stage : way.stages())
+    for (const Recomputation::Stage& stage : std::span(way.stages()).subspan(from))
       if (stage.cost <= most) all.push_back({&way, &stage, outside + stage.peak});
   };
   PassOptions files_only = options;  // what runs again holds operands that files could take
   files_only.step.recompute = Recompute::none;
   for (const Plan& plan : plans) {
-    go(plan, options);
-    if (options.may_rematerialize() && files_only.may_drop()) go(plan, files_only);
+    go(plan, options, 0);
+    // Its first stage, which drops nothing, is a candidate already.
+    if (options.may_rematerialize() && files_only.may_drop()) go(plan, files_only, 1);
   }
   std::ranges::stable_sort(
       all, {}, [](const Candidate& one) { return std::pair{one.stage->cost, one.bytes}; });
-  auto same = [](const Candidate& a, const Candidate& b) {
-    return a.bytes == b.bytes && a.stage->cost == b.stage->cost;
-  };
-  all.erase(std::ranges::unique(all, same).begin(), all.end());  // drops equal candidates
   if (std::optional<Plan> quickest = quickest_within(all, options)) return *std::move(quickest);
   return smallest(std::move(all), options);
 }
