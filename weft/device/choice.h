@@ -53,6 +53,7 @@ struct KernelChoice {
   // Kernels of a plan that keep their last input in one layout share those bytes; empty: they are
   // the kernel's own.
   std::string kept_layout = {};
+  int objects = 0;  // that the library makes for the kernel on this number of threads
   std::optional<int> in_place = {};  // operand whose memory the result may alias
   // `depth` is the count of terms that a matrix product sums at a time, in order, independent of
   // its extents; 0: not known. The same kernel then computes a part of the product with the same

@@ -104,6 +104,7 @@ struct Launch {
   int workspace_slot = -1;      // set by the memory pass where workspace > 0
   size_t kept = 0;              // bytes outside of all slots (KernelChoice::kept)
   std::string kept_layout;      // by which launches share them (KernelChoice::kept_layout)
+  int objects = 0;              // that the library makes for the kernel (KernelChoice::objects)
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
   Reread reread;                // by the kernel's loops
   std::string module;           // path of the last node that has one

@@ -238,6 +238,7 @@ class Scheduler {
     launch.most_workspace = choice.most_workspace;
     launch.kept = choice.kept;
     launch.kept_layout = choice.kept_layout;
+    launch.objects = choice.objects;
     const std::vector<Value> inputs = group.inputs();
     for (size_t i = 0; i < operands.size(); ++i)
       launch.operands.push_back({inputs[i], operands[i]});

@@ -24,24 +24,22 @@ std::string form_of(const Launch& launch) {
 
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
   constexpr size_t kibibyte = 1024;
-  constexpr int most_parts = 16;  // few products use more, whatever the number of threads
-  size_t kernels = 0, cut = 0;
+  size_t kernels = 0, objects = 0;
   std::set<std::string> generated;
   for (const Plan* plan : plans) {
     kernels += plan->launches.size();
     for (const Launch& launch : plan->launches)
       if (launch.kind == Launch::Kind::fused)
         generated.insert(form_of(launch));
-      else if (launch.kind == Launch::Kind::library)
-        ++cut;
+      else
+        objects += static_cast<size_t>(launch.objects);
   }
-  const auto parts = static_cast<size_t>(std::min(threads, most_parts));
   const int compiling = std::min(threads, compile_threads());
   // The kernel maps more of the library's code than a run touches: neighbours of each page, or huge
   // pages of 2 MiB where segments of the file are aligned for them.
-  return 60 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
+  return 62 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
          static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
-         generated.size() * 16 * kibibyte + cut * parts * 5 * kibibyte;
+         generated.size() * 16 * kibibyte + objects * 5 * kibibyte;
 }
 
 }  // namespace weft

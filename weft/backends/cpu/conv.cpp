@@ -204,7 +204,8 @@ std::optional<KernelChoice> library_choice(const Node& node, const Convolution& 
   if (!primitive) return std::nullopt;
   return laid_out(node, {.kernel = "dnnl:" + std::string(node.op->name),
                          .workspace = primitive->workspace(),
-                         .kept = primitive->kept()});
+                         .kept = primitive->kept(),
+                         .objects = primitive->objects()});
 }
 // A fixed weight is packed once by our own algorithms.
 Convolution with_packed_weight(const Node& node, Convolution conv) {

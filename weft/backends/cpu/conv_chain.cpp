@@ -166,6 +166,7 @@ struct Chain {
   std::vector<Stage> stages;
   std::vector<int64_t> first_rows;        // of x that each strip reads
   size_t shared = 0, area = 0, kept = 0;  // bytes; area: of each thread
+  int objects = 0;                        // of oneDNN
 };
 
 // Returns the bytes of a strip's rows of a value.
@@ -239,6 +240,7 @@ std::optional<Chain> chain_of(std::span<const Value> body, const Value& result,
     stage.workspace = chain.shared;
     chain.shared += aligned(stage.conv.workspace());
     chain.kept += stage.conv.kept();
+    chain.objects += stage.conv.objects();
     const auto room = [&](size_t bytes) { return std::exchange(chain.area, chain.area + bytes); };
     if (!last || !link.epilogue.empty()) stage.sums = room(bytes_of(link.conv, strips[i]));
     stage.result = !last && !in_place(link) ? room(bytes_of(link.result, strips[i])) : stage.sums;
@@ -386,7 +388,8 @@ std::optional<KernelChoice> choose_conv_chain(std::span<const Value> body,
       .operand_order = {channels_last, row_major},
       .result_order = channels_last,
       .workspace = chain->shared + static_cast<size_t>(thread_count()) * chain->area,
-      .kept = chain->kept};
+      .kept = chain->kept,
+      .objects = chain->objects};
   std::vector<Value> known = body.front()->inputs;
   for (const Value& value : body)
     for (const Value& input : value->inputs) {

@@ -144,6 +144,7 @@ std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
     if (!primitive) return std::nullopt;
     choice.workspace = primitive->workspace();
     choice.kept = primitive->kept();
+    choice.objects = primitive->objects();
   }
   return choice;
 }

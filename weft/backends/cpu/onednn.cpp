@@ -83,6 +83,12 @@ struct Call {
 // Stage holds the calls of each thread, in order.
 using Stage = std::vector<std::vector<Call>>;
 
+int objects_of(const Stage& stage) {
+  size_t objects = 0;
+  for (const std::vector<Call>& calls : stage) objects += calls.size();
+  return static_cast<int>(objects);
+}
+
 void run_stage(const Stage& stage, const Addresses& addresses) {
   std::atomic<dnnl_status_t> failure = dnnl_success;
   parallel_for(static_cast<int64_t>(stage.size()), [&](int64_t begin, int64_t end) {
@@ -366,6 +372,11 @@ std::optional<Primitive> Primitive::make(const Problem& problem) {
 const std::string& Primitive::implementation() const { return parts_->implementation; }
 size_t Primitive::workspace() const { return parts_->workspace; }
 size_t Primitive::kept() const { return parts_->kept; }
+int Primitive::objects() const {
+  int objects = objects_of(parts_->packing);
+  for (const Stage& stage : parts_->stages) objects += objects_of(stage);
+  return objects;
+}
 
 namespace {
 std::byte* bytes(const void* at) { return static_cast<std::byte*>(const_cast<void*>(at)); }
@@ -426,6 +437,11 @@ std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range
 
 size_t Strips::workspace() const { return parts_->workspace; }
 size_t Strips::kept() const { return parts_->kept; }
+int Strips::objects() const {
+  int objects = objects_of(parts_->packing) + objects_of(parts_->calls);
+  for (const Stage& stage : parts_->conversions) objects += objects_of(stage);
+  return objects;
+}
 
 void Strips::prepare(const void* b, void* workspace, void* kept, bool packs) const {
   const Addresses addresses{nullptr, bytes(b), nullptr, bytes(workspace), bytes(kept)};

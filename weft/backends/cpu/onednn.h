@@ -60,6 +60,7 @@ class Primitive {
   size_t workspace() const;                   // bytes, aligned to buffer_alignment by the caller
   // Returns the bytes that run() needs for b in the layout that is kept; 0: b is not converted.
   size_t kept() const;
+  int objects() const;  // primitives of oneDNN, one or more for each thread that has a part
   // `kept` is memory that holds what the last run left there; `packs` converts b to it.
   void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
            bool packs = false) const;
@@ -83,6 +84,7 @@ class Strips {
 
   size_t workspace() const;  // as of a Primitive
   size_t kept() const;
+  int objects() const;
   // Converts b on the whole team, before any strip runs.
   void prepare(const void* b, void* workspace, void* kept, bool packs) const;
   // Computes a strip from the first row that it reads to the first that it makes. `thread` is below
