@@ -13,7 +13,9 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/known_peaks.h"
 #include "tests/support/program.h"
+#include "weft/base/parallel.h"
 
 using namespace weft::test;
 using nlohmann::json;
@@ -63,6 +65,7 @@ TEST_CASE("the instruction set of WEFT_ISA applies to kernels, plans and caches"
   for (const std::string isa : {"baseline", "avx2", "avx512", "avx512_bf16", "amx"}) {
     if (weft::isa_named(isa) > weft::host_isa()) continue;
     CAPTURE(isa);
+    write_peaks(place, "cache", weft::thread_count(), *weft::isa_named(isa));
     CHECK(json::parse(weft({"devices", "--json"}, isa))["isa"] == isa);
     CHECK(weft({"doctor"}, isa).find(", " + isa) != std::string::npos);
     const json plan = json::parse(weft({"plan", "sums.yaml", "--json"}, isa));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/known_peaks.h"
 #include "tests/support/images.h"
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
@@ -32,16 +33,18 @@ void check_process(const Workplace& place, const std::string& name, const std::s
   CAPTURE(name);
   CAPTURE(threads);
   place.write(name + ".yaml", "name: " + name + "\n" + recipe);
+  const std::string cache = fmt::format("cache.{}{}", name, threads);
+  write_peaks(place, cache, thread_count);
+  const Workplace::Environment settings{{"WEFT_CACHE_DIR", place.path(cache)},
+                                        {"WEFT_THREADS", threads}};
   for (const std::string steps : {"3", "6"}) {
     CAPTURE(steps);
-    Outcome planned = place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"},
-                                 {{"WEFT_THREADS", threads}});
+    Outcome planned =
+        place.weft({"plan", name + ".yaml", "--train.steps", steps, "--json"}, settings);
     REQUIRE_MESSAGE(planned.code == 0, planned.err);
-    Outcome outcome =
-        place.weft({"train", name + ".yaml", "--train.steps", steps,
-                    steps == "3" ? "--overwrite" : "--resume"},
-                   {{"WEFT_CACHE_DIR", place.path(fmt::format("cache.{}{}", name, threads))},
-                    {"WEFT_THREADS", threads}});
+    Outcome outcome = place.weft({"train", name + ".yaml", "--train.steps", steps,
+                                  steps == "3" ? "--overwrite" : "--resume"},
+                                 settings);
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     json closing = last_line(place.read("runs/" + name + "/log.jsonl"));
     double plan = closing["planned_process"], used = closing["process_peak"];
