@@ -18,16 +18,21 @@ namespace {
 struct Asked : Workplace {
   Asked() {
     write("small.yaml",
-          "model: {name: gpt2}\n"
+          "model: {name: gpt2, config: {num_hidden_layers: 2}}\n"
           "data: {dataset: random-tokens, classes: 50257, seq_len: 1024}\n"
           "train: {steps: 10, global_batch_size: 16, precision: bf16-mixed}\n"
           "eval: {batch_size: 4}\n");
-    write("large.yaml",
-          "model: {name: llama-8b}\ndata: {dataset: random-tokens, seq_len: 1024}\n"
-          "train: {steps: 10, global_batch_size: 1}\n");
-    write("medium.yaml",
-          "model: {name: llama-1b}\ndata: {dataset: random-tokens, seq_len: 1024}\n"
-          "train: {steps: 10, global_batch_size: 1}\n");
+    // Few wide layers take as much memory as many, and are planned sooner.
+    const auto wide = [](int layers, int width) {
+      return fmt::format(
+          "model: {{name: llama, config: {{hidden_size: {}, intermediate_size: {}, "
+          "num_hidden_layers: {}, num_attention_heads: 32}}}}\n"
+          "data: {{dataset: random-tokens, seq_len: 1024}}\n"
+          "train: {{steps: 10, global_batch_size: 1}}\n",
+          width, 4 * width, layers);
+    };
+    write("medium.yaml", wide(2, 8192));
+    write("large.yaml", wide(1, 32768));
   }
 };
 
@@ -71,7 +76,7 @@ TEST_CASE("a table of any GPUs keeps its heading and each row on one line of 80 
   std::string all;
   for (const GpuModel& gpu : weft::gpu_models()) all += fmt::format(",{}", gpu.id);
   const Outcome answer =
-      place.weft({"plan", "small.yaml", "--on", all.substr(1), "--tokens", "900B"});
+      place.weft({"plan", "small.yaml", "--on", all.substr(1), "--tokens", "3000B"});
   REQUIRE_MESSAGE(answer.code == 0, answer.err);
   CHECK(widest_line(answer.out) <= 80);
   CHECK(answer.out.starts_with("device "));
