@@ -39,9 +39,8 @@ inline void append_row(std::vector<float>& rows, const io::Image& image) {
 inline constexpr const char* transforms =
     "[{normalize: {mean: [0.5, 0.25, 0], std: [0.5, 0.125, 1]}}, random_horizontal_flip]";
 
-// Pets is a run of two steps on pictures of cats and dogs, without its data.
-struct Pets : Workplace {
-  Pets() {
+struct TrainedPets : Workplace {
+  TrainedPets() {
     for (int i = 0; i < 8; ++i) {
       const std::string folder = path(i % 2 == 0 ? "pets/cat" : "pets/dog");
       std::filesystem::create_directories(folder);
@@ -64,11 +63,24 @@ struct Pets : Workplace {
     }
     io::write_npy(path("rows.npy"), tensor(rows, {count, 3, picture_side, picture_side}));
   }
+
+  static constexpr int count = 40;  // more than are in memory at once
+};
+
+// Pets is a run of two steps on pictures of cats and dogs, without its data: a copy of one that is
+// trained once for all tests.
+struct Pets : Workplace {
+  Pets() {
+    static const TrainedPets trained;
+    std::filesystem::copy(
+        trained.folder(), folder(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
+  }
   Tensor array(const std::string& name) const { return io::read_npy(path(name)); }
   double difference(const std::string& a, const std::string& b) const {
     return max(abs(array(a) - array(b))).item();
   }
 
-  static constexpr int count = 40;  // more than are in memory at once
+  static constexpr int count = TrainedPets::count;
 };
 }  // namespace weft::test
