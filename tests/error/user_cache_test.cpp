@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <sys/stat.h>
 #include <vector>
@@ -11,9 +12,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tests/cli/known_peaks.h"
+#include "tests/error/address_limit.h"
 #include "tests/error/tiny_run.h"
+#include "tests/support/skip.h"
 #include "weft/base/hash.h"
 #include "weft/base/isa.h"
+#include "weft/base/parallel.h"
 #include "weft/device/device.h"
 #include "weft/device/registry.h"
 
@@ -70,6 +75,9 @@ TEST_CASE("damaged peaks in the cache are measured again") {
     return place.weft({"plan", "tiny.yaml", "--device", "cpu"},
                       {{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}});
   };
+  // Bandwidth is measured in arrays as large as half of what is available.
+  std::optional<AddressLimit> limit;
+  if (!weft::testing::sanitized) limit.emplace(rlim_t{512} << 20);
   std::string text(10000, '\xff');
   for (const char* made : {"cache", "cache/peaks"}) {
     fs::create_directory(place.path(made));
@@ -90,6 +98,7 @@ TEST_CASE("a FIFO, folder or link in the user's cache neither blocks nor is repl
   const std::string peaks = "cache/peaks/" + std::string(name(weft::isa())) + "-1-threads";
   const std::vector<std::string> plan{"plan", "tiny.yaml", "--device", "cpu"};
   Workplace::Environment here{{"WEFT_CACHE_DIR", place.path("cache")}, {"WEFT_THREADS", "1"}};
+  write_peaks(place, "cache", 1);
   CHECK(place.weft(plan, here).code == 0);
   here["WEFT_TUNE"] = "1";
   const std::vector<std::string> train{"train", "tiny.yaml", "--overwrite", "--device", "cpu"};
@@ -135,6 +144,7 @@ TEST_CASE("damaged or outdated kernels in the cache are named once and compiled 
   Workplace place;
   const Workplace::Environment cache{{"WEFT_CACHE_DIR", place.path("cache")}};
   const std::vector<std::string> bench{"bench", "mlp", "--steps", "1"};
+  write_peaks(place, "cache", weft::thread_count());
   CHECK(place.weft(bench, cache).err.empty());
   for (const std::string& text : {std::string("weftobj0 of another layout"), std::string()}) {
     for (const auto& kernel : fs::directory_iterator(place.path("cache/kernels")))
