@@ -292,14 +292,14 @@ TEST_CASE("a run larger than the machine is refused before it allocates memory")
   Workplace place;
   const std::string sums = "data: {dataset: addition, digits: 3}\noptimizer: {name: sgd}\n";
   place.write("wide.yaml", sums +
-                               "train: {steps: 1}\nmodel: {name: gpt, config: {hidden_size: 64Ki, "
-                               "num_attention_heads: 16}}\n");
+                               "train: {steps: 1}\nmodel: {name: gpt, config: {hidden_size: 128Ki, "
+                               "num_hidden_layers: 1, num_attention_heads: 16}}\n");
   CHECK(fails_with(place.weft({"train", "wide.yaml"}), does_not_fit,
                    "the run does not fit: its weights and optimizer state take") == "");
   place.write("long.yaml", sums +
                                "train: {steps: 1, global_batch_size: 100K, precision: fp64}\n"
                                "model: {name: gpt, config: {hidden_size: 512, num_hidden_layers: "
-                               "8, num_attention_heads: 8}}\n");
+                               "4, num_attention_heads: 8}}\n");
   CHECK(fails_with(place.weft({"train", "long.yaml"}), does_not_fit,
                    "the plan does not fit: its arena of ") == "");
 }
