@@ -64,7 +64,7 @@ TEST_CASE("mistakes on the command line are one line with a hint and exit code 2
       {{"profile", "mlp", "--data.path", "x"}, "Got --data.path."},
       {{"profile", "mlp", "--precision", "fp64"},
        "--precision of a workload is fp32, bf16-mixed or fp16-mixed. Got 'fp64'."},
-      {{"profile", "softmax", "--precision", "bf16-mixed"},
+      {{"profile", "softmax", "--batch", "2", "--length", "2", "--precision", "bf16-mixed"},
        "has no model: --precision and memory limits do not apply to it."},
       {{"profile", "--length", "9", "--data.digits", "1"}, "--length is for workloads."},
       {{"init", "imgae"}, "no starter recipe 'imgae'. Known: image, text, table, addition."},
