@@ -1,8 +1,10 @@
 // Tests `weft quantize net.onnx OUT.onnx --input FILE...`: calibration on arrays of every input,
 // and how far the outputs are from those in float32.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -33,11 +35,17 @@ struct QuantizedArrays : Workplace {
     REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
     return json::parse(outcome.out);
   }
-  // Runs a net of two inputs on an archive and returns an output.
-  std::vector<double> run(const std::string& net, const std::string& archive, size_t output) const {
-    const Outcome outcome = weft({"run", net, "--input", archive, "-o", "run.npz"});
-    REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
-    return io::read_npz(path("run.npz"))[output].tensor.to_doubles();
+  // Runs a net of two inputs on archives and returns each output, of all of them.
+  std::array<std::vector<double>, 2> run(const std::string& net, const Arguments& archives) const {
+    std::array<std::vector<double>, 2> outputs;
+    for (const std::string& archive : archives) {
+      const Outcome outcome = weft({"run", net, "--input", archive, "-o", "run.npz"});
+      REQUIRE_MESSAGE(outcome.code == 0, outcome.err);
+      const std::vector<io::NamedTensor> arrays = io::read_npz(path("run.npz"));
+      for (size_t i = 0; i < outputs.size(); ++i)
+        std::ranges::copy(arrays[i].tensor.to_doubles(), std::back_inserter(outputs[i]));
+    }
+    return outputs;
   }
 };
 
@@ -64,6 +72,7 @@ TEST_CASE("a net of two inputs is calibrated on arrays and is as close as was re
   write_two_inputs(place.path("net.onnx"), {-1, "rows"});
   write_samples(place.path("a.npz"), 8, 1);
   write_samples(place.path("b.npz"), 5, 2);
+  const auto [wanted, labels] = place.run("net.onnx", {"a.npz", "b.npz"});
   for (const std::string method : {"minmax", "percentile", "entropy"}) {
     CAPTURE(method);
     const std::string file = method + ".onnx";
@@ -75,14 +84,7 @@ TEST_CASE("a net of two inputs is calibrated on arrays and is as close as was re
       CHECK(layer["sqnr_db"] > 10);
     }
     // The errors are over both batches; labels are integers, of which a share differs.
-    std::vector<double> wanted, got, labels, labels_in_int8;
-    for (const char* archive : {"a.npz", "b.npz"}) {
-      const auto append = [&](std::vector<double>& to, const char* net, size_t output) {
-        for (const double number : place.run(net, archive, output)) to.push_back(number);
-      };
-      append(wanted, "net.onnx", 0), append(got, file.c_str(), 0);
-      append(labels, "net.onnx", 1), append(labels_in_int8, file.c_str(), 1);
-    }
+    const auto [got, labels_in_int8] = place.run(file, {"a.npz", "b.npz"});
     CHECK(result["outputs"][0]["name"] == "scores");
     const double error = result["outputs"][0]["relative_error"];
     CHECK(error > 0);
@@ -171,7 +173,7 @@ TEST_CASE("the arrays bind what an ONNX file leaves open") {
     CHECK((*each.shape)[0].symbol == "batch");
     CHECK((*each.shape)[1].extent == 6);
   }
-  CHECK(place.run("out.onnx", "a.npz", 0).size() == 8 * 4);
+  CHECK(place.run("out.onnx", {"a.npz"})[0].size() == 8 * 4);
 }
 
 TEST_CASE("arrays with the samples of a data set give its ranges") {
