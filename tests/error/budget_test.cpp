@@ -75,7 +75,7 @@ TEST_CASE("an invalid memory budget is refused by its value") {
 TEST_CASE("a budget below a run's need names the least budget, which is enough") {
   Sums place;
   const std::tuple<const char*, const char*, std::vector<std::string>> cases[] = {
-      {"plan", "8", {"1", "20KiB"}}, {"train", "8", {"1KiB"}}, {"plan", "2000", {"1KiB"}}};
+      {"plan", "8", {"1", "20KiB"}}, {"train", "8", {"1KiB"}}, {"plan", "2000", {"1", "1KiB"}}};
   for (const auto& [verb, eval_batch, budgets] : cases)
     for (const std::string& budget : budgets) {
       CAPTURE(eval_batch);  // the larger one needs more memory to evaluate than to train
