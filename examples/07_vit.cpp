@@ -42,9 +42,9 @@ int main() try {
     optimizer.step(grad(loss, net.parameters()));
     return loss;
   });
-  for (int step : range(301)) {
+  for (int step : range(121)) {
     Tensor loss = train_step();
-    if (step % 100 == 0) print("step {:3}  loss {:.4f}", step, loss.item());
+    if (step % 40 == 0) print("step {:3}  loss {:.4f}", step, loss.item());
   }
 
   auto evaluate = compile(

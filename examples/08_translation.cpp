@@ -52,9 +52,9 @@ int main() try {
     optimizer.step(grad(loss, net.parameters()));
     return loss;
   });
-  for (int step : range(1001)) {
+  for (int step : range(501)) {
     Tensor loss = train_step();
-    if (step % 200 == 0) print("step {:3}  loss {:.4f}", step, loss.item());
+    if (step % 100 == 0) print("step {:3}  loss {:.4f}", step, loss.item());
   }
 
   auto evaluate = compile(

@@ -41,9 +41,9 @@ def train_step(images, labels):
     optimizer.step()
     return loss
 
-for step in range(301):
+for step in range(121):
     loss = train_step(*batch(64))
-    if step % 100 == 0:
+    if step % 40 == 0:
         print(f"step {step:3}  loss {loss.item():.4f}")
 
 net.eval()

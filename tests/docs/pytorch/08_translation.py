@@ -54,9 +54,9 @@ def train_step(source, target):
     optimizer.step()
     return loss
 
-for step in range(1001):
+for step in range(501):
     loss = train_step(*batch(64))
-    if step % 200 == 0:
+    if step % 100 == 0:
         print(f"step {step:3}  loss {loss.item():.4f}")
 
 net.eval()
