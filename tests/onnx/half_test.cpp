@@ -47,7 +47,7 @@ onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
   add("volume", quarters({1, 1, 4, 32, 32}, dtype));
   add("large", quarters({2, 4}, dtype) * 1024);
   add("by_row", full({2, 1}, 0.5, dtype));
-  add("spectrum", quarters({1, 4096, 1}, dtype));
+  add("spectrum", quarters({1, 512, 1}, dtype) * 8);  // its transform takes the square of this
   add("scores", quarters({2, 3, 4096}, dtype) * -1);
   add("classes", zeros({2, 4096}, DType::i64));
   add("weights", quarters({3}, dtype));
