@@ -36,12 +36,13 @@ std::unique_ptr<train::PlannedRun> planned_on(const std::string& recipe,
   return planned_on(recipe, device, library(device).meters().spec());
 }
 
-std::string gpt2(int64_t batch) {
+std::string gpt2(int64_t batch, int layers = 12) {
   return fmt::format(
-      "model: {{name: gpt2}}\ndata: {{dataset: random-tokens, classes: 50257, seq_len: 1024}}\n"
+      "model: {{name: gpt2, config: {{num_hidden_layers: {}}}}}\n"
+      "data: {{dataset: random-tokens, classes: 50257, seq_len: 1024}}\n"
       "train: {{steps: 10, global_batch_size: {}, precision: bf16-mixed}}\n"
       "eval: {{batch_size: 4}}\n",
-      batch);
+      layers, batch);
 }
 }  // namespace
 
@@ -73,7 +74,7 @@ TEST_CASE("GPUs are ranked by data sheet with measured times beside it") {
   std::map<std::string_view, std::unique_ptr<train::PlannedRun>> runs;
   for (const GpuModel& gpu : gpu_models())
     if (gpu.capability >= 80 && gpu.memory_gib > 40)
-      runs.emplace(gpu.id, planned_on(gpt2(16), fmt::format("cuda:{}", gpu.id)));
+      runs.emplace(gpu.id, planned_on(gpt2(16, 2), fmt::format("cuda:{}", gpu.id)));
   for (const auto& [id, run] : runs) {
     const train::RunReport& report = run->report;
     const GpuModel& gpu = *find_gpu(id);
@@ -158,7 +159,7 @@ TEST_CASE("ResNet-50 with 256 images per update is planned for an H200 without o
 }
 
 TEST_CASE("a plan larger than its GPU is rematerialized until it fits") {
-  const auto run = planned_on(gpt2(64), "cuda:t4");
+  const auto run = planned_on(gpt2(64, 8), "cuda:t4");
   const train::RunReport& report = run->report;
   CHECK(static_cast<double>(report.total_bytes()) / gibibyte < 14.1);
   CHECK(static_cast<double>(report.unlimited_bytes) / gibibyte > 14.1);
@@ -170,7 +171,7 @@ TEST_CASE("a plan larger than its GPU is rematerialized until it fits") {
   // The price is relative to a plan for the same GPU with unlimited memory.
   MachineSpec roomy = library("cuda:t4").meters().spec();
   roomy.memory_bytes = 0;
-  const double alone = planned_on(gpt2(64), "cuda:t4", roomy)->report.expected_seconds();
+  const double alone = planned_on(gpt2(64, 8), "cuda:t4", roomy)->report.expected_seconds();
   const std::string price =
       fmt::format(" for +{:.0f} % step time: ", 100 * (report.expected_seconds() / alone - 1));
   CHECK(table.find(price) != std::string::npos);
@@ -219,8 +220,8 @@ TEST_CASE("rematerialized kernels take the time that an update has beyond one wh
 TEST_CASE("faster changes that also fit are named where a limit makes a plan slow") {
   setenv("WEFT_PATIENCE", "600", 1);
   const std::string key = "precision: bf16-mixed";
-  std::string recipe = gpt2(64);
-  recipe.insert(recipe.find(key) + key.size(), ", memory: 5GiB");
+  std::string recipe = gpt2(64, 8);
+  recipe.insert(recipe.find(key) + key.size(), ", memory: 3800MiB");
   const auto run = planned_on(recipe, "cuda:h200");
   unsetenv("WEFT_PATIENCE");
   CAPTURE(run->report.recompute_price());
@@ -239,7 +240,7 @@ TEST_CASE("faster changes that also fit are named where a limit makes a plan slo
 TEST_CASE("a plan that does not fit its GPU is refused with a table and its hint fits") {
   setenv("WEFT_PATIENCE", "600", 1);  // suffices on a busy machine
   const std::string key = "precision: bf16-mixed";
-  const std::string recipe = gpt2(64);
+  const std::string recipe = gpt2(64, 8);
   const auto with_recompute = [&](const std::string& how) {
     return std::string(recipe).insert(recipe.find(key) + key.size(), ", recompute: " + how);
   };
