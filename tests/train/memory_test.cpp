@@ -24,10 +24,11 @@ using namespace weft::test;
 using nlohmann::json;
 
 namespace {
-// These are one model of each architecture; the other zoo models are deeper or wider.
-const std::set<std::string> first_of_a_kind{"mlp",      "cnn",  "lenet5", "resnet20",
-                                            "resnet18", "gpt",  "llama",  "alexnet",
-                                            "bert",     "lstm", "gru",    "resnet50"};
+// These are one model of each architecture; the other zoo models are deeper or wider, or
+// (ResNet-18) have the blocks of one and the stem of another.
+const std::set<std::string> first_of_a_kind{"mlp",  "cnn",   "lenet5",  "resnet20",
+                                            "gpt",  "llama", "alexnet", "bert",
+                                            "lstm", "gru",   "resnet50"};
 
 // Returns a configuration that is narrow but has all layers.
 std::string narrow_config(const std::string& model) {
@@ -48,9 +49,8 @@ std::string data_of(const std::string& model, const TemporaryFolder& folder) {
     if (model.starts_with(of_tokens)) {
       std::string text(300, 'a');
       for (size_t i = 0; i < text.size(); ++i) text[i] += static_cast<char>(i * i % 11);
-      return fmt::format(
-          "task: {}\ndata: {{format: text, path: {}, seq_len: 16, val_split: 0.2}}\n",
-          model == "bert" ? "masked_lm" : "causal_lm", folder.file("text", text));
+      return fmt::format("task: {}\ndata: {{format: text, path: {}, seq_len: 8, val_split: 0.2}}\n",
+                         model == "bert" ? "masked_lm" : "causal_lm", folder.file("text", text));
     }
   const int side = model == "alexnet" ? 63 : 28, count = 12;
   for (const char* split : {"train", "t10k"}) {
@@ -146,12 +146,12 @@ TEST_CASE("a run of each kind of model touches exactly the planned memory") {
 }
 
 TEST_CASE("a run of an adapter, beside numbers or blocks, touches exactly the planned memory") {
-  for (const std::string format : adapted_weights)
-    for (const int threads : {1, 2, 3}) {
-      CAPTURE(format);
-      TemporaryFolder folder;
-      check_run(adapter_recipe(format, folder), folder, threads);
-    }
+  int threads = 0;
+  for (const std::string format : adapted_weights) {
+    CAPTURE(format);
+    TemporaryFolder folder;
+    check_run(adapter_recipe(format, folder), folder, ++threads);
+  }
 }
 
 TEST_CASE("a run allocates nothing from step to step except for log lines") {
@@ -169,6 +169,7 @@ TEST_CASE("a run allocates nothing from step to step except for log lines") {
     recipe.set("log.every", "100", "test");
     recipe.set("eval.every", "100", "test");
     CHECK(allocations_of_four_steps(recipe, folder) == 0);
+    if (recipe.has("adapter.type")) continue;  // logs and evaluations do not know of it
     recipe.set("log.every", "1", "test");
     CHECK(allocations_of_four_steps(recipe, folder) > 0);
     // An evaluation allocates for its log line only, whatever its number of batches.
