@@ -201,19 +201,20 @@ Narrowed check_removal(const Place& place) {
   return {out, x, got, share(narrow, whole)};
 }
 
-Narrowed check_resnet20(const TemporaryFolder& folder) {
+Narrowed check_resnet(const TemporaryFolder& folder, int depth) {
   const std::string text =
       "data: {dataset: random-images, image_size: 32, classes: 10}\n"
       "optimizer: {name: sgd, lr: 0.02, momentum: 0.9, weight_decay: 1.0e-4}\n"
       "pruning: {pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}\n"
       "train: {steps: 8, global_batch_size: 8}\nlog: {every: 1}\n";
-  const train::Recipe native =
-      train::Recipe::parse("name: native\nmodel: {name: resnet20}\n" + text, "native");
+  const train::Recipe native = train::Recipe::parse(
+      fmt::format("name: native\nmodel: {{name: resnet, config: {{depth: {}}}}}\n{}", depth, text),
+      "native");
   const train::Experiment ours = train::make_experiment(native);
   const auto build = [&](int64_t batch) {
     return train::forward_graph(*ours.model, ours.shape.batch(batch));
   };
-  const std::string file = folder.file("resnet20.onnx");
+  const std::string file = folder.file("resnet.onnx");
   onnx::write(onnx::export_model(build, {.inputs = {"images"}, .outputs = {"logits"}}).model, file);
   const train::Recipe imported = train::Recipe::parse(
       fmt::format("name: imported\nmodel: {{pretrained: {}}}\n{}", file, text), "imported");
@@ -280,9 +281,9 @@ Narrowed check_concatenation(const Place& place) {
 }
 }  // namespace
 
-TEST_CASE("channels of an imported ResNet-20 are pruned and removed like those of the native one") {
+TEST_CASE("channels of an imported ResNet-8 are pruned and removed like those of the native one") {
   const TemporaryFolder folder;
-  CHECK(check_resnet20(folder).share < 0.6);
+  CHECK(check_resnet(folder, 8).share < 0.6);
 }
 
 TEST_CASE("channels pass depthwise convolutions, whose groups become fewer") {
@@ -309,7 +310,7 @@ TEST_SUITE("slow onnx") {
     if (python.empty()) return;
     const TemporaryFolder folder;
     const Place depthwise, concatenation;
-    check_in_onnxruntime(python, check_resnet20(folder));
+    check_in_onnxruntime(python, check_resnet(folder, 20));
     check_in_onnxruntime(python, check_depthwise(depthwise));
     check_in_onnxruntime(python, check_concatenation(concatenation));
   }
