@@ -43,9 +43,9 @@ class WithCommas {
 // Returns the recipe, the losses, and the report of a resumed run on its last step.
 std::vector<std::string> said() {
   const TemporaryFolder folder;
-  train::Recipe recipe = sums_recipe("train: {steps: 2, global_batch_size: 2048}\n");
+  train::Recipe recipe = sums_recipe("train: {steps: 2, global_batch_size: 8}\n");
   for (auto [key, value] :
-       {std::pair("optimizer.lr", "0.0125"), {"log.every", "1"}, {"checkpoint.every", "2"}})
+       {std::pair("optimizer.lr", "0.0125"), {"log.every", "1"}, {"eval.every", "2048"}})
     recipe.set(key, value, "test");
   std::vector<std::string> all = {recipe.to_yaml(), recipe.to_json()};
   train_in(folder, recipe);
