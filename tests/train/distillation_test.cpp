@@ -140,12 +140,14 @@ TEST_CASE("a distilled run that was stopped and resumed is bit-identical to an u
       {{"train.precision", "bf16-mixed"}, {"train.micro_batch_size", "6"}},
       {{"train.precision", "bf16"}, {"train.rounding", "kahan"}},
       {{"train.recompute", "full"}, {"train.offload", "[parameters, optimizer]"}}};
+  TemporaryFolder data;
+  const std::string teacher = train_teacher(data);
   for (const Settings& kind : kinds) {
     CAPTURE(kind[0].second);
-    TemporaryFolder data, whole, stopped;
+    TemporaryFolder whole, stopped;
     const train::Recipe recipe =
         with(with(images_recipe(data, "train: {steps: 9, global_batch_size: 12}\n"),
-                  {{"distillation.teacher", train_teacher(data)},
+                  {{"distillation.teacher", teacher},
                    {"distillation.features", "['2']"},
                    {"pruning.pattern", "unstructured"},
                    {"pruning.begin_step", "3"}}),
