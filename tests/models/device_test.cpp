@@ -173,11 +173,11 @@ TEST_CASE("a variable moves from one device to another") {
 
 TEST_CASE("alternating trainings on two devices have the losses of separate ones") {
   if (!has_device()) return;
-  const std::vector<double> alone = Curve{"mlp", "sgd", 4}.on(device());
+  const std::vector<double> alone = Curve{"perceptron", "adamw", 4}.on(device());
   manual_seed(1);
-  Training here("mlp", "sgd", 8, {.device = device()});
+  Training here("perceptron", "adamw", 8, {.device = device()});
   manual_seed(1);
-  Training there("mlp", "sgd", 8, {.device = another_device()});
+  Training there("perceptron", "adamw", 8, {.device = another_device()});
   for (const double loss : alone) {
     const Tensor first = here.step()[0], second = there.step()[0];
     CHECK(first.item() == loss);
@@ -186,16 +186,16 @@ TEST_CASE("alternating trainings on two devices have the losses of separate ones
 }
 
 TEST_CASE("a perceptron trains on a device as on the CPU") {
-  check_device_curve({"mlp", "sgd", 10}, 1e-5);
-  check_narrow_curve({"mlp", "sgd", 10});
+  check_device_curve({"mlp", "adamw", 10}, 1e-5);
+  check_narrow_curve({"perceptron", "adamw", 10});
 }
 
 TEST_CASE("two runs of a perceptron on a device are bit-identical with and without graph capture") {
-  check_bits({"mlp", "sgd", 5});
+  check_bits({"mlp", "adamw", 5});
 }
 
 TEST_CASE("a perceptron has the same losses without float64") {
-  check_without_float64({"mlp", "adamw", 5}, 1e-5);
+  check_without_float64({"perceptron", "adamw", 5}, 1e-5);
 }
 
 TEST_SUITE("slow device curves") {

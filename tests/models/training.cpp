@@ -9,7 +9,7 @@ namespace {
 TaskShape task_of(const std::string& model) {
   if (model == "lstm" || model == "gru") return {InputKind::tokens, {8}, 65};
   if (model == "gpt" || model == "bert" || model == "llama") return {InputKind::tokens, {64}, 65};
-  if (model == "mlp") return {InputKind::features, {784}, 10};
+  if (model == "mlp" || model == "perceptron") return {InputKind::features, {784}, 10};
   if (model.starts_with("resnet")) return {InputKind::images, {3, 32, 32}, 10};
   if (model == "alexnet") return {InputKind::images, {3, 64, 64}, 10};
   return {InputKind::images, {1, 28, 28}, 10};
@@ -36,6 +36,11 @@ nn::Options config_of(const std::string& model) {
           {"bias", false},
           {"hidden_act", std::string("gelu")}};
 }
+std::unique_ptr<Model> model_of(const std::string& model) {
+  const std::vector<nn::LayerSpec> one_layer = {{"linear", {{"out_features", int64_t{10}}}}};
+  if (model == "perceptron") return make_layers_model(one_layer, task_of(model));
+  return make_model(model, config_of(model), task_of(model));
+}
 std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& name, const Model& model) {
   optim::OptimizerSettings settings{.lr = 1e-3, .weight_decay = 0.1};
   if (name == "sgd") settings.momentum = 0.9;
@@ -45,7 +50,7 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& name, const Mo
 
 Training::Training(const std::string& model, const std::string& optimizer, int64_t batch,
                    const StepOptions& options)
-    : model_(make_model(model, config_of(model), task_of(model))),
+    : model_(model_of(model)),
       optimizer_(optimizer_of(optimizer, *model_)),
       compiled_([this](std::span<const Tensor> in) { return loss_and_update(in); }, options) {
   TaskShape task = task_of(model);

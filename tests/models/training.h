@@ -17,8 +17,9 @@ inline const std::vector<std::string> families{"mlp", "cnn", "lenet5", "resnet20
 
 class Training {
  public:
-  // The model sizes are those of `weft bench`, but smaller for bert, llama and lstm; `optimizer` is
-  // "sgd" (with momentum and weight decay) or "adamw".
+  // The model sizes are those of `weft bench`, but smaller for bert, llama and lstm; "perceptron"
+  // is one linear layer, which has few kernels. `optimizer` is "sgd" (with momentum and
+  // weight decay) or "adamw".
   Training(const std::string& model, const std::string& optimizer, int64_t batch,
            const StepOptions& options = {.device = "cpu"});
   Training(const Training&) = delete;
