@@ -26,17 +26,17 @@ train::Recipe quantized(const TemporaryFolder& data, const std::string& more = "
 }  // namespace
 
 TEST_CASE("a quantized run that was stopped and resumed is bit-identical") {
-  for (const char* more : {"", ", start_step: 4, weight_bits: 7"})
-    for (const char* micro : {"12", "6"}) {
-      CAPTURE(more);
-      TemporaryFolder data, whole, stopped;
-      train::Recipe recipe = quantized(data, more);
-      recipe.set("train.micro_batch_size", micro, "test");
-      const train::TrainResult expected = train_in(whole, recipe);
-      REQUIRE(train_in(stopped, recipe, false, {.signal = SIGTERM, .step = 3}).exit_code ==
-              train::exit_saved);
-      check_equal(expected.checkpoint, train_in(stopped, recipe, true).checkpoint);
-    }
+  for (const auto& [more, micro] :
+       {std::pair("", "6"), std::pair(", start_step: 4, weight_bits: 7", "12")}) {
+    CAPTURE(more);
+    TemporaryFolder data, whole, stopped;
+    train::Recipe recipe = quantized(data, more);
+    recipe.set("train.micro_batch_size", micro, "test");
+    const train::TrainResult expected = train_in(whole, recipe);
+    REQUIRE(train_in(stopped, recipe, false, {.signal = SIGTERM, .step = 3}).exit_code ==
+            train::exit_saved);
+    check_equal(expected.checkpoint, train_in(stopped, recipe, true).checkpoint);
+  }
 }
 
 TEST_CASE("a checkpoint is evaluated with the ranges that its run learned") {
