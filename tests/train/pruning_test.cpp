@@ -95,12 +95,13 @@ TEST_CASE("pruned weights stay zero through updates of every kind") {
 }
 
 TEST_CASE("a pruned run that was stopped and resumed is bit-identical to an uninterrupted one") {
+  TemporaryFolder data, whole;
+  const train::Recipe recipe =
+      with(images_recipe(data, "train: {steps: 10, global_batch_size: 12}\n"), gradual);
+  const train::TrainResult expected = train_in(whole, recipe);
   for (const int stop : {1, 2, 5, 6, 8}) {
     CAPTURE(stop);
-    TemporaryFolder data, whole, stopped;
-    const train::Recipe recipe =
-        with(images_recipe(data, "train: {steps: 10, global_batch_size: 12}\n"), gradual);
-    const train::TrainResult expected = train_in(whole, recipe);
+    TemporaryFolder stopped;
     REQUIRE(train_in(stopped, recipe, false, {.signal = SIGTERM, .step = stop}).exit_code ==
             train::exit_saved);
     const train::TrainResult result = train_in(stopped, recipe, true);
@@ -182,99 +183,111 @@ TEST_CASE("plans count what is pruned as state, a byte for each weight") {
   CHECK(closing["state"] == closing["used_state"]);
 }
 
-TEST_CASE("a net without its pruned channels computes the same, and trains on") {
-  struct Case {
-    const char *model, *config, *widths;
+namespace {
+struct Narrower {
+  const char *model, *config, *widths;
+};
+void check_without_channels(const Narrower& each) {
+  CAPTURE(each.model);
+  TemporaryFolder folder;
+  const train::Recipe recipe =
+      with(train::Recipe::parse("data: {dataset: random-images, image_size: 32, classes: 4}\n"
+                                "train: {steps: 6, global_batch_size: 4}\n"
+                                "optimizer: {name: sgd, lr: 0.01, momentum: 0.9}\n"
+                                "pruning: {pattern: channels, sparsity: 0.5, end_step: 4, "
+                                "frequency: 2}\n",
+                                "test.yaml"),
+           {{"model.name", each.model}, {"model.config", each.config}});
+  const std::string checkpoint = train_in(folder, recipe).checkpoint;
+  check_zeros(checkpoint);
+  const auto load = [](const std::string& from) {
+    train::Experiment experiment = train::make_experiment(train::checkpoint_recipe(from),
+                                                          {.with_data = false, .checkpoint = from});
+    train::load_model(from, experiment);
+    return experiment;
   };
-  for (const Case& each :
-       {Case{"cnn", "{conv_channels: [8, 12], hidden_size: 10}", "conv_channels"},
-        Case{"mlp", "{hidden_sizes: [20, 12]}", "hidden_sizes"},
-        Case{"resnet", "{depth: 8, hidden_size: 8}", "inner_channels"},
-        Case{"resnet", "{form: imagenet, depth: 50, hidden_size: 4}", "inner_channels"}}) {
-    CAPTURE(each.model);
-    TemporaryFolder folder;
-    const train::Recipe recipe =
-        with(train::Recipe::parse("data: {dataset: random-images, image_size: 32, classes: 4}\n"
-                                  "train: {steps: 6, global_batch_size: 4}\n"
-                                  "optimizer: {name: sgd, lr: 0.01, momentum: 0.9}\n"
-                                  "pruning: {pattern: channels, sparsity: 0.5, end_step: 4, "
-                                  "frequency: 2}\n",
-                                  "test.yaml"),
-             {{"model.name", each.model}, {"model.config", each.config}});
-    const std::string checkpoint = train_in(folder, recipe).checkpoint;
-    check_zeros(checkpoint);
+  const train::Experiment whole = load(checkpoint);
+  train::Experiment narrow = load(checkpoint);
+  train::remove_pruned_channels(narrow);
+  CHECK(nn::number_count(*narrow.model) < nn::number_count(*whole.model) * 3 / 4);
+  testing::Random random(1);
+  const Tensor images = random_values({DType::f32, {4, 3, 32, 32}}, -1, 1, random);
+  const std::vector<double> expected = logits_of(*whole.model, images).to_doubles(),
+                            got = logits_of(*narrow.model, images).to_doubles();
+  for (size_t i = 0; i < expected.size(); ++i)
+    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-4));
+  // Its checkpoint is a run's: it is evaluated, and trained further by its own recipe.
+  const std::string out = folder.file("narrow");
+  narrow.recipe.set("model.weights", out, "test");
+  train::write_checkpoint(out, narrow, {});
+  train::verify_checkpoint(out);
+  CHECK(narrow.recipe.options("model.config").find(each.widths) != nullptr);
+  CHECK(!narrow.recipe.has("pruning.pattern"));
+  const train::Experiment again = load(out);
+  CHECK(logits_of(*again.model, images).to_doubles() == got);
+  const train::Experiment begins = train::make_experiment(train::checkpoint_recipe(out));
+  CHECK(logits_of(*begins.model, images).to_doubles() == got);
+}
+}  // namespace
+
+TEST_CASE("a net without its pruned channels computes the same, and trains on") {
+  for (const Narrower& each :
+       {Narrower{"cnn", "{conv_channels: [8, 12], hidden_size: 10}", "conv_channels"},
+        Narrower{"mlp", "{hidden_sizes: [20, 12]}", "hidden_sizes"},
+        Narrower{"resnet", "{depth: 8, hidden_size: 8}", "inner_channels"}})
+    check_without_channels(each);
+}
+TEST_SUITE("slow pruned channels") {
+  TEST_CASE("a ResNet-50 without its pruned channels computes the same, and trains on") {
+    check_without_channels(
+        {"resnet", "{form: imagenet, depth: 50, hidden_size: 4}", "inner_channels"});
+  }
+}
+
+TEST_CASE("a net without its pruned channels keeps the ranges that int8 training learned") {
+  // Ranges that are learned are those of convolutions and of linear layers, dynamic ones of linear
+  // layers alone.
+  for (const auto& [model, activations] :
+       {std::pair("{name: cnn, config: {conv_channels: [8, 12], hidden_size: 10}}", "static"),
+        std::pair("{name: mlp, config: {hidden_sizes: [20, 12]}}", "dynamic"),
+        std::pair("{name: resnet, config: {depth: 8}}", "static")}) {
+    CAPTURE(model);
+    CAPTURE(activations);
+    const TemporaryFolder folder;
+    const train::Recipe recipe = train::Recipe::parse(
+        fmt::format("model: {}\ndata: {{dataset: random-images, image_size: 16, classes: 4}}\n"
+                    "train: {{steps: 6, global_batch_size: 4}}\neval: {{batch_size: 50}}\n"
+                    "optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}\n"
+                    "pruning: {{pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}}\n"
+                    "quantization: {{activations: {}, weight_bits: 7}}\n",
+                    model, activations),
+        "test.yaml");
+    const std::string checkpoint = train_in(folder, recipe).checkpoint, out = folder.file("out");
     const auto load = [](const std::string& from) {
       train::Experiment experiment = train::make_experiment(
-          train::checkpoint_recipe(from), {.with_data = false, .checkpoint = from});
+          train::checkpoint_recipe(from), {.initialize = false, .checkpoint = from});
       train::load_model(from, experiment);
       return experiment;
     };
     const train::Experiment whole = load(checkpoint);
     train::Experiment narrow = load(checkpoint);
     train::remove_pruned_channels(narrow);
-    CHECK(nn::number_count(*narrow.model) < nn::number_count(*whole.model) * 3 / 4);
-    testing::Random random(1);
-    const Tensor images = random_values({DType::f32, {4, 3, 32, 32}}, -1, 1, random);
-    const std::vector<double> expected = logits_of(*whole.model, images).to_doubles(),
-                              got = logits_of(*narrow.model, images).to_doubles();
-    for (size_t i = 0; i < expected.size(); ++i)
-      CHECK(got[i] == doctest::Approx(expected[i]).epsilon(1e-4));
-    // Its checkpoint is a run's: it is evaluated, and trained further by its own recipe.
-    const std::string out = folder.file("narrow");
     narrow.recipe.set("model.weights", out, "test");
     train::write_checkpoint(out, narrow, {});
-    train::verify_checkpoint(out);
-    CHECK(narrow.recipe.options("model.config").find(each.widths) != nullptr);
-    CHECK(!narrow.recipe.has("pruning.pattern"));
     const train::Experiment again = load(out);
-    CHECK(logits_of(*again.model, images).to_doubles() == got);
-    const train::Experiment begins = train::make_experiment(train::checkpoint_recipe(out));
-    CHECK(logits_of(*begins.model, images).to_doubles() == got);
+    CHECK(nn::number_count(*again.model) < nn::number_count(*whole.model));
+    const std::vector<double> ranges = whole.quantization->ranges().to_doubles();
+    CHECK(std::ranges::all_of(ranges, [activations = std::string(activations)](double range) {
+      return range > 0 || activations == "dynamic";
+    }));
+    CHECK(again.quantization->ranges().to_doubles() == ranges);
+    const double expected = train::evaluate(whole).loss;
+    CHECK(train::evaluate(narrow).loss == doctest::Approx(expected).epsilon(1e-4));
+    CHECK(train::evaluate(again).loss == train::evaluate(narrow).loss);
+    train::Experiment plain = load(out);
+    plain.quantization = nullptr;
+    CHECK(train::evaluate(plain).loss != train::evaluate(again).loss);
   }
-}
-
-TEST_CASE("a net without its pruned channels keeps the ranges that int8 training learned") {
-  for (const char* model :
-       {"{name: cnn, config: {conv_channels: [8, 12], hidden_size: 10}}",
-        "{name: mlp, config: {hidden_sizes: [20, 12]}}", "{name: resnet, config: {depth: 8}}"})
-    for (const char* activations : {"static", "dynamic"}) {
-      CAPTURE(model);
-      CAPTURE(activations);
-      const TemporaryFolder folder;
-      const train::Recipe recipe = train::Recipe::parse(
-          fmt::format("model: {}\ndata: {{dataset: random-images, image_size: 16, classes: 4}}\n"
-                      "train: {{steps: 6, global_batch_size: 4}}\neval: {{batch_size: 50}}\n"
-                      "optimizer: {{name: sgd, lr: 0.01, momentum: 0.9}}\n"
-                      "pruning: {{pattern: channels, sparsity: 0.5, end_step: 4, frequency: 2}}\n"
-                      "quantization: {{activations: {}, weight_bits: 7}}\n",
-                      model, activations),
-          "test.yaml");
-      const std::string checkpoint = train_in(folder, recipe).checkpoint, out = folder.file("out");
-      const auto load = [](const std::string& from) {
-        train::Experiment experiment = train::make_experiment(
-            train::checkpoint_recipe(from), {.initialize = false, .checkpoint = from});
-        train::load_model(from, experiment);
-        return experiment;
-      };
-      const train::Experiment whole = load(checkpoint);
-      train::Experiment narrow = load(checkpoint);
-      train::remove_pruned_channels(narrow);
-      narrow.recipe.set("model.weights", out, "test");
-      train::write_checkpoint(out, narrow, {});
-      const train::Experiment again = load(out);
-      CHECK(nn::number_count(*again.model) < nn::number_count(*whole.model));
-      const std::vector<double> ranges = whole.quantization->ranges().to_doubles();
-      CHECK(std::ranges::all_of(ranges, [&](double range) {
-        return range > 0 || activations == std::string("dynamic");
-      }));
-      CHECK(again.quantization->ranges().to_doubles() == ranges);
-      const double expected = train::evaluate(whole).loss;
-      CHECK(train::evaluate(narrow).loss == doctest::Approx(expected).epsilon(1e-4));
-      CHECK(train::evaluate(again).loss == train::evaluate(narrow).loss);
-      train::Experiment plain = load(out);
-      plain.quantization = nullptr;
-      CHECK(train::evaluate(plain).loss != train::evaluate(again).loss);
-    }
 }
 
 TEST_CASE("a model begins with the weights of a run or a file") {
