@@ -139,11 +139,12 @@ TEST_CASE("evaluation counts every sample once at any batch size without padding
   auto recipe = sums_recipe("train: {steps: 60, global_batch_size: 32}\neval: {every: 1000}\n");
   TemporaryFolder folder;
   std::string checkpoint = train_in(folder, recipe).checkpoint;
+  Expected expected;
   for (const char* batch : {"7", "64", "1000"}) {
     recipe.set("eval.batch_size", batch, "test");
     train::Experiment experiment = train::make_experiment(recipe);
     train::load_model(checkpoint, experiment);
-    Expected expected = by_loops(experiment);
+    if (expected.count == 0) expected = by_loops(experiment);
     REQUIRE(expected.right > 0);
     REQUIRE(expected.right < expected.count);
 
