@@ -1,4 +1,5 @@
 // Compares first and second order gradients of every op with central differences in float64.
+#include <algorithm>
 #include <cmath>
 
 #include <doctest/doctest.h>
@@ -13,6 +14,7 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
+constexpr int64_t many_elements = 100, slopes_of_many = 16;
 constexpr double step = 5e-4, allowed_error = 1e-7, floor_of_slopes = 0.01;
 
 // A RandomFunction is a random scalar function: the sum of an op's result times fixed weights.
@@ -39,16 +41,36 @@ Value weighted_sum(const Value& value, Random& random) {
   return sum(value * random_values(value.type(), -1, 1, random));
 }
 
-// Returns d(loss) / d(element) by central differences of fourth order.
-double slope(const Value& loss, const Value& variable, int64_t element) {
+// A Direction moves some elements of a variable at once, each by another factor.
+struct Direction {
+  std::vector<std::pair<int64_t, double>> factors;  // by element
+};
+
+// Returns directions that together move every element: one element each, or of variables with many
+// elements several, since each slope takes four evaluations.
+std::vector<Direction> directions_of(const Value& variable) {
+  const bool is_large = variable.elements() > many_elements;
+  const int64_t count = is_large ? slopes_of_many : variable.elements();
+  std::vector<Direction> all(static_cast<size_t>(count));
+  Random random(1);
+  for (int64_t i = 0; i < variable.elements(); ++i) {
+    const double factor = is_large ? (random.chance(0.5) ? 1 : -1) * (0.5 + random.unit()) : 1;
+    all[static_cast<size_t>(i % count)].factors.emplace_back(i, factor);
+  }
+  return all;
+}
+
+// Returns the derivative of the loss along the direction, by central differences of fourth order.
+double slope(const Value& loss, const Value& variable, const Direction& direction) {
   auto* data = reinterpret_cast<double*>(variable->data());
-  double saved = data[element];
+  const std::vector<double> saved(data, data + variable.elements());
   auto at = [&](double offset) {
-    data[element] = saved + offset;
+    for (const auto& [element, factor] : direction.factors)
+      data[element] = saved[static_cast<size_t>(element)] + factor * offset;
     return elements(interpret(loss)).front();
   };
   double near = at(step) - at(-step), far = at(2 * step) - at(-2 * step);
-  data[element] = saved;
+  std::ranges::copy(saved, data);
   return (8 * near - far) / (12 * step);
 }
 
@@ -58,12 +80,15 @@ std::string wrong_gradient(const Value& loss, const std::vector<Value>& variable
   std::vector<Value> computed = interpret(wanted);
   for (size_t v = 0; v < variables.size(); ++v) {
     std::vector<double> values = elements(computed[v]);
-    for (int64_t i = 0; i < variables[v].elements(); ++i) {
-      double expected = slope(loss, variables[v], i), got = values[static_cast<size_t>(i)];
+    for (const Direction& direction : directions_of(variables[v])) {
+      double expected = slope(loss, variables[v], direction), got = 0;
+      for (const auto& [element, factor] : direction.factors)
+        got += factor * values[static_cast<size_t>(element)];
       if (!(std::fabs(got - expected) <=
             allowed_error * std::max(floor_of_slopes, std::fabs(expected))))
         return fmt::format("variable {} {} element {}: {:.17g}, not {:.17g}", v,
-                           to_string(variables[v].type()), i, got, expected);
+                           to_string(variables[v].type()), direction.factors.front().first, got,
+                           expected);
     }
   }
   return "";
