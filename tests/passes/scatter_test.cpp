@@ -86,7 +86,7 @@ TEST_CASE("scatter_add of many rows or into other values is unchanged") {
 
 TEST_CASE("sums of few rows are bit-identical to scatter_add on every backend in every type") {
   for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
       Random random(seed);
       const int64_t count = random.between(1, 12), rows = random.between(2 * count, 40);
       const int64_t used = random.between(1, rows);  // fewer rows repeat more often
@@ -118,7 +118,7 @@ TEST_CASE("a seeded out-of-range index that adds to the first sum is detected") 
 
 TEST_CASE("the dense gradient of a large table is never stored and its update is bit-identical") {
   for (DType dtype : {DType::f32, DType::bf16}) {
-    const Lookup step(dtype, {4096, 64}, 200, false);
+    const Lookup step(dtype, {1024, 64}, 200, false);
     CHECK(stores(step.plan({"simplify"}), step.type));
     CHECK(!stores(step.plan({}), step.type));
     CHECK(bytes_of(step.run({}).back()) == bytes_of(step.run({"simplify"}).back()));
