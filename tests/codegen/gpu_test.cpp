@@ -70,7 +70,29 @@ int reads_of(std::vector<Value> outputs, loop::GpuLanguage language) {
   static const std::regex pack(R"(x\d\*\)\(in\d \+ )");
   return static_cast<int>(std::distance(std::sregex_iterator(text.begin(), text.end(), pack), {}));
 }
+// Rows that take one iteration, several, large groups and a tail on CUDA, or several chunks.
+const std::vector<Shape> softmax_rows = {{8, 100}, {300, 3000}, {260, 9'001}, {9, 70'000}};
+// Adds functions of softmax's kind, by number.
+void add_softmax_cases(const Shape& shape, const std::vector<int>& which, std::vector<Case>& to) {
+  const Value x = f32(shape);
+  for (const int function : which)
+    to.push_back({function == 0   ? std::vector{softmax(x)}
+                  : function == 1 ? std::vector{log_softmax(x)}
+                  : function == 2 ? std::vector{logsumexp(x, over({1}))}
+                                  : cross_entropy_of(x.type()),
+                  1e-5, hard_rows(shape[1])});
+}
 }  // namespace
+
+TEST_SUITE("slow codegen gpu") {
+  TEST_CASE("every function of softmax's kind is right in one loop over every form of rows") {
+    std::vector<Case> cases;
+    for (const Shape& shape : softmax_rows) add_softmax_cases(shape, {0, 1, 2, 3}, cases);
+    cases.push_back({cross_entropy_of({DType::bf16, {260, 10'000}}), 1e-2, hard_rows(10'000)});
+    cases.push_back({{softmax(f32({600, 3000}), 0)}, 1e-5});
+    check_on_gpu(cases);
+  }
+}
 
 TEST_SUITE("codegen gpu") {
   TEST_CASE("elementwise kernels support every length, broadcasts, transposes and flips") {
@@ -197,20 +219,18 @@ TEST_SUITE("codegen gpu") {
     check_on_gpu(cases);
   }
   TEST_CASE("the sum of exponentials is fused with the maximum into one loop (online softmax)") {
-    std::vector<Case> cases;
-    // The rows take one iteration, several, large groups and a tail on CUDA, or several chunks.
-    for (const Shape& shape :
-         {Shape{8, 100}, Shape{300, 3000}, Shape{260, 9'001}, Shape{9, 70'000}}) {
-      const Value x = f32(shape);
-      const loop::Kernel rows = test::FusedLaunch({softmax(x)}).loops(loop::GpuLanguage::cuda);
+    for (const Shape& shape : softmax_rows) {
+      const loop::Kernel rows =
+          test::FusedLaunch({softmax(f32(shape))}).loops(loop::GpuLanguage::cuda);
       CHECK((to_text(rows).find("of exp less") != std::string::npos) == (shape[1] > 100));
-      cases.push_back({{softmax(x)}, 1e-5, hard_rows(shape[1])});
-      cases.push_back({{log_softmax(x)}, 1e-5, hard_rows(shape[1])});
-      cases.push_back({{logsumexp(x, over({1}))}, 1e-5, hard_rows(shape[1])});
-      cases.push_back({cross_entropy_of(x.type()), 1e-5, hard_rows(shape[1])});
     }
-    cases.push_back({cross_entropy_of({DType::bf16, {260, 10'000}}), 1e-2, hard_rows(10'000)});
-    cases.push_back({{softmax(f32({600, 3000}), 0)}, 1e-5});   // columns
+    std::vector<Case> cases;  // each function, and each form of rows; the slow test has all pairs
+    add_softmax_cases(softmax_rows[0], {0, 1, 2, 3}, cases);
+    add_softmax_cases(softmax_rows[1], {0}, cases);
+    add_softmax_cases(softmax_rows[2], {1}, cases);
+    add_softmax_cases(softmax_rows[3], {2, 3}, cases);
+    cases.push_back({cross_entropy_of({DType::bf16, {40, 10'000}}), 1e-2, hard_rows(10'000)});
+    cases.push_back({{softmax(f32({600, 300}), 0)}, 1e-5});    // columns
     cases.push_back({{softmax(f32({20'000, 12}), 0)}, 1e-5});  // columns in chunks
     cases.push_back({{softmax(f32({7, 900, 33}), 1)}, 1e-5});
     check_on_gpu(cases);
