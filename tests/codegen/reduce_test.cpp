@@ -109,9 +109,9 @@ TEST_SUITE("codegen reduce") {
     check({dx, sum(dx, over({1}))}, 1e-5);
   }
   TEST_CASE("reductions along rows and across rows share a kernel") {
-    test::set_other_targets(true);
     for (Shape shape :
          {Shape{5, 3}, Shape{64, 16}, Shape{300, 67}, Shape{1, 40}, Shape{3000, 50}}) {
+      test::set_other_targets(shape[0] == 5 || shape[0] == 300);  // one vector and less, and many
       Value x = f32(shape), dy = f32(shape, 1);
       check({sum(x, over({0})), sum(x, over({1}))}, 1e-4);
       check(
@@ -120,6 +120,7 @@ TEST_SUITE("codegen reduce") {
       Value xhat = layer_norm(x);
       check({sum(dy * xhat, over({0})), sum(dy, over({0})), xhat * dy}, 1e-3);
     }
+    test::set_other_targets(true);
     Value image = f32({40, 6, 10, 12});  // rows span several axes that are not adjacent in memory
     Value turned = permute(image, {0, 2, 1, 3});
     check({sum(turned, over({0})), turned - mean(turned, over({1, 2, 3}))}, 1e-4);
