@@ -104,11 +104,10 @@ TEST_CASE("a process of 512 MiB trains what fits and refuses at once what does n
     CAPTURE(batch);
     auto with = [&](rlim_t mebibytes, const char* verb) {
       const AddressLimit within(mebibytes << 20);
-      const Environment quick{{"WEFT_THREADS", "2"}, {"WEFT_PATIENCE", "1"}};
+      const std::string size = std::to_string(batch);
       return place
-          .weft({verb, "tiny.yaml", "--batch", std::to_string(batch), "--steps", "1", "--name",
-                 std::to_string(batch)},
-                quick)
+          .weft({verb, "tiny.yaml", "--batch", size, "--steps", "1", "--name", size},
+                {{"WEFT_THREADS", "2"}, {"WEFT_PATIENCE", "1"}})
           .code;
     };
     const int trained = with(512, "train"), surely = with(512 - 16, "plan");
