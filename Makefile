@@ -4,6 +4,7 @@ JOBS ?= $(shell nproc)
 WERROR ?= OFF
 export JOBS
 .DEFAULT_GOAL := help
+space := $(subst ,, )
 .NOTPARALLEL:
 .PHONY: help setup build all demo quick test test-isa test-zoo test-onnx test-packages test-cuda test-all check tsan fuzz fuzz-long mutate bad-input bench bench-shared bench-compare peers bench-peers gpu-pack gpu-check memory-curves package format lint clean
 
@@ -50,8 +51,10 @@ test-onnx: tests ## the cases of the onnx package's backend suite, that the list
 test-packages: all ## installs the packages in bare roots, and runs what they hold
 	@tools/test.sh release -R '^package/'
 
+# The tests to run, as a pattern of ctest.
+CUDA_TESTS ?= ^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unrecorded))?$$
 test-cuda: all ## the CUDA backend, and all of gpu-check in small sizes, on a driver that pretends to have a GPU; kernels through NVRTC, plans of cuDNN
-	@tools/test.sh release -R '^gpu/|\.(nvrtc|cudnn)$$|\.cuda(\.(refused|reversed|shuffled|unrecorded))?$$'
+	@tools/test.sh release -R '$(CUDA_TESTS)'
 
 # The Python that has PyTorch and JAX; if empty, nothing is compared with them.
 PEERS_VENV := $(CURDIR)/build/peers-venv/bin/python
@@ -62,14 +65,15 @@ peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other
 test-all: all peers test-isa check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
+# The test programs to run; empty: all quick tests.
+CHECKED ?=
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
-	@$(call build_preset,check,--target weft_tests fuzzers)
-	@tools/test.sh check -L quick
+	@$(call build_preset,check,--target $(if $(CHECKED),$(addprefix test_,$(CHECKED)),weft_tests) fuzzers)
+	@tools/test.sh check -L quick $(if $(CHECKED),-R '^($(subst $(space),|,$(strip $(CHECKED))))$$')
 	@tools/fuzz.sh 15
 
 # Test programs of code with threads.
 THREADED = backends codegen data runtime train
-space := $(subst ,, )
 tsan: setup ## the tests of what has threads, under the thread sanitizer
 	@$(call build_preset,tsan,--target $(addprefix test_,$(THREADED)))
 	@tools/test.sh tsan -R '^($(subst $(space),|,$(THREADED)))$$'

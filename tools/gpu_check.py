@@ -137,12 +137,12 @@ def tests():
     forms = ["convolutions*", "attention*", "the gradient of attention*"]
     edges = ["--source-file=*edges_test.cpp,*epilogue_test.cpp"]
     runs = ["a run that was stopped*", "a run is planned*", "a run in any precision*"]
-    slices, most = [f"{i}/{max(CORES, 4)}" for i in range(max(CORES, 4))], 16
-    random = [f"{i}/{most}" for i in range(min(CORES, most))]
+    slices, most = [f"{i + 1}/{max(CORES, 4)}" for i in range(max(CORES, 4))], 16
+    random = [f"{i + 1}/{most}" for i in range(min(CORES, most))]
     generated = ["--test-suite=codegen gpu*"]
     if TINY:  # a subset of each
         suites, steps, forms, runs = suites[-1:], steps[:2], forms[1:2], runs[1:2]
-        slices, random = ["0/64"], ["0/64"]
+        slices, random = ["1/64"], ["1/64"]
         edges.append("--test-case=any over an empty axis*,narrow integers*,on CUDA a bias*")
         generated.append("--test-case=elementwise kernels*,neighbouring elements*")
     return [Part("training, f32 and bf16", [device_test(f"--test-case={name}") for name in steps],

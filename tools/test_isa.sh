@@ -23,7 +23,7 @@ for isa in baseline avx2 avx512 avx512_bf16 amx; do
   programs='backends|codegen|ops'
   [ $((number++ % parts)) -ne $((part - 1)) ] || programs+='|passes|runtime|train'
   echo "instruction set $isa: ${programs//|/, }"
-  WEFT_ISA=$isa tools/test.sh "$preset" -R "^($programs)\$" || failed=1
+  env -u PART WEFT_ISA="$isa" tools/test.sh "$preset" -R "^($programs)\$" || failed=1
 done
 [ ${#skipped[@]} -eq 0 ] || echo "$preset: this CPU lacks ${skipped[*]}: not tested here"
 exit $failed

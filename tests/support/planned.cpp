@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "tests/support/part.h"
 #include "tests/support/values.h"
 #include "weft/base/buffer.h"
 #include "weft/base/error.h"
@@ -65,19 +65,7 @@ std::span<const KernelLibrary* const> backends() {
   return all;
 }
 
-bool is_in_part(std::string_view name) {
-  static const auto [part, parts] = [] {
-    uint64_t number = 0, count = 1;
-    if (const char* text = std::getenv("PART")) {
-      char slash = 0;
-      const bool read = static_cast<bool>(std::istringstream(text) >> number >> slash >> count);
-      WEFT_CHECK(read && slash == '/' && number < count, "[tests] PART is like 2/16. Got '{}'.",
-                 text);
-    }
-    return std::pair(number, count);
-  }();
-  return hash_text(name) % parts == part;
-}
+bool is_in_part(std::string_view name) { return in_part(hash_text(name)); }
 
 std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs,
                                const KernelLibrary& library, const PlanSettings& settings) {

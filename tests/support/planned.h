@@ -16,8 +16,7 @@ namespace weft::testing {
 // Returns the backends under test: the reference, then cpu or that of the variable BACKEND.
 std::span<const KernelLibrary* const> backends();
 
-// Returns whether this process tests an item such as an op: always, except with PART=2/16 in the
-// environment, where sixteen processes share the items by name.
+// Returns whether this process tests an item such as an op: in_part() of its name's hash.
 bool is_in_part(std::string_view name);
 
 struct PlanSettings {
