@@ -73,9 +73,9 @@ std::vector<std::string> names_of(std::span<const InputFile> files) {
   std::vector<std::string> names;
   for (const InputFile& file : files) {
     if (!file.name.empty()) names.push_back(file.name);
-    if (file.path.ends_with(".npz"))
-      for (const io::Npz::Entry& entry : io::Npz::open(file.path).entries())
-        names.push_back(entry.name);
+    if (!file.path.ends_with(".npz")) continue;
+    const io::Npz arrays = io::Npz::open(file.path);
+    for (const io::Npz::Entry& entry : arrays.entries()) names.push_back(entry.name);
   }
   return names;
 }
