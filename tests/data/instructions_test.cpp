@@ -136,6 +136,28 @@ TEST_CASE("rows of Alpaca without a chat template are in its own words") {
         "completes the request.\n\n### Instruction:\nGreet.\n\n### Response:\n");
 }
 
+TEST_CASE("rows of published tables have columns beside their form") {
+  const InstructionFiles place;
+  const test::Captured said(2);
+  const std::vector<Instruction> samples = place.read(
+      R"({"instruction": "Add.", "input": "", "output": "4", "text": "### Add.\n### Response:\n4"})"
+      "\n"
+      R"({"prompt": "Hi", "prompt_id": "ab", "messages": [{"role": "user", "content": "Hi"}, )"
+      R"({"role": "assistant", "content": "A"}], "text": ""})"
+      "\n"
+      R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "bard", "value": "B"}]})"
+      "\n"
+      R"({"text": "", "prompt": "Hi", "completion": ""})");
+  REQUIRE(samples.size() == 4);
+  CHECK(place.text(samples[0], false) == "user: Add.\nassistant: ");
+  CHECK(place.text(samples[0], true) == "4\n");
+  CHECK(place.text(samples[1], true) == "A\n");
+  CHECK(place.text(samples[2], true) == "B\n");
+  CHECK(place.text(samples[3], false) == "Hi");
+  CHECK(said.text().find("text is left out, 1 times") != std::string::npos);
+  CHECK(said.text().find("prompt is left out, 1 times") != std::string::npos);
+}
+
 TEST_CASE("keys that nothing reads are said once for each file") {
   const InstructionFiles place;
   const test::Captured errors(2);
@@ -275,6 +297,8 @@ TEST_CASE("lines that are no samples are refused by their number") {
   check_refused(answer(R"("content": 3)"), "content must be text or a list of parts. Got 3.");
   check_refused(answer(R"("content": [{"type": "image", "url": "x"}])"),
                 "has a part of type image");
+  check_refused(answer(R"("content": [{"type": "file", "file_id": "x"}])"),
+                "has a part of type file, which the chat template does not read");
   check_refused(answer(R"("content": ["a"])"), "which are objects");
   check_refused(answer(R"("tool_calls": "[{]")"), "messages[1].tool_calls: not JSON: ");
   check_refused(answer(R"("from": "gpt", "value": "a")"), "messages[1] has two forms");

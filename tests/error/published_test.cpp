@@ -160,6 +160,7 @@ TEST_CASE("a published model refuses what does not fit its context, and weights 
   CHECK(fails_with(place.weft({"eval", "m", "--data.path", "text.txt", "--data.seq_len", "65"}),
                    usage,
                    "data.seq_len is at most the 64 tokens of the model's context. Got 65.") == "");
+  write_published(place.path("student"), {.layers = 1});
   spoil(place.path("m/model.safetensors"), "");
   const std::string where = "m/model.safetensors: tensor \"lm_head.weight\" has nan at element 0.";
   CHECK(fails_with(place.weft({"generate", "m", "--prompt", "a"}), data_code, where) == "");
@@ -168,6 +169,11 @@ TEST_CASE("a published model refuses what does not fit its context, and weights 
                                "--data.path", "text.txt", "--data.seq_len", "8", "--steps", "2"}),
                    data_code, where) == "");
   CHECK_FALSE(fs::exists(place.path("runs/run")));
+  CHECK(fails_with(place.weft({"train", "--name", "taught", "--model.pretrained", "student",
+                               "--data.format", "text", "--data.path", "text.txt", "--data.seq_len",
+                               "8", "--steps", "2", "--distillation.teacher", "m"}),
+                   data_code, where) == "");
+  CHECK_FALSE(fs::exists(place.path("runs/taught")));
   const Outcome converted = place.weft({"convert", "m", "out", "--to", "hf"});
   CHECK(converted.code == 0);
   CHECK(converted.err.find("weft: warning: m: \"lm_head.weight\" has ") == 0);

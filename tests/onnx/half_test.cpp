@@ -57,6 +57,7 @@ onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
   add("tiny", full({1}, 0x1p-10, dtype));
   add("centred", (quarters({2, 4096}, dtype) - 28) * 200);
   add("two", full({}, 2, dtype));
+  add("as_image", tensor({1.0, 2.0, 64.0, 64.0}, {4}, DType::i64));
   for (const Row& row : rows) {
     const std::string y = fmt::format("y{}", model.graph.nodes.size());
     model.graph.nodes.push_back({.op = row.op,
@@ -106,6 +107,11 @@ std::vector<Row> rows() {
       {"ReduceMean", {}, {"y28", "last"}},
       {"Sqrt", {}, {"y29"}},
       {"Div", {}, {"y27", "y30"}},
+      {"Reshape", {}, {"y22", "as_image"}},
+      {"GlobalAveragePool", {}, {"y32"}},
+      {"Sqrt", {}, {"y33"}},
+      {"AveragePool", {{"kernel_shape", square}}, {"y32"}},
+      {"Sqrt", {}, {"y35"}},
   };
 }
 

@@ -58,7 +58,7 @@ CASES = [
     "{{ 'a\\nb\\t\\\\\\'\\\"\\x41\\u00e9\\U0001F600\\101\\q\\\nc' }}", "{{ 'a' \"b\" 'c' }}",
     # JSON.
     "{{ d|tojson }}", "{{ d|tojson(indent=2) }}", "{{ m|tojson(indent=4) }}", "{{ q|tojson }}{{ u|tojson }}{{ '\\x01\\x7f\\u2028</'|tojson }}", "{{ u|tojson(ensure_ascii=true) }}{{ '\\x7f'|tojson(ensure_ascii=true) }}", "{{ d|tojson(sort_keys=true) }}",
-    "{{ d|tojson(separators=(',', ':')) }}", "{{ {'a': []}|tojson(indent=1) }}{{ {}|tojson(indent=1) }}{{ [[]]|tojson(indent=0) }}", "{{ {1: 2, none: 3, true: 4, 1.5: 5}|tojson }}", "{{ {(1, 2): 3}|tojson }}", "{{ (1, 2)|tojson }}{{ 1e22|tojson }}{{ nil|tojson }}", "{{ range(2)|tojson }}", "{{ d.items()|tojson }}", "{{ [1]|tojson(indent='\\t') }}", "{{ d|tojson|safe }}",
+    "{{ d|tojson(separators=(',', ':')) }}", "{{ {'a': []}|tojson(indent=1) }}{{ {}|tojson(indent=1) }}{{ [[]]|tojson(indent=0) }}", "{{ {1: 2, none: 3, true: 4, 1.5: 5}|tojson }}", "{{ {(1, 2): 3}|tojson }}", "{{ (1, 2)|tojson }}{{ 1e22|tojson }}{{ nil|tojson }}", "{{ range(2)|tojson }}", "{{ d.items()|tojson }}", "{{ [1]|tojson(indent='\\t') }}", "{{ d|tojson|safe }}", "{{ 'a<'|safe + q + '&' }}|{{ q + '<'|safe|string }}|{{ ('a'|safe) ~ q }}|{{ 5|safe + '>' }}",
     # Operators.
     "{{ 7 // 2 }}{{ -7 // 2 }}{{ 7 % -3 }}{{ -7 % 3 }}{{ 7.5 // 2 }}{{ -7.5 % 2 }}{{ 7.5 % -2 }}{{ 1 / 2 }}{{ 4 / 2 }}", "{{ 2 ** 10 }}{{ 2 ** -1 }}{{ 2 ** 3 ** 2 }}{{ -2 ** 2 }}{{ 2.0 ** 0.5 }}", "{{ 1 / 0 }}", "{{ 1 % 0 }}", "{{ 1.0 // 0 }}", "{{ 0 ** -1 }}",
     "{{ 1 + 2 ~ 3 }}", "{{ 'a' ~ 1 + 2 }}", "{{ 1 ~ 2 * 3 }}", "{{ 'a' + 1 }}", "{{ 'a' * 3 }}{{ 2 * 'b' }}{{ [1] * 2 }}{{ (1,) * 2 }}{{ 'a' * -1 }}", "{{ [1] + [2] }}{{ (1,) + (2,) }}", "{{ [1] + (2,) }}", "{{ true + true }}{{ true * 2.5 }}", "{{ -true }}{{ +true }}{{ - -1 }}",

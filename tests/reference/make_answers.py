@@ -5,7 +5,8 @@
 Each answer is learned in the text of the conversation up to it: the tokens behind those that the
 text has in common with its prompt (add_generation_prompt), as TRL learns a completion, or those that
 return_assistant_tokens_mask gives where the template has {% generation %}. Texts that go on from the
-one before are one sample with it. Templates are those of chat_templates.py, and those here.
+one before are one sample with it. Where a template forgets the reasoning of earlier calls as it writes
+an answer, the answer is what it writes behind a prompt without that reasoning. Templates are those of chat_templates.py, and those here.
 """
 
 import json
@@ -25,6 +26,11 @@ OWN = {
     # gpt-oss ends the last answer by another token, and drops the reasoning of earlier ones.
     "other last end": "{% for m in messages %}" + TURN + "{% if loop.last and m.thinking %}({{ m.thinking }}){% endif %}"
     "{{ m.content }}{% if loop.last and m.role == 'assistant' %}<|end_of_text|>{% else %}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
+    # gpt-oss drops the reasoning of calls, too, once an answer follows them.
+    "forgetful calls": "{% for m in messages %}" + TURN + "{% set later = messages[loop.index:] | selectattr('role', 'equalto', "
+    "'assistant') | rejectattr('tool_calls') | list %}{% if m.tool_calls %}{% if m.reasoning_content and not later %}({{ m.reasoning_content }}){% endif %}"
+    "{{ m.tool_calls | tojson }}{% else %}{{ m.content }}{% endif %}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
     "marked": "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>{% if m.role == 'assistant' %}"
     "{% generation %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}<|eot_id|>"
@@ -59,6 +65,9 @@ CALLS = [{"role": "user", "content": "Zürich?"}, {"role": "assistant", "content
          {"role": "user", "content": "Bonn?"}, {"role": "assistant", "content": "Let me look.", "tool_calls": [call("Bonn")]},
          {"role": "tool", "name": "weather", "content": "rain"}, {"role": "assistant", "content": "It rains."}]
 
+REASONED_CALLS = [{**m, "reasoning_content": "Where is it?"} if m.get("tool_calls") else m for m in CALLS]
+NO_CONTENT = [{**m, "content": None} if m.get("tool_calls") else m for m in CALLS]
+
 
 def nulls(messages):
     """A table has every key in every row."""
@@ -74,6 +83,8 @@ CASES = [
     ("llama3", {"messages": TURNS, "date_string": "26 Jul 2024"}, TURNS, ALL),
     *((name, {"messages": REASONS}, REASONS, ALL) for name in ("qwen3", "other last end", "marked")),
     *((name, {"messages": CALLS, "tools": TOOLS}, CALLS, ALL) for name in ("qwen3", "marked")),
+    ("forgetful calls", {"messages": REASONED_CALLS}, REASONED_CALLS, ALL),
+    ("qwen3", {"messages": NO_CONTENT}, NO_CONTENT, ALL),
     ("llama3", {"messages": CALLS, "tools": TOOLS, "chat_template_kwargs": {"date_string": "26 Jul 2024"}}, CALLS, ALL),
     ("qwen3", {"messages": nulls(CALLS), "tools": json.dumps(TOOLS)}, CALLS, ALL),
     ("qwen3", {"messages": [{**m, "weight": int(i == 3)} for i, m in enumerate(TURNS)]}, TURNS, [3]),
@@ -122,6 +133,14 @@ def samples(tokenizer, row, messages, learned):
         else:
             mask = [int(t >= begin) for t in range(len(ids))]
         text = apply(messages[:i + 1], tokenize=False)
+        said = apply(messages[:i], tokenize=False)
+        if not text.startswith(said):
+            forgotten = [{k: v for k, v in m.items() if k != "reasoning_content"} for m in messages[:i]]
+            short, long = (apply(m, tokenize=False, add_generation_prompt=True) for m in (forgotten, messages[:i]))
+            assert text.startswith(short)
+            text = long + text[len(short):]
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            mask = [int(t >= len(prompt)) for t in range(len(ids))]
         if found and text.startswith(found[-1]["text"]):
             before = found.pop()["learned"]
             mask = [int(m or (t < len(before) and before[t])) for t, m in enumerate(mask)]

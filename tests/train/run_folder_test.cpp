@@ -71,7 +71,13 @@ TEST_CASE("a run says how many samples a whole epoch leaves out, once") {
   };
   CHECK(said(3, 36) ==
         "weft: note: each epoch leaves out 24 of 96 samples, which are no whole batch of 36.\n");
+  const auto planned = [&] {
+    return nlohmann::json::parse(
+        contents_of(folder.file("runs/run/plan.json")))["samples_left_out"];
+  };
+  CHECK(planned() == 24);
   CHECK(said(1, 36) == "");  // it ends within an epoch
+  CHECK(planned() == 0);
   CHECK(said(2, 48) == "");
 }
 

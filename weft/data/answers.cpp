@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,14 @@ using Json = nlohmann::ordered_json;
 bool is_empty(const Json& value) {
   return value.is_null() || ((value.is_array() || value.is_object()) && value.empty()) ||
          (value.is_string() && value.get_ref<const std::string&>().empty());
+}
+
+size_t common_begin(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+size_t common_end(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first -
+                             a.rbegin());
 }
 
 class Writer {
@@ -74,7 +83,16 @@ class Writer {
         i == 0 && !is_answer ? std::string() : render(i, /*add_generation_prompt=*/is_answer).text;
     Rendering whole = render(i + 1, /*add_generation_prompt=*/false);
     size_t begin = common_bytes(tokenizer_, whole.text, prompt);
-    if (begin < prompt.size() && report_.cut_prompts++ == 0) report_.cut = prompt.substr(begin);
+    if (begin < prompt.size()) {
+      const size_t history =
+          i == 0 ? 0 : common_begin(prompt, render(i, /*add_generation_prompt=*/false).text);
+      if (const size_t same = common_begin(prompt, whole.text); same < history) {
+        put_behind(prompt, history, same, whole, i);
+        begin = prompt.size();
+      } else if (report_.cut_prompts++ == 0) {
+        report_.cut = prompt.substr(begin);
+      }
+    }
     if (texts_.empty() || !whole.text.starts_with(texts_.back().text)) texts_.emplace_back();
     begin = std::max(begin, texts_.back().text.size());
     std::vector<LearnedPart>& parts = texts_.back().parts;
@@ -90,6 +108,37 @@ class Writer {
                   message(i).at("role").get<std::string>());
     }
     texts_.back().text = std::move(whole.text);
+  }
+
+  // Makes of the text of a conversation, in which the template changed what was said before message
+  // i (gpt-oss drops the reasoning of calls once there is an answer), the prompt that a model sees,
+  // with the message behind it. The first `history` bytes of the prompt write the messages before,
+  // of which the text has the first `same` alike: the message begins behind the longest end of the
+  // prompt that the text repeats, with the request for an answer and some of those messages.
+  static void put_behind(const std::string& prompt, size_t history, size_t same, Rendering& whole,
+                         size_t i) {
+    const size_t least = prompt.size() - history + 1;
+    const std::string_view end = std::string_view(prompt).substr(prompt.size() - least);
+    size_t begin = 0, longest = 0;
+    for (size_t at = whole.text.find(end, same); at != std::string::npos;
+         at = whole.text.find(end, at + 1)) {
+      const std::string_view before = std::string_view(whole.text).substr(same, at + least - same);
+      const size_t length = common_end(prompt, before);
+      if (length <= longest) continue;
+      begin = at + least;
+      longest = length;
+    }
+    if (longest == 0)
+      throw Error(ErrorKind::usage,
+                  "the chat template changes what was said before messages[{}] as it writes it, so "
+                  "that its beginning is unknown.",
+                  i);
+    std::erase_if(whole.generated, [&](const TextRange& marked) { return marked.begin < begin; });
+    for (TextRange& marked : whole.generated) {
+      marked.begin += prompt.size() - begin;  // modulo 2^64, as the prompt may be shorter
+      marked.end += prompt.size() - begin;
+    }
+    whole.text.replace(0, begin, prompt);
   }
 
   void report_unread() {

@@ -30,8 +30,10 @@ struct AnswerReport {
 // template writes for the conversation up to that message, behind the prompt that it writes for a
 // model to answer to. Where the template marks answers by {% generation %}, those parts are
 // learned. Messages share a text as long as it goes on from that of the message before; where the
-// template rewrites what was said before, another begins. Throws Error(usage) where the template
-// cannot write a message.
+// template rewrites what was said before, another begins. Where it writes a message after what its
+// prompt does not say, as gpt-oss does without the reasoning of calls, the message is learned
+// behind its prompt. Throws Error(usage) where the template cannot write a message, or changes what
+// was said before it so that the two have no end in common.
 std::vector<AnswerText> answer_texts(const Conversation& conversation, const ChatTemplate& chat,
                                      const Tokenizer& tokenizer, AnswerReport& report);
 

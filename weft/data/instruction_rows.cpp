@@ -87,9 +87,9 @@ std::optional<bool> weight_of(const Json& object, std::string_view path) {
 // Returns the role that ShareGPT's "from" stands for.
 std::string role_of_sender(const std::string& sender) {
   static const std::map<std::string, std::string, std::less<>> roles = {
-      {"human", "user"},        {"gpt", "assistant"},
-      {"chatgpt", "assistant"}, {"function_call", "assistant"},
-      {"observation", "tool"},  {"function_response", "tool"}};
+      {"human", "user"},       {"gpt", "assistant"},           {"chatgpt", "assistant"},
+      {"bard", "assistant"},   {"bing", "assistant"},          {"model", "assistant"},
+      {"observation", "tool"}, {"function_call", "assistant"}, {"function_response", "tool"}};
   const auto found = roles.find(sender);
   return found == roles.end() ? sender : found->second;
 }
@@ -191,7 +191,12 @@ class MessageReader {
         if (type.find(medium) != std::string::npos)
           throw io::JsonError(fmt::format("{} has a part of type {}. weft learns text alone", path,
                                           io::printable(type)));
-      all_text = all_text && type == "text";
+      const bool is_text = type == "text" || type.empty();
+      if (!is_text && chat_ != nullptr && !(kinds_.parts && chat_->mentions(type)))
+        throw io::JsonError(
+            fmt::format("{} has a part of type {}, which the chat template does not read", path,
+                        io::printable(type)));
+      all_text = all_text && is_text;
       if (all_text) joined += (joined.empty() ? "" : "\n") + text_at(part, "text", path);
     }
     return all_text && !kinds_.parts ? Json(joined) : content;
@@ -222,7 +227,7 @@ class MessageReader {
 // ---- rows
 // ----------------------------------------------------------------------------------------
 
-// A Form is known by `marks`, of which a row has some; it reads `others`, too.
+// A Form is known by `marks`; it reads `others`, too.
 struct Form {
   std::string_view name;
   std::vector<std::string_view> marks, others = {};
@@ -238,21 +243,44 @@ const std::vector<Form>& forms() {
   return all;
 }
 
+// Returns whether a row has a text beside what the text was made of, as those of Stanford Alpaca
+// do.
+bool repeats(const Json& row, const Form& text, const Form& other) {
+  const Json *whole = find(row, "text"), *output = find(row, "output");
+  return text.name == "text" && other.name == "instruction and output" && whole->is_string() &&
+         output != nullptr && output->is_string() &&
+         whole->get_ref<const std::string&>().ends_with(output->get_ref<const std::string&>());
+}
+
+// Returns the form of a row: the only one whose marks it has, whole before in part (rows of
+// messages may have their prompt beside), and texts before empty ones, as a table has every column
+// in every row.
 const Form& form_of(const Json& row) {
-  const Form* found = nullptr;
-  for (const Form& form : forms()) {
-    if (std::ranges::none_of(form.marks, [&](std::string_view mark) { return has(row, mark); }))
-      continue;
-    if (found != nullptr)
-      throw io::JsonError(
-          fmt::format("a sample has one form. Got {}, and {}", found->name, form.name));
-    found = &form;
-  }
+  const auto has_text = [&](std::string_view mark) {
+    const Json* value = find(row, mark);
+    return value != nullptr && *value != "";
+  };
+  const auto has_some = [&](std::string_view mark) { return has(row, mark); };
+  const auto only = [&](const auto& is_form) {
+    const Form* found = nullptr;
+    for (const Form& form : forms()) {
+      if (!is_form(form.marks)) continue;
+      if (found != nullptr && !repeats(row, *found, form))
+        throw io::JsonError(
+            fmt::format("a sample has one form. Got {}, and {}", found->name, form.name));
+      found = &form;
+    }
+    return found;
+  };
+  const Form* found = only([&](const auto& marks) { return std::ranges::all_of(marks, has_text); });
   if (found == nullptr)
-    throw io::JsonError(
-        "a sample has text, prompt and completion, or messages (or conversations, or instruction "
-        "and output)");
-  return *found;
+    found = only([&](const auto& marks) { return std::ranges::any_of(marks, has_text); });
+  if (found == nullptr)
+    found = only([&](const auto& marks) { return std::ranges::any_of(marks, has_some); });
+  if (found != nullptr) return *found;
+  throw io::JsonError(
+      "a sample has text, prompt and completion, or messages (or conversations, or instruction "
+      "and output)");
 }
 
 // Returns a row of Alpaca's as a text, in the words that Stanford Alpaca gave it.
@@ -334,13 +362,15 @@ class RowReader {
       if (value.is_null() || key == "weight" || key == "train" || is_in(form.marks, key) ||
           is_in(form.others, key))
         continue;
-      if (conversation == nullptr || (chat_ != nullptr && chat_->defines(key)))
+      if (std::ranges::any_of(forms(), [&](const Form& each) { return is_in(each.marks, key); })) {
+        if (value != "") made.unread.push_back(key);
+      } else if (conversation == nullptr || (chat_ != nullptr && chat_->defines(key))) {
         made.unread.push_back(key);
-      else if (key == "tools" || key == "documents")
+      } else if (key == "tools" || key == "documents")
         read_list(key, value, key == "tools" ? conversation->tools : conversation->documents);
       else if (key == "chat_template_kwargs")
         read_arguments(value, conversation->extra);
-      else if (is_in(Names{"messages", "add_generation_prompt"}, key))
+      else if (key == "add_generation_prompt")
         made.unread.push_back(key);
       else
         conversation->extra[key] = value;

@@ -54,7 +54,7 @@ Tensor least(const Tensor& x, const ReduceOptions& over) { return extreme(x, ove
 // Axes are an operand from opset 18 on, for sums from 13.
 template <Reduce reduce, int64_t since = 18>
 Tensors reduction(const Call& call) {
-  const Tensor &given = call[0], x = terms_of(given);
+  const Tensor &given = call[0], x = widen(terms_of(given));
   auto axes = call.axes(1, since, x.rank());
   const bool all_axes = !axes || axes->empty();
   ReduceOptions over{.axes = {}, .keepdim = true};

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "weft/onnx/operators.h"
+#include "weft/onnx/unrounded.h"
 #include "weft/onnx/windows.h"
 #include "weft/tensor/wide.h"
 
@@ -94,14 +95,17 @@ Tensor summed(const Tensor& around, const Windows& windows) {
 }
 
 Tensors average_pool(const Call& call) {
-  const Tensor& x = call[0];
+  const DType dtype = call[0].dtype();
+  const Tensor x = terms_of(call[0]);
   const Windows windows = windows_of(call, x.shape());
   const bool counts_padding = call.flag("count_include_pad");
   if (is_plain(x, windows) && !call.flag("ceil_mode"))
-    return {pooled(x, windows, [&](const Tensor& images, PoolOptions options) {
-      options.count_include_pad = counts_padding;
-      return avg_pool(images, options);
-    })};
+    return {narrow_to(pooled(x, windows,
+                             [&](const Tensor& images, PoolOptions options) {
+                               options.count_include_pad = counts_padding;
+                               return avg_pool(images, options);
+                             }),
+                      dtype)};
   check_places(call, windows.kernel);
   // Elements beyond the padding, which ceil_mode adds, never count.
   Windows given = windows;
@@ -125,17 +129,16 @@ Tensors average_pool(const Call& call) {
     ones = padded(ones, windows, 0);
   }
   const Tensor y = summed(padded(wide, windows, 0), windows) / summed(ones, windows);
-  return {narrow_to(y, x.dtype())};
+  return {narrow_to(y, dtype)};
 }
 
 Tensors lp_pool(const Call& call) {
   const Windows windows = windows_of(call, call[0].shape());
   check_places(call, windows.kernel);
   const auto p = static_cast<double>(call.integer("p", 2));
-  return {in_wide(call[0], [&](const Tensor& x) {
-    const Tensor powers = summed(padded(pow(abs(x), scalar(p, x.dtype())), windows, 0), windows);
-    return pow(powers, scalar(1 / p, x.dtype()));
-  })};
+  const Tensor x = widen(terms_of(call[0]));
+  const Tensor powers = summed(padded(pow(abs(x), scalar(p, x.dtype())), windows, 0), windows);
+  return {narrow_to(pow(powers, scalar(1 / p, x.dtype())), call[0].dtype())};
 }
 
 ReduceOptions over_space(const Tensor& x) {
@@ -144,12 +147,13 @@ ReduceOptions over_space(const Tensor& x) {
   return over;
 }
 Tensors global_average(const Call& call) {
-  const Tensor& x = call[0];
-  return {x.rank() == 4 ? global_avg_pool(x) : mean(x, over_space(x))};
+  const Tensor x = terms_of(call[0]);
+  return {narrow_to(x.rank() == 4 ? global_avg_pool(x) : mean(x, over_space(x)), call[0].dtype())};
 }
 Tensors global_lp(const Call& call) {
-  const Tensor& x = call[0];
-  return {norm(x, over_space(x), static_cast<double>(call.integer("p", 2)))};
+  const Tensor x = terms_of(call[0]);
+  const Tensor y = norm(x, over_space(x), static_cast<double>(call.integer("p", 2)));
+  return {narrow_to(y, call[0].dtype())};
 }
 
 const Operator window_rows[] = {

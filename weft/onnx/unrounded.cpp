@@ -20,10 +20,12 @@ bool is_one_number(const Tensor& x) {
          (x->op->kind == OpKind::movement && is_one_number(x->inputs[0]));
 }
 
-// Returns whether a value is a sum over axes, or what elementwise operations make of such sums.
+// Returns whether a value is a sum over axes or windows, or what elementwise operations make of
+// such sums.
 bool is_statistic(const Tensor& x, int depth = 0) {
   if (depth > longest_chain) return false;
   if (x->op->kind == OpKind::reduce) return x->op->combine == ScalarOp::add;
+  if (x->op->name == "avg_pool") return true;
   const bool passes = is_elementwise(x) || x->op->kind == OpKind::movement;
   if (!passes || x->inputs.empty()) return false;
   bool any = false;
@@ -64,8 +66,14 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
 }
 
 Tensor terms_of(const Tensor& x) {
-  if (!computes_wider(x.dtype()) || x->op->scalar != ScalarOp::mul) return unrounded(x);
-  return unrounded(x->inputs[0]) * unrounded(x->inputs[1]);
+  if (!computes_wider(x.dtype())) return x;
+  if (x->op->scalar == ScalarOp::mul) return unrounded(x->inputs[0]) * unrounded(x->inputs[1]);
+  if (x->op->kind == OpKind::movement && x->inputs.size() == 1) {
+    const Tensor moved = terms_of(x->inputs[0]);
+    return moved.dtype() == x.dtype() ? x : rebuild(*x.node(), {moved});
+  }
+  const Tensor source = source_of(x);
+  return source.defined() ? source : x;
 }
 
 }  // namespace weft::onnx

@@ -184,6 +184,14 @@ Distillation::~Distillation() {
   while (!projection_.empty()) projection_.pop_back();  // the newest child goes first
 }
 
+void refuse_non_finite_teacher(const Recipe& recipe) {
+  const std::string& path = recipe.text(key);
+  if (onnx::is_model_file(path)) return;
+  models::refuse_non_finite(models::is_model(path)
+                                ? io::weight_files(path)
+                                : std::vector{weights_of(verified_checkpoint(locate_run(path)))});
+}
+
 Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
                         double temperature) {
   const DType type = accumulator(scores.dtype());  // float32 for 16 bits

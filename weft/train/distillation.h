@@ -20,6 +20,7 @@
 
 namespace weft::train {
 
+class Recipe;
 struct Experiment;
 
 class Distillation {
@@ -48,6 +49,10 @@ class Distillation {
   nn::Module projections_;
   std::vector<std::unique_ptr<nn::Layer>> projection_;  // per feature; null: the widths are equal
 };
+
+// Throws Error(data) where weights of the teacher that a recipe names are not finite; those of ONNX
+// files are not looked at.
+void refuse_non_finite_teacher(const Recipe& recipe);
 
 // Returns T^2 times the mean divergence of rows that count, a scalar; logits are [..., classes].
 Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,

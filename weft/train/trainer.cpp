@@ -25,6 +25,7 @@
 #include "weft/runtime/executable.h"
 #include "weft/train/black_box.h"
 #include "weft/train/checkpoint.h"
+#include "weft/train/distillation.h"
 #include "weft/train/imported.h"
 #include "weft/train/plan_run.h"
 #include "weft/train/run_folder.h"
@@ -120,9 +121,10 @@ class Trainer {
 
   // Throws Error(data) where weights that the recipe names are not finite themselves.
   void refuse_non_finite_weights() {
-    if (!recipe().has("model.pretrained") || trains_onnx(recipe())) return;
     try {
-      models::refuse_non_finite(io::weight_files(recipe().text("model.pretrained")));
+      if (recipe().has("model.pretrained") && !trains_onnx(recipe()))
+        models::refuse_non_finite(io::weight_files(recipe().text("model.pretrained")));
+      if (experiment_.distillation != nullptr) refuse_non_finite_teacher(recipe());
     } catch (const Error& error) {
       discard_refused(error);
       throw;

@@ -100,6 +100,42 @@ Value repeated(Context& context, const Value& value, int64_t times) {
   return context.sequence(sequence->form, std::move(items));
 }
 
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      case '"':
+        result += "&#34;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+// Returns two texts as one. Where one of them is safe, the other is escaped, and both are then
+// safe.
+Value concatenated(Context& context, const Value& a, const Value& b) {
+  if (!a.is_safe() && !b.is_safe()) return context.text(*a.text() + *b.text());
+  const auto safe = [](const Value& value) {
+    return value.is_safe() ? *value.text() : escaped(*value.text());
+  };
+  return context.text(safe(a) + safe(b)).marked_safe();
+}
+
 bool is_repeatable(const Value& value) {
   const Sequence* sequence = value.sequence();
   return value.text() != nullptr ||
@@ -113,8 +149,7 @@ Value arithmetic(Context& context, std::string_view op, const Value& a, const Va
     if (value->is_undefined()) fail_undefined(*value);
   if (a.is_integer() && b.is_integer()) return of_integers(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return of_floats(op, a.number(), b.number());
-  if (op == "+" && a.text() != nullptr && b.text() != nullptr)
-    return context.text(*a.text() + *b.text());
+  if (op == "+" && a.text() != nullptr && b.text() != nullptr) return concatenated(context, a, b);
   if (op == "+" && is_repeatable(a) && is_repeatable(b) && a.text() == nullptr &&
       b.text() == nullptr && a.sequence()->form == b.sequence()->form)
     return joined(context, *a.sequence(), *b.sequence());

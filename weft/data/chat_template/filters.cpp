@@ -213,9 +213,8 @@ Value or_default(Context& context, const Value& self, const Arguments& arguments
   return bound.given(0) ? bound[0] : context.text("");
 }
 
-Value as_it_is(Context&, const Value& self, const Arguments& arguments) {
-  const Bound none(arguments, {});
-  return self;
+Value mark_safe(Context& context, const Value& self, const Arguments& arguments) {
+  return to_text(context, self, arguments).marked_safe();
 }
 
 constexpr Builtin filters[] = {
@@ -230,7 +229,7 @@ constexpr Builtin filters[] = {
     {"lower", change_text<lower>},
     {"replace", replace},
     {"round", round_number},
-    {"safe", as_it_is},  // nothing is escaped
+    {"safe", mark_safe},
     {"string", to_text},
     {"title", change_text<title_filter>},
     {"tojson", to_json},

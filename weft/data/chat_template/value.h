@@ -84,6 +84,14 @@ class Value {
   bool is_none() const { return is<None>(); }
   bool is_integer() const { return is<int64_t>() || is<bool>(); }  // as Python counts them
   bool is_number() const { return is_integer() || is<double>(); }
+  // A text may be marked by the filter `safe`, as Jinja2's Markup: what `+` joins it with is
+  // escaped for HTML.
+  bool is_safe() const { return is_safe_; }
+  Value marked_safe() const {
+    Value marked = *this;
+    marked.is_safe_ = true;
+    return marked;
+  }
   // Return the number that this is, a bool as 0 or 1.
   int64_t integer() const;
   double number() const;
@@ -99,6 +107,7 @@ class Value {
                std::shared_ptr<const Mapping>, Namespace*, std::shared_ptr<const Loop>,
                std::shared_ptr<const Callable>>
       held_;
+  bool is_safe_ = false;
 };
 
 // Form says which of Python's types of several values a Sequence stands for.
