@@ -56,6 +56,11 @@ onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
   add("ones", full({4}, 1, dtype));
   add("tiny", full({1}, 0x1p-10, dtype));
   add("centred", (quarters({2, 4096}, dtype) - 28) * 200);
+  add("halves", quarters({1, 64}, dtype) * 0.5);
+  add("minus", quarters({2, 4}, dtype) * -1024);
+  add("square",
+      tensor({3.0, 1.0, -2.0, 0.5, 1.0, 4.0, 0.25, 2.0, -1.0, 2.0, 5.0, 1.0, 0.5, 1.0, 2.0, 6.0},
+             {1, 4, 4}, dtype));
   add("two", full({}, 2, dtype));
   add("as_image", tensor({1.0, 2.0, 64.0, 64.0}, {4}, DType::i64));
   for (const Row& row : rows) {
@@ -112,6 +117,16 @@ std::vector<Row> rows() {
       {"Sqrt", {}, {"y33"}},
       {"AveragePool", {{"kernel_shape", square}}, {"y32"}},
       {"Sqrt", {}, {"y35"}},
+      {"ReduceSumSquare", {{"keepdims", int64_t{0}}}, {"centred", "last"}},
+      {"Unsqueeze", {}, {"y37", "last"}},
+      {"Max", {}, {"y38", "tiny"}},
+      {"Sqrt", {}, {"y39"}},
+      {"Div", {}, {"centred", "y40"}},
+      {"Exp", {}, {"halves"}},
+      {"ReduceSum", {}, {"y42"}},
+      {"Log", {}, {"y43"}},
+      {"Sum", {}, {"large", "large", "large", "minus"}},
+      {"Det", {}, {"square"}},
   };
 }
 

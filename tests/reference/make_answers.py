@@ -36,6 +36,12 @@ OWN = {
     "{% generation %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}<|eot_id|>"
     "{% endgeneration %}{% else %}{{ m.content }}<|eot_id|>{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
+    # The mark has the header of an answer, which its prompt ends with.
+    "marked forgetful calls": "{% for m in messages %}{% set later = messages[loop.index:] | selectattr('role', 'equalto', 'assistant')"
+    " | rejectattr('tool_calls') | list %}{% if m.role == 'assistant' %}{% generation %}" + TURN + "{% if m.reasoning_content and not later %}"
+    "({{ m.reasoning_content }}){% endif %}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{{ m.content }}<|eot_id|>"
+    "{% endgeneration %}{% else %}" + TURN + "{{ m.content }}<|eot_id|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}",
     # A token of the text goes over the end of what is marked, which then has it.
     "marked within a word": "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
     "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}ing.\n{% endfor %}"
@@ -83,7 +89,7 @@ CASES = [
     ("llama3", {"messages": TURNS, "date_string": "26 Jul 2024"}, TURNS, ALL),
     *((name, {"messages": REASONS}, REASONS, ALL) for name in ("qwen3", "other last end", "marked")),
     *((name, {"messages": CALLS, "tools": TOOLS}, CALLS, ALL) for name in ("qwen3", "marked")),
-    ("forgetful calls", {"messages": REASONED_CALLS}, REASONED_CALLS, ALL),
+    *((name, {"messages": REASONED_CALLS}, REASONED_CALLS, ALL) for name in ("forgetful calls", "marked forgetful calls")),
     ("qwen3", {"messages": NO_CONTENT}, NO_CONTENT, ALL),
     ("llama3", {"messages": CALLS, "tools": TOOLS, "chat_template_kwargs": {"date_string": "26 Jul 2024"}}, CALLS, ALL),
     ("qwen3", {"messages": nulls(CALLS), "tools": json.dumps(TOOLS)}, CALLS, ALL),
@@ -140,7 +146,10 @@ def samples(tokenizer, row, messages, learned):
             assert text.startswith(short)
             text = long + text[len(short):]
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            mask = [int(t >= len(prompt)) for t in range(len(ids))]
+            # The answer is the last of the template's marks, if it has any, and may begin within the request.
+            begin = max(p.start() for p in re.finditer("1+", "".join(map(str, mask)))) if marked else 0
+            tail = len(whole["input_ids"]) - begin if marked else len(ids) - len(prompt)
+            mask = [int(t >= len(ids) - tail) for t in range(len(ids))]
         if found and text.startswith(found[-1]["text"]):
             before = found.pop()["learned"]
             mask = [int(m or (t < len(before) and before[t])) for t, m in enumerate(mask)]

@@ -86,7 +86,8 @@ class Writer {
     if (begin < prompt.size()) {
       const size_t history =
           i == 0 ? 0 : common_begin(prompt, render(i, /*add_generation_prompt=*/false).text);
-      if (const size_t same = common_begin(prompt, whole.text); same < history) {
+      if (const size_t same = common_begin(prompt, whole.text);
+          same < history && history < prompt.size()) {
         put_behind(prompt, history, same, whole, i);
         begin = prompt.size();
       } else if (report_.cut_prompts++ == 0) {
@@ -133,9 +134,9 @@ class Writer {
                   "the chat template changes what was said before messages[{}] as it writes it, so "
                   "that its beginning is unknown.",
                   i);
-    std::erase_if(whole.generated, [&](const TextRange& marked) { return marked.begin < begin; });
-    for (TextRange& marked : whole.generated) {
-      marked.begin += prompt.size() - begin;  // modulo 2^64, as the prompt may be shorter
+    std::erase_if(whole.generated, [&](const TextRange& marked) { return marked.end <= begin; });
+    for (TextRange& marked : whole.generated) {  // a mark may begin within the request
+      marked.begin = std::max(marked.begin, begin - longest) + prompt.size() - begin;
       marked.end += prompt.size() - begin;
     }
     whole.text.replace(0, begin, prompt);

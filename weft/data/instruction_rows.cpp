@@ -285,7 +285,8 @@ const Form& form_of(const Json& row) {
 
 // Returns a row of Alpaca's as a text, in the words that Stanford Alpaca gave it.
 TextRow alpaca_text(const Json& row) {
-  if (has(row, "system") || has(row, "history"))
+  const Json* history = find(row, "history");
+  if (!text_or_empty(row, "system").empty() || (history != nullptr && !history->empty()))
     throw io::JsonError(
         "system and history need a chat template, which the tokenizer's folder lacks");
   const std::string instruction = text_at(row, "instruction"), input = text_or_empty(row, "input");
@@ -332,15 +333,20 @@ class RowReader {
     } else if (form.name == "instruction and output") {
       add_alpaca(messages);
     } else {
-      if (form.name == "conversations" && has(row_, "system"))
-        messages.add_text("system", text_at(row_, "system"));
+      if (form.name == "conversations") add_system(messages);
       messages.add(row_.at(std::string(form.name)), std::string(form.name));
     }
     return conversation;
   }
 
+  // An empty text is that of a table in which other rows have one.
+  void add_system(MessageReader& messages) const {
+    if (const std::string text = text_or_empty(row_, "system"); !text.empty())
+      messages.add_text("system", text);
+  }
+
   void add_alpaca(MessageReader& messages) const {
-    if (has(row_, "system")) messages.add_text("system", text_at(row_, "system"));
+    add_system(messages);
     if (const Json* history = find(row_, "history")) {
       if (!history->is_array()) must("history", "a list of pairs", *history);
       for (const Json& turn : *history) {

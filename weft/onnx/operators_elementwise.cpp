@@ -31,10 +31,15 @@ Tensors variadic(const Call& call) {
 
 Tensor like(double number, const Tensor& other) { return scalar(number, other.dtype()); }
 
-Tensors mean_of(const Call& call) {
+// Returns the sum of the operands in float32 at least.
+Tensor wide_sum(const Call& call) {
   Tensor total = widen(call[0]);
   for (size_t i = 1; i < call.size(); ++i) total = total + widen(call[i]);
-  return {narrow_to(total / static_cast<double>(call.size()), call[0].dtype())};
+  return total;
+}
+Tensors sum_of(const Call& call) { return {narrow_to(wide_sum(call), call[0].dtype())}; }
+Tensors mean_of(const Call& call) {
+  return {narrow_to(wide_sum(call) / static_cast<double>(call.size()), call[0].dtype())};
 }
 
 // Integers divide towards zero, as in C.
@@ -250,7 +255,7 @@ const Operator elementwise_rows[] = {
     {"Softsign", "1 -> 1", unary<softsign>},
     {"Sqrt", "1 -> 1: consumed_inputs", unary<weft::sqrt>},
     {"Sub", "2 -> 1: consumed_inputs", binary<sub>},
-    {"Sum", "* -> 1: consumed_inputs", variadic<add>},
+    {"Sum", "* -> 1: consumed_inputs", sum_of},
     {"SwiGLU", "@28 2 -> 1: alpha",
      [](const Call& call) -> Tensors { return {swish(call, call[0]) * call[1]}; }},
     {"Swish", "@24 1 -> 1: alpha",

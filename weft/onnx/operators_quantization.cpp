@@ -7,6 +7,7 @@
 #include "weft/onnx/operators.h"
 #include "weft/onnx/types.h"
 #include "weft/onnx/windows.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -94,11 +95,11 @@ Tensors dequantize_linear(const Call& call) {
   const Tensor& x = call[0];
   const Tensor scale = blocks_of(call, call[1], x);
   const Tensor zero = is_float(x.dtype()) ? Tensor() : zero_of(call, x);
-  Tensor y = is_inverse(call, x, scale, zero) ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
-                                              : dequantize(x, scale, zero);
-  if (const int64_t wanted = call.integer("output_dtype", 0); wanted != 0)
-    y = cast(y, call.type_of(wanted).dtype);
-  return {y};
+  const int64_t wanted = call.integer("output_dtype", 0);
+  const Tensor y = is_inverse(call, x, scale, zero)
+                       ? fake_quantize(x->inputs[0], scale, zero, x.dtype())
+                       : dequantize(x, wanted == 0 ? scale : widen(scale), zero);
+  return {wanted == 0 ? y : cast(y, call.type_of(wanted).dtype)};
 }
 
 // Returns the scale and zero for which u8 covers the numbers of x, 0 included.

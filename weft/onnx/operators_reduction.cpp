@@ -106,7 +106,7 @@ Tensors prefixes(const Call& call, Tensor (*combine)(const Tensor&, int), double
 Tensor sums(const Tensor& x, int axis) { return cumsum(x, axis); }
 // Doubles the length of the products in each step (Hillis and Steele 1986).
 Tensor products(const Tensor& x, int axis) {
-  Tensor y = x;
+  Tensor y = widen(x);
   for (int64_t distance = 1; distance < x.dim(axis); distance *= 2)
     y = y * shifted(y, axis, distance, 1);
   return y;

@@ -256,9 +256,10 @@ Tensors tf_idf(const Call& call) {
 
 // Eliminates column by column with partial pivoting: x[..., M, M].
 Tensors determinant(const Call& call) {
-  const Tensor& x = call[0];
+  const Tensor x = widen(call[0]);
   if (x.rank() < 2 || x.dim(-1) != x.dim(-2) || x.dim(-1) > 64)
-    call.refuse("its operand has square matrices of at most 64 rows. Got {}", to_string(x.type()));
+    call.refuse("its operand has square matrices of at most 64 rows. Got {}",
+                to_string(call[0].type()));
   const int64_t size = x.dim(-1);
   const int64_t batch = size == 0 ? 0 : x.elements() / (size * size);
   Shape outer;
@@ -278,7 +279,7 @@ Tensors determinant(const Call& call) {
     const Tensor divisor = select(equal(pivot, 0), ones_like(pivot), pivot);
     rest = slice(below, 2, 1, left) - slice(below, 2, 0, 1) / divisor * slice(row, 2, 1, left);
   }
-  return {reshape(result, outer)};
+  return {narrow_to(reshape(result, outer), call[0].dtype())};
 }
 
 const Operator signal_rows[] = {

@@ -9,8 +9,9 @@
 
 namespace weft::onnx {
 namespace {
-constexpr std::array<std::string_view, 7> parts{"Add",        "Div",  "Mul", "Pow",
-                                                "Reciprocal", "Sqrt", "Sub"};
+constexpr std::array<std::string_view, 13> parts{"Abs", "Add",  "Clip",      "Div", "Exp",
+                                                 "Log", "Max",  "Min",       "Mul", "Pow",
+                                                 "Sub", "Sqrt", "Reciprocal"};
 constexpr int longest_chain = 16;  // of operations from a sum to a statistic
 
 bool is_elementwise(const Tensor& x) { return x->op->kind == OpKind::elementwise; }
@@ -37,10 +38,18 @@ bool is_statistic(const Tensor& x, int depth = 0) {
   return any;
 }
 
+// Moves another value as x moves its input.
+Tensor moved_as(const Tensor& x, const Tensor& input) {
+  return input.defined() ? rebuild(*x.node(), {input}) : input;
+}
+bool is_moved(const Tensor& x) { return x->op->kind == OpKind::movement && x->inputs.size() == 1; }
+
 // Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or computed
 // from one and other values.
 Tensor source_of(const Tensor& x) {
-  if (!computes_wider(x.dtype()) || x->op->scalar != ScalarOp::cast) return {};
+  if (!computes_wider(x.dtype())) return {};
+  if (is_moved(x)) return moved_as(x, source_of(x->inputs[0]));
+  if (x->op->scalar != ScalarOp::cast) return {};
   const Tensor& source = x->inputs[0];
   if (source.dtype() != DType::f32) return {};
   const bool reads =
@@ -61,16 +70,22 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
       }))
     return {};
   const DType dtype = operands[0].dtype();
-  for (Tensor& x : operands) x = unrounded(x);
+  for (Tensor& x : operands)
+    if (x.defined()) x = unrounded(x);
   return dtype;
 }
 
 Tensor terms_of(const Tensor& x) {
   if (!computes_wider(x.dtype())) return x;
-  if (x->op->scalar == ScalarOp::mul) return unrounded(x->inputs[0]) * unrounded(x->inputs[1]);
-  if (x->op->kind == OpKind::movement && x->inputs.size() == 1) {
-    const Tensor moved = terms_of(x->inputs[0]);
-    return moved.dtype() == x.dtype() ? x : rebuild(*x.node(), {moved});
+  if (is_moved(x)) {
+    const Tensor terms = terms_of(x->inputs[0]);
+    return terms.dtype() == x.dtype() ? x : moved_as(x, terms);
+  }
+  if (is_elementwise(x) && x->op->scalar != ScalarOp::cast) {
+    std::vector<Tensor> inputs = x->inputs;
+    for (Tensor& input : inputs)
+      if (input.dtype() == x.dtype()) input = unrounded(input);
+    return rebuild(*x.node(), std::move(inputs));
   }
   const Tensor source = source_of(x);
   return source.defined() ? source : x;

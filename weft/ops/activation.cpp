@@ -38,6 +38,7 @@ struct Wide {
 };
 
 // ---- closed forms, in the dtype of x
+// Gradient rules call sigmoid(), as the derivative of this is inf / inf far below 0.
 Tensor sigmoid_of(const Tensor& x) { return 1.0 / (1.0 + exp(-x)); }
 // normal_cdf is Phi(x) of the standard normal distribution, normal_density its density.
 Tensor normal_cdf(const Tensor& x) { return 0.5 * (1.0 + erf(x * sqrt_half)); }
@@ -81,7 +82,7 @@ const OpDef& softplus_def = define({
     .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
-      return wide.result(wide.dy * sigmoid_of(wide.x));
+      return wide.result(wide.dy * sigmoid(wide.x));
     },
     .decompose =
         [](const Node& node) {
@@ -99,7 +100,7 @@ const OpDef& silu_def = define({
     .infer = same_type,
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       Wide wide(y, dy);
-      Tensor s = sigmoid_of(wide.x);
+      Tensor s = sigmoid(wide.x);
       return wide.result(wide.dy * (s * (1.0 + wide.x * (1.0 - s))));
     },
     .decompose =
@@ -252,6 +253,6 @@ Tensor glu(Arg x, int axis) {  // Dauphin et al. 2016
   WEFT_CHECK(extent % 2 == 0, "[glu] halves axis {}, whose extent must be even. Got {}.", at,
              extent);
   Tensor gate = slice(value, at, extent / 2, extent);
-  return narrow_to(widen(slice(value, at, 0, extent / 2)) * sigmoid_of(widen(gate)), value.dtype());
+  return narrow_to(widen(slice(value, at, 0, extent / 2)) * sigmoid(widen(gate)), value.dtype());
 }
 }  // namespace weft
