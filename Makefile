@@ -62,7 +62,7 @@ PEERS_PYTHON ?= $(PEERS_VENV)
 peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other Python
 	@test "$(PEERS_PYTHON)" != "$(PEERS_VENV)" || tools/setup.sh --peers
 
-test-all: all peers test-isa check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
+test-all: all peers test-isa test-onnx check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
 # The test programs to run; empty: all quick tests.

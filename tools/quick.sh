@@ -12,7 +12,13 @@ grep -E '\.(cpp|h)$' <<<"$changed" | while read -r file; do [ ! -f "$file" ] || 
 tools/check_layers
 
 # The test program of a source is its folder's; other folders of the library have theirs in one.
-folders=$(sed -nE 's#^(weft|tests)/([a-z]+)/.*#\2#p' <<<"$changed" | sort -u)
+# What tests share belongs to the programs that name it.
+folders=$({
+  sed -nE 's#^(weft|tests)/([a-z]+)/.*#\2#p' <<<"$changed"
+  grep -E '^tests/(support|reference)/' <<<"$changed" | while read -r file; do
+    grep -rlF "${file%.cpp}" tests --include='*.cpp' --include='*.h' | sed -nE 's#^tests/([a-z]+)/.*#\1#p'
+  done
+} | sort -u)
 programs=$(for folder in $folders; do
   case $folder in
     tensor | base) echo runtime ;;

@@ -314,6 +314,13 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   CHECK(warned.code == 0);
   CHECK(warned.err ==
         "weft: warning: the weights of model are not those that copied was trained on.\n");
+  // A GGUF file of the base has other names and orders of rows.
+  CHECK(place.weft({"convert", "moved", "moved.gguf", "--to", "gguf"}).code == 0);
+  const Outcome other_form =
+      place.weft({"generate", "moved.gguf", "--adapter", "copied", "--prompt", "A"});
+  CHECK(other_form.code == 0);
+  CHECK(other_form.err.find("weft: note: whether copied was trained on the weights of moved.gguf is "
+                            "not known") == 0);
   fs::remove_all(place.path("model"));
   fs::rename(place.path("moved"), place.path("model"));
   const Outcome taken = place.weft({"merge", "run", "merged"});

@@ -178,6 +178,23 @@ TEST_CASE("keys that nothing reads are said once for each file") {
   CHECK(std::ranges::count(text, '\n') == 5);
 }
 
+TEST_CASE("keys within calls that nothing reads are said, too") {
+  InstructionFiles place;
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+      "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %}\n{% endfor %}",
+      {}, "chat");
+  const std::string call = R"({"type": "function", "function": {"name": "f", "arguments": )";
+  const test::Captured errors(2);
+  place.read(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", )"
+             R"("content": "A", "tool_calls": [)" +
+             call + R"({"a": 1}}}, )" + call + "{}}}]}]}");
+  CHECK(errors.text() ==
+        "weft: warning: [data] " + place.file("data.jsonl") +
+            ": tool_calls.function.arguments of assistant messages is left out, 1 times: the chat "
+            "template does not read it.\n");
+}
+
 TEST_CASE("a prompt and its completion have the tokens of their whole text") {
   for (const nlohmann::json& row :
        io::parse_json(io::read_file("tests/reference/instructions.json", 1 << 20))) {

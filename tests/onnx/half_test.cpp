@@ -62,6 +62,8 @@ onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
       tensor({3.0, 1.0, -2.0, 0.5, 1.0, 4.0, 0.25, 2.0, -1.0, 2.0, 5.0, 1.0, 0.5, 1.0, 2.0, 6.0},
              {1, 4, 4}, dtype));
   add("two", full({}, 2, dtype));
+  add("three", full({}, 3, dtype));
+  add("by_half", full({}, 0.5, dtype));
   add("as_image", tensor({1.0, 2.0, 64.0, 64.0}, {4}, DType::i64));
   for (const Row& row : rows) {
     const std::string y = fmt::format("y{}", model.graph.nodes.size());
@@ -127,6 +129,9 @@ std::vector<Row> rows() {
       {"Log", {}, {"y43"}},
       {"Sum", {}, {"large", "large", "large", "minus"}},
       {"Det", {}, {"square"}},
+      {"Pow", {}, {"pixels", "three"}},
+      {"ReduceMean", {}, {"y47"}},
+      {"Pow", {}, {"y48", "by_half"}},
   };
 }
 

@@ -147,7 +147,7 @@ class Writer {
       if (!unread_[i]) continue;  // no text has it
       const std::string role = message(i).at("role").get<std::string>();
       for (const std::string& key : *unread_[i])
-        if (!is_empty(message(i).at(key)) && !is_read_reasoning(i, key))
+        if (!is_read_reasoning(i, key))
           ++report_.unread[fmt::format("{} of {} messages", key, role)];
     }
     if (unread_variables_)

@@ -83,8 +83,11 @@ Tensor terms_of(const Tensor& x) {
   }
   if (is_elementwise(x) && x->op->scalar != ScalarOp::cast) {
     std::vector<Tensor> inputs = x->inputs;
+    const bool is_product = x->op->scalar == ScalarOp::mul;
     for (Tensor& input : inputs)
-      if (input.dtype() == x.dtype()) input = unrounded(input);
+      if (input.dtype() == x.dtype())  // a power is a product of products
+        input =
+            is_product && input->op->scalar == ScalarOp::mul ? terms_of(input) : unrounded(input);
     return rebuild(*x.node(), std::move(inputs));
   }
   const Tensor source = source_of(x);

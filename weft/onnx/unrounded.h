@@ -15,8 +15,9 @@ namespace weft::onnx {
 // what they were before they were rounded, and returns the type to round the result to.
 std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& operands);
 
-// Returns the terms of a sum without the rounding of the elementwise operation that made them, or
-// of what follows from sums, in float32; all others as they are.
+// Returns the terms of a sum without the rounding of the elementwise operation that made them (of
+// products, that of their factors, too), or of what follows from sums, in float32; all others as
+// they are.
 Tensor terms_of(const Tensor& x);
 
 }  // namespace weft::onnx

@@ -105,6 +105,9 @@ std::string tokenizer_of(const Recipe& recipe) {
   return given;
 }
 
+// Fingerprints of GGUF files begin with this: their tensors have other names and orders of rows.
+constexpr std::string_view gguf_form = "gguf:";
+
 std::string fingerprint_of(const std::string& model) {
   constexpr size_t sample = size_t{8} << 10, samples = 8;  // bytes, and how many of each tensor
   std::map<std::string, uint64_t> hashes;                  // by name: the order is not the files'
@@ -125,7 +128,7 @@ std::string fingerprint_of(const std::string& model) {
   uint64_t all = 0;
   for (const auto& [name, hash] : hashes)
     all = hash_combine(hash_combine(all, hash_text(name)), hash);
-  return to_hex(all);
+  return std::string(io::is_gguf(model) ? gguf_form : "") + to_hex(all);
 }
 
 void check_base(const std::string& adapter, const std::string& base) {
@@ -138,6 +141,11 @@ void check_base(const std::string& adapter, const std::string& base) {
       trained_on = found->second;
   });
   if (trained_on.empty() || trained_on == fingerprint_of(base)) return;
+  if (trained_on.starts_with(gguf_form) != io::is_gguf(base)) {
+    logging::note("whether {} was trained on the weights of {} is not known: one form is GGUF.",
+                  io::printable(adapter), io::printable(base));
+    return;
+  }
   const std::string what = fmt::format("the weights of {} are not those that {} was trained on.",
                                        io::printable(base), io::printable(adapter));
   if (io::exists((fs::path(adapter) / "MANIFEST.json").string()))

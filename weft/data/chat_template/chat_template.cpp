@@ -38,18 +38,45 @@ struct ChatTemplate::Parts {
 
 namespace {
 
-// Lets each message say which of its values a template has read.
-void watch(const Value& messages) {
-  for (const Value& message : messages.sequence()->items)
-    if (const Mapping* mapping = message.mapping())
-      mapping->read.assign(mapping->entries.size(), false);
+// Lets each mapping in a value say which of its own values a template has read.
+void watch(const Value& value) {
+  if (const Sequence* sequence = value.sequence())
+    for (const Value& item : sequence->items) watch(item);
+  if (const Mapping* mapping = value.mapping()) {
+    mapping->read.assign(mapping->entries.size(), false);
+    for (const auto& [key, item] : mapping->entries) watch(item);
+  }
+}
+
+bool is_empty(const Value& value) {
+  const Sequence* sequence = value.sequence();
+  const Mapping* mapping = value.mapping();
+  return value.is_none() || (value.text() != nullptr && value.text()->empty()) ||
+         (sequence != nullptr && sequence->items.empty()) ||
+         (mapping != nullptr && mapping->entries.empty());
+}
+
+// Adds the keys below `path` whose values were not read and are not empty, each once. A "type"
+// within a message says what the values beside it are, and is read by few templates.
+void add_unread(const Value& value, const std::string& path, std::vector<std::string>& keys) {
+  if (const Sequence* sequence = value.sequence())
+    for (const Value& item : sequence->items) add_unread(item, path, keys);
+  const Mapping* mapping = value.mapping();
+  if (mapping == nullptr) return;
+  for (size_t i = 0; i < mapping->entries.size(); ++i) {
+    const auto& [key, item] = mapping->entries[i];
+    if (is_empty(item) || (!path.empty() && *key.text() == "type")) continue;
+    const std::string name = path.empty() ? *key.text() : path + "." + *key.text();
+    if (mapping->read[i])
+      add_unread(item, name, keys);
+    else if (std::ranges::find(keys, name) == keys.end())
+      keys.push_back(name);
+  }
 }
 
 std::vector<std::string> unread_of(const Value& message) {
   std::vector<std::string> keys;
-  if (const Mapping* mapping = message.mapping())
-    for (size_t i = 0; i < mapping->entries.size(); ++i)
-      if (!mapping->read[i]) keys.push_back(*mapping->entries[i].first.text());
+  add_unread(message, "", keys);
   return keys;
 }
 
@@ -64,7 +91,7 @@ Rendering rendered(const ChatTemplate::Parts& parts, const Json& messages,
                    const ChatOptions& options) {
   JsonReader read;
   Value conversation;
-  std::vector<std::string_view> given;
+  std::vector<std::pair<std::string_view, Value>> given;
   std::vector<std::pair<std::string_view, Value>> variables;
   const auto set = [&](std::string_view variable, Value value) {
     const auto old = std::ranges::find(variables, variable, [](const auto& v) { return v.first; });
@@ -72,6 +99,12 @@ Rendering rendered(const ChatTemplate::Parts& parts, const Json& messages,
       old->second = std::move(value);
     else
       variables.emplace_back(variable, std::move(value));
+  };
+  const auto watched = [&](std::string_view variable, const Json& json) {
+    Value value = read.value(json);
+    watch(value);
+    given.emplace_back(variable, value);
+    return value;
   };
   try {
     if (!messages.is_array()) fail("the messages must be a list");
@@ -81,13 +114,11 @@ Rendering rendered(const ChatTemplate::Parts& parts, const Json& messages,
       for (const auto& [key, item] : options.extra->items()) {
         if (std::ranges::find(argument_names, key) != std::end(argument_names))
           fail("'{}' is no extra variable", key);
-        set(key, read.value(item));
-        given.push_back(key);
+        set(key, watched(key, item));
       }
     }
     const auto set_or_none = [&](std::string_view variable, const Json* json) {
-      set(variable, json == nullptr ? Value(None{}) : read.value(*json));
-      if (json != nullptr) given.push_back(variable);
+      set(variable, json == nullptr ? Value(None{}) : watched(variable, *json));
     };
     conversation = read.value(messages);
     watch(conversation);
@@ -110,8 +141,12 @@ Rendering rendered(const ChatTemplate::Parts& parts, const Json& messages,
   rendering.generated = interpreter.generated();
   for (const Value& message : conversation.sequence()->items)
     rendering.unread_keys.push_back(unread_of(message));
-  for (const std::string_view variable : given)
-    if (!interpreter.has_read(variable)) rendering.unread_variables.emplace_back(variable);
+  for (const auto& [variable, value] : given) {
+    if (interpreter.has_read(variable))
+      add_unread(value, std::string(variable), rendering.unread_variables);
+    else
+      rendering.unread_variables.emplace_back(variable);
+  }
   return rendering;
 }
 

@@ -64,8 +64,9 @@ struct TextRange {
 struct Rendering {
   std::string text;
   std::vector<TextRange> generated;  // what {% generation %} marks, in the order of the text
-  // The keys of each message whose values the template did not read, and those of `extra`, "tools"
-  // and "documents" where they were given.
+  // The keys of each message whose values are not empty and were not read by the template
+  // ("tool_calls.function.arguments"), and those of `extra`, "tools" and "documents" where they
+  // were given.
   std::vector<std::vector<std::string>> unread_keys;
   std::vector<std::string> unread_variables;
 };

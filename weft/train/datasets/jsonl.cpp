@@ -9,14 +9,16 @@
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/data/instructions.h"
 #include "weft/io/files.h"
+#include "weft/io/gguf.h"
 #include "weft/train/datasets/datasets.h"
 
 namespace weft::train {
 namespace {
-// Returns how the tokenizer's folder says that answers end and conversations are written.
+// Returns how the tokenizer's folder, or its GGUF file, says that answers end and conversations are
+// written.
 data::InstructionOptions instruction_options(const data::Tokenizer& tokenizer,
                                              const std::string& folder) {
-  if (folder.empty() || !io::is_folder(folder)) return {};
+  if (folder.empty() || !(io::is_folder(folder) || io::is_gguf(folder))) return {};
   const data::TokenizerConfig config = data::TokenizerConfig::load(folder);
   data::InstructionOptions options{.chat = config.chat_template(),
                                    .chat_with_tools = config.chat_template(/*with_tools=*/true)};
