@@ -154,9 +154,11 @@ TEST_CASE("outputs that are devices or links keep their type") {
       {"profile", "tiny.yaml", "--roofline-svg"},
       {"bench", "mlp", "--steps", "1", "--write-weights"},
       {"init", "image", "-o"}};
-  // A shell reads the pipe, and opens it again in case the program did not.
+  // A shell opens both ends of the pipe before the program, as either open would wait for the
+  // other, and closes them behind it, so that the reader ends however late it begins.
   const std::string through_pipe =
-      R"(cat pipe >piped & "$WEFT" "$@" pipe; code=$?; : <>pipe; wait; exit $code)";
+      R"(exec 9<>pipe 8<pipe; cat <&8 9>&- >piped & "$WEFT" "$@" pipe; code=$?; exec 9>&- 8<&-; )"
+      R"(wait; exit $code)";
   REQUIRE(mkfifo(place.path("pipe").c_str(), 0600) == 0);
   for (std::vector<std::string> command : commands) {
     std::vector<std::string> shell{"-c", through_pipe, "sh"};
