@@ -319,8 +319,9 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   const Outcome other_form =
       place.weft({"generate", "moved.gguf", "--adapter", "copied", "--prompt", "A"});
   CHECK(other_form.code == 0);
-  CHECK(other_form.err.find("weft: note: whether copied was trained on the weights of moved.gguf is "
-                            "not known") == 0);
+  CHECK(
+      other_form.err.find("weft: note: whether copied was trained on the weights of moved.gguf is "
+                          "not known") == 0);
   fs::remove_all(place.path("model"));
   fs::rename(place.path("moved"), place.path("model"));
   const Outcome taken = place.weft({"merge", "run", "merged"});
