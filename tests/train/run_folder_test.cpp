@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/captured.h"
 #include "tests/train/runs.h"

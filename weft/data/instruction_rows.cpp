@@ -35,6 +35,9 @@ const Json* find(const Json& object, std::string_view key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
+bool is_empty_text(const Json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
 bool has(const Json& object, std::string_view key) { return find(object, key) != nullptr; }
 
 std::string text_at(const Json& object, std::string_view key, std::string_view path = {}) {
@@ -258,7 +261,7 @@ bool repeats(const Json& row, const Form& text, const Form& other) {
 const Form& form_of(const Json& row) {
   const auto has_text = [&](std::string_view mark) {
     const Json* value = find(row, mark);
-    return value != nullptr && *value != "";
+    return value != nullptr && !is_empty_text(*value);
   };
   const auto has_some = [&](std::string_view mark) { return has(row, mark); };
   const auto only = [&](const auto& is_form) {
@@ -369,7 +372,7 @@ class RowReader {
           is_in(form.others, key))
         continue;
       if (std::ranges::any_of(forms(), [&](const Form& each) { return is_in(each.marks, key); })) {
-        if (value != "") made.unread.push_back(key);
+        if (!is_empty_text(value)) made.unread.push_back(key);
       } else if (conversation == nullptr || (chat_ != nullptr && chat_->defines(key))) {
         made.unread.push_back(key);
       } else if (key == "tools" || key == "documents")

@@ -154,7 +154,7 @@ int64_t truncated(double number) {
 Value to_integer(Context&, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"default", "base"});
   if (bound.integer_or(1, 10) != 10) fail("weft reads integers in base 10 alone");
-  const Value otherwise = bound.given(0) ? bound[0] : Value(int64_t{0});
+  Value otherwise = bound.given(0) ? bound[0] : Value(int64_t{0});
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_integer()) return self.integer();
   if (self.is<double>()) return std::isnan(self.number()) ? otherwise : truncated(self.number());
@@ -166,7 +166,7 @@ Value to_integer(Context&, const Value& self, const Arguments& arguments) {
 
 Value to_float(Context&, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"default"});
-  const Value otherwise = bound.given(0) ? bound[0] : Value(0.0);
+  Value otherwise = bound.given(0) ? bound[0] : Value(0.0);
   if (self.is_undefined()) fail_undefined(self);
   if (self.is_number()) return self.number();
   if (self.text() == nullptr) return otherwise;
