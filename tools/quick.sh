@@ -15,8 +15,9 @@ tools/check_layers
 # What tests share belongs to the programs that name it.
 folders=$({
   sed -nE 's#^(weft|tests)/([a-z]+)/.*#\2#p' <<<"$changed"
-  grep -E '^tests/(support|reference)/' <<<"$changed" | while read -r file; do
-    grep -rlF "${file%.cpp}" tests --include='*.cpp' --include='*.h' | sed -nE 's#^tests/([a-z]+)/.*#\1#p'
+  { grep -E '^tests/(support|reference)/' <<<"$changed" || true; } | while read -r file; do
+    { grep -rlF "${file%.cpp}" tests --include='*.cpp' --include='*.h' || true; } |
+      sed -nE 's#^tests/([a-z]+)/.*#\1#p'
   done
 } | sort -u)
 programs=$(for folder in $folders; do
