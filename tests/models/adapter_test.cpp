@@ -9,6 +9,7 @@
 #include "tests/models/families.h"
 #include "tests/models/shakespeare.h"
 #include "tests/support/near.h"
+#include "weft/data/instructions.h"
 #include "weft/io/files.h"
 #include "weft/models/pretrained.h"
 #include "weft/optim/optim.h"
@@ -52,12 +53,10 @@ std::string curve_model(const Json& reference, const std::string& weights,
   return folder;
 }
 
-// Returns the losses of an adapter that trains on the text in the type `dtype`.
-std::vector<double> curve_of(const Json& reference, const std::string& weights, DType dtype,
-                             const std::string& text) {
-  const test::TemporaryFolder place;
-  const models::Pretrained net =
-      models::load_pretrained(curve_model(reference, weights, place), {.dtype = dtype});
+// Returns the losses of an adapter of a model that trains on a batch a step in the type `dtype`.
+std::vector<double> curve_of(const Json& reference, const std::string& model, DType dtype,
+                             const std::vector<Batch>& batches) {
+  const models::Pretrained net = models::load_pretrained(model, {.dtype = dtype});
   const Json rows = {{"config", reference.at("adapter")},
                      {"tensors", reference.at("adapter_tensors")}};
   const AdapterFolder adapter(rows);
@@ -72,15 +71,20 @@ std::vector<double> curve_of(const Json& reference, const std::string& weights, 
     optimizer->step(grad(loss, net.model->parameters()));
     return loss;
   });
-  const std::string characters = reference.at("characters");
-  const auto shape = reference.at("batch").get<std::vector<int64_t>>();
-  std::vector<double> losses(reference.at(weights).at("loss_f64").size());
-  for (size_t s = 0; s < losses.size(); ++s) {
-    const size_t begin = s * static_cast<size_t>(shape[0] * shape[1]);
-    const Batch batch = text_batch(text, characters, begin, {shape[0], shape[1]});
-    losses[s] = step(batch.inputs, batch.labels).item();
-  }
+  std::vector<double> losses;
+  for (const Batch& batch : batches) losses.push_back(step(batch.inputs, batch.labels).item());
   return losses;
+}
+
+// Checks that the losses in float64 are PEFT's, which move by at most 4e-15 where each weight is
+// off by one rounding.
+void check_exact_curve(const std::vector<double>& losses, const Json& expected) {
+  const auto f64 = expected.at("loss_f64").get<std::vector<double>>();
+  REQUIRE(losses.size() == f64.size());
+  for (size_t s = 0; s < f64.size(); ++s) {
+    CAPTURE(s);
+    CHECK(losses[s] == near(f64[s], 1e-12));
+  }
 }
 
 void check_lora_curve(const std::string& weights) {
@@ -91,13 +95,16 @@ void check_lora_curve(const std::string& weights) {
   REQUIRE(characters_of(text) == reference.at("characters").get<std::string>());
   REQUIRE(f64.size() == 80);
   REQUIRE(f64.back() < f64.front() - 0.9);
-  // PEFT's own float64 losses move by at most 4e-15 where each weight is off by one rounding.
-  const std::vector<double> exact = curve_of(reference, weights, DType::f64, text);
-  for (size_t s = 0; s < f64.size(); ++s) {
-    CAPTURE(s);
-    CHECK(exact[s] == near(f64[s], 1e-12));
-  }
-  const std::vector<double> losses = curve_of(reference, weights, DType::f32, text);
+  const auto shape = reference.at("batch").get<std::vector<int64_t>>();
+  std::vector<Batch> batches;
+  for (size_t s = 0; s < f64.size(); ++s)
+    batches.push_back(text_batch(text, reference.at("characters"),
+                                 s * static_cast<size_t>(shape[0] * shape[1]),
+                                 {shape[0], shape[1]}));
+  const test::TemporaryFolder place;
+  const std::string model = curve_model(reference, weights, place);
+  check_exact_curve(curve_of(reference, model, DType::f64, batches), expected);
+  const std::vector<double> losses = curve_of(reference, model, DType::f32, batches);
   const auto theirs = expected.at("f32_distance").get<std::vector<double>>();
   const size_t window = f64.size() / theirs.size();
   for (size_t w = 0; w < theirs.size(); ++w) {
@@ -139,6 +146,37 @@ TEST_CASE("an adapter learns Shakespeare's text as PEFT's does, in float64 and f
 }
 TEST_CASE("an adapter beside weights in blocks learns as PEFT's does beside their numbers") {
   check_lora_curve("Q4_0");
+}
+
+TEST_CASE("an adapter learns the answers of a conversation with tools as PEFT's does") {
+  const Json all = reference_file("lora_curves.json"), &reference = all.at("tool_calls");
+  const auto tokenizer = data::Tokenizer::load("tests/reference/tokenizers/llama3.json");
+  const std::string written = reference.at("template");
+  const data::InstructionOptions options{
+      .chat = data::ChatTemplate(
+          reference_file("chat.json").at("templates").at(written).get<std::string>(),
+          {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|endoftext|>"}}, written)};
+  // The template reads the keys of messages and tools in the order of the row.
+  const auto rows =
+      nlohmann::ordered_json::parse(test::contents_of("tests/reference/lora_curves.json"));
+  std::vector<data::Instruction> samples =
+      data::parse_instructions(rows.at("tool_calls").at("row").dump(), "row", tokenizer, options);
+  const auto count = std::ssize(samples);
+  REQUIRE(count == 4);
+  const int64_t length = reference.at("config").at("max_position_embeddings");
+  data::Loader loader(data::instruction_source(std::move(samples), length - 1, "row"),
+                      {.batch_size = count});
+  data::Batch batch;
+  REQUIRE(loader.next(batch));
+  const std::vector<Batch> batches(reference.at("loss_f64").size(), {batch.inputs, batch.labels});
+
+  const test::TemporaryFolder place;
+  Json curve = all;  // the optimizer and the adapter are those of all curves
+  curve.update({{"config", reference.at("config")}, {"tensors", reference.at("tensors")}});
+  const std::string model = curve_model(curve, "F32", place);
+  const std::vector<double> losses = curve_of(curve, model, DType::f64, batches);
+  REQUIRE(losses.back() < losses.front() - 1);
+  check_exact_curve(losses, reference);
 }
 
 TEST_CASE("a new adapter changes nothing before it trains, and is written as it is read") {

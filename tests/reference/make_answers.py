@@ -112,6 +112,11 @@ CASES = [
 ]
 
 
+def tokenizer_of(template):
+    return PreTrainedTokenizerFast(tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<|begin_of_text|>",
+                                   eos_token="<|endoftext|>", chat_template=TEXTS[template])
+
+
 def common(a, b):
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
@@ -160,8 +165,7 @@ def samples(tokenizer, row, messages, learned):
 def main():
     cases = []
     for name, row, messages, learned in CASES:
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(HERE / "tokenizers" / "llama3.json"), bos_token="<|begin_of_text|>",
-                                            eos_token="<|endoftext|>", chat_template=TEXTS[name])
+        tokenizer = tokenizer_of(name)
         if name == "parts":
             messages = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages]
         cases.append({"template": name, "row": row, "samples": samples(tokenizer, row, messages, learned)})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes lora_curves.json: PEFT trains adapters of a small Llama on Shakespeare's text.
+"""Writes lora_curves.json: PEFT trains adapters of a small Llama on Shakespeare's text, and on the
+answers of a conversation with tools.
 
-    pip install torch==2.13.0 transformers peft safetensors gguf
+    pip install torch==2.13.0 transformers==5.24.0 jinja2==3.1.6 peft safetensors gguf
     WEFT_DATA_DIR=... python tests/reference/make_lora_curves.py
 
 Weights and adapters are those of the formula by their names in files; `Q4_0` trains beside the
@@ -21,10 +22,12 @@ from safetensors.torch import load_file
 from transformers.models.llama import modeling_llama
 
 import formula
+import make_answers
 from make_curves import NUDGED_RUNS, THREADS, WINDOW, one_row_per_item
 
 STEPS, ROWS, LENGTH = 80, 4, 64
 MARKS = (1, 5, 10, 20, 40, 79)
+TOOL_STEPS, TOOL_TEMPLATE = 10, "qwen3"
 OUTPUT = pathlib.Path(__file__).parent / "lora_curves.json"
 TEXT = pathlib.Path(os.environ["WEFT_DATA_DIR"]) / "text" / "tinyshakespeare.txt"
 CONFIG = {
@@ -98,14 +101,14 @@ def in_blocks(name, values):
     return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
 
 
-def plain_model():
-    config = transformers.AutoConfig.for_model(**CONFIG)
+def plain_model(config=CONFIG):
+    config = transformers.AutoConfig.for_model(**config)
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
 
 
-def build(rows, adapter, quantized, dtype, nudge=0.0, draw=0):
+def build(rows, adapter, quantized, dtype, nudge=0.0, draw=0, config=CONFIG):
     """Returns PEFT's model with the weights of the formula, each moved by `nudge` times a draw."""
-    model, tensors = plain_model(), {}
+    model, tensors = plain_model(config), {}
     for row in rows["tensors"]:
         values = values_of(row)
         tensors[row["name"]] = in_blocks(row["name"], values) if quantized else values
@@ -136,16 +139,20 @@ def batch(ids, step):
     return torch.stack([ids[at:at + LENGTH + 1] for at in starts])
 
 
-def train(model, ids, threads=THREADS):
+def text_batches(ids):
+    tables = [batch(ids, step) for step in range(STEPS)]
+    return [(table[:, :-1], table[:, 1:]) for table in tables]
+
+
+def train(model, batches, threads=THREADS):
     torch.set_num_threads(threads)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=OPTIMIZER["lr"], betas=OPTIMIZER["betas"],
                                   weight_decay=OPTIMIZER["weight_decay"])
     losses = []
-    for step in range(STEPS):
-        table = batch(ids, step)
-        logits = model(input_ids=table[:, :-1]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), table[:, 1:].flatten())
+    for inputs, labels in batches:
+        logits = model(input_ids=inputs).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -174,16 +181,41 @@ def distance(runs, exact_losses):
 
 def curve(rows, adapter, ids, quantized):
     make = lambda *options: build(rows, adapter, quantized, *options)
-    f64 = train(make(torch.float64), ids)
-    nudged = train(make(torch.float64, 2.0**-52), ids)
-    f32 = train(make(torch.float32), ids)
-    runs = [f32, train(make(torch.float32), ids, threads=1)]
-    runs += [train(make(torch.float32, 2.0**-23, draw), ids) for draw in range(NUDGED_RUNS)]
+    batches = text_batches(ids)
+    f64 = train(make(torch.float64), batches)
+    nudged = train(make(torch.float64, 2.0**-52), batches)
+    f32 = train(make(torch.float32), batches)
+    runs = [f32, train(make(torch.float32), batches, threads=1)]
+    runs += [train(make(torch.float32, 2.0**-23, draw), batches) for draw in range(NUDGED_RUNS)]
     off = np.abs(np.array(f64) - np.array(nudged))
     spread = {str(mark): off[:mark + 1].max() for mark in MARKS}
     print(f"loss {f64[0]:.4f} to {f64[-1]:.4f}, nudged {spread}, f32 {distance(runs, f64)}")
     return {"f64_vs_f64_nudged": spread, "f32_distance": distance(runs, f64),
             "loss_f64": f64, "loss_f32": f32}
+
+
+def tool_curve(adapter):
+    """Trains on the samples of a conversation, with the tokens and masks of transformers."""
+    row = {"messages": make_answers.CALLS, "tools": make_answers.TOOLS}
+    tokenizer = make_answers.tokenizer_of(TOOL_TEMPLATE)
+    samples = make_answers.samples(tokenizer, row, row["messages"], make_answers.ALL)
+    length = max(len(sample["ids"]) for sample in samples)
+    tokens = torch.zeros(len(samples), length, dtype=torch.long)
+    labels = torch.full((len(samples), length), -100)
+    for i, sample in enumerate(samples):
+        ids, learned = torch.tensor(sample["ids"]), torch.tensor(sample["learned"]) == 1
+        tokens[i, :len(ids)] = ids
+        labels[i, :len(ids)][learned] = ids[learned]
+    config = {**CONFIG, "vocab_size": len(tokenizer), "max_position_embeddings": length}
+    rows = {"tensors": [row_of(name, tensor.shape)
+                        for name, tensor in sorted(plain_model(config).state_dict().items())]}
+    run = lambda nudge: train(build(rows, adapter, False, torch.float64, nudge, config=config),
+                              [(tokens[:, :-1], labels[:, 1:])] * TOOL_STEPS)
+    losses, nudged = run(0.0), run(2.0**-52)
+    off = np.abs(np.array(losses) - np.array(nudged)).max()
+    print(f"tool calls: loss {losses[0]:.4f} to {losses[-1]:.4f}, nudged {off}")
+    return {"template": TOOL_TEMPLATE, "row": row, "config": config, **rows,
+            "f64_vs_f64_nudged": off, "loss_f64": losses}
 
 
 def main():
@@ -201,6 +233,7 @@ def main():
         "characters": characters, "batch": [ROWS, LENGTH], "config": CONFIG,
         "adapter": ADAPTER, "optimizer": OPTIMIZER, **rows, "adapter_tensors": adapter,
         "F32": curve(rows, adapter, ids, False), "Q4_0": curve(rows, adapter, ids, True),
+        "tool_calls": tool_curve(adapter),
     }
     OUTPUT.write_text(one_row_per_item(document), encoding="utf-8")
 
