@@ -90,10 +90,11 @@ TEST_CASE("the orientation of EXIF is applied as by Pillow's exif_transpose") {
 
 TEST_CASE("PNGs are turned as their eXIf chunk, their raw profile or their XMP says") {
   // Pillow 13.0 gives these pixels of [[a, b, c], [d, e, f]].
-  const auto turned = [&](const std::string& before, const std::string& behind = "") {
-    std::string file = png(3, 2, 8, 0, {"\0abc\0def", 8});
+  const auto turned = [&](const std::string& before, const std::string& behind = "",
+                          const std::string& outside = "") {
+    std::string file = png(3, 2, 8, 0, {"\0abc\0def", 8}) + outside;
     constexpr size_t header = 8 + 25, end = 12;  // bytes
-    file.insert(file.size() - end, behind);
+    file.insert(file.size() - outside.size() - end, behind);
     file.insert(header, before);
     const io::Image image = parsed_image(file, 1);
     return fmt::format("{}x{} {}", image.width, image.height,
@@ -118,7 +119,8 @@ TEST_CASE("PNGs are turned as their eXIf chunk, their raw profile or their XMP s
   CHECK(turned(chunk("eXIf", exif(2))) == "3x2 cbafed");
   CHECK(turned(chunk("eXIf", exif(6))) == "2x3 daebfc");
   CHECK(turned("", chunk("eXIf", exif(8))) == "2x3 cfbead");
-  CHECK(turned(chunk("eXIf", exif(6, 4))) == "2x3 daebfc");  // a LONG
+  CHECK(turned("", "", chunk("eXIf", exif(8))) == "3x2 abcdef");  // behind the end
+  CHECK(turned(chunk("eXIf", exif(6, 4))) == "2x3 daebfc");       // a LONG
   CHECK(turned(chunk("eXIf", exif(9))) == "3x2 abcdef");
   CHECK(turned(text(profile_name, profile)) == "2x3 cfbead");
   CHECK(turned(text(profile_name, profile) + chunk("eXIf", exif(2))) == "3x2 cbafed");

@@ -141,6 +141,7 @@ OrientationSources orientation_sources_of_png(std::span<const std::byte> file) {
     const std::string_view type = left.substr(4, 4);
     std::string_view data = left.substr(head_bytes, length);
     left.remove_prefix(head_bytes + length + checksum_bytes);
+    if (type == "IEND") break;
     if (type == "eXIf") sources.exif = data;
     if (type != "tEXt" && type != "zTXt" && type != "iTXt") continue;
     const std::string_view keyword = take_until_nul(data);
