@@ -13,7 +13,7 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/known_peaks.h"
+#include "tests/support/known_peaks.h"
 #include "tests/support/program.h"
 #include "weft/base/parallel.h"
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/known_peaks.h"
 #include "tests/support/images.h"
+#include "tests/support/known_peaks.h"
 #include "tests/support/program.h"
 #include "tests/support/published_model.h"
 #include "tests/support/skip.h"

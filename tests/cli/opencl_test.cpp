@@ -10,9 +10,9 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/known_peaks.h"
 #include "tests/cli/tiny_gpt.h"
 #include "tests/support/exit_codes.h"
+#include "tests/support/known_peaks.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"
 #include "weft/base/parallel.h"

@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/known_peaks.h"
 #include "tests/error/address_limit.h"
+#include "tests/support/known_peaks.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"

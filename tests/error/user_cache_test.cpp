@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tests/cli/known_peaks.h"
 #include "tests/error/address_limit.h"
 #include "tests/error/tiny_run.h"
+#include "tests/support/known_peaks.h"
 #include "tests/support/skip.h"
 #include "weft/base/hash.h"
 #include "weft/base/isa.h"
