@@ -22,7 +22,6 @@
 // GCC joins loads of scalars that are broadcast, which takes an instruction for each lane.
 #pragma GCC optimize("O3", "no-tree-slp-vectorize")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/block_packers.h"
 #include "weft/backends/cpu/int8_rows.h"
 #include "weft/base/isa_dispatch.h"

@@ -19,7 +19,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/block_product.h"
 #include "weft/backends/cpu/elements.h"
 #include "weft/backends/cpu/transpose.h"

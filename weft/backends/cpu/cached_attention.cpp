@@ -18,7 +18,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/attention_tiles.h"
 
 namespace weft::cpu {

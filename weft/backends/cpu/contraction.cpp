@@ -19,7 +19,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/int8_dots.h"
 #include "weft/base/alignment.h"
 #include "weft/base/isa_dispatch.h"

@@ -7,7 +7,6 @@
 #if !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
 

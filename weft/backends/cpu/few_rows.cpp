@@ -13,7 +13,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"

@@ -21,7 +21,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/stopwatch.h"

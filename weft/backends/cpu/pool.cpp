@@ -11,7 +11,6 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/vector_elements.h"
 #include "weft/base/isa_dispatch.h"
 #include "weft/base/rounding.h"

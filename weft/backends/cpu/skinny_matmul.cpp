@@ -14,7 +14,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #include "weft/backends/cpu/transpose.h"
 #include "weft/backends/cpu/vector_elements.h"
 #include "weft/base/alignment.h"

@@ -13,7 +13,6 @@
 #else
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
-#pragma GCC diagnostic ignored "-Wpsabi"  // wide vectors never cross a call
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Walign-mismatch"  // arrays of vectors say their alignment
 #endif
