@@ -30,7 +30,6 @@ std::string run(const Value& node, const std::vector<Lie>& lies, bool chosen = f
 }
 
 // Products of two types have each number of rows by one layout of the weight.
-// layout.
 TEST_CASE("a product of up to 16 rows agrees with the reference in every pair of types") {
   for (DType x : {DType::f32, DType::bf16, DType::f16})
     for (DType weight : {DType::f32, DType::bf16, DType::f16})

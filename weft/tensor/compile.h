@@ -38,7 +38,9 @@ class ModeScope {  // sets the mode of what is computed, or captured, while it l
 std::vector<Tensor> transform_captured(std::span<const Tensor> results,
                                        const std::function<Graph(const Graph&)>& pass);
 
-// CompiledStep is the step behind compile(): values in, values out.
+// CompiledStep is the step behind compile(): values in, values out. Threads may run steps of their
+// own at once, of which one waits for the other where they share memory; one step is for one thread
+// at a time, as its results are its own until its next run.
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
