@@ -65,11 +65,11 @@ peers: ## PyTorch and JAX in build/peers-venv, where PEERS_PYTHON names no other
 test-all: all peers test-isa test-onnx check tsan ## quick and slow tests, under the sanitizers and against PyTorch too, and short fuzzing
 	@PEERS_PYTHON="$(PEERS_PYTHON)" tools/test.sh release
 
-# The test programs to run; empty: all quick tests.
+# The tests to run; empty: all quick tests. PART=2/4 runs every fourth fuzzer, from the second on.
 CHECKED ?=
 check: setup ## quick tests and short fuzzing with verifier, poison, address and UB sanitizers
-	@$(call build_preset,check,--target $(if $(CHECKED),$(addprefix test_,$(CHECKED)),weft_tests) fuzzers)
-	@tools/test.sh check -L quick $(if $(CHECKED),-R '^($(subst $(space),|,$(strip $(CHECKED))))$$')
+	@$(call build_preset,check,--target $(if $(CHECKED),$(sort $(patsubst %,test_%,$(basename $(CHECKED)))),weft_tests) fuzzers)
+	@env -u PART tools/test.sh check -L quick $(if $(CHECKED),-R '^($(subst $(space),|,$(strip $(CHECKED))))$$')
 	@tools/fuzz.sh 15
 
 # Test programs of code with threads.
@@ -87,7 +87,7 @@ fuzz-long: setup ## every fuzzer for an hour
 	@tools/fuzz.sh 3600
 
 # The folders to mutate, the number of mutants of each, and the seed.
-MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train
+MUTATE ?= weft/optim weft/io weft/data weft/runtime weft/ops weft/passes weft/codegen weft/train weft/backends/cpu weft/models weft/onnx
 COUNT ?= 15
 SEED ?= 1
 mutate: setup ## seeds faults, and lists those that the quick tests miss (MUTATE=weft/io SEED=2)

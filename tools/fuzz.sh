@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [SECONDS]: runs every program of build/check/fuzz for so long, from
 # tests/fuzz/corpus/NAME. New inputs are stored in build/fuzz/corpus/NAME, crashing inputs in
-# build/fuzz/crashes.
+# build/fuzz/crashes. PART=2/4 runs every fourth program, from the second on.
 # tools/fuzz.sh --keep: adds inputs that reach new code to tests/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,7 +37,9 @@ export -f run
 export seconds seed
 
 # A fuzzer has one thread: each core runs another one.
-programs=$(find build/check/fuzz -maxdepth 1 -type f -executable 2>/dev/null | sort)
+IFS=/ read -r part parts <<<"${PART:-1/1}"
+programs=$(find build/check/fuzz -maxdepth 1 -type f -executable 2>/dev/null | sort |
+  awk "NR % $parts == $part % $parts")
 [ -n "$programs" ] || { echo "fuzz: no program in build/check/fuzz: make check builds them"; exit 1; }
 xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run "$1"' run {} <<<"$programs"
 [ "$seconds" = --keep ] || echo "fuzz: $(wc -l <<<"$programs") programs, nothing found"

@@ -45,6 +45,9 @@ TESTS = {
     "train": ["train", "error", "cli"],
     "io": ["io", "data", "train:*disk_test.cpp"],  # syncing matters only after a power loss
     "data": ["data"],
+    "backends": ["backends", "ops"],
+    "models": ["nn", "infer", "models"],
+    "onnx": ["onnx"],
 }
 
 # ---- what may be mutated -------------------------------------------------------------------------
