@@ -73,12 +73,13 @@ target_compile_options(weft_flags INTERFACE
   -fno-semantic-interposition   # a shared library as fast as a static one
   -fvisibility-inlines-hidden
   -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wunused
+  -Wno-psabi                    # how wide vectors cross calls: those of kernels are inlined
   -Wno-missing-field-initializers)  # designated initializers leave fields out on purpose
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives of these in inlined standard library code; Clang reports real
-  # ones. Its notes on how older versions passed wide vectors concern none that crosses a call here.
+  # ones.
   target_compile_options(weft_flags INTERFACE
-    -Wno-psabi -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+    -Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
     -Wno-restrict -Wno-dangling-pointer)
 else()
   # Clang warns of code that libstdc++ 12's stable_sort calls; GCC reports our deprecated calls.
