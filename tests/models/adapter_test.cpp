@@ -72,6 +72,7 @@ std::vector<double> curve_of(const Json& reference, const std::string& model, DT
     return loss;
   });
   std::vector<double> losses;
+  losses.reserve(batches.size());
   for (const Batch& batch : batches) losses.push_back(step(batch.inputs, batch.labels).item());
   return losses;
 }
@@ -97,6 +98,7 @@ void check_lora_curve(const std::string& weights) {
   REQUIRE(f64.back() < f64.front() - 0.9);
   const auto shape = reference.at("batch").get<std::vector<int64_t>>();
   std::vector<Batch> batches;
+  batches.reserve(f64.size());
   for (size_t s = 0; s < f64.size(); ++s)
     batches.push_back(text_batch(text, reference.at("characters"),
                                  s * static_cast<size_t>(shape[0] * shape[1]),
