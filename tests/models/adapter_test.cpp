@@ -158,11 +158,8 @@ TEST_CASE("an adapter learns the answers of a conversation with tools as PEFT's 
       .chat = data::ChatTemplate(
           reference_file("chat.json").at("templates").at(written).get<std::string>(),
           {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|endoftext|>"}}, written)};
-  // The template reads the keys of messages and tools in the order of the row.
-  const auto rows =
-      nlohmann::ordered_json::parse(test::contents_of("tests/reference/lora_curves.json"));
   std::vector<data::Instruction> samples =
-      data::parse_instructions(rows.at("tool_calls").at("row").dump(), "row", tokenizer, options);
+      data::parse_instructions(reference.at("row").get<std::string>(), "row", tokenizer, options);
   const auto count = std::ssize(samples);
   REQUIRE(count == 4);
   const int64_t length = reference.at("config").at("max_position_embeddings");

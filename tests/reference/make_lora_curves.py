@@ -125,6 +125,11 @@ def build(rows, adapter, quantized, dtype, nudge=0.0, draw=0, config=CONFIG):
     return model.train()
 
 
+def model_rows(config=CONFIG):
+    return {"tensors": [row_of(name, tensor.shape)
+                        for name, tensor in sorted(plain_model(config).state_dict().items())]}
+
+
 def adapter_rows():
     model = peft.get_peft_model(plain_model(), peft.LoraConfig(task_type="CAUSAL_LM", **ADAPTER))
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +201,7 @@ def curve(rows, adapter, ids, quantized):
 
 def tool_curve(adapter):
     """Trains on the samples of a conversation, with the tokens and masks of transformers."""
-    row = {"messages": make_answers.CALLS, "tools": make_answers.TOOLS}
+    row = {"messages": make_answers.CALLS, "tools": make_answers.TOOLS}  # in this order of keys
     tokenizer = make_answers.tokenizer_of(TOOL_TEMPLATE)
     samples = make_answers.samples(tokenizer, row, row["messages"], make_answers.ALL)
     length = max(len(sample["ids"]) for sample in samples)
@@ -207,14 +212,13 @@ def tool_curve(adapter):
         tokens[i, :len(ids)] = ids
         labels[i, :len(ids)][learned] = ids[learned]
     config = {**CONFIG, "vocab_size": len(tokenizer), "max_position_embeddings": length}
-    rows = {"tensors": [row_of(name, tensor.shape)
-                        for name, tensor in sorted(plain_model(config).state_dict().items())]}
+    rows = model_rows(config)
     run = lambda nudge: train(build(rows, adapter, False, torch.float64, nudge, config=config),
                               [(tokens[:, :-1], labels[:, 1:])] * TOOL_STEPS)
     losses, nudged = run(0.0), run(2.0**-52)
     off = np.abs(np.array(losses) - np.array(nudged)).max()
     print(f"tool calls: loss {losses[0]:.4f} to {losses[-1]:.4f}, nudged {off}")
-    return {"template": TOOL_TEMPLATE, "row": row, "config": config, **rows,
+    return {"template": TOOL_TEMPLATE, "row": json.dumps(row), "config": config, **rows,
             "f64_vs_f64_nudged": off, "loss_f64": losses}
 
 
@@ -223,8 +227,7 @@ def main():
     text = TEXT.read_text(encoding="ascii")
     characters = "".join(sorted(set(text)))
     ids = torch.tensor([characters.index(c) for c in text[:STEPS * ROWS * LENGTH + 1]])
-    rows = {"tensors": [row_of(name, tensor.shape)
-                        for name, tensor in sorted(plain_model().state_dict().items())]}
+    rows = model_rows()
     adapter = adapter_rows()
     check_equations(rows, ids)
     document = {
