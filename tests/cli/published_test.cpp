@@ -282,6 +282,11 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   const json adapted = generated({"run"});
   CHECK(adapted != generated({"model"}));
   CHECK(generated({"model", "--adapter", checkpoint}) == adapted);
+  CHECK(generated({"model", "--adapter", "run"}) == adapted);
+  const Outcome twice = place.weft({"generate", "run", "--adapter", "other", "--prompt", "A"});
+  CHECK(twice.code == 2);
+  CHECK(twice.err.find("run has an adapter of its own. Hint: model --adapter other.") !=
+        std::string::npos);
   const Outcome merged = place.weft({"merge", "run", "merged"});
   REQUIRE_MESSAGE(merged.code == 0, merged.err);
   CHECK(generated({"merged"})["text"] == adapted["text"]);
@@ -314,6 +319,16 @@ TEST_CASE("an adapter trains beside a published model, resumes, generates and is
   CHECK(warned.code == 0);
   CHECK(warned.err ==
         "weft: warning: the weights of model are not those that copied was trained on.\n");
+  // The run's base in another precision is known for what it is.
+  const Outcome half = place.weft({"convert", "moved", "half", "--to", "hf", "--dtype", "bf16"});
+  REQUIRE_MESSAGE(half.code == 0, half.err);
+  for (const std::string adapter : {"run", "copied"}) {
+    const Outcome said = place.weft(
+        {"generate", "half", "--adapter", adapter, "--prompt", "A", "--max-new-tokens", "1"});
+    CHECK(said.code == 0);
+    CHECK(said.err.find("the weights of half are bf16.") != std::string::npos);
+    CHECK(said.err.find("was trained on them in f32.") != std::string::npos);
+  }
   // A GGUF file of the base has other names and orders of rows.
   CHECK(place.weft({"convert", "moved", "moved.gguf", "--to", "gguf"}).code == 0);
   const Outcome other_form =

@@ -102,6 +102,23 @@ TEST_CASE("of a conversation only the last answer is learned where that is the o
   CHECK(place.text(samples[1], true) == "A\n");
 }
 
+// transformers renders the whole conversation and takes the marks of that text.
+TEST_CASE("a template that marks the last answer alone has it alone learned") {
+  InstructionFiles place;
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' and loop.last %}"
+      "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+      "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+      {}, "chat");
+  const std::vector<Instruction> samples =
+      place.read(R"({"messages": [{"role": "user", "content": "Hi", "weight": 1}, )"
+                 R"({"role": "assistant", "content": "A"}, {"role": "user", "content": "Bye"}, )"
+                 R"({"role": "assistant", "content": "B"}]})");
+  REQUIRE(samples.size() == 1);
+  CHECK(place.text(samples[0], true) == "user: HiB");
+  CHECK(place.text(samples[0], false) == "assistant: Auser: Byeassistant: ");
+}
+
 TEST_CASE("a weight decides what is learned, of rows and of every role") {
   const InstructionFiles place;
   const std::vector<Instruction> samples =
@@ -286,6 +303,14 @@ TEST_CASE("packed rows hold as many samples as fit, with their positions") {
   CHECK(instruction_source(whole, 8, "a")->fingerprint() != source->fingerprint());
 }
 
+TEST_CASE("numbers within texts and floats may have many digits") {
+  const InstructionFiles place;
+  CHECK(place.text(place.read(R"({"messages": [{"role": "assistant", "content": )"
+                              R"("18446744073709551616"}], "n": 1.8446744073709551616e19,)"
+                              R"( "least": -9223372036854775808})")[0],
+                   true) == "18446744073709551616\n");
+}
+
 TEST_CASE("lines that are no samples are refused by their number") {
   const InstructionFiles place;
   auto check_refused = [&](const std::string& line, const char* message) {
@@ -324,6 +349,18 @@ TEST_CASE("lines that are no samples are refused by their number") {
                 R"("content": "a"}]})",
                 "conversations mixes two forms");
   check_refused(R"({"conversations": [{"from": "function_call", "value": "f x"}]})", "not JSON");
+  check_refused(R"({"conversations": [{"from": "bot", "value": "x"}]})",
+                "conversations[0].from: there is no role \"bot\"");
+  check_refused(R"({"conversations": [{"from": "function_call", "value": "{\"arguments\": 1}"}]})",
+                "conversations[0].value.name is missing");
+  check_refused(answer(R"("tool_calls": [{"type": "function", "function": {"name": ""}}])"),
+                "messages[1].tool_calls[0].function.name is empty");
+  check_refused(answer(R"("tool_calls": [{"id": "1"}])"),
+                "messages[1].tool_calls[0].name is missing");
+  check_refused(answer(R"("content": "a", "id": 18446744073709551615)"),
+                "18446744073709551615 at column 93 is no integer from -9223372036854775808 to "
+                "9223372036854775807");
+  check_refused(R"({"text": "\\\"1", "n": -9223372036854775809})", "is no integer from");
   check_refused(R"({"prompt": "x", "completion": [{"role": "assistant", "content": "a"}]})",
                 "must both be text, or both lists of messages");
   check_refused(R"({"instruction": "x", "output": "y", "history": [["a"]]})", "pairs of texts");

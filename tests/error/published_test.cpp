@@ -118,6 +118,9 @@ TEST_CASE("adapters of another model, and folders that are cut or mixed up, are 
   const std::vector<std::string> generate = {"generate", "m", "--adapter", "a", "--prompt", "A"};
   REQUIRE(place.weft(generate).code == 0);
 
+  // Without the manifest of a checkpoint the two files are PEFT's.
+  const std::string manifest = place.read("a/MANIFEST.json");
+  fs::remove(place.path("a/MANIFEST.json"));
   place.replace("a/adapter_config.json", "q_proj", "k_proj");
   CHECK(fails_with(place.weft(generate), data_code,
                    "a: adapter_model.safetensors has tensors of "
@@ -129,6 +132,8 @@ TEST_CASE("adapters of another model, and folders that are cut or mixed up, are 
   fs::remove(place.path("a/adapter_model.safetensors"));
   CHECK(fails_with(place.weft(generate), data_code, "a/adapter_model.safetensors: ") == "");
   place.write("a/adapter_model.safetensors", whole);
+  place.replace("a/adapter_config.json", "k_proj", "q_proj");
+  place.write("a/MANIFEST.json", manifest);
 
   // A model of the same shapes with other weights is another one.
   std::string weights = place.read("m/model.safetensors");
@@ -227,7 +232,8 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
        "--activations is for models with weights in blocks. m has none. Hint: weft quantize."},
       {{"profile", "m", "--activations", "int8"},
        "--activations is for models with weights in blocks. m has none."},
-      {{"plan", "mnist", "--activations", "int8"},
+      {{"plan", "--model.name", "gpt", "--data.format", "text", "--data.path", "text.txt",
+        "--steps", "1", "--activations", "int8"},
        "--activations is for published models, by their folder."},
       {{"finetune"}, "weft finetune needs a model. Hint: weft finetune FOLDER --data.path FILE."},
       {{"eval", "m", "--model.name", "gpt"},
@@ -244,8 +250,10 @@ TEST_CASE("flags and keys that do not go with a published model are refused") {
       {{"profile", "m", "--context", "65"},
        "the context is at most 64 tokens, as the model says. Got 65."},
       {{"profile", "mlp", "--dtype", "f32"}, "--dtype is for published models, by their folder."},
-      {{"plan", "addition", "--context", "8"},
+      {{"plan", "--model.name", "gpt", "--data.format", "text", "--data.path", "text.txt",
+        "--steps", "1", "--context", "8"},
        "--context is for published models, by their folder."},
+      {{"plan", "nosuch", "--context", "8"}, "nosuch: no such recipe."},
       {{"plan", "--model.pretrained", "text.txt", "--data.format", "text", "--data.path",
         "text.txt", "--steps", "1"},
        "model.pretrained: text.txt is no folder of a model: it has no config.json."},

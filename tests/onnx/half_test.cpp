@@ -64,6 +64,14 @@ onnx::Model model_of(const std::vector<Row>& rows, DType dtype) {
   add("two", full({}, 2, dtype));
   add("three", full({}, 3, dtype));
   add("by_half", full({}, 0.5, dtype));
+  add("column", full({4096, 1}, 1, dtype));
+  add("shares", full({4096, 1}, 0x1p-12, dtype));
+  add("window", full({4, 1, 64, 64}, 1, dtype));
+  add("count", full({}, 4096, dtype));
+  add("share", full({}, 0x1p-12, dtype));
+  add("quarter", full({}, 0.25, dtype));
+  add("one", full({}, 1, DType::i64));
+  add("end", full({}, 4095, DType::i64));
   add("as_image", tensor({1.0, 2.0, 64.0, 64.0}, {4}, DType::i64));
   for (const Row& row : rows) {
     const std::string y = fmt::format("y{}", model.graph.nodes.size());
@@ -132,6 +140,34 @@ std::vector<Row> rows() {
       {"Pow", {}, {"pixels", "three"}},
       {"ReduceMean", {}, {"y47"}},
       {"Pow", {}, {"y48", "by_half"}},
+      // Sums by other names: products by one number or by themselves, prefixes, and additions.
+      {"MatMul", {}, {"rows", "column"}},
+      {"Div", {}, {"y50", "count"}},
+      {"Gemm", {}, {"rows", "column"}},
+      {"Mul", {}, {"y52", "share"}},
+      {"Einsum", {{"equation", std::string("ij->i")}}, {"rows"}},
+      {"Div", {}, {"y54", "count"}},
+      {"Einsum", {{"equation", std::string("ij,ij->i")}}, {"centred", "centred"}},
+      {"Sqrt", {}, {"y56"}},
+      {"MatMul", {}, {"y22", "shares"}},
+      {"Sqrt", {}, {"y58"}},
+      {"Transpose", {{"perm", Ints{1, 0}}}, {"rows"}},
+      {"MatMul", {}, {"rows", "y60"}},
+      {"Sqrt", {}, {"y61"}},
+      {"Conv", {{"group", int64_t{4}}}, {"image", "window"}},
+      {"Div", {}, {"y63", "count"}},
+      {"CumSum", {}, {"rows", "one"}},
+      {"Gather", {{"axis", int64_t{1}}}, {"y65", "end"}},
+      {"Mul", {}, {"y66", "share"}},
+      {"Add", {}, {"large", "large"}},
+      {"Add", {}, {"y68", "large"}},
+      {"Div", {}, {"y69", "three"}},
+      {"Sum", {}, {"large", "large", "large"}},
+      {"Add", {}, {"y71", "large"}},
+      {"Mul", {}, {"y72", "quarter"}},
+      {"Pow", {}, {"centred", "two"}},
+      {"Add", {}, {"y22", "y74"}},
+      {"Sqrt", {}, {"y75"}},
   };
 }
 

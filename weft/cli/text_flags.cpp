@@ -98,8 +98,8 @@ void add_model_flags(Verb& verb, TextModelFlags& flags) {
                           .choices = {"f32", "bf16", "f16"}});
   verb.options.push_back({.flag = "--adapter",
                           .type = "FOLDER",
-                          .doc = "a PEFT adapter of a published model: adapter_config.json and "
-                                 "adapter_model.safetensors",
+                          .doc = "the adapter of a published model: PEFT's folder, or a run or its "
+                                 "checkpoint",
                           .target = &flags.adapter});
   verb.options.push_back(activations_option(flags.activations));
   verb.options.push_back(short_flag(flags.recipe, "--device"));

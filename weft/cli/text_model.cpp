@@ -10,6 +10,7 @@
 #include "weft/io/model_folder.h"
 #include "weft/models/decoder.h"
 #include "weft/onnx/model.h"
+#include "weft/train/adapter_base.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/imported.h"
 #include "weft/train/published.h"
@@ -18,6 +19,15 @@ namespace weft::cli {
 
 std::string checkpoint_of(const std::string& name) {
   return train::verified_checkpoint(train::locate_run(name));
+}
+
+std::string adapter_folder_of(const std::string& name) {
+  const bool is_peft =
+      models::is_adapter_folder(name) && !io::exists(name + "/MANIFEST.json", ErrorKind::usage);
+  const std::string folder = is_peft ? name : checkpoint_of(name);
+  if (!models::is_adapter_folder(folder))
+    throw Error(ErrorKind::usage, "{} has no adapter: its weights are whole already.", folder);
+  return folder;
 }
 
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
@@ -134,12 +144,13 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
   if (io::is_folder(folder))
     for (std::string_view file : train::published_files)
       io::file_of_folder(folder, std::string(file));  // refuses links that leave the folder
+  const std::string adapter =
+      options.adapter.empty() ? checkpoint : adapter_folder_of(options.adapter);
   const data::TokenizerConfig tokens = data::TokenizerConfig::load(folder);
   data::Tokenizer tokenizer = data::Tokenizer::load(folder);
   models::Pretrained pretrained = models::load_pretrained(folder, {.dtype = options.dtype});
   if (dynamic_cast<const models::Decoder*>(pretrained.model.get()) == nullptr)
     throw Error(ErrorKind::usage, "{} is an encoder, which generates no text.", folder);
-  const std::string& adapter = checkpoint.empty() ? options.adapter : checkpoint;
   std::vector<std::string> adapter_files;
   if (!adapter.empty()) {
     const nn::BuildScope scope({.dtype = pretrained.dtype});
@@ -182,7 +193,12 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
-  if (recipe.has("adapter.type")) return adapted(recipe, options, checkpoint);
+  if (recipe.has("adapter.type")) {
+    if (!options.adapter.empty())
+      throw Error(ErrorKind::usage, "{} has an adapter of its own. Hint: {} --adapter {}.", name,
+                  recipe.text("model.pretrained"), options.adapter);
+    return adapted(recipe, options, checkpoint);
+  }
   if (recipe.has("model.pretrained") && !train::trains_onnx(recipe))
     return published(checkpoint, options);
   if (options.dtype || !options.adapter.empty())

@@ -19,6 +19,9 @@ namespace weft::cli {
 
 // Resolves a checkpoint by its path, its run's folder, or its run's name.
 std::string checkpoint_of(const std::string& name);
+// Returns the folder of an adapter: PEFT's, or the checkpoint of a run, named as above. Throws
+// Error(usage) where its weights are no adapter's.
+std::string adapter_folder_of(const std::string& name);
 // Builds the experiment of a checkpoint, with its weights.
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
                                   bool with_data);

@@ -110,9 +110,10 @@ Profiled find_profiled(const Program& program, const ProfileArguments& arguments
   if (is_model)
     return {.model = inference_options("profile", arguments.recipe,
                                        joined(arguments.flags, program.flags), arguments.model)};
+  Profiled found;
+  if (!is_workload(arguments.recipe)) found.recipe = recipe_of(program, arguments, "profile");
   refuse_model_flags(arguments.model);
-  if (is_workload(arguments.recipe)) return {};
-  return {.recipe = recipe_of(program, arguments, "profile")};
+  return found;
 }
 
 Subjects subjects_of(const Profiled& profiled, const Program& program,

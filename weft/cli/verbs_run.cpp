@@ -198,8 +198,9 @@ void add_plan(Program& program) {
              check_device(*arguments, program.flags);
              if (is_inference_model(arguments->recipe))
                return plan_published(*arguments, program.flags);
+             Recipe recipe = recipe_of(program, *arguments, "plan");
              refuse_model_flags(arguments->model);
-             return plan(program, recipe_of(program, *arguments, "plan"), *arguments);
+             return plan(program, std::move(recipe), *arguments);
            },
        .recipe_keys = true});
   verb.options = {

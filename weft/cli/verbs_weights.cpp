@@ -26,6 +26,7 @@
 #include "weft/models/quantize.h"
 #include "weft/nn/block_activations.h"
 #include "weft/onnx/model.h"
+#include "weft/train/adapter_base.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/imported.h"
@@ -285,13 +286,7 @@ struct MergeArguments {
 
 int merge(const MergeArguments& arguments) {
   const size_t shard_bytes = arguments.out.checked();
-  const bool is_peft = models::is_adapter_folder(arguments.adapter) &&
-                       !io::exists(arguments.adapter + "/MANIFEST.json", ErrorKind::usage);
-  const std::string folder = is_peft
-                                 ? arguments.adapter
-                                 : train::verified_checkpoint(train::locate_run(arguments.adapter));
-  if (!models::is_adapter_folder(folder))
-    throw Error(ErrorKind::usage, "{} has no adapter: its weights are whole already.", folder);
+  const std::string folder = adapter_folder_of(arguments.adapter);
   const std::string base =
       arguments.base.empty() ? models::read_adapter_config(folder).base : arguments.base;
   if (!models::is_model(base))

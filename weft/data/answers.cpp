@@ -83,24 +83,27 @@ class Writer {
         i == 0 && !is_answer ? std::string() : render(i, /*add_generation_prompt=*/is_answer).text;
     Rendering whole = render(i + 1, /*add_generation_prompt=*/false);
     size_t begin = common_bytes(tokenizer_, whole.text, prompt);
+    size_t rewritten = 0;  // bytes of which this rendering has no marks
     if (begin < prompt.size()) {
       const size_t history =
           i == 0 ? 0 : common_begin(prompt, render(i, /*add_generation_prompt=*/false).text);
       if (const size_t same = common_begin(prompt, whole.text);
           same < history && history < prompt.size()) {
         put_behind(prompt, history, same, whole, i);
-        begin = prompt.size();
+        rewritten = begin = prompt.size();
       } else if (report_.cut_prompts++ == 0) {
         report_.cut = prompt.substr(begin);
       }
     }
-    if (texts_.empty() || !whole.text.starts_with(texts_.back().text)) texts_.emplace_back();
+    if (texts_.empty() || !whole.text.starts_with(texts_.back().text)) {
+      texts_.emplace_back();
+      answers_.clear();
+    }
     begin = std::max(begin, texts_.back().text.size());
     std::vector<LearnedPart>& parts = texts_.back().parts;
     if (marks_answers_ && is_answer) {
-      for (const TextRange& marked : whole.generated)
-        if (marked.end > begin && marked.end > marked.begin)
-          parts.push_back({marked.begin, marked.end, /*touched=*/true});
+      answers_.push_back({begin, whole.text.size()});
+      mark_answers(whole.generated, rewritten);
     } else if (begin < whole.text.size()) {
       parts.push_back({begin, whole.text.size()});
     } else if (message(i).contains("content") && !is_empty(message(i).at("content"))) {
@@ -109,6 +112,19 @@ class Writer {
                   message(i).at("role").get<std::string>());
     }
     texts_.back().text = std::move(whole.text);
+  }
+
+  // Replaces the marks of the last text from byte `from` on by those of its latest rendering, which
+  // may mark fewer answers than those before: a template may mark the last one alone.
+  void mark_answers(const std::vector<TextRange>& generated, size_t from) {
+    std::vector<LearnedPart>& parts = texts_.back().parts;
+    std::erase_if(parts, [&](const LearnedPart& part) { return part.touched && part.end > from; });
+    for (const TextRange& marked : generated)
+      if (marked.end > marked.begin && std::ranges::any_of(answers_, [&](const TextRange& answer) {
+            return marked.begin < answer.end && marked.end > answer.begin;
+          }))
+        parts.push_back({marked.begin, marked.end, /*touched=*/true});
+    std::ranges::sort(parts, {}, &LearnedPart::begin);
   }
 
   // Makes of the text of a conversation, in which the template changed what was said before message
@@ -168,6 +184,7 @@ class Writer {
   AnswerReport& report_;
   bool marks_answers_;
   std::vector<AnswerText> texts_;
+  std::vector<TextRange> answers_;                               // learned ones of the last text
   std::vector<std::optional<std::vector<std::string>>> unread_;  // keys of each message
   std::optional<std::vector<std::string>> unread_variables_;
 };

@@ -97,14 +97,27 @@ std::string role_of_sender(const std::string& sender) {
   return found == roles.end() ? sender : found->second;
 }
 
+// Throws for a call of a function that has no name, in either form that templates read; other types
+// of calls have keys of their own.
+void check_call(const Json& call, std::string path) {
+  if (has(call, "type") && text_at(call, "type", path) != "function") return;
+  const Json* function = find(call, "function");
+  if (function != nullptr) path += ".function";
+  if (function != nullptr && !function->is_object()) must(path, "an object", *function);
+  if (text_at(function != nullptr ? *function : call, "name", path).empty())
+    throw io::JsonError(path + ".name is empty");
+}
+
 // Returns the calls that a "function_call" of ShareGPT spells in JSON: one, or a list of them.
 Json calls_of(const Json& message, const std::string& path) {
   const std::string text = text_at(message, "value", path);
   const size_t begin = text.find_first_not_of(" \t\r\n");
   const bool one = begin != std::string::npos && text[begin] == '{';
   Json calls = Json::array();
-  for (const Json& call : list_of_objects(one ? "[" + text + "]" : text, path + ".value"))
-    calls.push_back({{"type", "function"}, {"function", call}});
+  for (const Json& call : list_of_objects(one ? "[" + text + "]" : text, path + ".value")) {
+    check_call(call, path + ".value");
+    calls.push_back(has(call, "function") ? call : Json{{"type", "function"}, {"function", call}});
+  }
   return calls;
 }
 
@@ -160,9 +173,9 @@ class MessageReader {
     const std::string role = text_at(message, "role", path);
     if (!is_in(known_roles, role) && (chat_ == nullptr || !chat_->mentions(role)))
       throw io::JsonError(fmt::format(
-          "{}.role: there is no role {}. Known: {}, and those that the "
-          "chat template names",
-          path, io::printable(io::json_text(message["role"])), fmt::join(known_roles, ", ")));
+          "{}.{}: there is no role {}. Known: {}, and those that the chat template names", path,
+          sends_ ? "from" : "role", io::printable(io::json_text(message["role"])),
+          fmt::join(known_roles, ", ")));
     const bool is_answer = role == "assistant";
     Json made = Json::object();
     for (const auto& [key, value] : message.items())
@@ -171,8 +184,11 @@ class MessageReader {
       made["content"] = read_content(*content, path + ".content", role);
     else if (!is_answer || made.size() == 1)
       throw io::JsonError(path + ".content is missing");
-    if (const Json* calls = find(made, "tool_calls"))
+    if (const Json* calls = find(made, "tool_calls")) {
       made["tool_calls"] = list_of_objects(*calls, path + ".tool_calls");
+      for (size_t i = 0; i < made["tool_calls"].size(); ++i)
+        check_call(made["tool_calls"][i], fmt::format("{}.tool_calls[{}]", path, i));
+    }
     name_reasoning(made);
     conversation_.messages.push_back(std::move(made));
     conversation_.learned.push_back(weight_of(message, path + ".").value_or(is_answer && answers));

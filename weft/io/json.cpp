@@ -1,6 +1,7 @@
 #include "weft/io/json.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -42,6 +43,28 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   return std::nullopt;
 }
 
+// Throws JsonError for an integer of JSON that is no int64, which the parser makes a float.
+void refuse_long_integers(std::string_view text) {
+  const auto part_of_number = [](char c) {
+    return (c >= '0' && c <= '9') || std::string_view("-+.eE").find(c) != std::string_view::npos;
+  };
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_string = !in_string;
+    if (in_string && text[at] == '\\') ++at;
+    if (in_string || !(text[at] == '-' || (text[at] >= '0' && text[at] <= '9'))) continue;
+    const size_t begin = at;
+    while (at + 1 < text.size() && part_of_number(text[at + 1])) ++at;
+    const std::string_view number = text.substr(begin, at + 1 - begin);
+    int64_t value = 0;
+    if (number.find_first_of(".eE") == std::string_view::npos &&
+        std::from_chars(number.data(), number.data() + number.size(), value).ec != std::errc())
+      throw JsonError(fmt::format("{} at column {} is no integer from {} to {}",
+                                  printable(number.substr(0, 40)), begin + 1, INT64_MIN,
+                                  INT64_MAX));
+  }
+}
+
 template <class Json = nlohmann::json>
 Json parse(std::string_view text, bool is_line) {
   if (const std::optional<size_t> at = too_deep_at(text))
@@ -67,7 +90,9 @@ Json parse(std::string_view text, bool is_line) {
 nlohmann::json parse_json(std::string_view text) { return parse(text, /*is_line=*/false); }
 nlohmann::json parse_json_line(std::string_view text) { return parse(text, /*is_line=*/true); }
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text) {
-  return parse<nlohmann::ordered_json>(text, /*is_line=*/true);
+  auto parsed = parse<nlohmann::ordered_json>(text, /*is_line=*/true);
+  refuse_long_integers(text);
+  return parsed;
 }
 
 nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind kind) {

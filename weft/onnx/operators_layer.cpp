@@ -13,7 +13,11 @@ using Tensors = std::vector<Tensor>;
 
 // ---- products
 
-Tensors matmul_operator(const Call& call) { return {matmul(call[0], call[1])}; }
+Tensors matmul_operator(const Call& call) {
+  return {product_or_sum({call[0], call[1]}, [](std::span<const Tensor> factors, bool wide) {
+    return wide ? wide_matmul(factors[0], factors[1]) : matmul(factors[0], factors[1]);
+  })};
+}
 
 Tensors gemm(const Call& call) {
   Tensor a = call[0], b = call[1];
@@ -23,7 +27,11 @@ Tensors gemm(const Call& call) {
   if (call.flag("transA")) a = transpose(a);
   if (call.flag("transB")) b = transpose(b);
   const double alpha = call.number("alpha", 1.0), beta = call.number("beta", 1.0);
-  Tensor y = alpha == 1 ? matmul(a, b) : cast(wide_matmul(a, b) * alpha, a.dtype());
+  Tensor y = product_or_sum({a, b}, [&](std::span<const Tensor> factors, bool wide) {
+    if (alpha == 1 && !wide) return matmul(factors[0], factors[1]);
+    const Tensor product = wide_matmul(factors[0], factors[1]) * alpha;
+    return wide ? product : narrow_to(product, a.dtype());
+  });
   if (!call.has(2) || beta == 0) return {y};
   return {y + (beta == 1 ? call[2] : cast(call[2] * beta, y.dtype()))};
 }
@@ -31,7 +39,9 @@ Tensors gemm(const Call& call) {
 Tensors einsum_operator(const Call& call) {
   std::string equation = call.text("equation");
   std::erase(equation, ' ');
-  return {einsum(equation, call.all())};
+  return {product_or_sum(call.all(), [&](std::span<const Tensor> factors, bool wide) {
+    return wide ? einsum(equation, widened(factors)) : einsum(equation, factors);
+  })};
 }
 
 // ---- convolutions
@@ -49,11 +59,16 @@ Tensors conv_operator(const Call& call) {
     x = padded(x, windows, 0);
     windows.low = Dims::filled(windows.axes(), 0);
   }
-  return {conv(x, call[1], call.optional(2),
-               {.stride = windows.stride,
-                .padding = windows.low,
-                .dilation = windows.dilation,
-                .groups = call.integer("group", 1)})};
+  const Tensor bias = call.optional(2);
+  return {product_or_sum({x, call[1]}, [&](std::span<const Tensor> given, bool wide) {
+    const std::vector<Tensor> factors =
+        wide ? widened(given) : std::vector(given.begin(), given.end());
+    return conv(factors[0], factors[1], wide && bias.defined() ? widen(bias) : bias,
+                {.stride = windows.stride,
+                 .padding = windows.low,
+                 .dilation = windows.dilation,
+                 .groups = call.integer("group", 1)});
+  })};
 }
 
 // Cuts, or extends by zeros, the ends of the spatial axes of a whole transposed convolution.

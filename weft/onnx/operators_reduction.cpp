@@ -95,12 +95,13 @@ Tensor shifted(const Tensor& x, int axis, int64_t distance, double value) {
 
 // Combines prefixes along an axis; `neutral` stands before the first.
 Tensors prefixes(const Call& call, Tensor (*combine)(const Tensor&, int), double neutral) {
-  const Tensor& x = call[0];
+  const DType dtype = call[0].dtype();
+  const Tensor x = widen(terms_of(call[0]));
   const int axis = call.axis_in(call.integer_at(1), x.rank());
   const bool reverse = call.flag("reverse");
   Tensor from = reverse ? flip(x, {axis}) : x;
   if (call.flag("exclusive")) from = shifted(from, axis, 1, neutral);
-  const Tensor result = cast(combine(from, axis), x.dtype());
+  const Tensor result = cast(combine(from, axis), dtype);
   return {reverse ? flip(result, {axis}) : result};
 }
 Tensor sums(const Tensor& x, int axis) { return cumsum(x, axis); }

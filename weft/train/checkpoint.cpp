@@ -16,6 +16,7 @@
 #include "weft/models/decoder.h"
 #include "weft/models/family.h"
 #include "weft/models/pretrained.h"
+#include "weft/train/adapter_base.h"
 #include "weft/train/checkpoint_folders.h"
 #include "weft/train/published.h"
 
@@ -103,7 +104,7 @@ void write_files(const std::string& folder, const Experiment& experiment,
   const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
   if (experiment.recipe.has("adapter.type")) {
     io::Metadata metadata = io::pytorch_metadata();
-    metadata.emplace(base_key, fingerprint_of(experiment.recipe.text("model.pretrained")));
+    identify_base(metadata, experiment.recipe.text("model.pretrained"));
     writer.tensors(std::string(models::adapter_weights_file),
                    models::adapter_tensors(*experiment.model), metadata);
     writer.text(std::string(models::adapter_config_file),

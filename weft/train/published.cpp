@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
 #include "weft/data/chat_template/tokenizer_config.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
-#include "weft/io/safetensors.h"
 #include "weft/train/imported.h"
 
 namespace weft::train {
@@ -103,59 +100,6 @@ std::string tokenizer_of(const Recipe& recipe) {
                               given));
   }
   return given;
-}
-
-// Fingerprints of GGUF files begin with this: their tensors have other names and orders of rows.
-constexpr std::string_view gguf_form = "gguf:";
-
-std::string fingerprint_of(const std::string& model) {
-  constexpr size_t sample = size_t{8} << 10, samples = 8;  // bytes, and how many of each tensor
-  std::map<std::string, uint64_t> hashes;                  // by name: the order is not the files'
-  for (const std::string& path : io::weight_files(model)) {
-    const io::TensorFile file = io::open_weights(path);
-    for (const io::TensorFile::Entry& entry : file.entries()) {
-      const std::span<const std::byte> bytes = file.bytes(entry);
-      uint64_t hash = hash_text(to_string(entry.type));
-      const size_t size = std::min(sample, bytes.size());
-      for (size_t i = 0; i < samples; ++i) {  // the first at the front, the last at the end
-        const size_t at = (bytes.size() - size) / (samples - 1) * i;
-        const size_t begin = i + 1 < samples ? at : bytes.size() - size;
-        hash = hash_combine(hash, hash_bytes(bytes.data() + begin, size));
-      }
-      hashes[entry.name] = hash;
-    }
-  }
-  uint64_t all = 0;
-  for (const auto& [name, hash] : hashes)
-    all = hash_combine(hash_combine(all, hash_text(name)), hash);
-  return std::string(io::is_gguf(model) ? gguf_form : "") + to_hex(all);
-}
-
-void check_base(const std::string& adapter, const std::string& base) {
-  const std::string weights = (fs::path(adapter) / models::adapter_weights_file).string();
-  if (!io::exists(weights)) return;
-  std::string trained_on;
-  models::as_data([&] {
-    const io::Metadata metadata = io::Safetensors::open(weights).metadata();
-    if (const auto found = metadata.find(std::string(base_key)); found != metadata.end())
-      trained_on = found->second;
-  });
-  if (trained_on.empty() || trained_on == fingerprint_of(base)) return;
-  if (trained_on.starts_with(gguf_form) != io::is_gguf(base)) {
-    logging::note("whether {} was trained on the weights of {} is not known: one form is GGUF.",
-                  io::printable(adapter), io::printable(base));
-    return;
-  }
-  const std::string what = fmt::format("the weights of {} are not those that {} was trained on.",
-                                       io::printable(base), io::printable(adapter));
-  if (io::exists((fs::path(adapter) / "MANIFEST.json").string()))
-    throw Error(ErrorKind::data, what);
-  logging::warn("{}", what);
-}
-
-void load_adapter(Model& model, const std::string& base, const std::string& adapter) {
-  check_base(adapter, base);
-  models::load_adapter(model, adapter);
 }
 
 models::AdapterConfig adapter_of(const Recipe& recipe) {

@@ -69,20 +69,6 @@ std::string tokenizer_of(const Recipe& recipe);
 // Returns the adapter that a recipe with adapter.type asks for.
 models::AdapterConfig adapter_of(const Recipe& recipe);
 
-// The metadata of an adapter's file of weights has the fingerprint of its base under this key: it
-// stays with the tensors where the folder is copied in part.
-inline constexpr std::string_view base_key = "base_fingerprint";
-// Returns a hash of the names, types and shapes of a model's tensors and of samples of their bytes,
-// which does not depend on the files that hold them.
-std::string fingerprint_of(const std::string& model);
-// Compares the base's weights with those that an adapter was trained on, where its file says which.
-// Throws Error(data) if they differ and the folder is a checkpoint, which belongs to a run on that
-// base; warns beside any other adapter, which may be meant for a base of another precision.
-void check_base(const std::string& adapter, const std::string& base);
-// Loads the adapter of a folder, PEFT's or a checkpoint's, into the model of the folder `base`, as
-// models::load_adapter() does. Throws as that and as check_base().
-void load_adapter(Model& model, const std::string& base, const std::string& adapter);
-
 // Reads those of published_files that belong to a tokenizer, given by its folder or file. A
 // tokenizer.json under another name gets that name. Throws Error(data) as io::read_file() does.
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer);

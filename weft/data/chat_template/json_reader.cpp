@@ -19,7 +19,7 @@ Value JsonReader::value(const Json& json, int depth) {
     case Json::value_t::number_integer:
       return json.get<int64_t>();
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) fail("{} has more than 64 bits", json.get<uint64_t>());
+      if (json.get<uint64_t>() > INT64_MAX) fail("{} is above the largest integer, {}", json.get<uint64_t>(), INT64_MAX);
       return json.get<int64_t>();
     case Json::value_t::number_float:
       return json.get<double>();

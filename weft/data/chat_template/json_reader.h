@@ -13,7 +13,7 @@ namespace weft::data::chat_template {
 // JsonReader counts the bytes of the values that it makes.
 class JsonReader {
  public:
-  // Throws Failure for integers of more than 64 bits, and for values that are nested too deep.
+  // Throws Failure for integers that are no int64, and for values that are nested too deep.
   Value value(const nlohmann::ordered_json& json, int depth = 0);
   Value text(std::string_view bytes);
   size_t bytes() const { return bytes_; }
