@@ -3,6 +3,7 @@
 
 #include "weft/onnx/interpreter.h"
 #include "weft/onnx/operators.h"
+#include "weft/onnx/unrounded.h"
 #include "weft/onnx/windows.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/wide.h"
