@@ -26,7 +26,20 @@ skipped=$(awk '/^[0-9]+\/[0-9]+ Testing: / {test = $3}
   sub(/^skipped: /, "") {print test ": " $0}' "build/$preset/Testing/Temporary/LastTest.log" &&
   cat "build/$preset/tests/left_out")
 echo
-[ -z "$skipped" ] || sed 's/^/skipped: /' <<<"$skipped"
+# A reason is printed once, with the tests that have it.
+awk '{
+  test = $1; sub(/:$/, "", test)
+  why = substr($0, length($1) + 2)
+  sub(/ \(in ".*"\)$/, "", why)
+  if (!(why in cases)) order[++reasons] = why
+  if (index(tests[why] ", ", test ", ") == 0) tests[why] = tests[why] (cases[why] ? ", " : "") test
+  cases[why] += 1
+} END {
+  for (i = 1; i <= reasons; ++i) {
+    why = order[i]
+    print "skipped: " (cases[why] > 1 ? cases[why] " cases of " : "") tests[why] ": " why
+  }
+}' <<<"$skipped" | grep -v '^skipped: : ' || true
 echo "$preset: ${summary:-no test ran}, $(grep -c . <<<"$skipped") skipped, $((SECONDS - start)) s"
 
 needs='libcuda\.so\.1|WEFT_DATA_DIR|sanitizers'
