@@ -43,11 +43,12 @@ TESTS = {
     "ops": ["ops"],
     "optim": ["optim"],
     "train": ["train", "error", "cli"],
-    "io": ["io", "data", "train:*disk_test.cpp"],  # syncing matters only after a power loss
+    # Folders of GGUF files are made for models; syncing matters only after a power loss.
+    "io": ["io", "data", "models:*gguf_test.cpp", "train:*disk_test.cpp"],
     "data": ["data"],
     "backends": ["backends", "ops"],
     "models": ["nn", "infer", "models"],
-    "onnx": ["onnx"],
+    "onnx": ["onnx", "onnx.slow"],  # with the cases that `make test-onnx` leaves, if it ran
 }
 
 # ---- what may be mutated -------------------------------------------------------------------------
@@ -262,7 +263,7 @@ def run_tests(name, libraries, cache, timeout, files=None):
     """Returns None where all tests pass, else how the run ended. `libraries`: the folder of the
     tested library; `files`: only tests of matching source files."""
     command, variables = test_named(name)
-    environment = os.environ | variables | {
+    environment = {"ONNX_CASES": str(SOURCE / "build" / "onnx-cases")} | os.environ | variables | {
         "WEFT": str(libraries / "weft"), "WEFT_CACHE_DIR": str(cache),
         "LD_LIBRARY_PATH": str(libraries)}
     command = command + ["--abort-after=1", "--minimal",

@@ -149,7 +149,7 @@ def plan_rows(results):
     worst = max(left, key=lambda name: max(left[name] / allowed[name], -left[name]))
     within = sum(0 <= left[name] <= allowed[name] for name in left)
     yield ["process below its plan", f"within 2 % or 32 MiB in {within} of {len(left)}; farthest off: "
-           f"{worst}, {left[worst]:.0f} MiB below", "2 % or 32 MiB, never over"]
+           f"{worst}, {abs(left[worst]):.0f} MiB {'below' if left[worst] >= 0 else 'above'}", "2 % or 32 MiB, never over"]
 
 
 def time_rows(results):

@@ -167,6 +167,9 @@ TEST_CASE("archives whose directory and members disagree are refused") {
         "data: [npy] f: a.npy: the header counts i32[3], which take 12 bytes. Got 11.");
   CHECK(damaged(directory + 24, {"\0\0\0\x7f", 4}) ==
         "data: [zip] f: member 'a.npy' counts 2130706432 bytes, more than its 76 can inflate to.");
+  const auto extra = static_cast<unsigned char>(compressed[28]);  // bytes behind the name
+  CHECK(damaged(compressed.find("a.npy") + 5 + extra, "\x07") ==  // no kind of block
+        "data: [zip] f: member 'a.npy' is no deflate stream.");
   CHECK(damaged(directory + 10, "\x0c") ==
         "data: [zip] f: member 'a.npy' is packed by method 12. Known: 0 (stored), 8 (deflated).");
   CHECK(damaged(directory + 8, "\x01") == "data: [zip] f: member 'a.npy' is encrypted.");

@@ -2,6 +2,7 @@
 // against the interpreter, and the interpreter against independent results. All cases share how
 // operands are drawn and results compared, so they are one file.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 
@@ -428,6 +429,27 @@ TEST_CASE("integers without a sign wrap, divide, shift and compare") {
       CHECK(elements(got[i + 2]) == Doubles{0});
       CHECK(elements(got[i + 3]) == Doubles{1, 3, 2, 0});
     }
+}
+
+TEST_CASE("bits are read as another type of their width, and back") {
+  const std::vector<double> numbers = {1, -0.0, 0x1p-149, -2.5};
+  std::vector<double> bits;
+  for (const double number : numbers)
+    bits.push_back(std::bit_cast<int32_t>(static_cast<float>(number)));
+  for (const KernelLibrary* library : backends()) {
+    INFO(library->name());
+    const Value floats = constant(numbers, {4}, DType::f32),
+                bytes = constant(std::vector<double>{255, 1}, {2}, DType::u8);
+    Graph graph;
+    graph.outputs = {bitcast(floats, DType::i32), bitcast(bitcast(floats, DType::i32), DType::f32),
+                     bitcast(bytes, DType::i8)};
+    const std::vector<Value> got = run_planned(graph, {}, *library);
+    CHECK(elements(got[0]) == bits);
+    CHECK(difference(got[1], floats, 0) == "");
+    CHECK(elements(got[2]) == std::vector<double>{-1, 1});
+    CHECK(bitcast(floats, DType::f32).node() == floats.node());
+  }
+  CHECK_THROWS_AS(bitcast(constant(numbers, {4}, DType::f32), DType::i64), Error);
 }
 
 TEST_CASE("the floored quotients of infinities are those of Python") {

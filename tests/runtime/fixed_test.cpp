@@ -83,6 +83,17 @@ TEST_CASE("what a step keeps of its weights follows them") {
   }
 }
 
+// Another step writes them, so that a copy would be made anew before each run.
+TEST_CASE("gradients, inputs and state of optimizers have no derived values") {
+  for (const Category category : {Category::parameter, Category::gradient, Category::input,
+                                  Category::optimizer_state}) {
+    const Variable fixed("fixed", {DType::f32, {30}}, category);
+    auto step = compile([&](Tensor x) { return x * exp(fixed.value()); });
+    const PlanSummary plan = step.plan(zeros({4, 30}));
+    CHECK(plan.constant_bytes == (category == Category::parameter ? fixed.type().bytes() : 0));
+  }
+}
+
 TEST_CASE("products by one weight keep one copy of it") {
   const Type weight_type{DType::f32, {64, 96}};
   const Variable weight("weight", weight_type);

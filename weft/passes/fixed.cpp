@@ -31,6 +31,13 @@ std::vector<std::shared_ptr<VariableState>> variables_of(const Value& value) {
   return variables;
 }
 
+// Returns whether a variable may keep its elements over many steps: inputs, gradients and state of
+// an optimizer that one step reads change before the next, as others write them.
+bool holds_weights(const VariableState& variable) {
+  return variable.category == Category::parameter || variable.category == Category::buffer_state ||
+         variable.category == Category::constant;
+}
+
 // Hoisting finds the values that depend on fixed variables alone, and replaces the last ones before
 // the rest of the step by derived variables.
 class Hoisting {
@@ -51,7 +58,8 @@ class Hoisting {
  private:
   bool depends_on_fixed_alone(const Value& value) const {
     const OpDef& op = *value->op;
-    if (value->variable != nullptr) return !assigned_.contains(value->variable.get());
+    if (value->variable != nullptr)
+      return holds_weights(*value->variable) && !assigned_.contains(value->variable.get());
     if (op.kind == OpKind::leaf) return op.leaf != LeafKind::input;
     return op.kind != OpKind::random && std::ranges::all_of(value->inputs, [&](const Value& input) {
              return fixed_.contains(input.node());
@@ -102,7 +110,8 @@ Graph mark_fixed(const Graph& graph, const PassOptions& options) {
   std::unordered_map<const Node*, Value> marked;
   return rewrite(graph, [&](const Value& value) -> Value {
     const VariableState* state = value->variable.get();
-    if (state == nullptr || assigned.contains(state) || assigned.contains(state->copy_of.get()))
+    if (state == nullptr || !holds_weights(*state) || assigned.contains(state) ||
+        assigned.contains(state->copy_of.get()))
       return {};
     Value& leaf = marked[value.node()];
     if (!leaf.defined()) {
