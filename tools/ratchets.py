@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Counts what makes weft harder to change, and holds each count at its ceiling, which may only fall.
 
-    tools/ratchets.py              checks weft/ of this repository
+    tools/ratchets.py [ROOT]       checks ROOT/weft (default: this repository)
     tools/ratchets.py --list NAME  shows where the things of one count are
     tools/ratchets.py --self-test  checks the counting
 
-A count below its ceiling fails, too: the change that lowered it lowers the ceiling.
+A count below its ceiling fails, too: the change that lowered it lowers the ceiling. tools/check_layers
+does both.
 """
 
 import bisect
@@ -19,13 +20,13 @@ TABLE = "train/recipe_table.cpp"
 # Name -> (ceiling, description). Only ops/ should know its operations by name, only the table of
 # recipes its keys by text; a static that changes is state of the process.
 CEILINGS = {
-    "op-names": (0, "operations by name outside of ops/"),
-    "long-files": (0, "files above 400 lines"),
-    "long-functions": (0, "functions above 60 lines"),
-    "keys-by-text": (0, "keys of recipes by text outside of their table"),
-    "recipe-edits": (0, "values of a recipe set by code outside of it"),
-    "mutable-statics": (0, "mutable statics without a reason beside or before them"),
-    "dynamic-casts": (0, "dynamic casts"),
+    "op-names": (69, "operations by name outside of ops/ and of ONNX's tables"),
+    "long-files": (34, "files above 400 lines"),
+    "long-functions": (18, "functions above 60 lines"),
+    "keys-by-text": (579, "keys of recipes by text outside of their table"),
+    "recipe-edits": (16, "values of a recipe set by code outside of it"),
+    "mutable-statics": (52, "mutable statics without a reason beside or before them"),
+    "dynamic-casts": (29, "dynamic casts"),
 }
 
 # ---- reading sources -----------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def count(sources):
     for path, text in sources.items():
         def add(name, lines):
             places[name] += [(path, line) for line in lines]
-        if not path.startswith("ops/"):
+        if not path.startswith(("ops/", "onnx/export_")):
             add("op-names", lines_with(r'\bis\("|op->name [!=]= "', text))
         if text.count("\n") > 400:
             add("long-files", [1])
@@ -167,14 +168,14 @@ def self_test():
 def main(arguments):
     if arguments == ["--self-test"]:
         return 1 if self_test() else 0
-    places = count(sources_of(SOURCE / "weft"))
-    if len(arguments) == 2 and arguments[0] == "--list" and arguments[1] in places:
-        for path, line in places[arguments[1]]:
+    if len(arguments) == 2 and arguments[0] == "--list" and arguments[1] in CEILINGS:
+        for path, line in count(sources_of(SOURCE / "weft"))[arguments[1]]:
             print(f"weft/{path}:{line}")
         return 0
-    if arguments:
+    if len(arguments) > 1:
         print(__doc__)
         return 2
+    places = count(sources_of(pathlib.Path(arguments[0] if arguments else SOURCE) / "weft"))
     wrong = 0
     for name, (ceiling, words) in CEILINGS.items():
         got = len(places[name])
