@@ -132,6 +132,27 @@ TEST_CASE("a window of more channels than there are sums those that are there") 
   for (const double y : found) CHECK(y == doctest::Approx(3 / std::pow(1 + 18.0, 0.75)));
 }
 
+TEST_CASE("what a file declares is compared behind a call of a function, too") {
+  onnx::Model model = model_of({.op = "same", .domain = "own", .inputs = {"x"}});
+  onnx::Function& function = model.functions.emplace_back(
+      onnx::Function{.name = "same", .domain = "own", .inputs = {"a"}, .outputs = {"b"}});
+  function.opsets = model.opsets;
+  function.nodes = {{.op = "Neg", .inputs = {"a"}, .outputs = {"b"}}};
+  model.graph.nodes[0].outputs = {"t"};
+  model.graph.nodes.push_back({.op = "Abs", .inputs = {"t"}, .outputs = {"y"}});
+  model.graph.values["y"] = {.name = "y", .dtype = DType::i64};
+  CHECK(refusal(model).find("'y' is declared as i64") != std::string::npos);
+}
+
+TEST_CASE("numbers that are all zero have a dynamic scale of one") {
+  onnx::Model model = model_of({.op = "DynamicQuantizeLinear", .inputs = {"x"}});
+  model.graph.nodes[0].outputs = {"y", "scale", "zero"};
+  model.graph.outputs.push_back({.name = "scale"});
+  const std::vector<Tensor> found = onnx::Net(model)(std::array{zeros({2, 2})});
+  CHECK(found[0].to_doubles() == std::vector<double>(4, 0));
+  CHECK(found[1].item() == 1);
+}
+
 TEST_CASE("functions that call each other exponentially often are refused") {
   onnx::Model model = model_of({.op = "f40", .domain = "own", .inputs = {"x"}});
   for (int i = 0; i <= 40; ++i) {

@@ -324,6 +324,7 @@ TEST_CASE("what is written reads as it was: functions, their defaults, graphs an
   const onnx::Model read = onnx::read(folder.file("m.onnx"));
   CHECK(read.opsets == model.opsets);
   CHECK(read.metadata == model.metadata);
+  CHECK(read.producer == "test");
   const onnx::Node& node = read.graph.nodes.at(0);
   CHECK(std::get<double>(node.attributes.at("number")) == 0.25);
   CHECK(std::get<int64_t>(node.attributes.at("count")) == -3);
