@@ -532,6 +532,34 @@ TEST_CASE("finetune trains on from a folder, a GGUF file or a run, and takes rec
   CHECK(json_of(resumed)["step"] == 2);
 }
 
+TEST_CASE("training says which rates of dropout of a published model it does not apply") {
+  const Published place;
+  REQUIRE(place
+              .weft({"train",    "--model.name",
+                     "gpt",      "--model.config.num_hidden_layers",
+                     "1",        "--model.config.hidden_size",
+                     "8",        "--model.config.num_attention_heads",
+                     "1",        "--data.format",
+                     "text",     "--data.path",
+                     "text.txt", "--data.seq_len",
+                     "8",        "--steps",
+                     "1",        "--batch",
+                     "1",        "--name",
+                     "gpt"})
+              .code == 0);
+  REQUIRE(place.weft({"convert", "gpt", "gpt2", "--to", "hf"}).code == 0);
+  std::string config = place.read("gpt2/config.json");
+  const std::string none = "\"resid_pdrop\": 0.0";
+  REQUIRE(config.find(none) != std::string::npos);
+  place.write("gpt2/config.json",
+              config.replace(config.find(none), none.size(), "\"resid_pdrop\": 0.2"));
+  const Outcome said = place.weft({"finetune", "gpt2", "--data.path", "text.txt", "--data.seq_len",
+                                   "8", "--batch", "1", "--steps", "1", "--name", "tuned"});
+  CHECK(said.code == 0);
+  CHECK(said.err.find("[gpt2] training applies resid_pdrop 0.2 where embd_pdrop is 0.") !=
+        std::string::npos);
+}
+
 TEST_CASE("a recipe of a published model is planned, and prints in full") {
   const Published place;
   fs::remove(place.path("model/model.safetensors"));
