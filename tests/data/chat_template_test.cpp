@@ -166,8 +166,8 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
         "data: [chat_template] t: the conversation cannot be read: extra variables must be an "
         "object.");
   CHECK(error_of([&] { chat.render(big, {}); }) ==
-        "data: [chat_template] t: the conversation cannot be read: 18446744073709551615 is above "
-        "the largest integer, 9223372036854775807.");
+        "data: [chat_template] t: the conversation cannot be read: 18446744073709551615 is no "
+        "integer from -9223372036854775808 to 9223372036854775807.");
   const Json messages = {{"messages", 1}};
   CHECK(error_of([&] { chat.render(list, {.extra = &messages}); }) ==
         "data: [chat_template] t: the conversation cannot be read: 'messages' is no extra "

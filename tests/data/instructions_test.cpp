@@ -303,12 +303,60 @@ TEST_CASE("packed rows hold as many samples as fit, with their positions") {
   CHECK(instruction_source(whole, 8, "a")->fingerprint() != source->fingerprint());
 }
 
-TEST_CASE("numbers within texts and floats may have many digits") {
-  const InstructionFiles place;
-  CHECK(place.text(place.read(R"({"messages": [{"role": "assistant", "content": )"
-                              R"("18446744073709551616"}], "n": 1.8446744073709551616e19,)"
-                              R"( "least": -9223372036854775808})")[0],
-                   true) == "18446744073709551616\n");
+TEST_CASE("integers beyond 64 bits are refused where a template reads them, and else left out") {
+  InstructionFiles place;
+  const std::string answer = R"({"role": "assistant", "content": "18446744073709551616"})";
+  const auto learned = [&](const std::string& row) { return place.text(place.read(row)[0], true); };
+  CHECK(learned(R"({"messages": [)" + answer + R"(], "n": 1.8446744073709551616e19, )" +
+                R"("least": -9223372036854775808, "id": 18446744073709551616})") ==
+        "18446744073709551616\n");
+  CHECK(learned(R"({"text": "\"x", "id": 123456789012345678901234567890})") == "\"x");
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "{{ c.function.arguments }}{% endfor %}{% endfor %}",
+      {}, "chat");
+  const auto called = [](const std::string& number) {
+    return R"({"messages": [{"role": "assistant", "content": "a", "id": -99999999999999999999, )"
+           R"("tool_calls": [{"function": {"name": "f", "arguments": {"x": )" +
+           number + "}}}]}]}";
+  };
+  CHECK(learned(called("9223372036854775807")) == "a{'x': 9223372036854775807}");
+  CHECK(learned(called("1e19")) == "a{'x': 1e+19}");
+  for (const char* number : {"9223372036854775808", "18446744073709551616", "-9223372036854775809"})
+    CHECK_THROWS_WITH_AS(
+        learned(called(number)),
+        Contains((std::string("data.jsonl:1: [chat_template] chat: the conversation cannot be "
+                              "read: ") +
+                  number + " is no integer from -9223372036854775808 to 9223372036854775807.")
+                     .c_str()),
+        Error);
+}
+
+TEST_CASE("a message behind what the template rewrites is learned from its beginning") {
+  InstructionFiles place;
+  // Thoughts are left out of earlier answers, as by Qwen 3, or answers of users are put behind.
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' and loop.last %}<think>"
+      "{% endif %}{% if m.role == 'user' and not loop.last %}(old) {% endif %}{{ m.content }};"
+      "{% endfor %}{% if add_generation_prompt %}[assistant]<think>{% endif %}",
+      {}, "chat");
+  const auto conversation = [](const std::string& user) {
+    return R"({"messages": [{"role": "user", "content": "a question that is long enough"}, )"
+           R"({"role": "assistant", "content": "SECRET", "weight": 0}, )" +
+           user + R"(, {"role": "assistant", "content": "y", "weight": 0}]})";
+  };
+  CHECK(place.text(place.read(conversation(R"({"role": "user", "content": "q", "weight": 1})"))[0],
+                   true) == "[user]q;");
+  // What replaces a whole thought cannot be told from the message.
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content if loop.last else '...' }}"
+      "{{ '<return>' if loop.last else '<end>' }}{% endfor %}",
+      {}, "chat");
+  CHECK_THROWS_WITH_AS(
+      place.read(R"({"messages": [{"role": "user", "content": "a question that is long"}, )"
+                 R"({"role": "user", "content": "q", "weight": 1}, )"
+                 R"({"role": "assistant", "content": "y", "weight": 0}]})"),
+      Contains("so that its beginning is unknown"), Error);
 }
 
 TEST_CASE("lines that are no samples are refused by their number") {
@@ -357,10 +405,6 @@ TEST_CASE("lines that are no samples are refused by their number") {
                 "messages[1].tool_calls[0].function.name is empty");
   check_refused(answer(R"("tool_calls": [{"id": "1"}])"),
                 "messages[1].tool_calls[0].name is missing");
-  check_refused(answer(R"("content": "a", "id": 18446744073709551615)"),
-                "18446744073709551615 at column 93 is no integer from -9223372036854775808 to "
-                "9223372036854775807");
-  check_refused(R"({"text": "\\\"1", "n": -9223372036854775809})", "is no integer from");
   check_refused(R"({"prompt": "x", "completion": [{"role": "assistant", "content": "a"}]})",
                 "must both be text, or both lists of messages");
   check_refused(R"({"instruction": "x", "output": "y", "history": [["a"]]})", "pairs of texts");

@@ -91,6 +91,8 @@ class Writer {
           same < history && history < prompt.size()) {
         put_behind(prompt, history, same, whole, i);
         rewritten = begin = prompt.size();
+      } else if (same < history) {
+        begin = end_of_history(prompt, same, whole.text, i);
       } else if (report_.cut_prompts++ == 0) {
         report_.cut = prompt.substr(begin);
       }
@@ -127,6 +129,33 @@ class Writer {
     std::ranges::sort(parts, {}, &LearnedPart::begin);
   }
 
+  // Returns where message i begins in a text in which the template changed what was said before it,
+  // `history`, of which the text has the first `same` bytes alike: behind the longest end of the
+  // history that the text repeats. What lies between must be left out, or put in, or be the mark at
+  // the history's end, which templates write in another way where nothing follows.
+  static size_t end_of_history(const std::string& history, size_t same, const std::string& text,
+                               size_t i) {
+    constexpr size_t longest_mark = 24;  // bytes
+    size_t begin = 0, longest = 0;
+    for (size_t at = text.find(history.back(), same); at != std::string::npos;
+         at = text.find(history.back(), at + 1)) {
+      const size_t length = common_end(history, std::string_view(text).substr(0, at + 1));
+      if (length <= longest) continue;
+      begin = at + 1;
+      longest = length;
+    }
+    const bool leaves_out = begin <= same + longest, puts_in = history.size() <= same + longest;
+    if (longest == 0 || !(leaves_out || puts_in || history.size() <= same + longest_mark))
+      refuse_history(i);
+    return begin;
+  }
+  [[noreturn]] static void refuse_history(size_t i) {
+    throw Error(ErrorKind::usage,
+                "the chat template changes what was said before messages[{}] as it writes it, so "
+                "that its beginning is unknown.",
+                i);
+  }
+
   // Makes of the text of a conversation, in which the template changed what was said before message
   // i (gpt-oss drops the reasoning of calls once there is an answer), the prompt that a model sees,
   // with the message behind it. The first `history` bytes of the prompt write the messages before,
@@ -145,11 +174,7 @@ class Writer {
       begin = at + least;
       longest = length;
     }
-    if (longest == 0)
-      throw Error(ErrorKind::usage,
-                  "the chat template changes what was said before messages[{}] as it writes it, so "
-                  "that its beginning is unknown.",
-                  i);
+    if (longest == 0) refuse_history(i);
     std::erase_if(whole.generated, [&](const TextRange& marked) { return marked.end <= begin; });
     for (TextRange& marked : whole.generated) {  // a mark may begin within the request
       marked.begin = std::max(marked.begin, begin - longest) + prompt.size() - begin;

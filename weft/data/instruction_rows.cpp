@@ -51,6 +51,13 @@ std::string text_or_empty(const Json& object, std::string_view key) {
   return has(object, key) ? text_at(object, key) : std::string();
 }
 
+// Returns whether a value has an integer that is no int64, which templates cannot read.
+bool has_long_integer(const Json& value) {
+  if (value.is_structured()) return std::ranges::any_of(value, has_long_integer);
+  return value.is_binary() ||
+         (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX});
+}
+
 // Returns the objects of a list, or of the JSON text of one.
 Json list_of_objects(const Json& value, const std::string& name) {
   if (value.is_string()) {
@@ -179,7 +186,10 @@ class MessageReader {
     const bool is_answer = role == "assistant";
     Json made = Json::object();
     for (const auto& [key, value] : message.items())
-      if (!value.is_null() && key != "weight" && key != "train") made[key] = value;
+      if (has_long_integer(value) && !(chat_ != nullptr && chat_->may_read(key)))
+        conversation_.unread.push_back(fmt::format("{} of {} messages", key, role));
+      else if (!value.is_null() && key != "weight" && key != "train")
+        made[key] = value;
     if (const Json* content = find(made, "content"))
       made["content"] = read_content(*content, path + ".content", role);
     else if (!is_answer || made.size() == 1)
@@ -328,6 +338,8 @@ class RowReader {
     if (!row_.is_object()) throw io::JsonError("a sample must be an object");
     const Form& form = form_of(row_);
     InstructionRow made{.sample = sample(form)};
+    if (auto* conversation = std::get_if<Conversation>(&made.sample))
+      made.unread = std::move(conversation->unread);
     made.learned = weight_of(row_, "").value_or(true);
     read_variables(form, made);
     return made;
@@ -390,6 +402,8 @@ class RowReader {
       if (std::ranges::any_of(forms(), [&](const Form& each) { return is_in(each.marks, key); })) {
         if (!is_empty_text(value)) made.unread.push_back(key);
       } else if (conversation == nullptr || (chat_ != nullptr && chat_->defines(key))) {
+        made.unread.push_back(key);
+      } else if (has_long_integer(value) && !(chat_ != nullptr && chat_->may_read(key))) {
         made.unread.push_back(key);
       } else if (key == "tools" || key == "documents")
         read_list(key, value, key == "tools" ? conversation->tools : conversation->documents);

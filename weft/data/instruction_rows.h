@@ -38,6 +38,7 @@ struct Conversation {
   std::vector<bool> learned = {};  // of each message
   std::optional<nlohmann::ordered_json> tools = {}, documents = {};
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // further variables
+  std::vector<std::string> unread = {};  // keys of messages that no template could read
 };
 
 struct InstructionRow {

@@ -110,7 +110,11 @@ class Reader {
     const bool with_tools = conversation.tools && options_.chat_with_tools;
     const ChatTemplate& chat = with_tools ? *options_.chat_with_tools : *options_.chat;
     const auto texts = answer_texts(conversation, chat, tokenizer_, report_);
-    for (const AnswerText& text : texts) append(samples_.emplace_back(), text.text, text.parts);
+    for (const AnswerText& text : texts) {
+      Instruction& sample = samples_.emplace_back();
+      append(sample, text.text, text.parts);
+      sample.goes_on = &text != &texts.front();
+    }
     if (texts.empty()) samples_.emplace_back();  // instruction_source() counts it
   }
 

@@ -27,10 +27,12 @@ struct InstructionOptions {
   bool last_answer = false;  // of a conversation only the last message that counts is learned
 };
 
-// Instruction is one sample: its tokens, and which of them are learned.
+// Instruction is one sample: its tokens, which of them are learned, and whether it goes on with the
+// conversation of the sample before.
 struct Instruction {
   std::vector<int32_t> tokens;
   std::vector<bool> learned;
+  bool goes_on = false;
 };
 
 // Returns the samples of a text; empty lines are skipped. Throws Error(data), "NAME:LINE: ...", for

@@ -43,11 +43,13 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   return std::nullopt;
 }
 
-// Throws JsonError for an integer of JSON that is no int64, which the parser makes a float.
-void refuse_long_integers(std::string_view text) {
+// Returns, in their order, the numbers of a JSON text that the parser makes floats: of those that
+// are integers the digits, of others "".
+std::vector<std::string> floats_of(std::string_view text) {
   const auto part_of_number = [](char c) {
     return (c >= '0' && c <= '9') || std::string_view("-+.eE").find(c) != std::string_view::npos;
   };
+  std::vector<std::string> found;
   bool in_string = false;
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '"') in_string = !in_string;
@@ -56,13 +58,16 @@ void refuse_long_integers(std::string_view text) {
     const size_t begin = at;
     while (at + 1 < text.size() && part_of_number(text[at + 1])) ++at;
     const std::string_view number = text.substr(begin, at + 1 - begin);
-    int64_t value = 0;
-    if (number.find_first_of(".eE") == std::string_view::npos &&
-        std::from_chars(number.data(), number.data() + number.size(), value).ec != std::errc())
-      throw JsonError(fmt::format("{} at column {} is no integer from {} to {}",
-                                  printable(number.substr(0, 40)), begin + 1, INT64_MIN,
-                                  INT64_MAX));
+    const auto is_out_of_range = [&](auto as) {
+      return std::from_chars(number.data(), number.data() + number.size(), as).ec ==
+             std::errc::result_out_of_range;
+    };
+    if (number.find_first_of(".eE") != std::string_view::npos)
+      found.emplace_back();
+    else if (number[0] == '-' ? is_out_of_range(int64_t{0}) : is_out_of_range(uint64_t{0}))
+      found.emplace_back(number);
   }
+  return found;
 }
 
 template <class Json = nlohmann::json>
@@ -90,9 +95,17 @@ Json parse(std::string_view text, bool is_line) {
 nlohmann::json parse_json(std::string_view text) { return parse(text, /*is_line=*/false); }
 nlohmann::json parse_json_line(std::string_view text) { return parse(text, /*is_line=*/true); }
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text) {
-  auto parsed = parse<nlohmann::ordered_json>(text, /*is_line=*/true);
-  refuse_long_integers(text);
-  return parsed;
+  using Json = nlohmann::ordered_json;
+  const std::vector<std::string> floats = floats_of(text);
+  auto parsed = parse<Json>(text, /*is_line=*/true);
+  if (std::ranges::all_of(floats, &std::string::empty)) return parsed;
+  size_t next = 0;
+  return Json::parse(text, [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::value && value.is_number_float())
+      if (const std::string& digits = floats[next++]; !digits.empty())
+        value = Json::binary({digits.begin(), digits.end()});
+    return true;
+  });
 }
 
 nlohmann::json read_json_file(const std::string& path, size_t limit, ErrorKind kind) {

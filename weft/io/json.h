@@ -33,7 +33,8 @@ inline constexpr int deepest_json = 500;
 nlohmann::json parse_json(std::string_view text);
 // Does the same for one line of a file; JsonError has the column alone.
 nlohmann::json parse_json_line(std::string_view text);
-// Does the same, and keeps the order of keys; throws for an integer that is no int64, too.
+// Does the same, and keeps the order of keys. An integer beyond 64 bits becomes a binary value of
+// its digits, so that none becomes a float: who reads it says that it is no integer.
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text);
 // Reads and parses a file of at most `limit` bytes; every error is an Error of `kind`, one line
 // that names the file.

@@ -190,6 +190,10 @@ bool ChatTemplate::mentions(std::string_view word) const {
          parts_->source.find(fmt::format("\"{}\"", word)) != std::string::npos;
 }
 
+bool ChatTemplate::may_read(std::string_view name) const {
+  return parts_->source.find(name) != std::string::npos;
+}
+
 std::string ChatTemplate::render(std::span<const ChatMessage> messages,
                                  const ChatOptions& options) const {
   Json list = Json::array();

@@ -10,6 +10,12 @@ namespace weft::data::chat_template {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+[[noreturn]] void fail_range(const auto& number) {
+  fail("{} is no integer from {} to {}", number, INT64_MIN, INT64_MAX);
+}
+}  // namespace
+
 Value JsonReader::value(const Json& json, int depth) {
   if (depth > most_nested_values) fail("values are nested deeper than {}", most_nested_values);
   bytes_ += sizeof(Value);
@@ -19,7 +25,7 @@ Value JsonReader::value(const Json& json, int depth) {
     case Json::value_t::number_integer:
       return json.get<int64_t>();
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) fail("{} is above the largest integer, {}", json.get<uint64_t>(), INT64_MAX);
+      if (json.get<uint64_t>() > INT64_MAX) fail_range(json.get<uint64_t>());
       return json.get<int64_t>();
     case Json::value_t::number_float:
       return json.get<double>();
@@ -29,6 +35,9 @@ Value JsonReader::value(const Json& json, int depth) {
       return list(json, depth);
     case Json::value_t::object:
       return mapping(json, depth);
+    case Json::value_t::binary:  // io::parse_ordered_json_line()
+      fail_range(std::string_view(reinterpret_cast<const char*>(json.get_binary().data()),
+                                  std::min<size_t>(json.get_binary().size(), 40)));
     default:
       return None{};
   }

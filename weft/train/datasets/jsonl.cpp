@@ -26,11 +26,18 @@ data::InstructionOptions instruction_options(const data::Tokenizer& tokenizer,
   return options;
 }
 
-// Moves the samples at the end that data.val_split holds out.
+bool goes_on(const data::Instruction& sample) { return sample.goes_on; }
+bool goes_on(const data::LabelledText&) { return false; }
+
+// Moves the samples of the rows at the end that data.val_split holds out.
 template <class Sample>
 std::vector<Sample> hold_out(const Recipe& recipe, std::vector<Sample>& samples) {
-  const auto kept = static_cast<std::ptrdiff_t>(static_cast<double>(samples.size()) *
-                                                (1 - recipe.number("data.val_split")));
+  std::vector<std::ptrdiff_t> rows;  // the first sample of each
+  for (size_t i = 0; i < samples.size(); ++i)
+    if (!goes_on(samples[i])) rows.push_back(static_cast<std::ptrdiff_t>(i));
+  const auto kept_rows =
+      static_cast<size_t>(static_cast<double>(rows.size()) * (1 - recipe.number("data.val_split")));
+  const auto kept = kept_rows < rows.size() ? rows[kept_rows] : std::ssize(samples);
   std::vector<Sample> held_out(std::make_move_iterator(samples.begin() + kept),
                                std::make_move_iterator(samples.end()));
   samples.resize(static_cast<size_t>(kept));
