@@ -25,7 +25,11 @@ using namespace weft;
 namespace fs = std::filesystem;
 
 namespace {
-fs::path source(const char* folder) { return fs::path(std::getenv("SRC")) / folder; }
+fs::path source(const char* folder) {
+  const char* root = std::getenv("SRC");
+  REQUIRE_MESSAGE(root != nullptr, "set SRC to the root of the sources");
+  return fs::path(root) / folder;
+}
 
 std::string message_of(const fs::path& file) {
   try {

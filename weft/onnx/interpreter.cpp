@@ -239,7 +239,7 @@ void Interpreter::run_node(const Node& node, size_t index, const Opsets& opsets)
   try {
     results = function != nullptr ? call_function(*function, call)
                                   : find_operator(node.domain, node.op)->build(call);
-    if (rounded) results[0] = cast(results[0], *rounded);
+    if (rounded && results[0].dtype() == DType::f32) results[0] = cast(results[0], *rounded);
   } catch (const Error& error) {
     const std::string_view what = error.what();
     if (what.starts_with("[onnx] ")) throw;

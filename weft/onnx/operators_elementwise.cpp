@@ -6,6 +6,7 @@
 
 #include "weft/onnx/operators.h"
 #include "weft/onnx/types.h"
+#include "weft/onnx/unrounded.h"
 #include "weft/tensor/wide.h"
 
 namespace weft::onnx {
@@ -112,7 +113,8 @@ Tensors cast_operator(const Call& call) {
   const auto type = element_type(to);
   if (!type) call.refuse("it casts to {}, which weft has no type for", onnx_type_name(to));
   if (type->bits > 0) return {call.with_bits(wrapped_to(call[0], *type), type->bits)};
-  return {cast_to(call, call[0], type->dtype)};
+  const bool widens = type->dtype == DType::f32 || type->dtype == DType::f64;
+  return {cast_to(call, widens ? before_rounding(call[0]) : call[0], type->dtype)};
 }
 Tensors cast_like(const Call& call) {
   const ElementType type{call[1].dtype(), call.bits(1)};

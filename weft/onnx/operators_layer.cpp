@@ -132,9 +132,19 @@ Tensors conv_transpose_operator(const Call& call) {
     options.output_padding[i] = size[i] - own;
     is_plain = is_plain && options.output_padding[i] >= 0 && options.output_padding[i] < stride[i];
   }
-  if (is_plain) return {conv_transpose(x, weight, call.optional(2), options)};
+  const auto transposed = [&](std::span<const Tensor> given, bool wide, const Tensor& bias) {
+    if (!wide) return conv_transpose(given[0], given[1], bias, options);
+    return conv_transpose(widen(given[0]), widen(given[1]), bias.defined() ? widen(bias) : bias,
+                          options);
+  };
+  if (is_plain)
+    return {product_or_sum({x, weight}, [&](std::span<const Tensor> given, bool wide) {
+      return transposed(given, wide, call.optional(2));
+    })};
   options.padding = options.output_padding = Dims::filled(axes, 0);
-  Tensor y = cut_ends(conv_transpose(x, weight, {}, options), first, size);
+  Tensor y = product_or_sum({x, weight}, [&](std::span<const Tensor> given, bool wide) {
+    return cut_ends(transposed(given, wide, {}), first, size);
+  });
   if (!call.has(2)) return {y};
   Shape channels = Dims::filled(y.rank(), 1);
   channels[1] = y.dim(1);

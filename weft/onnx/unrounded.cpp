@@ -10,17 +10,20 @@
 #include "weft/base/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/variable.h"
+#include "weft/onnx/operators.h"
 #include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
-constexpr std::array<std::string_view, 13> parts{"Abs", "Add",  "Clip",      "Div", "Exp",
-                                                 "Log", "Max",  "Min",       "Mul", "Pow",
-                                                 "Sub", "Sqrt", "Reciprocal"};
+// These rows of the table of elementwise operators change a type, not a number, or nothing.
+constexpr std::array<std::string_view, 4> casts{"BitCast", "Cast", "CastLike", "Identity"};
 constexpr std::array<std::string_view, 4> scaling_parts{"Div", "Mul", "Pow", "Sqrt"};
 constexpr int longest_chain = 16;  // of operations from a sum to a statistic
 
-bool is_elementwise(const Tensor& x) { return x->op->kind == OpKind::elementwise; }
+// Composites of a file's elementwise operators are activations.
+bool is_elementwise(const Tensor& x) {
+  return x->op->kind == OpKind::elementwise || x->op->kind == OpKind::composite;
+}
 
 bool is_one_number(const Tensor& x) {
   return x.elements() <= 1 || x->op->leaf == LeafKind::scalar ||
@@ -46,8 +49,8 @@ const Tensor& origin_of(const Tensor& x) {
   return *at;
 }
 
-// Returns whether a value has one number everywhere, as far as its elements are known.
-bool is_uniform(const Tensor& x) {
+// Returns whether a value has one number everywhere it is not 0, as far as its elements are known.
+bool is_mask(const Tensor& x) {
   const Tensor& origin = origin_of(x);
   if (origin->op->leaf == LeafKind::scalar) return true;
   const std::shared_ptr<Storage>& storage =
@@ -57,13 +60,31 @@ bool is_uniform(const Tensor& x) {
     return false;
   const std::byte* bytes = storage->buffer()->data;
   const size_t size = origin.type().bytes(), one = size_of(origin.dtype());
-  return std::memcmp(bytes, bytes + one, size - one) == 0;
+  const std::array<std::byte, 16> zero{};
+  const std::byte* number = nullptr;
+  for (const std::byte* at = bytes; at != bytes + size; at += one) {
+    if (std::memcmp(at, zero.data(), one) == 0) continue;
+    if (number == nullptr) number = at;
+    if (std::memcmp(at, number, one) != 0) return false;
+  }
+  return true;
 }
 
+bool is_computed(const Tensor& x) {
+  const Tensor& origin = origin_of(x);
+  return origin->variable == nullptr && origin->storage == nullptr;
+}
+
+// Returns whether a product is a sum by another name: of what a mask lets through, of squares, or
+// of a row that is weighted by a computed one.
 bool is_sum_of_products(std::span<const Tensor> factors) {
   if (factors.size() < 2) return true;
-  if (std::ranges::any_of(factors, is_uniform)) return true;
-  return factors.size() == 2 && origin_of(factors[0]).node() == origin_of(factors[1]).node();
+  if (std::ranges::any_of(factors, is_mask)) return true;
+  if (factors.size() > 2) return false;
+  const Tensor &a = factors[0], &b = factors[1];
+  if (origin_of(a).node() == origin_of(b).node()) return true;
+  const bool is_of_vector = a.rank() < 2 || b.rank() < 2 || a.dim(-2) == 1 || b.dim(-1) == 1;
+  return is_of_vector && is_computed(a) && is_computed(b);
 }
 
 // Returns whether a value is made by additions of one value in several places, as prefix sums are.
@@ -85,22 +106,18 @@ bool adds_copies(const Tensor& x) {
 }
 
 // Returns whether a value is a sum over axes, windows or prefixes, or what elementwise operations
-// make of such sums.
+// make of such sums, no larger than they are.
 bool is_statistic(const Tensor& x, int depth = 0) {
   if (depth > longest_chain) return false;
   if (x->op->kind == OpKind::reduce) return x->op->combine == ScalarOp::add;
   if (x->op->kind == OpKind::contraction) return is_sum_of_products(x->inputs);
   if (x->op->name == "avg_pool" || adds_copies(x)) return true;
   if (is_moved(x)) return is_statistic(x->inputs[0], depth + 1);
-  const bool passes = is_elementwise(x) || x->op->kind == OpKind::movement;
-  if (!passes || x->inputs.empty()) return false;
-  bool any = false;
-  for (const Tensor& input : x->inputs) {
-    const bool is = is_statistic(input, depth + 1);
-    if (!is && !is_one_number(input)) return false;
-    any = any || is;
-  }
-  return any;
+  const auto is_in_it = [&](const Tensor& input) { return is_statistic(input, depth + 1); };
+  if (x->op->kind == OpKind::movement) return std::ranges::all_of(x->inputs, is_in_it);
+  return is_elementwise(x) && std::ranges::any_of(x->inputs, [&](const Tensor& input) {
+           return input.elements() == x.elements() && is_in_it(input);
+         });
 }
 
 // Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or computed
@@ -108,6 +125,17 @@ bool is_statistic(const Tensor& x, int depth = 0) {
 Tensor source_of(const Tensor& x) {
   if (!computes_wider(x.dtype())) return {};
   if (is_moved(x)) return moved_as(x, source_of(x->inputs[0]));
+  // Several values in one place, or one of them by a condition.
+  if (x->op->kind == OpKind::movement || x->op->scalar == ScalarOp::select) {
+    std::vector<Tensor> inputs = x->inputs;
+    bool any = false;
+    for (Tensor& input : inputs) {
+      const Tensor source = source_of(input);
+      any = any || source.defined();
+      input = source.defined() ? source : widen(input);
+    }
+    return any ? rebuild(*x.node(), std::move(inputs)) : Tensor();
+  }
   if (x->op->scalar != ScalarOp::cast) return {};
   const Tensor& source = x->inputs[0];
   if (source.dtype() != DType::f32) return {};
@@ -124,37 +152,58 @@ Tensor unrounded(const Tensor& x) {
 bool is_addition(const Tensor& x) {
   return x->op->scalar == ScalarOp::add || x->op->scalar == ScalarOp::sub;
 }
-// Returns whether a 16-bit value is a sum that a file writes as additions: of another of them, or
-// of products.
+// Returns the operation that made a value, before it was rounded and moved.
+const Tensor& made_by(const Tensor& x) {
+  const Tensor* at = &x;
+  while (is_moved(*at)) at = &(*at)->inputs[0];
+  const bool is_rounded =
+      (*at)->op->scalar == ScalarOp::cast && (*at)->inputs[0].dtype() == DType::f32;
+  return is_rounded ? (*at)->inputs[0] : *at;
+}
+// Returns whether a 16-bit value is a sum that a file writes as additions: of values as large as it
+// is, or of other such sums or products. The addition of a bias is none.
 bool is_written_sum(const Tensor& x) {
-  return computes_wider(x.dtype()) && is_addition(x) &&
-         std::ranges::any_of(x->inputs, [](const Tensor& input) {
-           const Tensor& made = input->op->scalar == ScalarOp::cast ? input->inputs[0] : input;
-           return is_addition(made) || made->op->scalar == ScalarOp::mul ||
-                  made->op->scalar == ScalarOp::pow;
+  if (!x.defined() || !computes_wider(x.dtype()) || !is_addition(made_by(x))) return false;
+  const std::vector<Tensor>& terms = made_by(x)->inputs;
+  return std::ranges::all_of(terms,
+                             [&](const Tensor& term) {
+                               return origin_of(term).elements() >= made_by(x).elements() &&
+                                      is_computed(term);
+                             }) ||
+         std::ranges::any_of(terms, [](const Tensor& term) {
+           const ScalarOp op = made_by(term)->op->scalar;
+           return is_addition(made_by(term)) || op == ScalarOp::mul || op == ScalarOp::pow;
          });
 }
-// Returns such a sum in float32, at most `left` operations deep and wide.
+// Returns such a sum in float32, of at most `left` operations more.
 Tensor written_sum(const Tensor& x, int& left) {
   const Tensor source = source_of(x);
   if (source.defined()) return source;
   if (!computes_wider(x.dtype())) return x;
-  const ScalarOp made_by = x->op->scalar;
-  if (made_by == ScalarOp::cast && is_addition(x->inputs[0])) return x->inputs[0];
-  const bool is_part = is_addition(x) || made_by == ScalarOp::mul || made_by == ScalarOp::pow;
+  if (is_moved(x)) return moved_as(x, written_sum(x->inputs[0], left));
+  const ScalarOp op = x->op->scalar;
+  if (op == ScalarOp::cast && is_addition(x->inputs[0])) return x->inputs[0];
+  const bool is_part = is_addition(x) || op == ScalarOp::mul || op == ScalarOp::pow;
   if (!is_part || --left < 0) return widen(x);
   std::vector<Tensor> inputs = x->inputs;
   for (Tensor& input : inputs) input = written_sum(input, left);
   return rebuild(*x.node(), std::move(inputs));
 }
+
+bool is_part(const Node& node) {
+  if (!node.domain.empty() || std::ranges::find(casts, node.op) != casts.end()) return false;
+  return std::ranges::find(elementwise_operators(), node.op, &Operator::name) !=
+         elementwise_operators().end();
+}
+bool is_16_bit(const Tensor& x) { return x.defined() && computes_wider(x.dtype()); }
 }  // namespace
 
 std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& operands) {
-  if (!node.domain.empty() || std::ranges::find(parts, node.op) == parts.end()) return {};
-  const DType dtype = operands[0].dtype();
-  if (std::ranges::any_of(operands, [](const Tensor& x) {
-        return x.defined() && source_of(x).defined() && is_statistic(source_of(x));
-      })) {
+  const auto rounded = std::ranges::find_if(operands, is_16_bit);
+  if (rounded == operands.end() || !is_part(node)) return {};
+  const DType dtype = rounded->dtype();
+  if (std::ranges::any_of(operands,
+                          [](const Tensor& x) { return x.defined() && source_of(x).defined(); })) {
     for (Tensor& x : operands)
       if (x.defined()) x = unrounded(x);
     return dtype;
@@ -168,6 +217,11 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
   int left = longest_chain;
   for (Tensor& x : operands) x = written_sum(x, left);
   return dtype;
+}
+
+Tensor before_rounding(const Tensor& x) {
+  const Tensor source = source_of(x);
+  return source.defined() ? source : x;
 }
 
 Tensor product_or_sum(std::vector<Tensor> factors, const Product& product) {

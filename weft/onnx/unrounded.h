@@ -18,6 +18,10 @@ namespace weft::onnx {
 // or takes a root of. Returns the type to round the result to.
 std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& operands);
 
+// Returns the float32 value that a 16-bit one was rounded from where that follows from a sum, else
+// the value itself.
+Tensor before_rounding(const Tensor& x);
+
 // Returns the terms of a sum without the rounding of the elementwise operation that made them (of
 // products, that of their factors, too), or of what follows from sums, in float32; all others as
 // they are.

@@ -189,11 +189,17 @@ DType mixed_product_dtype(DType a, DType b) {
   return size_of(a) == size_of(b) && a != b ? DType::f32 : size_of(a) > size_of(b) ? a : b;
 }
 
-Tensor wide_matmul(const Tensor& a, const Tensor& b) {
-  Tensor y = matmul(a, b);
-  bool narrow = y->op == &matmul_def && computes_wider(y.dtype());
-  return narrow ? make_node(matmul_def, y->inputs, {{"wide", int64_t{1}}}) : y;
+namespace {
+Tensor widened_product(const Tensor& y) {
+  if (!computes_wider(y.dtype())) return y;
+  if (y->op == &matmul_def) return make_node(matmul_def, y->inputs, {{"wide", int64_t{1}}});
+  if (y->op->kind == OpKind::movement)  // vectors lose their axis again
+    return rebuild(*y.node(), {widened_product(y->inputs[0])});
+  return cast(y, DType::f32);
 }
+}  // namespace
+
+Tensor wide_matmul(const Tensor& a, const Tensor& b) { return widened_product(matmul(a, b)); }
 
 Tensor linear(Arg x, Arg weight, const Tensor& bias) {
   CallSite here(x.where);

@@ -24,7 +24,7 @@ Tensor in_wide(const Tensor& x, Body&& body) {
   return narrow_to(body(widen(x)), x.dtype());
 }
 
-// Computes widen(matmul(a, b)) for operands of equal rank, without rounding in between.
+// Computes widen(matmul(a, b)) without rounding in between.
 Tensor wide_matmul(const Tensor& a, const Tensor& b);
 // Returns the result type of a contraction: that of its operands, or f32 for its unrounded sums
 // (attr "wide").
