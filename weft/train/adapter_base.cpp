@@ -61,39 +61,33 @@ class Weights {
     return std::string(is_gguf_ ? gguf_form : "") + to_hex(all);
   }
 
-  // Returns the type and the middle numbers of some matrices, by name; matrices in blocks have no
-  // numbers.
+  // Returns the type and some numbers of each tensor by name; those in blocks have no numbers.
   nlohmann::json numbers() const {
-    constexpr size_t most_matrices = 16;
-    std::vector<std::string> matrices;
-    for (const auto& [name, tensor] : tensors_)
-      if (tensor.entry->type.shape.size() >= 2) matrices.push_back(name);
-    const size_t count = std::min(most_matrices, matrices.size());
     nlohmann::json all = nlohmann::json::object();
-    for (size_t i = 0; i < count; ++i) {
-      const std::string& name = matrices[i * matrices.size() / count];
-      all[name] = numbers_of(name);
-    }
+    for (const auto& [name, tensor] : tensors_) all[name] = numbers_of(name);
     return all;
   }
   // Returns null where there is no such tensor.
   nlohmann::json numbers_of(const std::string& name) const {
-    constexpr int64_t most_numbers = 16;  // of a matrix
+    constexpr size_t most_of_all = 4096, most = 16;  // numbers
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return nullptr;
     const auto& [file, entry] = found->second;
     const Type& type = entry->type;
     nlohmann::json made = {{"type", weft::name(type.dtype)}, {"numbers", nlohmann::json::array()}};
     if (!is_float(type.dtype)) return made;
-    const int64_t elements = type.elements(), count = std::min(most_numbers, elements);
-    const auto first = static_cast<size_t>((elements - count) / 2);
-    std::vector<double> numbers =
-        io::view_or_copy(file->buffer(), entry->offset + first * size_of(type.dtype),
-                         {type.dtype, {count}})
-            .to_doubles();
-    // JSON has no other numbers, and bases that have are refused elsewhere.
-    std::ranges::replace_if(numbers, [](double number) { return !std::isfinite(number); }, 0.0);
-    made["numbers"] = numbers;
+    const auto elements = static_cast<size_t>(type.elements());
+    const size_t count =
+        std::min({elements, most, std::max(most_of_all / tensors_.size(), size_t{1})});
+    for (size_t i = 0; i < count; ++i) {  // the last numbers of equal parts
+      const size_t at = (i + 1) * (elements / count) - 1;
+      const double number =
+          io::view_or_copy(file->buffer(), entry->offset + at * size_of(type.dtype),
+                           {type.dtype, {1}})
+              .item();
+      // JSON has no other numbers, and bases that have are refused elsewhere.
+      made["numbers"].push_back(std::isfinite(number) ? number : 0.0);
+    }
     return made;
   }
 
@@ -117,27 +111,25 @@ struct Comparison {
 };
 
 Comparison compare(const Weights& base, const nlohmann::json& trained_on) {
-  Comparison made{.is = Comparison::other_precision};
-  bool same_types = true;
+  Comparison made;
   for (const auto& [name, there] : trained_on.items()) {
     const nlohmann::json here = base.numbers_of(name);
     if (here.is_null()) return {};
-    made.here = io::text_at(here, "type");
-    made.there = io::text_at(there, "type");
+    const std::string type = io::text_at(here, "type"), other = io::text_at(there, "type");
     const auto mine = here["numbers"].get<std::vector<double>>();
     const auto others = there["numbers"].get<std::vector<double>>();
     if (mine.empty() != others.empty()) return {.is = Comparison::unknown};
     if (mine.size() != others.size()) return {};
-    same_types = same_types && made.here == made.there;
-    if (mine.empty()) continue;
-    const DType dtypes[] = {parse_dtype(made.here), parse_dtype(made.there)};
+    if (type != other) made = {.is = Comparison::other_precision, .here = type, .there = other};
     for (size_t i = 0; i < mine.size(); ++i) {
       const double magnitude = std::max(std::abs(mine[i]), std::abs(others[i]));
-      const double allowed = rounding(dtypes[0], magnitude) + rounding(dtypes[1], magnitude);
+      const double allowed = type == other ? 0
+                                           : rounding(parse_dtype(type), magnitude) +
+                                                 rounding(parse_dtype(other), magnitude);
       if (!(std::abs(mine[i] - others[i]) <= allowed)) return {};
     }
   }
-  return same_types ? Comparison() : made;
+  return made;
 }
 }  // namespace
 
