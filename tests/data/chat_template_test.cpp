@@ -174,6 +174,13 @@ TEST_CASE("an error names the template, its line, and what is wrong") {
         "variable.");
 }
 
+TEST_CASE("a loop may end behind a block of text") {
+  for (const char* block :
+       {"{% filter upper %}a{% endfilter %}", "{% set s %}a{% endset %}{{ 'A' }}",
+        "{% generation %}A{% endgeneration %}"})
+    CHECK(printed("{% for x in [1, 2] %}" + std::string(block) + "{% break %}{% endfor %}") == "A");
+}
+
 TEST_CASE("no template runs or grows without end") {
   const size_t most = 1 << 22;
   for (const std::string text : {

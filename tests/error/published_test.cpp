@@ -319,6 +319,25 @@ TEST_CASE("conversations that cannot be learned are refused by their line, befor
   CHECK(refuses(messages("user", R"(, "weight": "high")"), data_code, "Got \"high\".") == "");
   CHECK(refuses(R"({"text": "a", "messages": []})", data_code,
                 "d.jsonl:2: a sample has one form. Got text, and messages.") == "");
+  const auto answer = [](const std::string& keys) {
+    return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", )" + keys +
+           "}]}";
+  };
+  const std::pair<std::string, std::string> lines[] = {
+      {R"({"conversations": [{"from": "human", "value": "u"}, {"role": "assistant", "content": "a"}]})",
+       "conversations mixes two forms: role and content, and from and value."},
+      {answer(R"("from": "gpt", "value": "a")"),
+       "messages[1] has two forms: role and content, and from and value."},
+      {R"({"conversations": [{"from": "bot", "value": "u"}]})",
+       "conversations[0].from: there is no role \"bot\". Known: system, developer, user, "},
+      {answer(R"("tool_calls": [{"type": "function", "function": {"arguments": {}}}])"),
+       "messages[1].tool_calls[0].function.name is missing."},
+      {answer(R"("content": [{"type": "image", "url": "x"}])"),
+       "messages[1].content has a part of type image. weft learns text alone."},
+      {answer(R"("content": 18446744073709551616)"),
+       "messages[1].content must be text or a list of parts. Got 18446744073709551616."}};
+  for (const auto& [line, message] : lines)
+    CHECK(refuses(line, data_code, "d.jsonl:2: " + message) == "");
   CHECK(refuses(messages("system"), usage,
                 "the template refuses the conversation: System role not supported.") == "");
 }

@@ -138,6 +138,30 @@ TEST_CASE("GPT is initialised like GPT-2: 0.02, residual projections scaled, zer
   }
 }
 
+TEST_CASE("embeddings and heads of recurrent models are initialised uniformly up to 0.1") {
+  const auto model = make_model("lstm", {}, {InputKind::tokens, {8}, 50});
+  for (const auto& [name, parameter] : model->named_parameters()) {
+    if (name != "encoder.weight" && name != "decoder.weight") continue;
+    CAPTURE(name);
+    double least = 0, most = 0;
+    for (const float element : parameter.floats()) {
+      least = std::min(least, static_cast<double>(element));
+      most = std::max(most, static_cast<double>(element));
+    }
+    CHECK(-least == near(0.1, 0.01));
+    CHECK(most == near(0.1, 0.01));
+  }
+}
+
+TEST_CASE("Llamas turn positions by the published base") {
+  nn::BuildScope scope({.initialize = false});
+  for (const auto& [name, theta] :
+       {std::pair("llama-1b", 500000.0), {"llama-7b", 10000.0}, {"llama-405b", 500000.0}})
+    CHECK(std::get<double>(
+              *make_model(name, {}, {InputKind::tokens, {64}, 100})->config().find("rope_theta")) ==
+          theta);
+}
+
 TEST_CASE("a list of layers is a model whose last layer must yield the classes") {
   std::vector<nn::LayerSpec> layers = {{"flatten"}, {"linear", {{"out_features", int64_t{10}}}}};
   auto model = make_layers_model(layers, digits);

@@ -25,8 +25,10 @@ bool is_in(const List& names, std::string_view name) {
 }
 
 [[noreturn]] void must(std::string_view name, std::string_view rule, const Json& got) {
-  throw io::JsonError(
-      fmt::format("{} must be {}. Got {}", name, rule, io::printable(io::json_text(got))));
+  const std::string text = got.is_binary()  // the digits of an integer beyond 64 bits
+                               ? std::string(got.get_binary().begin(), got.get_binary().end())
+                               : io::json_text(got);
+  throw io::JsonError(fmt::format("{} must be {}. Got {}", name, rule, io::printable(text)));
 }
 
 // Returns the value under a key; null where it is missing or null, as tables of rows with different
