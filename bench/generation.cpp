@@ -23,7 +23,7 @@
 
 #include <fmt/core.h>
 
-#include <weft/base/parallel.h>
+#include <weft/base/host/parallel.h>
 #include <weft/infer/token_model.h>
 #include <weft/models/family.h>
 #include <weft/models/llama.h>

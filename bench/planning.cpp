@@ -1,5 +1,5 @@
 // Prints the seconds to capture and plan a training step of GPT by depth: in total and per layer.
-#include <weft/base/stopwatch.h>
+#include <weft/base/host/stopwatch.h>
 #include <weft/runtime/executable.h>
 #include <weft/weft.h>
 

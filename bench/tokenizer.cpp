@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <weft/base/env.h>
+#include <weft/base/host/env.h>
 #include <weft/data/tokenizer/tokenizer.h>
 #include <weft/io/files.h>
 

@@ -37,7 +37,7 @@ endif()
 find_library(WEFT_DNNL dnnl REQUIRED)
 find_path(WEFT_DNNL_INCLUDE dnnl.h REQUIRED)
 target_include_directories(weft_dep_private SYSTEM INTERFACE "${WEFT_DNNL_INCLUDE}")
-# oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn.cpp).
+# oneDNN takes its number of threads from OpenMP's runtime; weft sets it (backends/cpu/onednn/onednn.cpp).
 target_link_libraries(weft_dep_private INTERFACE "${WEFT_DNNL}" gomp ${CMAKE_DL_LIBS})
 
 # Without OpenCL, weft/backends/opencl has no device.

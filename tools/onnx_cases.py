@@ -42,7 +42,7 @@ DROPOUTS = {
     "test_training_dropout", "test_training_dropout_default", "test_training_dropout_default_mask",
     "test_training_dropout_mask",
 }
-OLDEST_OPSET, NEWEST_OPSET = 7, 28  # as in weft/onnx/model.h
+OLDEST_OPSET, NEWEST_OPSET = 7, 28  # as in weft/onnx/file/model.h
 # Cases whose expected numbers are less exact than the suite's tolerance: relative, absolute.
 TOLERANCES = {
     # NumPy's float32 transform leaves 2e-7 where the sum is 0.

@@ -15,12 +15,12 @@ import re
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-TABLE = "train/recipe_table.cpp"
+TABLE = "train/recipe/recipe_table.cpp"
 
 # Name -> (ceiling, description). Only ops/ should know its operations by name, only the table of
 # recipes its keys by text; a static that changes is state of the process.
 CEILINGS = {
-    "op-names": (69, "operations by name outside of ops/ and of ONNX's tables"),
+    "op-names": (64, "operations by name outside of ops/ and of ONNX's tables"),
     "long-files": (34, "files above 400 lines"),
     "long-functions": (18, "functions above 60 lines"),
     "keys-by-text": (579, "keys of recipes by text outside of their table"),
@@ -108,7 +108,7 @@ def count(sources):
     for path, text in sources.items():
         def add(name, lines):
             places[name] += [(path, line) for line in lines]
-        if not path.startswith(("ops/", "onnx/export_")):
+        if not path.startswith(("ops/", "onnx/export/")):
             add("op-names", lines_with(r'\bis\("|op->name [!=]= "', text))
         if text.count("\n") > 400:
             add("long-files", [1])
@@ -117,7 +117,7 @@ def count(sources):
             add("keys-by-text", [line for number, line in enumerate(text.splitlines(), 1)
                                  for line in [number] * sum(key in keys for key in
                                                             re.findall(r'"([a-z0-9_.]+)"', line))])
-        if path not in (TABLE, "train/recipe.cpp", "train/recipe.h"):
+        if path not in (TABLE, "train/recipe/recipe.cpp", "train/recipe/recipe.h"):
             add("recipe-edits", lines_with(r'\.set\("[a-z_]+\.', text))
         add("mutable-statics", mutable_statics(path, text))
         add("dynamic-casts", lines_with(r"\bdynamic_cast<", code_of(text)))

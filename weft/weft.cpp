@@ -5,7 +5,7 @@
 #include "weft/backends/null/null.h"
 #include "weft/backends/opencl/opencl.h"
 #include "weft/backends/reference/reference.h"
-#include "weft/cli/peaks.h"
+#include "weft/cli/measure/peaks.h"
 #include "weft/device/registry.h"
 
 namespace weft {

@@ -1,8 +1,8 @@
 // This is the umbrella header of the library; including it registers the backends of this build.
 #pragma once
 
-#include "weft/base/print.h"
-#include "weft/base/quantity.h"
+#include "weft/base/numbers/quantity.h"
+#include "weft/base/text/print.h"
 #include "weft/data/images.h"
 #include "weft/data/table.h"
 #include "weft/data/tokens.h"
@@ -16,9 +16,9 @@
 #include "weft/optim/optim.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
-#include "weft/train/dataset.h"
-#include "weft/train/loss.h"
-#include "weft/train/metric.h"
+#include "weft/train/task/dataset.h"
+#include "weft/train/task/loss.h"
+#include "weft/train/task/metric.h"
 
 namespace weft {
 

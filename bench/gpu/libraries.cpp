@@ -26,9 +26,9 @@
 #include <weft/backends/cuda/cudnn_descriptors.h>
 #include <weft/backends/cuda/cudnn_graph.h>
 #include <weft/backends/cuda/driver.h>
-#include <weft/base/alignment.h>
 #include <weft/base/error.h>
-#include <weft/base/stopwatch.h>
+#include <weft/base/host/stopwatch.h>
+#include <weft/base/memory/alignment.h>
 #include <weft/device/registry.h>
 #include <weft/io/json.h>
 #include <weft/ops/autodiff.h>

@@ -14,9 +14,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <weft/base/device_memory.h>
 #include <weft/base/error.h>
-#include <weft/base/stopwatch.h>
+#include <weft/base/host/stopwatch.h>
+#include <weft/base/memory/device_memory.h>
 #include <weft/device/registry.h>
 #include <weft/io/json.h>
 #include <weft/ir/op_def.h>

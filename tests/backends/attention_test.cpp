@@ -10,7 +10,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/threads.h"
 #include "tests/support/values.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"

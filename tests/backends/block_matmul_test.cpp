@@ -7,8 +7,8 @@
 
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/block_format.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/device/registry.h"
 #include "weft/ir/plan.h"
 #include "weft/ops/blocks.h"

@@ -9,10 +9,10 @@
 #include "tests/support/allocations.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/backends/cpu/contraction.h"
+#include "weft/backends/cpu/gemm/contraction.h"
 #include "weft/backends/cpu/kernels.h"
-#include "weft/base/buffer.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

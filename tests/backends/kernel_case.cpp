@@ -6,7 +6,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/values.h"
 #include "weft/backends/cpu/kernels.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include "weft/backends/cpu/onednn_describe.h"
-#include "weft/base/isa_dispatch.h"
+#include "weft/backends/cpu/onednn/describe.h"
+#include "weft/base/host/isa_dispatch.h"
 
 namespace weft::testing {
 namespace {

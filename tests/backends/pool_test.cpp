@@ -4,7 +4,7 @@
 
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 

@@ -1,6 +1,6 @@
 // Tests libraries that are loaded on demand, and the messages for one that is missing and one that
 // exists but does not load.
-#include "weft/base/shared_library.h"
+#include "weft/base/host/shared_library.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,5 @@
 // Tests products of few rows by a weight. WEFT_ISA selects the instruction set (tools/test_isa.sh).
-#include "weft/backends/cpu/skinny_matmul.h"
+#include "weft/backends/cpu/gemm/skinny_matmul.h"
 
 #include <cmath>
 #include <cstring>
@@ -8,8 +8,8 @@
 
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
-#include "weft/base/buffer.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

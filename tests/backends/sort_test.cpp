@@ -2,7 +2,7 @@
 
 #include "tests/backends/kernel_case.h"
 #include "tests/support/allocations.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/ops/ops.h"
 
 namespace weft::testing {

@@ -1,5 +1,5 @@
 // Tests the instruction set that WEFT_ISA allows, read from the machine code of the kernels.
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 #include "tests/support/known_peaks.h"
 #include "tests/support/program.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 
 using namespace weft::test;
 using nlohmann::json;

@@ -15,7 +15,7 @@
 #include "tests/support/known_peaks.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 
 using namespace weft::test;
 using nlohmann::json;

@@ -5,10 +5,10 @@
 
 #include "tests/support/program.h"
 #include "weft/base/error.h"
-#include "weft/base/suggest.h"
-#include "weft/cli/peaks.h"
-#include "weft/cli/recipe_flags.h"
-#include "weft/cli/terminal.h"
+#include "weft/base/text/suggest.h"
+#include "weft/cli/measure/peaks.h"
+#include "weft/cli/recipes/recipe_flags.h"
+#include "weft/cli/show/terminal.h"
 #include "weft/device/catalogue.h"
 
 using namespace weft;

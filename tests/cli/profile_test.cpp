@@ -1,5 +1,5 @@
 // Checks that the tables, traces and pictures of `weft profile` agree with the plan and each other.
-#include "weft/cli/profile.h"
+#include "weft/cli/measure/profile.h"
 
 #include <algorithm>
 #include <array>
@@ -17,8 +17,8 @@
 #include "tests/cli/tiny_gpt.h"
 #include "tests/support/near.h"
 #include "tests/support/program.h"
-#include "weft/cli/explain.h"
-#include "weft/cli/svg.h"
+#include "weft/cli/show/explain.h"
+#include "weft/cli/show/svg.h"
 #include "weft/runtime/executable.h"
 #include "weft/weft.h"
 

@@ -18,8 +18,8 @@
 
 #include "tests/cli/tiny_gpt.h"
 #include "tests/support/near.h"
-#include "weft/base/env.h"
-#include "weft/train/recipe.h"
+#include "weft/base/host/env.h"
+#include "weft/train/recipe/recipe.h"
 
 using namespace weft::test;
 using nlohmann::json;

@@ -10,7 +10,7 @@
 
 #include "tests/support/images.h"
 #include "tests/support/program.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 
 using namespace weft;
 using namespace weft::test;

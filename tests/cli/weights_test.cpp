@@ -18,7 +18,7 @@
 #include "weft/models/config_json.h"
 #include "weft/models/model.h"
 #include "weft/models/pretrained.h"
-#include "weft/onnx/export.h"
+#include "weft/onnx/export/export.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;

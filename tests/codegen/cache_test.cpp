@@ -13,7 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_launch.h"
-#include "weft/base/partial_name.h"
+#include "weft/base/text/partial_name.h"
 #include "weft/codegen/object_cache.h"
 #include "weft/ops/ops.h"
 

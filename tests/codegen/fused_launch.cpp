@@ -21,7 +21,7 @@
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/reference/kernels.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"

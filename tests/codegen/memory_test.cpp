@@ -10,8 +10,8 @@
 #include "tests/codegen/fused_launch.h"
 #include "tests/codegen/inputs.h"
 #include "tests/support/threads.h"
-#include "weft/base/alignment.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;

@@ -13,7 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/codegen/fused_launch.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

@@ -183,16 +183,18 @@ TEST_CASE("keys that nothing reads are said once for each file") {
       R"({"role": "assistant", "content": "A", "reasoning_content": "why", "tool_calls": []}]})"
       "\n"
       R"({"messages": [{"role": "user", "content": "Hi", "name": "Bo", "id": null}, )"
-      R"({"role": "assistant", "content": "A"}], "tools": [{"name": "f"}]})"
+      R"({"role": "assistant", "content": "A"}], "tools": [{"name": "f"}], )"
+      R"("serial": 18446744073709551616})"
       "\n"
       R"({"text": "x", "source": "y"})");
   const std::string text = errors.text();
   CAPTURE(text);
-  for (const char* said : {"id is left out, 1 times", "name of user messages is left out, 2 times",
-                           "reasoning_content of assistant messages is left out, 1 times",
-                           "tools is left out, 1 times", "source is left out, 1 times"})
+  for (const char* said :
+       {"id is left out, 1 times", "name of user messages is left out, 2 times",
+        "reasoning_content of assistant messages is left out, 1 times",
+        "tools is left out, 1 times", "source is left out, 1 times", "serial is left out, 1 times"})
     CHECK(text.find(said) != std::string::npos);
-  CHECK(std::ranges::count(text, '\n') == 5);
+  CHECK(std::ranges::count(text, '\n') == 6);
 }
 
 TEST_CASE("keys within calls that nothing reads are said, too") {

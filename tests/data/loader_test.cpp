@@ -12,7 +12,7 @@
 
 #include "tests/io/helpers.h"
 #include "tests/support/near.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/data/random.h"
 
 using namespace weft;

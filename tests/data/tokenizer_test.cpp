@@ -7,10 +7,11 @@
 #include <thread>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/data/tokenizer/unicode.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
@@ -214,6 +215,18 @@ TEST_CASE("an added token that is a space is gone where the token before it incl
       {"id": 5, "content": " ", "normalized": false, "lstrip": true},
       {"id": 8, "content": "\n", "normalized": false, "rstrip": true}])";
   CHECK(ids_with(apart, "a\n  b") == Ids{1, 8, 2});
+}
+
+TEST_CASE("normalization forms compose and take apart") {
+  const std::string composed = "\u00e9", apart = "e\u0301";
+  for (const auto& [form, text] :
+       {std::pair("NFD", composed), {"NFKD", composed}, {"NFC", apart}, {"NFKC", apart}}) {
+    const bool composes = text == apart;
+    CHECK(ids_with(fmt::format(R"("normalizer": {{"type": "{}"}}, "added_tokens": [)"
+                               R"({{"id": 8, "content": "{}", "normalized": true}}])",
+                               form, composes ? composed : apart),
+                   text) == Ids{8});
+  }
 }
 
 TEST_CASE("the package reads GPT-2's vocabulary as weft does") {

@@ -8,7 +8,7 @@
 
 #include "tests/io/helpers.h"
 #include "tests/support/captured.h"
-#include "weft/base/env.h"
+#include "weft/base/host/env.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/error/tiny_run.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/io/files.h"
 
 using namespace weft::test;

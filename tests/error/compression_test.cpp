@@ -7,7 +7,7 @@
 
 #include "tests/error/tiny_run.h"
 #include "tests/support/two_inputs.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 #include "weft/tensor/tensor.h"
 
 using namespace weft;

@@ -11,7 +11,7 @@
 #include "tests/support/near.h"
 #include "tests/support/program.h"
 #include "tests/support/skip.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 
 using namespace weft::test;
 

@@ -10,7 +10,7 @@
 
 #include "tests/error/tiny_run.h"
 #include "weft/io/npy.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 
 using namespace weft::test;
 

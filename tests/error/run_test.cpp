@@ -16,7 +16,7 @@
 
 #include "tests/error/tiny_run.h"
 #include "tests/support/images.h"
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 
 using namespace weft::test;
 namespace fs = std::filesystem;

@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 
 #include "tests/support/program.h"
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 
 using namespace weft::test;
 

@@ -16,9 +16,9 @@
 #include "tests/error/tiny_run.h"
 #include "tests/support/known_peaks.h"
 #include "tests/support/skip.h"
-#include "weft/base/hash.h"
-#include "weft/base/isa.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/isa.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/device/device.h"
 #include "weft/device/registry.h"
 

@@ -6,9 +6,9 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/temporary_folder.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/io/files.h"
-#include "weft/train/checkpoint.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 using namespace weft;
 

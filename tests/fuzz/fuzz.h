@@ -16,8 +16,8 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

@@ -1,8 +1,8 @@
 // Fuzzes ONNX files, from the small models of tests/onnx that are kept, up to the module whose
 // graph is not built yet: its operators, the order of its nodes, and its parameters.
 #include "tests/fuzz/fuzz.h"
-#include "weft/base/storage.h"
-#include "weft/onnx/net.h"
+#include "weft/base/memory/storage.h"
+#include "weft/onnx/net/net.h"
 
 using namespace weft;
 

@@ -1,6 +1,6 @@
 // Fuzzes recipes in YAML: an accepted recipe, written in full, must read back as the same recipe.
 #include "tests/fuzz/fuzz.h"
-#include "weft/train/recipe.h"
+#include "weft/train/recipe/recipe.h"
 
 using namespace weft;
 

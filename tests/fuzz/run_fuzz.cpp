@@ -3,9 +3,9 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/temporary_folder.h"
-#include "weft/cli/run_log.h"
+#include "weft/cli/show/run_log.h"
 #include "weft/io/files.h"
-#include "weft/train/run_folder.h"
+#include "weft/train/run/run_folder.h"
 
 using namespace weft;
 

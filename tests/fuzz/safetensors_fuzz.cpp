@@ -1,6 +1,6 @@
 // Fuzzes safetensors files.
 #include "tests/fuzz/fuzz.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/io/safetensors.h"
 
 using namespace weft;

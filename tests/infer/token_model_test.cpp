@@ -16,7 +16,7 @@
 #include "tests/io/helpers.h"
 #include "tests/support/allocations.h"
 #include "tests/support/near.h"
-#include "weft/base/buffer_source.h"
+#include "weft/base/memory/buffer_source.h"
 #include "weft/infer/generate.h"
 #include "weft/models/decoder.h"
 #include "weft/models/gpt.h"

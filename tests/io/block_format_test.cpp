@@ -1,7 +1,7 @@
 // Tests block formats against the values and the bytes of the `gguf` package
 // (tests/reference/make_gguf.py) and, for the quantizers of K formats, against bounds on their
 // error.
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -13,8 +13,8 @@
 
 #include "tests/io/helpers.h"
 #include "tests/support/full_disk.h"
-#include "weft/base/hash.h"
-#include "weft/base/partial_name.h"
+#include "weft/base/numbers/hash.h"
+#include "weft/base/text/partial_name.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -16,9 +16,9 @@
 
 #include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
-#include "weft/base/buffer.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
+#include "weft/base/memory/buffer.h"
 
 namespace weft::test {
 

@@ -7,7 +7,7 @@
 
 #include "tests/io/helpers.h"
 #include "tests/io/safetensors_file.h"
-#include "weft/base/pattern.h"
+#include "weft/base/text/pattern.h"
 
 using namespace weft;
 using namespace weft::test;

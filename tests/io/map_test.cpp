@@ -13,8 +13,8 @@
 #include "tests/io/helpers.h"
 #include "tests/io/safetensors_file.h"
 #include "tests/support/skip.h"
-#include "weft/base/memory.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/memory.h"
+#include "weft/base/memory/storage.h"
 #include "weft/io/load.h"
 #include "weft/tensor/compile.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "weft/base/dtype.h"
+#include "weft/base/numbers/dtype.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::test {

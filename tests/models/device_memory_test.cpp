@@ -1,6 +1,6 @@
 // Tests training steps in device memory: which values reside on the host, and when results are
 // copied.
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/device_memory.h"
 
 #include <memory>
 #include <string>
@@ -14,11 +14,11 @@
 #include "tests/models/training.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/skip.h"
-#include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/base/memory.h"
-#include "weft/base/storage.h"
-#include "weft/passes/transfers.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/memory.h"
+#include "weft/base/memory/storage.h"
+#include "weft/passes/memory/transfers.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/residency.h"
 #include "weft/tensor/tensor.h"

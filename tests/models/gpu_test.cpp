@@ -22,13 +22,13 @@
 #include "weft/backends/gpu/library.h"
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/base/error.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/steps.h"
+#include "weft/train/run/steps.h"
 
 using namespace weft;
 using namespace weft::testing;

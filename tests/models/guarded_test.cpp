@@ -8,8 +8,8 @@
 
 #include "tests/models/training.h"
 #include "tests/support/values.h"
-#include "weft/base/buffer.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/device/registry.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"

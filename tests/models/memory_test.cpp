@@ -12,8 +12,8 @@
 #include "tests/support/threads.h"
 #include "tests/support/values.h"
 #include "weft/device/registry.h"
-#include "weft/passes/dependencies.h"
-#include "weft/passes/liveness.h"
+#include "weft/passes/memory/liveness.h"
+#include "weft/passes/order/dependencies.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"
 

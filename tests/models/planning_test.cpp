@@ -14,7 +14,7 @@
 #include "weft/optim/optimizer.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/steps.h"
+#include "weft/train/run/steps.h"
 
 using namespace weft;
 using namespace weft::testing;

@@ -9,7 +9,7 @@
 
 #include "tests/models/families.h"
 #include "tests/support/near.h"
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 #include "weft/infer/token_model.h"
 #include "weft/io/model_folder.h"
 #include "weft/models/pretrained.h"

@@ -9,7 +9,7 @@
 
 #include "tests/support/near.h"
 #include "tests/support/values.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/nn/layers.h"
 
 using namespace weft;

@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/io/helpers.h"
-#include "weft/onnx/net.h"
+#include "weft/onnx/net/net.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;

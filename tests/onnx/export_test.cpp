@@ -1,6 +1,6 @@
 // Tests what weft exports as ONNX: every operation and the models of the zoo, read back by the
 // importer, which interprets ONNX's operators, and compared with weft's own graph.
-#include "weft/onnx/export.h"
+#include "weft/onnx/export/export.h"
 
 #include <array>
 #include <cstdlib>
@@ -18,10 +18,10 @@
 #include "tests/support/peers.h"
 #include "tests/support/planned.h"
 #include "tests/support/temporary_folder.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/io/npy.h"
 #include "weft/models/model.h"
-#include "weft/onnx/net.h"
+#include "weft/onnx/net/net.h"
 #include "weft/ops/ops.h"
 #include "weft/tensor/compile.h"
 

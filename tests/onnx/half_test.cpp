@@ -10,8 +10,8 @@
 #include "tests/onnx/compare.h"
 #include "tests/support/interpreter.h"
 #include "weft/ir/graph.h"
-#include "weft/onnx/export.h"
-#include "weft/onnx/net.h"
+#include "weft/onnx/export/export.h"
+#include "weft/onnx/net/net.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;

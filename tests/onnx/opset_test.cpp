@@ -16,9 +16,9 @@
 #include "tests/onnx/compare.h"
 #include "tests/support/peers.h"
 #include "tests/support/temporary_folder.h"
-#include "weft/onnx/net.h"
-#include "weft/onnx/operators.h"
-#include "weft/onnx/signature.h"
+#include "weft/onnx/net/net.h"
+#include "weft/onnx/operators/operators.h"
+#include "weft/onnx/operators/signature.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;

@@ -13,8 +13,8 @@
 #include "tests/support/values.h"
 #include "weft/io/npy.h"
 #include "weft/models/model.h"
-#include "weft/onnx/export.h"
-#include "weft/onnx/net.h"
+#include "weft/onnx/export/export.h"
+#include "weft/onnx/net/net.h"
 #include "weft/quantization/int8.h"
 #include "weft/tensor/compile.h"
 

@@ -13,7 +13,7 @@
 #include "tests/onnx/compare.h"
 #include "tests/support/part.h"
 #include "tests/support/skip.h"
-#include "weft/onnx/runner.h"
+#include "weft/onnx/net/runner.h"
 
 using namespace weft;
 namespace fs = std::filesystem;

@@ -8,7 +8,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ops/autodiff.h"
 
 using namespace weft;

@@ -10,7 +10,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/planned.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/ops/ops.h"
 
 using namespace weft;

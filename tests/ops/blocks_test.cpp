@@ -12,7 +12,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/device/registry.h"
 #include "weft/io/gguf.h"
 #include "weft/ir/axis_map.h"

@@ -9,7 +9,7 @@
 #include "tests/support/near.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 

@@ -8,7 +8,7 @@
 
 #include "tests/support/op_cases.h"
 #include "tests/support/planned.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/device/device.h"
 #include "weft/ops/ops.h"
 

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/offloaded.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/passes/passes.h"
 
 using namespace weft;

@@ -10,7 +10,7 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

@@ -9,7 +9,7 @@
 #include "tests/ops/elements.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 

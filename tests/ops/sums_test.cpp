@@ -13,7 +13,7 @@
 #include "tests/support/op_cases.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 

@@ -11,9 +11,9 @@
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/planned.h"
-#include "weft/base/buffer.h"
-#include "weft/base/env.h"
-#include "weft/base/hash.h"
+#include "weft/base/host/env.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
 

@@ -7,7 +7,7 @@
 #include "tests/support/planned.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/values.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/passes/passes.h"
 
 using namespace weft;

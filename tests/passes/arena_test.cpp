@@ -1,4 +1,4 @@
-#include "weft/passes/arena.h"
+#include "weft/passes/memory/arena.h"
 
 #include <algorithm>
 

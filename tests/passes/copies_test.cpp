@@ -11,9 +11,9 @@
 
 #include "tests/passes/graphs.h"
 #include "tests/support/planned.h"
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"

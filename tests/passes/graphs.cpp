@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"

@@ -7,7 +7,7 @@
 #include "tests/passes/graphs.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 

@@ -8,7 +8,7 @@
 #include "tests/passes/run_plan.h"
 #include "tests/support/planned.h"
 #include "tests/support/values.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"

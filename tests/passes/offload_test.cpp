@@ -4,9 +4,9 @@
 #include "tests/passes/run_plan.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/planned.h"
+#include "weft/passes/memory/recompute.h"
+#include "weft/passes/memory/transfers.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/recompute.h"
-#include "weft/passes/transfers.h"
 
 using namespace weft;
 using namespace weft::testing;

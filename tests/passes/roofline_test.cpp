@@ -10,7 +10,7 @@
 #include "weft/device/spec.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
-#include "weft/passes/launches.h"
+#include "weft/passes/memory/launches.h"
 
 using namespace weft;
 using weft::testing::near;

@@ -6,8 +6,8 @@
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"
+#include "weft/passes/graph/rows.h"
 #include "weft/passes/passes.h"
-#include "weft/passes/rows.h"
 
 using namespace weft;
 using namespace weft::testing;

@@ -10,9 +10,9 @@
 #include "tests/passes/graphs.h"
 #include "tests/support/interpreter.h"
 #include "tests/support/planned.h"
-#include "weft/base/buffer.h"
-#include "weft/base/quantity.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/quantity.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

@@ -1,4 +1,4 @@
-// Tests the gradient of a table from which few rows were read (weft/passes/scatter.cpp).
+// Tests the gradient of a table from which few rows were read (weft/passes/graph/scatter.cpp).
 #include <algorithm>
 #include <cstring>
 

@@ -8,7 +8,7 @@
 #include "tests/support/interpreter.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
-#include "weft/passes/fold.h"
+#include "weft/passes/graph/fold.h"
 #include "weft/passes/passes.h"
 
 using namespace weft;

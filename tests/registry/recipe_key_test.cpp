@@ -1,4 +1,4 @@
-#include "weft/base/recipe_key.h"
+#include "weft/base/recipe/recipe_key.h"
 
 #include <string>
 #include <vector>

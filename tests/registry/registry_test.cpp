@@ -1,4 +1,4 @@
-#include "weft/base/registry.h"
+#include "weft/base/recipe/registry.h"
 
 #include <doctest/doctest.h>
 

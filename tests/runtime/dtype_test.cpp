@@ -1,5 +1,5 @@
 // Tests number types: stores round to nearest, and operations refuse types that are only stored.
-#include "weft/base/dtype.h"
+#include "weft/base/numbers/dtype.h"
 
 #include <algorithm>
 #include <cmath>

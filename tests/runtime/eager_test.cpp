@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "weft/base/error.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
 

@@ -85,8 +85,8 @@ TEST_CASE("what a step keeps of its weights follows them") {
 
 // Another step writes them, so that a copy would be made anew before each run.
 TEST_CASE("gradients, inputs and state of optimizers have no derived values") {
-  for (const Category category : {Category::parameter, Category::gradient, Category::input,
-                                  Category::optimizer_state}) {
+  for (const Category category :
+       {Category::parameter, Category::gradient, Category::input, Category::optimizer_state}) {
     const Variable fixed("fixed", {DType::f32, {30}}, category);
     auto step = compile([&](Tensor x) { return x * exp(fixed.value()); });
     const PlanSummary plan = step.plan(zeros({4, 30}));

@@ -1,5 +1,5 @@
 // Tests the memory limits of control groups, read from group files that the test writes.
-#include "weft/base/memory.h"
+#include "weft/base/memory/memory.h"
 
 #include <algorithm>
 #include <atomic>

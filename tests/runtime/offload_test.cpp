@@ -8,8 +8,8 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/offloaded.h"
 #include "tests/support/values.h"
-#include "weft/base/file_range.h"
-#include "weft/base/memory.h"
+#include "weft/base/memory/file_range.h"
+#include "weft/base/memory/memory.h"
 #include "weft/runtime/executable.h"
 #include "weft/tensor/compile.h"
 

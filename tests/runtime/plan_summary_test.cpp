@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "weft/base/quantity.h"
+#include "weft/base/numbers/quantity.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/nn/nn.h"

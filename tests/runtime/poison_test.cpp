@@ -11,7 +11,7 @@
 #include "tests/support/near.h"
 #include "tests/support/planned.h"
 #include "tests/support/skip.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ops/ops.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/executable.h"

@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ir/graph.h"
 #include "weft/tensor/tensor.h"
 

@@ -15,7 +15,7 @@
 
 #include "tests/support/skip.h"
 #include "weft/base/error.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/device/device.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"

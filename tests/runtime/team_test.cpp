@@ -13,7 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/support/threads.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/tensor/compile.h"
 #include "weft/tensor/tensor.h"
 

@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;

@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "weft/base/alignment.h"
-#include "weft/base/buffer.h"
-#include "weft/base/buffer_source.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/buffer_source.h"
 
 namespace weft::testing {
 namespace {

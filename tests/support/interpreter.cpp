@@ -1,8 +1,8 @@
 #include "tests/support/interpreter.h"
 
 #include "weft/backends/reference/reference.h"
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
 

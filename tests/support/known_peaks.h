@@ -8,7 +8,7 @@
 
 #include "tests/support/program.h"
 #include "weft/backends/cpu/machine.h"
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 
 namespace weft::test {
 

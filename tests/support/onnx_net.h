@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 
 namespace weft::test {
 

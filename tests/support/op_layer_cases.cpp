@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tests/support/op_draw.h"
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 
 namespace weft::testing {
 namespace {

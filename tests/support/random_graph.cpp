@@ -8,7 +8,7 @@
 
 #include "tests/support/interpreter.h"
 #include "tests/support/op_cases.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/autodiff.h"
 #include "weft/ops/ops.h"

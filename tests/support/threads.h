@@ -1,7 +1,7 @@
 // Sets the number of threads during the object's lifetime.
 #pragma once
 
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 
 namespace weft::testing {
 

@@ -9,7 +9,7 @@
 
 #include "tests/support/values.h"
 #include "weft/io/npy.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 
 namespace weft::test {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "tests/support/rounding.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/ops/ops.h"
 
 namespace weft::testing {

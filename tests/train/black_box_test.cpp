@@ -10,7 +10,7 @@
 #include "tests/train/runs.h"
 #include "weft/models/model.h"
 #include "weft/nn/nn.h"
-#include "weft/train/trainer.h"
+#include "weft/train/run/trainer.h"
 
 namespace fs = std::filesystem;
 using namespace weft;

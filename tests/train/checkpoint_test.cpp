@@ -1,4 +1,4 @@
-#include "weft/train/checkpoint.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@
 #include "tests/support/captured.h"
 #include "tests/support/full_disk.h"
 #include "tests/train/runs.h"
-#include "weft/train/run_folder.h"
+#include "weft/train/run/run_folder.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;

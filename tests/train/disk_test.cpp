@@ -9,8 +9,8 @@
 #include "tests/support/captured.h"
 #include "tests/train/runs.h"
 #include "tests/train/system_calls.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/run_folder.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/run/run_folder.h"
 
 namespace fs = std::filesystem;
 using namespace weft;

@@ -1,5 +1,5 @@
 // Tests distillation: loss and gradients against PyTorch's, and runs with a teacher.
-#include "weft/train/distillation.h"
+#include "weft/train/methods/distillation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,9 +16,9 @@
 #include "weft/data/loader.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/pretrained.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/plan_run.h"
-#include "weft/train/steps.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/run/steps.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/train/runs.h"
-#include "weft/train/checkpoint.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 using namespace weft;
 using namespace weft::test;

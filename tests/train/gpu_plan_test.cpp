@@ -12,12 +12,12 @@
 
 #include "tests/support/near.h"
 #include "weft/base/error.h"
-#include "weft/base/quantity.h"
+#include "weft/base/numbers/quantity.h"
 #include "weft/device/catalogue.h"
 #include "weft/device/registry.h"
 #include "weft/ir/plan.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/trainer.h"
+#include "weft/train/run/trainer.h"
 
 using namespace weft;
 using weft::testing::near;

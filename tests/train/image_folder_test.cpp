@@ -8,8 +8,8 @@
 
 #include "tests/io/helpers.h"
 #include "weft/io/image.h"
-#include "weft/train/dataset.h"
-#include "weft/train/transforms.h"
+#include "weft/train/task/dataset.h"
+#include "weft/train/task/transforms.h"
 
 using namespace weft;
 using namespace weft::test;

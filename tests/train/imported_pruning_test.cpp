@@ -14,12 +14,12 @@
 #include "tests/train/runs.h"
 #include "weft/io/npy.h"
 #include "weft/nn/block_activations.h"
-#include "weft/onnx/export.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/export/export.h"
+#include "weft/onnx/file/model.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/narrowed.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/narrowed.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

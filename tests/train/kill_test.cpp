@@ -15,9 +15,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/train/runs.h"
-#include "weft/base/partial_name.h"
-#include "weft/base/philox.h"
-#include "weft/train/checkpoint.h"
+#include "weft/base/numbers/philox.h"
+#include "weft/base/text/partial_name.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -20,12 +20,12 @@
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/block_activations.h"
-#include "weft/onnx/export.h"
+#include "weft/onnx/export/export.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/narrowed.h"
-#include "weft/train/plan_run.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/narrowed.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

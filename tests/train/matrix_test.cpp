@@ -8,7 +8,7 @@
 #include "tests/support/threads.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
-#include "weft/train/steps.h"
+#include "weft/train/run/steps.h"
 
 using namespace weft;
 using namespace weft::test;

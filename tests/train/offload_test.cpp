@@ -7,7 +7,7 @@
 
 #include "tests/train/runs.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/steps.h"
+#include "weft/train/run/steps.h"
 
 using namespace weft;
 using namespace weft::test;

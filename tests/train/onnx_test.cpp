@@ -11,12 +11,12 @@
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
 #include "weft/io/safetensors.h"
-#include "weft/onnx/export.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/export/export.h"
+#include "weft/onnx/file/model.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/steps.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/run/steps.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

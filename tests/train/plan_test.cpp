@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
-#include "weft/base/memory.h"
-#include "weft/train/trainer.h"
+#include "weft/base/memory/memory.h"
+#include "weft/train/run/trainer.h"
 
 using namespace weft;
 

@@ -13,9 +13,9 @@
 #include "weft/models/encoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/plan_run.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -9,12 +9,12 @@
 
 #include "tests/support/published_model.h"
 #include "tests/train/runs.h"
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/io/files.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/published.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/task/evaluation.h"
+#include "weft/train/task/published.h"
 
 using namespace weft;
 using namespace weft::test;

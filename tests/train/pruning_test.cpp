@@ -1,6 +1,6 @@
 // Tests pruning in runs: what is pruned stays zero whatever trains, runs resume bit-identically,
 // and nets without their pruned channels compute the same.
-#include "weft/train/pruning.h"
+#include "weft/train/methods/pruning.h"
 
 #include <algorithm>
 #include <csignal>
@@ -14,11 +14,11 @@
 #include "tests/train/runs.h"
 #include "weft/io/safetensors.h"
 #include "weft/nn/block_activations.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/narrowed.h"
-#include "weft/train/plan_run.h"
-#include "weft/train/steps.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/narrowed.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/run/steps.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

@@ -1,6 +1,6 @@
 // Tests quantization-aware training in runs: resumed runs are bit-identical, evaluation computes
 // with what the run learned, and batch norm's statistics are those of the rounded net.
-#include "weft/train/quantization.h"
+#include "weft/train/methods/quantization.h"
 
 #include <csignal>
 
@@ -9,9 +9,9 @@
 #include "tests/support/values.h"
 #include "tests/train/runs.h"
 #include "weft/io/safetensors.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
-#include "weft/train/plan_run.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

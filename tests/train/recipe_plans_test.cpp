@@ -20,11 +20,11 @@
 #include "tests/support/snapshot.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/threads.h"
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/device/registry.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/trainer.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/run/trainer.h"
 
 using namespace weft;
 using namespace weft::test;

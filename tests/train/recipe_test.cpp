@@ -1,4 +1,4 @@
-#include "weft/train/recipe.h"
+#include "weft/train/recipe/recipe.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/io/helpers.h"
-#include "weft/base/quantity.h"
+#include "weft/base/numbers/quantity.h"
 #include "weft/train/experiment.h"
 
 namespace fs = std::filesystem;

@@ -13,10 +13,10 @@
 
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/io/files.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/task/evaluation.h"
 #include "weft/weft.h"
 
 using namespace weft;

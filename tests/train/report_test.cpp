@@ -1,4 +1,4 @@
-#include "weft/train/report.h"
+#include "weft/train/run/report.h"
 
 #include <filesystem>
 #include <map>
@@ -11,11 +11,11 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
-#include "weft/base/energy.h"
+#include "weft/base/host/energy.h"
 #include "weft/ops/ops.h"
-#include "weft/passes/transfers.h"
+#include "weft/passes/memory/transfers.h"
 #include "weft/runtime/summary.h"
-#include "weft/train/trainer.h"
+#include "weft/train/run/trainer.h"
 
 using namespace weft;
 using namespace weft::test;

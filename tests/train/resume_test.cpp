@@ -14,7 +14,7 @@
 
 #include "tests/train/runs.h"
 #include "weft/device/registry.h"
-#include "weft/train/checkpoint.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;

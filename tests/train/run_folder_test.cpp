@@ -16,8 +16,8 @@
 
 #include "tests/support/captured.h"
 #include "tests/train/runs.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/signals.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/run/signals.h"
 
 namespace fs = std::filesystem;
 using namespace weft;

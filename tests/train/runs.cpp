@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/guarded.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/weft.h"
 
 namespace weft::test {

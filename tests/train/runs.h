@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/io/helpers.h"
-#include "weft/train/trainer.h"
+#include "weft/train/run/trainer.h"
 
 namespace weft::test {
 

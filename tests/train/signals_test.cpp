@@ -1,4 +1,4 @@
-#include "weft/train/signals.h"
+#include "weft/train/run/signals.h"
 
 #include <csignal>
 #include <initializer_list>

@@ -1,4 +1,4 @@
-#include "weft/train/steps.h"
+#include "weft/train/run/steps.h"
 
 #include <array>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "tests/support/values.h"
 #include "tests/train/runs.h"
 #include "weft/data/loader.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/evaluation.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/task/evaluation.h"
 
 using namespace weft;
 using namespace weft::test;

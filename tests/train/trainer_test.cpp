@@ -1,4 +1,4 @@
-#include "weft/train/trainer.h"
+#include "weft/train/run/trainer.h"
 
 #include <algorithm>
 #include <csignal>
@@ -12,7 +12,7 @@
 
 #include "tests/support/near.h"
 #include "tests/train/runs.h"
-#include "weft/train/checkpoint.h"
+#include "weft/train/checkpoint/checkpoint.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <unistd.h>
 
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 
 namespace weft::logging {
 void write(std::string_view level, std::string_view message) {

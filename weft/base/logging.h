@@ -9,8 +9,8 @@
 
 #include <fmt/core.h>
 
-#include "weft/base/env.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/host/env.h"
+#include "weft/base/host/stopwatch.h"
 
 namespace weft::logging {
 

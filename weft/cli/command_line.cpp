@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/lower.h"
-#include "weft/base/suggest.h"
+#include "weft/base/text/lower.h"
+#include "weft/base/text/suggest.h"
 
 namespace weft::cli {
 namespace {

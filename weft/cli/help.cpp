@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/cli/terminal.h"
+#include "weft/cli/show/terminal.h"
 
 namespace weft::cli {
 namespace {

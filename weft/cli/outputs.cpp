@@ -6,7 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/io/files.h"
-#include "weft/train/run_folder.h"
+#include "weft/train/run/run_folder.h"
 
 namespace weft::cli {
 namespace {

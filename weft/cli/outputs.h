@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "weft/cli/verbs.h"
+#include "weft/cli/verbs/verbs.h"
 
 namespace weft::cli {
 

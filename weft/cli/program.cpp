@@ -10,16 +10,16 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/memory.h"
-#include "weft/base/utf8.h"
+#include "weft/base/host/env.h"
+#include "weft/base/memory/memory.h"
+#include "weft/base/text/utf8.h"
 #include "weft/base/version.h"
 #include "weft/cli/help.h"
 #include "weft/cli/lost_file.h"
 #include "weft/cli/outputs.h"
-#include "weft/cli/terminal.h"
-#include "weft/cli/verbs.h"
+#include "weft/cli/show/terminal.h"
+#include "weft/cli/verbs/verbs.h"
 #include "weft/weft.h"
 
 namespace weft {

@@ -9,9 +9,9 @@
 #include <llvm/Bitcode/BitcodeWriter.h>
 #include <llvm/IR/LLVMContext.h>
 
-#include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/alignment.h"
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_jit.h"
 #include "weft/codegen/lower.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <regex>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/codegen/schedule.h"

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "weft/base/error.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_emitter.h"
 #include "weft/codegen/gpu_scalar.h"
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 
 namespace weft::loop {
 namespace {
@@ -227,7 +227,7 @@ DEVICE f32 scale_f32(f32 x, f32 exponent) {
   return x * power_of_two(first) * power_of_two(all - first);
 }
 
-// The four words of Philox 4x32-10 (weft/base/philox.h).
+// The four words of Philox 4x32-10 (weft/base/numbers/philox.h).
 typedef struct { u32 at[4]; } Words;
 DEVICE Words philox(u64 block, u32 step, u32 stream, u64 seed) {
   u32 c0 = (u32)block, c1 = (u32)(block >> 32), c2 = step, c3 = stream;

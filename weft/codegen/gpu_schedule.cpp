@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/alignment.h"
-#include "weft/base/rounding.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/schedule.h"
 
 namespace weft::loop {

@@ -1,5 +1,5 @@
 // Emits accumulators of reductions, and what is computed once per row or column.
-#include "weft/base/alignment.h"
+#include "weft/base/memory/alignment.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {

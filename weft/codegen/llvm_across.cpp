@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {

@@ -24,7 +24,7 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
 #include "weft/base/error.h"
-#include "weft/base/isa_dispatch.h"
+#include "weft/base/host/isa_dispatch.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::loop {

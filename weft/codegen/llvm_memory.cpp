@@ -4,7 +4,7 @@
 
 #include <llvm/IR/Intrinsics.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {

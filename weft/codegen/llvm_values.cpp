@@ -1,7 +1,7 @@
 // Emits instructions on demand, each in the loop that it belongs to, as a scalar or a vector.
 #include <algorithm>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/llvm_emitter.h"
 
 namespace weft::loop {

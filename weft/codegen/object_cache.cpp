@@ -13,10 +13,10 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/hash.h"
+#include "weft/base/host/private_folder.h"
 #include "weft/base/logging.h"
-#include "weft/base/partial_name.h"
-#include "weft/base/private_folder.h"
+#include "weft/base/numbers/hash.h"
+#include "weft/base/text/partial_name.h"
 
 namespace weft::loop {
 namespace {

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/merge_axes.h"
 #include "weft/codegen/scalar_ops.h"
 #include "weft/ir/op_def.h"

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/alignment.h"
-#include "weft/base/rounding.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/numbers/rounding.h"
 
 namespace weft::loop {
 namespace {

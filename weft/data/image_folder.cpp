@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/io/files.h"
 #include "weft/io/image.h"
 

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/io/cifar.h"
 #include "weft/io/files.h"
 #include "weft/io/idx.h"

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/buffer.h"
-#include "weft/base/env.h"
+#include "weft/base/host/env.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/data/transforms.h"
 
 namespace weft::data {

@@ -401,21 +401,24 @@ class RowReader {
       if (value.is_null() || key == "weight" || key == "train" || is_in(form.marks, key) ||
           is_in(form.others, key))
         continue;
-      if (std::ranges::any_of(forms(), [&](const Form& each) { return is_in(each.marks, key); })) {
-        if (!is_empty_text(value)) made.unread.push_back(key);
-      } else if (conversation == nullptr || (chat_ != nullptr && chat_->defines(key))) {
-        made.unread.push_back(key);
-      } else if (has_long_integer(value) && !(chat_ != nullptr && chat_->may_read(key))) {
-        made.unread.push_back(key);
-      } else if (key == "tools" || key == "documents")
+      const bool of_another_form =
+          std::ranges::any_of(forms(), [&](const Form& each) { return is_in(each.marks, key); });
+      if (of_another_form || !may_read(key, value, conversation)) {
+        if (!of_another_form || !is_empty_text(value)) made.unread.push_back(key);
+      } else if (key == "tools" || key == "documents") {
         read_list(key, value, key == "tools" ? conversation->tools : conversation->documents);
-      else if (key == "chat_template_kwargs")
+      } else if (key == "chat_template_kwargs") {
         read_arguments(value, conversation->extra);
-      else if (key == "add_generation_prompt")
-        made.unread.push_back(key);
-      else
+      } else {
         conversation->extra[key] = value;
+      }
     }
+  }
+  // Returns whether a template may read a column as a variable.
+  bool may_read(const std::string& key, const Json& value, const Conversation* conversation) const {
+    if (conversation == nullptr || key == "add_generation_prompt") return false;
+    if (chat_ == nullptr) return !has_long_integer(value);
+    return !chat_->defines(key) && (!has_long_integer(value) || chat_->may_read(key));
   }
   // An empty list is none, as templates announce tools where they are given a list.
   static void read_list(const std::string& key, const Json& value, std::optional<Json>& into) {

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/data/answers.h"
 #include "weft/data/framed.h"
 #include "weft/data/instruction_rows.h"

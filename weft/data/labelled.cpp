@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/data/json_lines.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "weft/base/buffer.h"
-#include "weft/base/rounding.h"
-#include "weft/base/stopwatch.h"
-#include "weft/base/storage.h"
+#include "weft/base/host/stopwatch.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/data/random.h"
 
 namespace weft::data {

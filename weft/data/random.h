@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 
 namespace weft::data {
 

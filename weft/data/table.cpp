@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
-#include "weft/base/suggest.h"
-#include "weft/base/utf8.h"
+#include "weft/base/numbers/hash.h"
+#include "weft/base/text/suggest.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/csv.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/hash.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/data/random.h"
 #include "weft/io/files.h"
 

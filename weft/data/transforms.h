@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/base/shape.h"
+#include "weft/base/numbers/shape.h"
 #include "weft/data/loader.h"
 #include "weft/data/resample.h"
 

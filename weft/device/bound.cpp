@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 
 namespace weft {
 

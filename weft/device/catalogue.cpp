@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "weft/base/lower.h"
+#include "weft/base/text/lower.h"
 
 namespace weft {
 namespace {

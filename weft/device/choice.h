@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/alignment.h"
+#include "weft/base/memory/alignment.h"
 #include "weft/ir/plan.h"
 
 namespace weft {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "weft/base/dtype.h"
-#include "weft/base/shape.h"
+#include "weft/base/numbers/dtype.h"
+#include "weft/base/numbers/shape.h"
 #include "weft/ir/value.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/device/choice.h"
 #include "weft/device/compiler.h"
 #include "weft/device/meters.h"

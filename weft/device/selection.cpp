@@ -3,10 +3,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "weft/base/env.h"
-#include "weft/base/hash.h"
+#include "weft/base/host/env.h"
+#include "weft/base/host/private_folder.h"
 #include "weft/base/logging.h"
-#include "weft/base/private_folder.h"
+#include "weft/base/numbers/hash.h"
 
 namespace weft {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/host/stopwatch.h"
 
 namespace weft::infer {
 namespace {

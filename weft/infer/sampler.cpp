@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 
 namespace weft::infer {
 namespace {

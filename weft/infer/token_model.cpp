@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/models/decoder.h"
 #include "weft/nn/block_activations.h"
 #include "weft/tensor/compile.h"

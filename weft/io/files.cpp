@@ -17,10 +17,10 @@
 #include <nlohmann/json.hpp>
 #include <xxhash.h>
 
-#include "weft/base/parallel.h"
-#include "weft/base/partial_name.h"
-#include "weft/base/rounding.h"
-#include "weft/base/utf8.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/numbers/rounding.h"
+#include "weft/base/text/partial_name.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/json.h"
 
 namespace weft::io {

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/io/file_summary.h"
 
 namespace weft::io {

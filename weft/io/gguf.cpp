@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/lower.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
+#include "weft/base/text/lower.h"
 #include "weft/io/gguf_parts.h"
 #include "weft/io/tensor_file.h"
 

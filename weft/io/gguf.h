@@ -1,8 +1,8 @@
 // GGUF files of llama.cpp hold metadata, then named tensors, of plain numbers or of blocks of
-// quantized ones (weft/base/block_format.h). Format: ggml's docs/gguf.md, versions 2 and 3, little-
-// endian. "GGUF", version u32, counts of tensors and of metadata u64; metadata: key, type u32,
-// value; tensors: name, rank u32, extents u64 (the contiguous one first), type u32, offset u64;
-// padding to the alignment, bytes. Text is a length u64 and UTF-8.
+// quantized ones (weft/base/numbers/block_format.h). Format: ggml's docs/gguf.md, versions 2 and 3,
+// little- endian. "GGUF", version u32, counts of tensors and of metadata u64; metadata: key, type
+// u32, value; tensors: name, rank u32, extents u64 (the contiguous one first), type u32, offset
+// u64; padding to the alignment, bytes. Text is a length u64 and UTF-8.
 //
 // A file that breaks the format is refused as a whole, before any tensor is used, with one line
 // (ErrorKind::data) that names the file, the place and the rule. What a file claims is compared
@@ -18,8 +18,8 @@
 #include <variant>
 #include <vector>
 
-#include "weft/base/block_format.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/io/files.h"
 #include "weft/tensor/tensor.h"
 

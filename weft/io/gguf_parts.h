@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/dtype.h"
+#include "weft/base/numbers/dtype.h"
 #include "weft/io/gguf.h"
 
 namespace weft::io {

@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/gguf_architecture.h"
 #include "weft/io/gguf_folder.h"
 #include "weft/io/json.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "weft/base/rounding.h"
-#include "weft/base/utf8.h"
+#include "weft/base/numbers/rounding.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/gguf_parts.h"
 
 namespace weft::io {

@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "weft/base/buffer.h"
-#include "weft/base/dtype.h"
-#include "weft/base/shape.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/dtype.h"
+#include "weft/base/numbers/shape.h"
 
 namespace weft::io {
 

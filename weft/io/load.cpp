@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
-#include "weft/base/parallel.h"
-#include "weft/base/pattern.h"
-#include "weft/base/storage.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/text/pattern.h"
 #include "weft/io/files.h"
 #include "weft/io/model_folder.h"
 #include "weft/io/text.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/io/files.h"
 
 namespace weft::io {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/dtype.h"
+#include "weft/base/numbers/dtype.h"
 #include "weft/io/safetensors.h"
 
 namespace weft::io {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/io/zip.h"
 #include "weft/tensor/tensor.h"
 

@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "weft/base/parallel.h"
-#include "weft/base/rounding.h"
-#include "weft/base/storage.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 #include "weft/io/safetensors_header.h"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/io/files.h"
 #include "weft/io/tensor_file.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/files.h"
 
 namespace weft::io {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/block_format.h"
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
 

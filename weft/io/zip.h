@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/io/files.h"
 
 namespace weft::io {

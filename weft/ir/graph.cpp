@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "weft/base/storage.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {

@@ -26,8 +26,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/dtype.h"
-#include "weft/base/shape.h"
+#include "weft/base/numbers/dtype.h"
+#include "weft/base/numbers/shape.h"
 
 namespace weft::loop {
 
@@ -76,7 +76,7 @@ enum class Op : uint8_t {
   round_f16,
   round_bf16,  // to a representable value, from f32 or f64, half to even; f32
   philox,  // the top 24 bits of random word `at` for seed `integer`, stream `low`, step args[0];
-           // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/philox.h
+           // i32. Philox 4x32-10 (Salmon et al. 2011), laid out as in weft/base/numbers/philox.h
   call,    // `function` of C, of f64 or f32 (Maths)
 };
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/plan.h"

@@ -10,7 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/nn/layers.h"
 
 namespace weft::models {

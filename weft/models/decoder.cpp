@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/nn/containers.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/moe.h"

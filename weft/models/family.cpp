@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/block_format.h"
 #include "weft/base/error.h"
-#include "weft/base/utf8.h"
+#include "weft/base/numbers/block_format.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/gguf_architecture.h"
 #include "weft/models/families/encoders.h"
 #include "weft/models/families/families.h"

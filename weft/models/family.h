@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/registry.h"
+#include "weft/base/recipe/registry.h"
 #include "weft/io/load.h"
 #include "weft/models/config_keys.h"
 #include "weft/models/decoder.h"

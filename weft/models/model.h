@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/registry.h"
+#include "weft/base/recipe/registry.h"
 #include "weft/nn/factory.h"
 #include "weft/nn/layer.h"
 #include "weft/nn/options.h"

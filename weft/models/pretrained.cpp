@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/block_format.h"
 #include "weft/base/error.h"
 #include "weft/base/logging.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf.h"
 #include "weft/io/gguf_architecture.h"

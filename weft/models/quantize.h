@@ -1,6 +1,6 @@
-// Encodes weights of a decoder in blocks (weft/base/block_format.h), for folders that weft reads as
-// it reads published ones, and for GGUF files: those of linear layers, experts, embeddings and the
-// head are u8 [.., rows, blocks, bytes], and config.json names the formats.
+// Encodes weights of a decoder in blocks (weft/base/numbers/block_format.h), for folders that weft
+// reads as it reads published ones, and for GGUF files: those of linear layers, experts, embeddings
+// and the head are u8 [.., rows, blocks, bytes], and config.json names the formats.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/io/safetensors.h"
 #include "weft/models/decoder.h"
 

@@ -1,7 +1,7 @@
 #include "weft/nn/block_activations.h"
 
-#include "weft/base/block_format.h"
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/moe.h"
 #include "weft/tensor/device.h"

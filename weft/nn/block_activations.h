@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "weft/base/dtype.h"
+#include "weft/base/numbers/dtype.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

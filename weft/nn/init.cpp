@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 
 namespace weft::nn {
 

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <span>
 
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/nn/block_activations.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/lora.h"

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/pattern.h"
-#include "weft/base/suggest.h"
+#include "weft/base/text/pattern.h"
+#include "weft/base/text/suggest.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::nn {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "weft/base/block_format.h"
-#include "weft/base/pattern.h"
+#include "weft/base/numbers/block_format.h"
+#include "weft/base/text/pattern.h"
 
 namespace weft::nn {
 namespace {

@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "weft/base/random_streams.h"
+#include "weft/base/numbers/random_streams.h"
 #include "weft/nn/init.h"
 #include "weft/tensor/tensor.h"
 
@@ -34,8 +34,8 @@ struct BuildOptions {
   bool initialize = true;    // false: zeros, for planning and for weights from a file
   // The path of whole models, so that those of a second one differ; "": as an enclosing scope says.
   std::string root = {};
-  // Returns the format in which a layer holds a weight (weft/base/block_format.h), which is then
-  // frozen. `path` is the layer's, or with the weight's name where it has several; "" or no
+  // Returns the format in which a layer holds a weight (weft/base/numbers/block_format.h), which is
+  // then frozen. `path` is the layer's, or with the weight's name where it has several; "" or no
   // function: as numbers of `dtype`.
   std::function<std::string_view(const Module& layer, const std::string& path)> blocks = {};
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/nn/block_activations.h"
 #include "weft/tensor/blocks.h"
 #include "weft/tensor/wide.h"

@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include "weft/base/error.h"
-#include "weft/base/suggest.h"
-#include "weft/base/utf8.h"
+#include "weft/base/text/suggest.h"
+#include "weft/base/text/utf8.h"
 
 namespace weft::nn {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "weft/base/block_format.h"
+#include "weft/base/numbers/block_format.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"
@@ -100,7 +100,7 @@ Tensor of_nibbles(const Blocks& blocks, const BlockFormat& format) {
 }
 
 // Returns the numbers of Q4_K, or with `fifths` of Q5_K: see scale_and_min() in
-// weft/base/block_format.cpp.
+// weft/base/numbers/block_format.cpp.
 Tensor of_lines(const Blocks& blocks, bool fifths) {
   const int64_t rows = blocks.count();
   const Shape halves{rows, 2, 4}, groups{rows, 8, 1};

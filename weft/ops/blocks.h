@@ -1,5 +1,5 @@
-// Declares operations on numbers in blocks (weft/base/block_format.h): u8 [.., B, bytes], where
-// `bytes` are those of a block of `format`, are the numbers [.., B * numbers].
+// Declares operations on numbers in blocks (weft/base/numbers/block_format.h): u8 [.., B, bytes],
+// where `bytes` are those of a block of `format`, are the numbers [.., B * numbers].
 #pragma once
 
 #include <string_view>

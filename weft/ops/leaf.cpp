@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ir/graph.h"
 #include "weft/ops/apply.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ir/plan.h"
 #include "weft/ops/apply.h"

@@ -18,6 +18,8 @@
 
 namespace weft {
 
+struct Buffer;
+
 // ---- leaves (leaf.cpp); their nodes and errors name the line `where`
 Tensor scalar(double value, DType dtype = DType::f32,
               std::source_location where = std::source_location::current());  // shape []

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 #include "weft/ops/wide.h"

@@ -1,9 +1,9 @@
 // Defines random numbers: one primitive, and the distributions that derive from it. No op has side
-// effects: the numbers are a function of seed, stream, step and element index (weft/base/philox.h),
-// so that they can be rematerialized.
+// effects: the numbers are a function of seed, stream, step and element index
+// (weft/base/numbers/philox.h), so that they can be rematerialized.
 #include <numbers>
 
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/ir/axis_map.h"
 #include "weft/ops/apply.h"
 

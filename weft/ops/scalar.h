@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "weft/base/wrapping.h"
+#include "weft/base/numbers/wrapping.h"
 #include "weft/ir/scalar_code.h"
 
 namespace weft {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/base/recipe_key.h"
-#include "weft/base/registry.h"
+#include "weft/base/recipe/recipe_key.h"
+#include "weft/base/recipe/registry.h"
 #include "weft/optim/optimizer.h"
 
 namespace weft::optim {

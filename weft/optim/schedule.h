@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/recipe_key.h"
-#include "weft/base/registry.h"
+#include "weft/base/recipe/recipe_key.h"
+#include "weft/base/recipe/registry.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::optim {

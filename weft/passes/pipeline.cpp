@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
-#include "weft/base/stopwatch.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/launches.h"
+#include "weft/passes/memory/launches.h"
 #include "weft/passes/passes.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/base/pattern.h"
-#include "weft/base/suggest.h"
+#include "weft/base/text/pattern.h"
+#include "weft/base/text/suggest.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::quantization {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/buffer.h"
 
 namespace weft {
 

@@ -10,10 +10,10 @@
 #include <system_error>
 #include <thread>
 
-#include "weft/base/alignment.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
-#include "weft/base/parallel.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/memory/alignment.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/device_memory.h"
 #include "weft/base/error.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/device/choice.h"
 #include "weft/device/compiler.h"
 #include "weft/ir/plan.h"

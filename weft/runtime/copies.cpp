@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <span>
 
-#include "weft/base/narrow.h"
-#include "weft/base/parallel.h"
-#include "weft/base/storage.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/narrow.h"
 #include "weft/runtime/executable.h"
 
 namespace weft {

@@ -1,5 +1,5 @@
-// Refreshes narrower copies of weights (passes/copies.cpp), and values derived from them
-// (passes/fixed.cpp), after their weights were written.
+// Refreshes narrower copies of weights (passes/graph/copies.cpp), and values derived from them
+// (passes/graph/fixed.cpp), after their weights were written.
 #pragma once
 
 #include <memory>

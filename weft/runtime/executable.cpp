@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/buffer.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
-#include "weft/base/parallel.h"
-#include "weft/base/stopwatch.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/binding.h"
 #include "weft/runtime/compile_kernels.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/parallel.h"
+#include "weft/base/host/parallel.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "weft/base/alignment.h"
+#include "weft/base/memory/alignment.h"
 
 namespace weft {
 

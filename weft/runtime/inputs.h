@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
-#include "weft/base/buffer.h"
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/ir/plan.h"
 #include "weft/runtime/residency.h"
 

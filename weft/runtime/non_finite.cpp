@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weft/base/buffer.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/runtime/executable.h"
 
 namespace weft {

@@ -8,13 +8,13 @@
 #include <map>
 #include <set>
 
-#include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/base/memory.h"
-#include "weft/base/parallel.h"
-#include "weft/base/rounding.h"
-#include "weft/base/storage.h"
-#include "weft/passes/transfers.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/memory.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/rounding.h"
+#include "weft/passes/memory/transfers.h"
 #include "weft/runtime/footprint.h"
 #include "weft/runtime/results.h"
 #include "weft/runtime/summary.h"

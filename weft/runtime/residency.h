@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/device/compiler.h"
 #include "weft/ir/plan.h"
 

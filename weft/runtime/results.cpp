@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "weft/base/buffer.h"
 #include "weft/base/logging.h"
-#include "weft/base/storage.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/ir/op_def.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/ir/plan.h"
 #include "weft/runtime/residency.h"
 

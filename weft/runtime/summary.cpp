@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/quantity.h"
+#include "weft/base/numbers/quantity.h"
 #include "weft/ir/op_def.h"
-#include "weft/passes/transfers.h"
+#include "weft/passes/memory/transfers.h"
 #include "weft/runtime/executable.h"
 #include "weft/runtime/inputs.h"
 

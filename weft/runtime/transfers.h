@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "weft/base/device_memory.h"
-#include "weft/base/file_range.h"
+#include "weft/base/memory/device_memory.h"
+#include "weft/base/memory/file_range.h"
 #include "weft/device/compiler.h"
 
 namespace weft {

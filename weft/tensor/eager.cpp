@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "weft/base/buffer.h"
-#include "weft/base/parallel.h"
-#include "weft/base/storage.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
 #include "weft/device/registry.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"

@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {

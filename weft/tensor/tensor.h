@@ -18,6 +18,8 @@
 
 namespace weft {
 
+struct Buffer;
+
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
 // a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
 // start of the step, or the value last assigned within the step; an assignment takes effect at the

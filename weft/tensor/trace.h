@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "weft/base/random_streams.h"
+#include "weft/base/numbers/random_streams.h"
 #include "weft/ir/graph.h"
 #include "weft/tensor/compile.h"
 

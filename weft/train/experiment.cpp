@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/logging.h"
-#include "weft/base/memory.h"
+#include "weft/base/memory/memory.h"
 #include "weft/data/masked.h"
 #include "weft/device/registry.h"
 #include "weft/io/files.h"
@@ -11,16 +11,16 @@
 #include "weft/models/decoder.h"
 #include "weft/models/pretrained.h"
 #include "weft/nn/module.h"
-#include "weft/onnx/model.h"
+#include "weft/onnx/file/model.h"
 #include "weft/optim/registry.h"
 #include "weft/tensor/compile.h"
-#include "weft/train/checkpoint.h"
-#include "weft/train/imported.h"
-#include "weft/train/pruning.h"
-#include "weft/train/published.h"
-#include "weft/train/quantization.h"
-#include "weft/train/scoring.h"
-#include "weft/train/trainable.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/pruning.h"
+#include "weft/train/methods/quantization.h"
+#include "weft/train/methods/trainable.h"
+#include "weft/train/task/imported.h"
+#include "weft/train/task/published.h"
+#include "weft/train/task/scoring.h"
 
 namespace weft::train {
 namespace {

@@ -16,12 +16,12 @@
 #include "weft/optim/optimizer.h"
 #include "weft/optim/pruning.h"
 #include "weft/quantization/training.h"
-#include "weft/train/dataset.h"
-#include "weft/train/distillation.h"
-#include "weft/train/loss.h"
-#include "weft/train/metric.h"
-#include "weft/train/precision.h"
-#include "weft/train/recipe.h"
+#include "weft/train/methods/distillation.h"
+#include "weft/train/plan/precision.h"
+#include "weft/train/recipe/recipe.h"
+#include "weft/train/task/dataset.h"
+#include "weft/train/task/loss.h"
+#include "weft/train/task/metric.h"
 
 namespace weft::train {
 

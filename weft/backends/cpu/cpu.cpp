@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "weft/backends/cpu/conv.h"
+#include "weft/backends/cpu/conv/conv.h"
+#include "weft/backends/cpu/gemm/packed.h"
 #include "weft/backends/cpu/kernels.h"
-#include "weft/backends/cpu/packed.h"
 #include "weft/backends/cpu/selection.h"
+#include "weft/base/host/parallel.h"
 #include "weft/base/logging.h"
-#include "weft/base/parallel.h"
 #include "weft/codegen/codegen.h"
 
 namespace weft {

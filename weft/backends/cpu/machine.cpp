@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "weft/base/buffer.h"
+#include "weft/base/host/parallel.h"
 #include "weft/base/logging.h"
-#include "weft/base/memory.h"
-#include "weft/base/parallel.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/memory.h"
 
 // A multiply-add counts as one operation of the peak, so it may be contracted to one instruction.
 #if defined(__clang__)
@@ -22,8 +22,8 @@
 #pragma GCC optimize("O3", "fp-contract=fast")
 #endif
 
-#include "weft/base/isa_dispatch.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/host/isa_dispatch.h"
+#include "weft/base/host/stopwatch.h"
 
 namespace weft::cpu {
 namespace {

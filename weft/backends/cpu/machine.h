@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/base/isa.h"
+#include "weft/base/host/isa.h"
 
 namespace weft::cpu {
 

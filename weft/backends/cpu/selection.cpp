@@ -6,9 +6,9 @@
 #include <fmt/ranges.h>
 
 #include "weft/backends/cpu/machine.h"
-#include "weft/base/buffer.h"
+#include "weft/base/host/stopwatch.h"
 #include "weft/base/logging.h"
-#include "weft/base/stopwatch.h"
+#include "weft/base/memory/buffer.h"
 
 namespace weft::cpu {
 namespace {

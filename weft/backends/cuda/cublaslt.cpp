@@ -16,9 +16,9 @@
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/cuda/driver.h"
 #include "weft/backends/gpu/conversion.h"
-#include "weft/base/alignment.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
+#include "weft/base/memory/alignment.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 

@@ -14,8 +14,8 @@
 #include "weft/backends/cuda/nvml.h"
 #include "weft/backends/cuda/nvrtc.h"
 #include "weft/backends/cuda/nvtx.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 #include "weft/base/logging.h"
 #include "weft/codegen/object_cache.h"
 

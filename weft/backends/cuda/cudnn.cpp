@@ -2,7 +2,7 @@
 
 #include "weft/backends/cuda/cudnn_attention.h"
 #include "weft/backends/cuda/cudnn_conv.h"
-#include "weft/base/env.h"
+#include "weft/base/host/env.h"
 #include "weft/ir/op_def.h"
 
 namespace weft::cuda {

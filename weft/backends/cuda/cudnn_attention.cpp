@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "weft/backends/cuda/cuda_device.h"
-#include "weft/base/alignment.h"
-#include "weft/base/buffer.h"
 #include "weft/base/error.h"
-#include "weft/base/rounding.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 

@@ -6,9 +6,9 @@
 
 #include "weft/backends/cuda/cuda_device.h"
 #include "weft/backends/gpu/conversion.h"
-#include "weft/base/alignment.h"
 #include "weft/base/error.h"
-#include "weft/base/rounding.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 

@@ -14,12 +14,12 @@
 #include "weft/backends/cuda/cudnn_api.h"
 #include "weft/backends/cuda/cudnn_descriptors.h"
 #include "weft/backends/cuda/cudnn_graph.h"
-#include "weft/base/buffer.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
+#include "weft/base/host/env.h"
 #include "weft/base/logging.h"
 #include "weft/base/made_once.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/codegen/object_cache.h"
 
 namespace weft::cuda::cudnn {

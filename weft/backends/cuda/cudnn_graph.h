@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "weft/backends/gpu/device.h"
-#include "weft/base/dtype.h"
-#include "weft/base/shape.h"
+#include "weft/base/numbers/dtype.h"
+#include "weft/base/numbers/shape.h"
 
 namespace weft::cuda {
 struct Stream;

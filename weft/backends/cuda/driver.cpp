@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 
 namespace weft::cuda {
 namespace {

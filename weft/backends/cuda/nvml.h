@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/device_memory.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/device/meters.h"
 
 namespace weft::cuda {

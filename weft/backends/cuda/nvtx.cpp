@@ -4,8 +4,8 @@
 
 #include "weft/backends/cuda/nvtx_api.h"
 #include "weft/backends/cuda/shared_library.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 #include "weft/base/logging.h"
 
 namespace weft::cuda {

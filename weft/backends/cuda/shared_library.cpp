@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/env.h"
-#include "weft/base/private_folder.h"
+#include "weft/base/host/env.h"
+#include "weft/base/host/private_folder.h"
 
 namespace weft::cuda {
 namespace {

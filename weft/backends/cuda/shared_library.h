@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/shared_library.h"
+#include "weft/base/host/shared_library.h"
 
 namespace weft::cuda {
 

@@ -18,7 +18,7 @@
 
 #include "weft/backends/gpu/cached_attention.h"
 #include "weft/backends/gpu/kernel_text.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/device/attention_heads.h"
 #include "weft/ir/op_def.h"

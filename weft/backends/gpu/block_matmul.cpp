@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "weft/backends/gpu/kernel_text.h"
-#include "weft/base/block_format.h"
 #include "weft/base/error.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/block_format.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/ir/op_def.h"
 

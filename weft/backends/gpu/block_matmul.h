@@ -1,5 +1,5 @@
-// Computes products of few rows by a matrix in blocks (weft/base/block_format.h), as decoding does:
-// blocks are decoded in registers, and no decoded copy of the matrix exists.
+// Computes products of few rows by a matrix in blocks (weft/base/numbers/block_format.h), as
+// decoding does: blocks are decoded in registers, and no decoded copy of the matrix exists.
 #pragma once
 
 #include <optional>

@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "weft/backends/gpu/joined.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 #include "weft/base/logging.h"
 #include "weft/codegen/lower.h"
 #include "weft/codegen/primitives.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
 #include "weft/base/logging.h"
-#include "weft/base/median.h"
+#include "weft/base/numbers/hash.h"
+#include "weft/base/numbers/median.h"
 
 namespace weft::gpu {
 namespace {

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "weft/base/device_memory.h"
 #include "weft/base/made_once.h"
+#include "weft/base/memory/device_memory.h"
 #include "weft/codegen/gpu_join.h"
 #include "weft/device/compiler.h"
 #include "weft/device/meters.h"

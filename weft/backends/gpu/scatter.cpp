@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "weft/backends/gpu/kernel_text.h"
-#include "weft/base/alignment.h"
-#include "weft/base/buffer.h"
-#include "weft/base/rounding.h"
+#include "weft/base/memory/alignment.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 
 namespace weft::gpu {

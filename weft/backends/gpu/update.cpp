@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "weft/backends/gpu/kernel_text.h"
-#include "weft/base/rounding.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/codegen/gpu_scalar.h"
 #include "weft/ir/op_def.h"
 

@@ -18,10 +18,10 @@
 
 #include "weft/backends/opencl/cl_error.h"
 #include "weft/backends/opencl/cl_ranges.h"
-#include "weft/base/env.h"
 #include "weft/base/error.h"
-#include "weft/base/lower.h"
-#include "weft/base/private_folder.h"
+#include "weft/base/host/env.h"
+#include "weft/base/host/private_folder.h"
+#include "weft/base/text/lower.h"
 #include "weft/codegen/gpu_emit.h"
 #include "weft/codegen/object_cache.h"
 

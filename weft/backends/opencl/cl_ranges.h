@@ -10,7 +10,7 @@
 #include <mutex>
 #include <utility>
 
-#include "weft/base/buffer.h"
+#include "weft/base/memory/buffer.h"
 
 namespace weft::opencl {
 

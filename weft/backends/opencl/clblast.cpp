@@ -11,9 +11,9 @@
 #include "weft/backends/opencl/cl_device.h"
 #include "weft/backends/opencl/cl_error.h"
 #include "weft/base/error.h"
+#include "weft/base/host/shared_library.h"
 #include "weft/base/logging.h"
-#include "weft/base/rounding.h"
-#include "weft/base/shared_library.h"
+#include "weft/base/numbers/rounding.h"
 #include "weft/device/gemm.h"
 #include "weft/ir/op_def.h"
 

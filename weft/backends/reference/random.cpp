@@ -1,5 +1,5 @@
 #include "weft/backends/reference/kernels.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/ir/axis_map.h"
 
 namespace weft::reference {

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "weft/base/wrapping.h"
+#include "weft/base/numbers/wrapping.h"
 #include "weft/ir/plan.h"
 
 namespace weft::reference {

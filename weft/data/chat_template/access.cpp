@@ -1,7 +1,7 @@
 // Evaluates attributes, subscripts and slices.
 #include <algorithm>
 
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/data/chat_template/builtins.h"
 #include "weft/data/chat_template/text.h"
 #include "weft/io/files.h"

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/text.h"
 
 namespace weft::data::tokenizer {

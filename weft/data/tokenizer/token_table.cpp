@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 
 namespace weft::data::tokenizer {
 

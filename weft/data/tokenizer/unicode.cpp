@@ -8,7 +8,7 @@
 
 #include <utf8proc.h>
 
-#include "weft/base/utf8.h"
+#include "weft/base/text/utf8.h"
 #include "weft/io/text.h"
 
 namespace weft::data::tokenizer {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "weft/base/hash.h"
+#include "weft/base/numbers/hash.h"
 
 namespace weft::data::tokenizer {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/base/philox.h"
+#include "weft/base/numbers/philox.h"
 #include "weft/data/random.h"
 #include "weft/infer/generate.h"
 #include "weft/train/datasets/datasets.h"

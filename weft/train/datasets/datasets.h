@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/train/dataset.h"
+#include "weft/train/task/dataset.h"
 
 namespace weft::train {
 

@@ -9,7 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/train/datasets/datasets.h"
 #include "weft/train/datasets/kept_images.h"
-#include "weft/train/transforms.h"
+#include "weft/train/task/transforms.h"
 
 namespace weft::train {
 namespace {

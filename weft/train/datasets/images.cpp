@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/env.h"
 #include "weft/base/error.h"
+#include "weft/base/host/env.h"
 #include "weft/train/datasets/datasets.h"
 #include "weft/train/datasets/kept_images.h"
-#include "weft/train/transforms.h"
+#include "weft/train/task/transforms.h"
 
 namespace weft::train {
 namespace {

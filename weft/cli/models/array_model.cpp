@@ -1,0 +1,193 @@
+#include "weft/cli/models/array_model.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/cli/models/text_model.h"
+#include "weft/io/files.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/net/runner.h"
+#include "weft/runtime/executable.h"
+#include "weft/train/run/steps.h"
+
+namespace weft::cli {
+namespace {
+using onnx::ValueInfo;
+
+// A Forward is the forward pass of a model of weft's, compiled for each type of its input.
+struct Forward {
+  Forward(std::shared_ptr<const void> owner, const Model& model, DType type, StepOptions options)
+      : owner(std::move(owner)),
+        step(
+            [&model, type](std::span<const Tensor> in) {
+              const Tensor x = is_float(in[0].dtype()) ? cast(in[0], type) : in[0];
+              return std::vector<Tensor>{model(x)};
+            },
+            with_eval(std::move(options))) {}
+
+  static StepOptions with_eval(StepOptions options) {
+    options.mode = Mode::eval;
+    return options;
+  }
+
+  std::shared_ptr<const void> owner;  // of the model
+  CompiledStep step;
+};
+
+// Returns the input of a model whose rows have this shape. Tokens of a sequence may be fewer.
+ValueInfo input_of(const std::string& name, const TaskShape& shape) {
+  const bool reads_tokens = shape.kind == InputKind::tokens;
+  std::vector<onnx::Dim> dims{{-1, "batch"}};
+  for (int64_t extent : shape.input) {
+    if (reads_tokens)
+      dims.push_back({-1, "tokens"});
+    else
+      dims.push_back({extent, ""});
+  }
+  return {.name = name,
+          .dtype = reads_tokens ? DType::i64 : DType::f32,
+          .shape = std::move(dims),
+          .refused = {}};
+}
+
+std::vector<Type> output_types_of(const Executable& executable) {
+  std::vector<Type> types;
+  for (const Access& output : executable.plan().outputs) types.push_back(output.value.type());
+  return types;
+}
+
+// Throws for ids that a model has no embedding of.
+void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary) {
+  for (int64_t id : ids.to_vector<int64_t>())
+    if (id < 0 || id >= vocabulary)
+      throw Error(ErrorKind::data, "{}: input_ids are 0 to {}. Got {}.", model, vocabulary - 1, id);
+}
+
+ArrayModel forward_model(const std::string& name, const onnx::Ends& ends, const TaskShape& shape,
+                         const std::shared_ptr<Forward>& forward) {
+  ArrayModel model{
+      .name = name, .inputs = {input_of(ends.samples, shape)}, .outputs = {ends.logits}};
+  const int64_t vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
+  const bool reads_tokens = shape.kind == InputKind::tokens;
+  model.check = [name = io::printable(name), inputs = model.inputs, reads_tokens,
+                 context = shape.input[0]](std::span<const Type> types) {
+    onnx::check_inputs(name, inputs, types);
+    if (reads_tokens && types[0].shape[1] > context)
+      throw Error(ErrorKind::usage, "{}: sequences have at most {} tokens. Got {}.", name, context,
+                  types[0].shape[1]);
+  };
+  model.output_types = [check = model.check, forward](std::span<const Tensor> in) {
+    const std::vector<Type> types = onnx::types_of(in);
+    check(types);
+    return output_types_of(forward->step.prepare(types));
+  };
+  model.run = [name = io::printable(name), check = model.check, reads_tokens, vocabulary,
+               forward](std::span<const Tensor> in) {
+    check(onnx::types_of(in));
+    if (reads_tokens) check_tokens(name, in[0], vocabulary);
+    const std::span<const Tensor> results = forward->step.run(in);
+    return std::vector<Tensor>(results.begin(), results.end());
+  };
+  return model;
+}
+
+// Returns a recipe of defaults with the flags, of which only those keys may be set.
+train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
+                          std::span<const std::string_view> keys) {
+  for (const RecipeFlag& flag : flags)
+    if (std::ranges::find(keys, flag.path) == keys.end())
+      throw Error(ErrorKind::usage, "{} is for runs of weft's own. {} is {}.", flag.flag,
+                  io::printable(name),
+                  onnx::is_model_file(name) ? "an ONNX file" : "a published model");
+  train::Recipe recipe;
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  return recipe;
+}
+
+// Returns whether a net reads f32 [N, C, H, W] of gray or coloured pictures.
+bool takes_pictures(const onnx::Net& net) {
+  if (net.inputs().size() != 1) return false;
+  const ValueInfo& input = net.inputs()[0];
+  if (input.dtype != DType::f32 || !input.shape || input.shape->size() != 4) return false;
+  const int64_t channels = (*input.shape)[1].extent;
+  return channels == 1 || channels == 3;
+}
+
+ArrayModel imported(const std::string& name, const RecipeFlags& flags,
+                    std::span<const std::string> given) {
+  constexpr std::string_view keys[] = {"train.device", "data.transforms", "data.mean", "data.std",
+                                       "data.dataset"};
+  const train::Recipe recipe = settings_of(name, flags, keys);
+  onnx::check_there(name);
+  struct Loaded {
+    Loaded(onnx::Model file, const std::string& device)
+        : net(std::move(file)), runner(net, {.mode = Mode::eval, .device = device}) {}
+    onnx::Net net;
+    onnx::Runner runner;
+  };
+  onnx::Model file = onnx::read(name);
+  onnx::override_defaults(file, given);
+  const auto loaded = std::make_shared<Loaded>(std::move(file), recipe.text("train.device"));
+  ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
+  for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
+  model.check = [loaded](std::span<const Type> types) {
+    onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
+                       types);
+  };
+  model.output_types = [loaded](std::span<const Tensor> in) {
+    return output_types_of(loaded->runner.prepare(in));
+  };
+  model.run = [loaded](std::span<const Tensor> in) {
+    const std::span<const Tensor> results = loaded->runner.run(in);
+    return std::vector<Tensor>(results.begin(), results.end());
+  };
+  if (takes_pictures(loaded->net)) model.pictures = recipe;
+  return model;
+}
+
+ArrayModel published(const std::string& name, const RecipeFlags& flags) {
+  constexpr std::string_view keys[] = {"train.device"};
+  const train::Recipe recipe = settings_of(name, flags, keys);
+  auto loaded =
+      std::make_shared<models::Pretrained>(models::load_pretrained(name, {.hide_padding = true}));
+  const TaskShape shape{
+      .kind = InputKind::tokens, .input = {loaded->context}, .classes = loaded->vocabulary};
+  return forward_model(
+      name, ends_of(*loaded->model, shape.kind), shape,
+      std::make_shared<Forward>(loaded, *loaded->model, loaded->dtype,
+                                StepOptions{.device = recipe.text("train.device")}));
+}
+
+ArrayModel trained(const std::string& name, const RecipeFlags& flags) {
+  auto run = std::make_shared<train::Experiment>(
+      load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
+  const std::string& device = run->recipe.text("train.device");
+  ArrayModel model =
+      forward_model(name, ends_of(*run->model, run->shape.kind), run->shape,
+                    std::make_shared<Forward>(run, *run->model, run->precision.parameters,
+                                              train::step_options(*run, device)));
+  model.gives_logits = run->task == train::Task::classification;
+  model.class_names = run->class_names;
+  if (run->shape.kind == InputKind::images) model.pictures = run->recipe;
+  return model;
+}
+}  // namespace
+
+onnx::Ends ends_of(const Model& model, InputKind kind) {
+  if (const std::optional<onnx::Ends> given = onnx::ends_of(model)) return *given;
+  const char* const samples = kind == InputKind::tokens   ? "input_ids"
+                              : kind == InputKind::images ? "images"
+                                                          : "features";
+  return {samples, "logits"};
+}
+
+ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags,
+                            std::span<const std::string> given) {
+  if (onnx::is_model_file(name)) return imported(name, flags, given);
+  return models::is_model(name) ? published(name, flags) : trained(name, flags);
+}
+
+}  // namespace weft::cli

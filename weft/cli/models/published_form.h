@@ -1,0 +1,31 @@
+// Implements `weft convert --to hf`: returns the published form of the models that weft's own
+// recipes train, so that transformers loads what is written.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/cli/models/model_source.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/decoder.h"
+
+namespace weft::cli {
+
+// Returns a type as config.json names it: "bfloat16".
+std::string torch_name(DType dtype);
+
+struct PublishedForm {
+  std::string config;  // the contents of config.json
+  // Holds the weights under their published names; null: those of the files have them already.
+  std::unique_ptr<models::Decoder> model;
+  std::vector<io::FolderFile> tokenizer;  // files that give the ids of the run's vocabulary
+};
+
+// Returns the form of a checkpoint of weft's own GPT (as GPT-2, with zeros for biases that it
+// lacks) or Llama; nullopt for any other model. Throws Error(data) for files that do not fit their
+// config.json.
+std::optional<PublishedForm> published_form(const ModelSource& source);
+
+}  // namespace weft::cli

@@ -1,0 +1,66 @@
+// Loads models by name, for verbs: checkpoints of runs, and published models in folders.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "weft/cli/recipes/recipe_arguments.h"
+#include "weft/data/chat_template/chat_template.h"
+#include "weft/data/text_codec.h"
+#include "weft/infer/token_model.h"
+#include "weft/io/generation_config.h"
+#include "weft/models/pretrained.h"
+#include "weft/train/experiment.h"
+
+namespace weft::cli {
+
+// Resolves a checkpoint by its path, its run's folder, or its run's name.
+std::string checkpoint_of(const std::string& name);
+// Returns the folder of an adapter: PEFT's, or the checkpoint of a run, named as above. Throws
+// Error(usage) where its weights are no adapter's.
+std::string adapter_folder_of(const std::string& name);
+// Builds the experiment of a checkpoint, with its weights.
+train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
+                                  bool with_data);
+// Does the same of a checkpoint whose recipe is read: `trained`.
+train::Experiment load_experiment(const std::string& folder, const train::Recipe& trained,
+                                  const RecipeFlags& flags, bool with_data);
+
+// Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
+train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
+
+// Builds the experiment that evaluates an ONNX file on the data that the flags name; `doing` begins
+// the message where they name none, and `also` its hint: "--input FILE, ".
+train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
+                                     std::string_view doing = "evaluating",
+                                     std::string_view also = "");
+
+// TextModel is a language model that verbs generate text with.
+struct TextModel {
+  // Either `experiment` or `pretrained` holds the model.
+  std::optional<train::Experiment> experiment = {};
+  std::optional<models::Pretrained> pretrained = {};
+  std::string folder = {};                      // folder of the published model
+  std::vector<std::string> adapter_files = {};  // files with weights of its adapter
+  data::TextCodec codec;
+  std::string device;
+  int64_t vocabulary = 0, context = 0;
+  bool slides = false;  // sequences that fill the context go on with its last half
+  // These are the defaults of generation_config.json.
+  io::GenerationConfig defaults = {};
+  std::optional<data::ChatTemplate> chat = {};
+
+  const Model& model() const { return experiment ? *experiment->model : *pretrained->model; }
+};
+struct TextModelOptions {
+  RecipeFlags flags = {};
+  std::optional<DType> dtype = {};  // type of a published model; absent: that of its files
+  std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
+};
+// Throws Error(usage) unless `name` is that of a language model.
+TextModel load_text_model(const std::string& name, const TextModelOptions& options);
+
+}  // namespace weft::cli

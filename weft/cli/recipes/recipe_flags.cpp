@@ -1,0 +1,192 @@
+#include "weft/cli/recipes/recipe_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/text/suggest.h"
+#include "weft/io/files.h"
+#include "weft/models/pretrained.h"
+#include "weft/onnx/file/model.h"
+
+namespace fs = std::filesystem;
+
+namespace weft::cli {
+namespace {
+constexpr ShortFlag shorts[] = {
+    {"--name", "name", "name of the run; its folder is runs/NAME"},
+    {"--task", "task", "what the model learns: auto, classification, causal_lm or masked_lm"},
+    {"--seed", "seed", "random seed of initial weights, sample order and dropout"},
+    {"--steps", "train.steps", "optimizer steps to train (instead of --epochs)"},
+    {"--epochs", "train.epochs", "passes over the data (instead of --steps)"},
+    {"--batch", "train.global_batch_size", "samples per optimizer step"},
+    {"--lr", "optimizer.lr", "peak learning rate"},
+    {"--precision", "train.precision", "fp32, tf32, fp64, bf16-mixed, fp16-mixed or bf16"},
+    {"--memory", "train.memory", "memory limit for weights, state and arena: 1.5GiB"},
+    {"--recompute", "train.recompute", "activation recomputation: auto, none, selective or full"},
+    {"--device", "train.device",
+     "where to run: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
+};
+
+// The keys of each pair exclude each other.
+constexpr std::string_view rivals[][2] = {
+    {"train.steps", "train.epochs"},    {"model.name", "model.layers"},
+    {"model.name", "model.pretrained"}, {"model.pretrained", "model.layers"},
+    {"data.dataset", "data.format"},    {"scheduler.warmup_steps", "scheduler.warmup_ratio"}};
+
+bool is_truth(const std::string& text) {
+  constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off"};
+  return std::find(std::begin(words), std::end(words), text) != std::end(words);
+}
+
+// Quotes any text as a YAML scalar.
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      result += c;
+  }
+  return result + '"';
+}
+
+bool sets(const RecipeFlags& flags, std::string_view path) {
+  return std::any_of(flags.begin(), flags.end(), [&](auto& flag) { return flag.path == path; });
+}
+
+std::vector<fs::path> recipe_folders() {
+  std::vector<fs::path> folders = {"recipes"};
+  std::error_code ignored;
+  fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!ignored) folders.push_back(program.parent_path().parent_path() / "share/weft/recipes");
+  return folders;
+}
+}  // namespace
+
+std::span<const ShortFlag> short_flags() { return shorts; }
+
+RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
+  RecipeFlags flags;
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    size_t equals = argument.find('='), dot = argument.find('.');
+    if (argument == "--") {
+      rest.insert(rest.end(), arguments.begin() + static_cast<long>(i), arguments.end());
+      break;
+    }
+    if (!argument.starts_with("--") || dot == std::string::npos || dot > equals) {
+      rest.push_back(argument);
+      continue;
+    }
+    RecipeFlag flag{argument.substr(0, equals), argument.substr(2, equals - 2), ""};
+    bool negated = flag.path.starts_with("no-") && train::find_key(flag.path) == nullptr;
+    if (negated) flag.path.erase(0, 3);
+    const RecipeKey* key = train::find_key(flag.path);
+    bool truth = key != nullptr && key->type == KeyType::boolean;
+    bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (negated && key != nullptr && !truth)
+      throw Error(ErrorKind::usage, "{}: {} is not true or false.", flag.flag, flag.path);
+    if (equals != std::string::npos)
+      flag.value = argument.substr(equals + 1);
+    else if (negated)
+      flag.value = "false";
+    else if (truth && !(value_follows && is_truth(arguments[i + 1])))
+      flag.value = "true";
+    else if (value_follows)
+      flag.value = arguments[++i];
+    else if (key != nullptr)
+      throw Error(ErrorKind::usage, "{} needs a value.", flag.flag);
+    flags.push_back(std::move(flag));
+  }
+  arguments = std::move(rest);
+  return flags;
+}
+
+RecipeFlags joined(RecipeFlags flags, const RecipeFlags& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  std::map<std::string_view, std::string_view> setters;
+  for (const RecipeFlag& flag : flags) {
+    const auto [earlier, is_first] = setters.emplace(flag.path, flag.flag);
+    if (is_first) continue;
+    if (earlier->second == flag.flag)
+      throw Error(ErrorKind::usage, "{} is given more than once.", flag.flag);
+    throw Error(ErrorKind::usage, "{} and {} both set {}.", earlier->second, flag.flag, flag.path);
+  }
+  return flags;
+}
+
+std::vector<std::string> known_recipes() {
+  std::vector<std::string> found;
+  for (const fs::path& folder : recipe_folders()) {
+    std::error_code absent;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, absent))
+      if (entry.path().extension() == ".yaml") found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string find_recipe(const std::string& name) {
+  if (name == "-") return name;
+  const bool is_folder = io::is_folder(name, ErrorKind::usage);
+  if (!is_folder && io::exists(name, ErrorKind::usage)) return name;
+  std::error_code none;
+  const fs::path own = fs::path(name) / "recipe.yaml";
+  if (is_folder && fs::is_regular_file(own, none)) return own.string();
+  std::vector<std::string> names;
+  for (const std::string& path : known_recipes()) {
+    names.push_back(fs::path(path).stem().string());
+    if (names.back() == name) return path;
+  }
+  std::vector<std::string_view> known(names.begin(), names.end());
+  std::string_view similar = nearest(fs::path(name).stem().string(), known);
+  throw Error(ErrorKind::usage, "{}: {}.{}", name,
+              is_folder ? "a folder without recipe.yaml, which runs and checkpoints have"
+                        : "no such recipe",
+              similar.empty() ? " Hint: weft list recipes; weft init writes one."
+                              : fmt::format(" Did you mean {}?", similar));
+}
+
+void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
+  for (const auto& pair : rivals)
+    for (int i : {0, 1})
+      if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
+        recipe.set(pair[1 - i], std::string(train::find_key(pair[1 - i])->initial), "flag");
+  // A published model in the place of the recipe's has a tokenizer of its own.
+  const std::string& tokenizer = recipe.text("data.tokenizer");
+  const bool of_another = tokenizer == "characters" || tokenizer == "bytes";
+  if (of_another && sets(flags, "model.pretrained") && !sets(flags, "data.tokenizer"))
+    recipe.set("data.tokenizer", "auto", "flag");
+  RecipeFlags ordered = flags;  // the model is set before its config
+  std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
+  for (const RecipeFlag& flag : ordered) {
+    const RecipeKey* key = train::find_key(flag.path);
+    bool word = key != nullptr && key->type == KeyType::text && flag.value != "null";
+    recipe.set(flag.path, word ? quoted(flag.value) : flag.value, flag.flag);
+  }
+}
+
+train::Recipe load_recipe(const std::string& name, const RecipeFlags& flags) {
+  if (models::is_model(name))
+    throw Error(ErrorKind::usage,
+                "{0} is a model, not a recipe. Hint: weft finetune {0} --data.path FILE, or "
+                "--model.pretrained {0}.",
+                name);
+  onnx::check_there(name);
+  if (onnx::is_model_file(name))
+    throw Error(ErrorKind::usage,
+                "{0} is a model, not a recipe. Hint: --model.pretrained {0} with data.", name);
+  train::Recipe recipe = name.empty() ? train::Recipe() : train::Recipe::load(find_recipe(name));
+  recipe.apply_environment();
+  apply_flags(recipe, flags);
+  return recipe;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,40 @@
+// A Signature is what a node may have that calls an operator: how many operands and results, and
+// which attributes. The row of an operator (operators.h) writes those of all operator sets as
+//
+//   [@SET] OPERANDS -> RESULTS[: ATTRIBUTES]
+//
+//   "@20 1 -> 1: approximate"            Gelu: from set 20 on
+//   "1 3@11 -> 1: max@-10 min@-10"       Clip: up to 3 operands from set 11 on, instead of
+//   attributes
+//
+// OPERANDS and RESULTS are how many there may be at most, `*` for any number. `@11` holds from set
+// 11 on, `@-10` up to set 10, `@9-12` in between. Attributes of sets before those that weft reads
+// are listed if they change nothing (consumed_inputs), as files still have them; others are not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/onnx/file/model.h"
+
+namespace weft::onnx {
+
+struct Operator;
+
+struct Signature {
+  int64_t since = 1;                 // the first operator set with the operator
+  size_t operands = 0, results = 0;  // at most
+  std::vector<std::string_view> attributes;
+};
+
+// Returns the signature of an operator in an operator set.
+Signature signature_of(const Operator& op, int64_t opset);
+
+// Return what a node has beyond the signature of its operator or function, as a clause for a
+// message; "" if nothing.
+std::string excess_of(const Node& node, const Operator& op, int64_t opset);
+std::string excess_of(const Node& node, const Function& function);
+
+}  // namespace weft::onnx

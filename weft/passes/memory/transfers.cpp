@@ -1,0 +1,41 @@
+#include "weft/passes/memory/transfers.h"
+
+#include "weft/ir/op_def.h"
+
+namespace weft {
+namespace {
+bool in_file(const Plan& plan, const Access& access) {
+  return plan.slots[static_cast<size_t>(access.at.slot)].space == Space::file;
+}
+const Access& memory_side(const Plan& plan, const Launch& transfer) {
+  return (is_fetch(plan, transfer) ? transfer.results : transfer.operands)[0];
+}
+}  // namespace
+
+bool is_fetch(const Plan& plan, const Launch& transfer) {
+  return in_file(plan, transfer.operands[0]);
+}
+int memory_slot(const Plan& plan, const Launch& transfer) {
+  return memory_side(plan, transfer).at.slot;
+}
+int file_slot(const Plan& plan, const Launch& transfer) {
+  return (is_fetch(plan, transfer) ? transfer.operands : transfer.results)[0].at.slot;
+}
+
+Launch make_transfer(const Plan& plan, const Access& from, const Access& to) {
+  return {.kind = Launch::Kind::transfer,
+          .kernel = in_file(plan, from) ? "fetch" : "store",
+          .operands = {from},
+          .results = {to},
+          .bytes = static_cast<double>(from.value.type().bytes()),
+          .module = from.value->module()};
+}
+
+Launch make_await(const Plan& plan, const Launch& transfer) {
+  return {.kind = Launch::Kind::await,
+          .kernel = "await " + transfer.kernel,
+          .operands = {memory_side(plan, transfer)},
+          .module = transfer.module};
+}
+
+}  // namespace weft

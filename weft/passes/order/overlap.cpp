@@ -1,0 +1,178 @@
+// Overlaps transfers between memory and files with other launches. A fetch begins early, so that
+// the launches before its first reader take as long as the transfer, and a store is awaited late by
+// the same rule. The value occupies memory meanwhile, so neither goes so far that more bytes are
+// live than there is room for. The pass runs after recompute, which adds transfers, and before
+// memory, which keeps a value's bytes until its transfer has ended.
+#include <algorithm>
+#include <numeric>
+
+#include "weft/passes/graph/index.h"
+#include "weft/passes/memory/launches.h"
+#include "weft/passes/memory/liveness.h"
+#include "weft/passes/memory/transfers.h"
+#include "weft/passes/passes.h"
+
+namespace weft {
+namespace {
+class Overlap {
+ public:
+  Overlap(Plan plan, size_t room, const PassOptions& options)
+      : plan_(std::move(plan)),
+        options_(options),
+        use_(plan_),
+        live_(plan_, use_, present_order()),
+        live_bytes_(plan_.launches.size()),
+        room_(room),
+        first_reader_(plan_.slots.size(), end()),
+        last_store_(plan_.slots.size(), -1),
+        before_(plan_.launches.size() + 1) {
+    count_live_bytes();
+    for (int at = end() - 1; at >= 0; --at)
+      for (const Access& operand : plan_.launches[index(at)].operands)
+        first_reader_[index(operand.at.slot)] = at;
+  }
+
+  Plan run() {
+    std::vector<int> fetches;
+    for (int at = 0; at < end(); ++at)
+      if (is_fetch_at(at)) fetches.push_back(at);
+    std::ranges::stable_sort(fetches, {}, [&](int at) { return reader_of(at); });
+    // Fetches and stores are placed in the order of need, so that they share the room.
+    auto next = fetches.begin();
+    for (int at = 0; at <= end(); ++at) {
+      for (; next != fetches.end() && reader_of(*next) <= at; ++next) begin_early(*next);
+      if (at < end() && is_store_at(at)) await_late(at);
+    }
+    assemble();
+    return std::move(plan_);
+  }
+
+ private:
+  // Before has the launches that go before another, in this order.
+  struct Before {
+    std::vector<Launch> stored, begun, fetched;
+  };
+
+  int end() const { return static_cast<int>(plan_.launches.size()); }
+  std::vector<int> present_order() const {
+    std::vector<int> order(plan_.launches.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  const Launch& launch_at(int at) const { return plan_.launches[index(at)]; }
+  bool is_fetch_at(int at) const {
+    return launch_at(at).kind == Launch::Kind::transfer && is_fetch(plan_, launch_at(at));
+  }
+  bool is_store_at(int at) const {
+    return launch_at(at).kind == Launch::Kind::transfer && !is_fetch(plan_, launch_at(at));
+  }
+  int reader_of(int fetch) const {
+    return first_reader_[index(memory_slot(plan_, launch_at(fetch)))];
+  }
+
+  // Computes the live bytes at each launch.
+  void count_live_bytes() {
+    std::vector<std::ptrdiff_t> change(plan_.launches.size() + 2);
+    for (size_t slot = 0; slot < use_.bytes.size(); ++slot) {
+      if (live_.first[slot] == Liveness::never) continue;
+      const auto bytes = static_cast<std::ptrdiff_t>(use_.bytes[slot]);
+      change[index(std::max(live_.first[slot], 0))] += bytes;
+      change[index(live_.last[slot] + 1)] -= bytes;
+    }
+    std::ptrdiff_t live = 0;
+    for (size_t at = 0; at < live_bytes_.size(); ++at) {
+      live += change[at];
+      live_bytes_[at] = static_cast<size_t>(live) + scratch_bytes(plan_.launches[at]);
+    }
+    for (const Liveness::Granted& granted : live_.granted)
+      live_bytes_[index(granted.launch)] -= use_.bytes[index(granted.result_slot)];
+  }
+
+  // A Race compares the time of the launches that a transfer passes with the time of all transfers
+  // among them that share its bandwidth.
+  class Race {
+   public:
+    Race(const Overlap& launches, int transfer)
+        : launches_(launches), fetch_(launches.is_fetch_at(transfer)) {
+      needed_ = cost(launches_.launch_at(transfer), machine());
+    }
+    bool won() const { return passed_ >= needed_; }
+    void pass(int at) {
+      const bool transfer = launches_.launch_at(at).kind == Launch::Kind::transfer;
+      if (transfer && machine().both_ways && launches_.is_fetch_at(at) != fetch_) return;
+      (transfer ? needed_ : passed_) += cost(launches_.launch_at(at), machine());
+    }
+
+   private:
+    const MachineSpec& machine() const { return launches_.options_.machine; }
+    const Overlap& launches_;
+    bool fetch_;
+    double needed_, passed_ = 0;
+  };
+
+  // Returns whether the slot may be live during that launch, and if so counts its bytes.
+  bool takes(int slot, int at) {
+    if (live_.first[index(slot)] <= at && at <= live_.last[index(slot)]) return true;
+    if (live_bytes_[index(at)] + use_.bytes[index(slot)] > room_) return false;
+    live_bytes_[index(at)] += use_.bytes[index(slot)];
+    return true;
+  }
+
+  void begin_early(int fetch) {
+    const int slot = memory_slot(plan_, launch_at(fetch)), reader = reader_of(fetch);
+    // A fetch begins after the store of what it fetches, and in order.
+    const int stored = last_store_[index(file_slot(plan_, launch_at(fetch)))];
+    const int earliest = std::max(stored + 1, last_begin_);
+    int begin = fetch;
+    Race race(*this, fetch);
+    for (int at = reader - 1; at > fetch; --at) race.pass(at);
+    while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(--begin);
+    last_begin_ = std::max(last_begin_, begin);
+    before_[index(begin)].begun.push_back(launch_at(fetch));
+    const int late = options_.fault == "overlap-awaits-late" && reader < end() ? 1 : 0;
+    before_[index(reader + late)].fetched.push_back(make_await(plan_, launch_at(fetch)));
+  }
+
+  void await_late(int store) {
+    const int slot = memory_slot(plan_, launch_at(store));
+    last_store_[index(file_slot(plan_, launch_at(store)))] = store;
+    Race race(*this, store);
+    // The last reader may reuse the slot's memory for its result.
+    const int last = live_.last[index(slot)] > store ? live_.last[index(slot)] : end();
+    int await = store + 1;
+    while (await < last && !race.won() && takes(slot, await)) race.pass(await++);
+    before_[index(await)].stored.push_back(make_await(plan_, launch_at(store)));
+  }
+
+  void assemble() {
+    std::vector<Launch> launches;
+    auto append = [&](std::vector<Launch>& more) {
+      std::ranges::move(more, std::back_inserter(launches));
+    };
+    for (int at = 0; at <= end(); ++at) {
+      append(before_[index(at)].stored);
+      append(before_[index(at)].begun);
+      append(before_[index(at)].fetched);
+      if (at < end() && !is_fetch_at(at)) launches.push_back(launch_at(at));
+    }
+    plan_.launches = std::move(launches);
+  }
+
+  Plan plan_;
+  const PassOptions& options_;
+  ArenaUse use_;
+  Liveness live_;
+  std::vector<size_t> live_bytes_;
+  size_t room_;
+  std::vector<int> first_reader_, last_store_;  // launches, per slot
+  int last_begin_ = 0;
+  std::vector<Before> before_;  // per launch, and for the end
+};
+}  // namespace
+
+// Fault "overlap-awaits-late": what is fetched is read before it has arrived.
+Plan overlap(Plan plan, size_t room, const PassOptions& options) {
+  return Overlap(std::move(plan), room, options).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,311 @@
+// Runs pending work outside of compiled steps and reads results.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <ranges>
+#include <set>
+#include <unordered_map>
+
+#include "weft/base/logging.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/storage.h"
+#include "weft/device/registry.h"
+#include "weft/ir/op_def.h"
+#include "weft/ops/apply.h"
+#include "weft/ops/autodiff.h"
+#include "weft/runtime/executable.h"
+#include "weft/runtime/residency.h"
+#include "weft/runtime/summary.h"
+#include "weft/tensor/eager.h"
+#include "weft/tensor/trace.h"
+
+namespace weft {
+namespace {
+bool is_ready(const Tensor& value) {
+  (void)value.type();  // throws for an empty handle
+  return value->has_data();
+}
+
+// Turns a computed node into a leaf that holds its elements. Keeps its expression for gradients.
+void settle(const Tensor& value, const Tensor& result) {
+  if (is_float(value.dtype()) && !value->inputs.empty())
+    value->expression = rebuild(*value.node(), value->inputs);
+  value->storage = result->storage;
+  value->op = result->op;
+  value->attrs = {};
+  value->inputs.clear();
+}
+
+// Gives a variable's handle the variable's present elements, through which gradients still flow.
+void read_variable(const Tensor& leaf) {
+  const std::shared_ptr<VariableState> state = leaf->variable;
+  detail::detach_readers(*state);
+  if (!is_float(leaf.dtype())) return;
+  Tensor now = variable_leaf(state);
+  state->leaf = now.shared();
+  leaf->expression = make_node(op("identity"), {now});
+}
+
+// Expressions finds the nodes behind values that were just read, and which of their expressions a
+// gradient may still need: those that lead to a variable, to a tensor that is held elsewhere, or to
+// a cut. Nobody can ask for other gradients, so the other expressions are dropped.
+class Expressions {
+ public:
+  explicit Expressions(std::span<const Tensor> read) {
+    for (const Tensor& value : read) reach(value);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      Node& node = *order_[i];
+      for (const Tensor& input : node.inputs) ++reach(input).references;
+      if (node.expression.defined()) ++reach(node.expression).references;
+    }
+    std::ranges::sort(order_, computed_before, [](Node* node) -> Node& { return *node; });
+    for (const Node* node : order_) found_.at(node).leads = leads(*node);
+    for (const Tensor& value : read) found_.at(value.node()).needed = true;
+    for (const Node* node : std::views::reverse(order_)) need_inputs(*node);
+  }
+
+  // Returns the dropped values, for the caller to free.
+  std::vector<Tensor> drop(std::span<const Tensor> read) {
+    std::vector<Tensor> dropped;
+    size_t kept = 0;
+    for (Node* node : order_) {
+      if (!node->expression.defined()) continue;
+      const Found& found = found_.at(node);
+      if (found.leads && found.needed)
+        ++kept;
+      else
+        dropped.push_back(std::move(node->expression));
+    }
+    if (kept <= longest_chain) return dropped;
+    for (const Tensor& value : read)
+      if (value->expression.defined()) {
+        value->cut = true;
+        dropped.push_back(std::move(value->expression));
+      }
+    return dropped;
+  }
+
+ private:
+  struct Found {
+    long handles = 0;     // all handles to the node
+    long references = 0;  // handles held by other nodes that were found
+    bool leads = false;   // leads to something a gradient can be asked for
+    bool needed = false;  // such a gradient goes through it
+    bool is_held() const { return handles > references; }
+  };
+
+  Found& reach(const Tensor& value) {
+    auto [found, is_new] = found_.try_emplace(value.node());
+    if (is_new) {
+      found->second.handles = value.shared().use_count();
+      order_.push_back(value.node());
+    }
+    return found->second;
+  }
+  static const Node& expression_of(const Node& node) {
+    return node.expression.defined() ? *node.expression.node() : node;
+  }
+  bool leads(const Node& node) const {
+    const Node& expression = expression_of(node);
+    if (!is_float(node.type.dtype)) return false;
+    if (expression.op->gradient == nullptr && expression.op->decompose == nullptr) return false;
+    return std::ranges::any_of(expression.inputs, [&](const Tensor& input) {
+      const Found& found = found_.at(input.node());
+      return is_float(input.dtype()) &&
+             (input->variable != nullptr || input->cut || found.is_held() || found.leads);
+    });
+  }
+  void need_inputs(const Node& node) {
+    Found& found = found_.at(&node);
+    found.needed |= found.is_held();
+    if (!found.needed || !found.leads) return;
+    for (const Tensor& input : expression_of(node).inputs) found_.at(input.node()).needed = true;
+  }
+
+  std::vector<Node*> order_;
+  std::unordered_map<const Node*, Found> found_;
+};
+
+const bool can_evaluate =
+    (detail::set_evaluate([](std::span<const Tensor> values) { eval(values); }), true);
+}  // namespace
+
+void eval(std::span<const Tensor> values) {
+  WEFT_CHECK(
+      detail::active_trace() == nullptr,
+      "[eval] values are not known while a step is captured. Hint: return them from the step.");
+  std::vector<Tensor> wanted;
+  for (const Tensor& value : values) {
+    if (is_ready(value)) continue;
+    if (value->storage != nullptr)
+      value->storage->on_host();
+    else if (value->variable != nullptr)
+      read_variable(value);
+    else
+      wanted.push_back(value);
+  }
+  if (wanted.empty()) return;
+  const std::vector<Tensor> results = detail::run_eagerly(wanted);
+  for (size_t i = 0; i < wanted.size(); ++i) settle(wanted[i], results[i]);
+  Expressions(wanted).drop(wanted);
+}
+
+Tensor constant_elements(const Tensor& value) {
+  if (is_ready(value)) return value;
+  const DeviceScope scope("reference");
+  return detail::run_eagerly(std::array{value}).front();
+}
+
+// ---- compiled steps
+
+struct CompiledStep::State {
+  Function function;
+  StepOptions options;
+  struct Cached {
+    std::vector<Type> types;
+    std::optional<int64_t> seed;  // seed of a step that draws random numbers: its kernels hold it
+    std::unique_ptr<Executable> executable;
+
+    template <class Inputs, class Projection = std::identity>
+    bool is_for(const Inputs& inputs, Projection type_of = {}) const {
+      return std::ranges::equal(types, inputs, {}, {}, type_of) &&
+             (!seed || *seed == current_seed());
+    }
+  };
+  std::vector<Cached> cache;
+  std::shared_ptr<Workspace> workspace;  // the caller's; null: that of the program
+
+  // Returns null if no executable is cached for these types.
+  Executable* prepared(std::span<const Type> types) const {
+    for (const Cached& cached : cache)
+      if (cached.is_for(types)) return cached.executable.get();
+    return nullptr;
+  }
+  Graph capture(std::span<const Type> types) const {
+    WEFT_CHECK(options.activations == DType::f32 || options.activations == DType::bf16,
+               "[compile] activations are stored in f32 or bf16. Got {}.",
+               name(options.activations));
+    return detail::capture(function, types, options.mode);
+  }
+};
+
+namespace {
+// Returns the arena that all steps of a device share; it is freed with the last of them.
+std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
+  static std::mutex mutex;
+  static std::map<const DeviceMemory*, std::weak_ptr<Workspace>> workspaces;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Workspace>& known = workspaces[&memory];
+  std::shared_ptr<Workspace> workspace = known.lock();
+  if (workspace == nullptr) known = workspace = std::make_shared<Workspace>();
+  return workspace;
+}
+
+// Returns whether every run of a step sees the same elements of a value that was computed outside
+// of it, because it derives from elements in memory or from no variable.
+bool is_constant(const Tensor& value) {
+  Graph made_of;
+  made_of.outputs = {value};
+  bool has_data = false, has_variable = false;
+  for (const Tensor& part : made_of.nodes()) {
+    has_data |= part->op->leaf == LeafKind::data;
+    has_variable |= part->variable != nullptr;
+  }
+  return has_data || !has_variable;
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+// Warns of tensors that the function captures, since a capture by reference suggests that the step
+// sees later assignments. Nodes with an id below `first` were built before the function ran.
+void warn_of_constants(const Graph& graph, uint64_t first) {
+  std::vector<Tensor> read = graph.roots();
+  for (const Tensor& value : graph.nodes())
+    if (value->id >= first) read.insert(read.end(), value->inputs.begin(), value->inputs.end());
+  std::set<const Node*> seen;
+  for (const Tensor& value : read) {
+    if (value->id >= first || !seen.insert(value.node()).second || !is_constant(value)) continue;
+    const UserLocation& where = value->origin.where;
+    logging::warn(
+        "[compile] the step reads {}{}, which was computed outside of it, as a constant: later "
+        "assignments do not change it. Hint: pass it to the step, make it a Variable, or compute "
+        "it in the step.",
+        to_string(value.type()),
+        where.file != nullptr ? fmt::format(" of {}:{}", file_name(where.file), where.line) : "");
+  }
+}
+}  // namespace
+
+void detail::wrong_number_of_inputs(int expected, size_t got) {
+  detail::throw_user_error(
+      fmt::format("[compile] the step takes {} tensors. Got {}.", expected, got));
+}
+
+CompiledStep::CompiledStep(Function function, const StepOptions& options)
+    : state_(new State{std::move(function), options, {}, {}}) {}
+CompiledStep::~CompiledStep() = default;
+CompiledStep::CompiledStep(CompiledStep&&) noexcept = default;
+CompiledStep& CompiledStep::operator=(CompiledStep&&) noexcept = default;
+
+void CompiledStep::use_workspace(std::span<std::byte> memory) {
+  WEFT_CHECK(state_->cache.empty(),
+             "[workspace] the step has an arena already. Hint: call "
+             "use_workspace() before the first run.");
+  WEFT_CHECK(!memory.empty(), "[workspace] must have bytes. Got an empty span.");
+  const size_t beyond = reinterpret_cast<uintptr_t>(memory.data()) % buffer_alignment;
+  WEFT_CHECK(beyond == 0,
+             "[workspace] must be aligned to {} bytes. Got an address that is {} bytes beyond.",
+             buffer_alignment, beyond);
+  WEFT_CHECK(library(state_->options.device).memory().is_host(),
+             "[workspace] is memory of the host. {} allocates its own.", state_->options.device);
+  state_->workspace = std::make_shared<Workspace>();
+  state_->workspace->lent = memory;
+}
+
+Executable& CompiledStep::prepare(std::span<const Type> types) {
+  if (Executable* known = state_->prepared(types)) return *known;
+  const StepOptions& options = state_->options;
+  const uint64_t first = scalar(0)->id;
+  const Graph graph = state_->capture(types);
+  if (state_->cache.empty()) warn_of_constants(graph, first);
+  const KernelLibrary& device = library(options.device);
+  const bool draws = std::ranges::any_of(
+      graph.nodes(), [](const Tensor& value) { return value->op->kind == OpKind::random; });
+  const std::shared_ptr<Workspace> workspace =
+      state_->workspace != nullptr ? state_->workspace : shared_workspace(device.memory());
+  state_->cache.push_back({{types.begin(), types.end()},
+                           draws ? std::optional(current_seed()) : std::nullopt,
+                           compile_graph(graph, device, workspace, {.step = options})});
+  return *state_->cache.back().executable;
+}
+
+PlanSummary CompiledStep::plan(std::span<const Type> types) {
+  return plan_on(state_->options.device, types);
+}
+
+PlanSummary CompiledStep::plan_on(const Device& on, std::span<const Type> types) {
+  const StepOptions& options = state_->options;
+  const std::string& device = on.name();
+  const KernelLibrary& own = library(device);
+  const KernelLibrary& planner = own.only_plans() ? own : library("null:" + device);
+  const MachineSpec machine = known_spec(device);
+  PlanSummary summary;
+  if (const Executable* known = state_->prepared(types); known && device == options.device)
+    summary = summarize(known->plan(), planner, machine);
+  else
+    summary = summarize(
+        compile_graph(state_->capture(types), planner, nullptr, {.step = options})->plan(), planner,
+        machine);
+  summary.device = machine.name.empty() ? device : machine.name;
+  return summary;
+}
+
+std::span<const Tensor> CompiledStep::run(std::span<const Tensor> inputs) {
+  for (State::Cached& cached : state_->cache)
+    if (cached.is_for(inputs, &Tensor::type)) return cached.executable->run(inputs);
+  std::vector<Type> types;
+  for (const Tensor& input : inputs) types.push_back(input.type());
+  return prepare(types).run(inputs);
+}
+}  // namespace weft

@@ -1,0 +1,228 @@
+#include "weft/train/methods/distillation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/base/text/suggest.h"
+#include "weft/io/files.h"
+#include "weft/io/load.h"
+#include "weft/models/pretrained.h"
+#include "weft/nn/layers.h"
+#include "weft/onnx/file/model.h"
+#include "weft/onnx/net/model_net.h"
+#include "weft/tensor/compile.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/experiment.h"
+#include "weft/train/task/imported.h"
+#include "weft/train/task/published.h"
+
+namespace weft::train {
+namespace {
+constexpr const char* key = "distillation.teacher";
+
+[[noreturn]] void refuse(const Experiment& student, const std::string& what) {
+  const Recipe& recipe = student.recipe;
+  recipe.refuse(key, fmt::format("{}: {} {}", key, io::printable(recipe.text(key)), what));
+}
+
+// Builds the model of a run's checkpoint with the inputs of the student; its config says its
+// classes.
+std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment& student,
+                                bool weights) {
+  const Recipe recipe = checkpoint_recipe(checkpoint);
+  if (recipe.has("adapter.type"))
+    refuse(student, "has an adapter, without the weights that it adapts. Hint: weft merge.");
+  if (const auto words = checkpoint_vocabulary(checkpoint);
+      words && words->vocabulary() != nullptr && student.vocabulary &&
+      student.vocabulary->vocabulary() != nullptr &&
+      *words->vocabulary() != *student.vocabulary->vocabulary())
+    refuse(student, "has another vocabulary than these data.");
+  if (recipe.has("model.pretrained") && !trains_onnx(recipe))
+    return models::load_pretrained(checkpoint, {.dtype = student.precision.parameters,
+                                                .weights = weights,
+                                                .hide_padding = true,
+                                                .labels = head_of(student.labels)})
+        .model;
+  std::unique_ptr<Model> model =
+      trains_onnx(recipe)
+          ? onnx::make_model(onnx::read(onnx_file_of(recipe, checkpoint)), student.shape)
+      : recipe.has("model.layers")
+          ? make_layers_model(recipe.layers(), student.shape)
+          : make_model(recipe.text("model.name"), models::read_config(checkpoint), student.shape);
+  if (weights) io::load_into(weights_of(checkpoint), io::state_of(*model), {.cast = true});
+  return model;
+}
+
+// Returns the model that a path names. A further kind of file becomes a teacher by a line here. An
+// ONNX file keeps its own types.
+std::unique_ptr<Model> load_teacher(const Experiment& student, bool weights) {
+  const std::string& path = student.recipe.text(key);
+  const nn::BuildScope scope(
+      {.dtype = student.precision.parameters, .initialize = false, .root = "teacher"});
+  if (onnx::is_model_file(path)) {
+    if (!io::exists(path, ErrorKind::usage))
+      student.recipe.refuse(
+          key, fmt::format("{}: {}: there is no such file.", key, io::printable(path)));
+    return onnx::make_model(onnx::read(path), student.shape);
+  }
+  if (models::is_model(path))
+    return models::load_pretrained(path, {.dtype = student.precision.parameters,
+                                          .weights = weights,
+                                          .hide_padding = true,
+                                          .labels = head_of(student.labels)})
+        .model;
+  const std::string run = locate_run(path);
+  if (!io::is_folder(run, ErrorKind::usage))
+    refuse(student, "is no run, no checkpoint and no folder of a model.");
+  return load_run(verified_checkpoint(run), student, weights);
+}
+
+// Returns the type of a model's result for a batch; only types are computed.
+Type result_of(const Model& model, const Experiment& student) {
+  const ModeScope mode(Mode::eval);
+  const Type input = student.shape.batch(student.rows);
+  // Errors end without a line, as a recipe has no call. Were the location empty instead, each layer
+  // would take the line of weft's that calls it.
+  const UserLocation unnamed("", 0);
+  return model(Arg(zeros(input.shape, input.dtype), unnamed)).type();
+}
+
+// Returns whether an error says that a teacher does not take these data: by its layers, or by
+// weights of a whole checkpoint that the data ask for in other shapes.
+bool is_of_inputs(const Error& error) {
+  return error.kind() == ErrorKind::usage || dynamic_cast<const io::Misfit*>(&error) != nullptr;
+}
+
+// Returns the axis of the channels: the second of images, else the last.
+int channel_axis(const Type& feature) { return feature.shape.size() == 4 ? 1 : -1; }
+int64_t channels_of(const Type& feature) {
+  return feature.shape[normalize_axis(channel_axis(feature), feature.shape.size(), "feature")];
+}
+bool differ_in_channels_only(const Type& a, const Type& b) {
+  if (a.shape.size() != b.shape.size() || a.shape.size() < 2) return false;
+  Shape joined = a.shape;
+  joined[normalize_axis(channel_axis(a), a.shape.size(), "feature")] = channels_of(b);
+  return joined == b.shape;
+}
+// Appends the paths of the modules in a model without its root, which those of imported nets lack.
+void append_paths(const nn::Module& module, std::string_view root,
+                  std::vector<std::string>& paths) {
+  for (const nn::Module* child : module.children()) {
+    std::string path = child->path();
+    if (path.starts_with(root)) path.erase(0, root.size());
+    paths.push_back(std::move(path));
+    append_paths(*child, root, paths);
+  }
+}
+}  // namespace
+
+Distillation::Distillation(const Experiment& student, bool weights)
+    : temperature_(student.recipe.number("distillation.temperature")),
+      alpha_(student.recipe.number("distillation.alpha")),
+      feature_weight_(student.recipe.number("distillation.feature_weight")) {
+  const Recipe& recipe = student.recipe;
+  if (student.task == Task::regression)
+    refuse(student, "teaches probabilities of classes, and these data have numbers as targets.");
+  for (const std::string& feature : recipe.texts("distillation.features")) {
+    const size_t equals = feature.find('=');
+    student_layers_.push_back(feature.substr(0, equals));
+    teacher_layers_.push_back("teacher." +
+                              (equals == std::string::npos ? feature : feature.substr(equals + 1)));
+  }
+  const nn::OutputScope ours(student_layers_);
+  const Type wanted = result_of(*student.model, student);
+  const nn::OutputScope theirs(teacher_layers_);
+  Type got;
+  try {
+    teacher_ = load_teacher(student, weights);
+    got = result_of(*teacher_, student);
+  } catch (const Error& error) {
+    if (!is_of_inputs(error) || std::string_view(error.what()).find(key) != std::string_view::npos)
+      throw;
+    refuse(student, fmt::format("does not take the inputs of these data: {}", error.what()));
+  }
+  if (got.shape != wanted.shape)
+    refuse(student,
+           fmt::format("answers a sample with logits {}, and the model of this run with {}.",
+                       to_string(of_sample(got.shape)), to_string(of_sample(wanted.shape))));
+  teacher_->freeze();
+  const nn::BuildScope scope({.dtype = student.precision.parameters, .initialize = weights});
+  for (size_t i = 0; i < student_layers_.size(); ++i) {
+    const auto check_ran = [&](const Tensor& output, std::string_view path, const Model& model,
+                               std::string_view root, const char* whose) {
+      if (output.defined()) return;
+      std::vector<std::string> paths;
+      append_paths(model, root, paths);
+      path.remove_prefix(root.size());
+      recipe.refuse("distillation.features",
+                    fmt::format("distillation.features: the {} has no layer '{}'.{}", whose,
+                                io::printable(path), did_you_mean(path, paths)));
+    };
+    check_ran(ours.output(i), student_layers_[i], *student.model, "", "model of this run");
+    check_ran(theirs.output(i), teacher_layers_[i], *teacher_, "teacher.", "teacher");
+    const Type from = ours.output(i).type(), to = theirs.output(i).type();
+    if (!differ_in_channels_only(from, to))
+      recipe.refuse("distillation.features",
+                    fmt::format("distillation.features: {} yields {}, and the teacher's layer {}; "
+                                "they may differ in channels alone.",
+                                student_layers_[i], to_string(of_sample(from.shape)),
+                                to_string(of_sample(to.shape))));
+    std::unique_ptr<nn::Layer>& projection = projection_.emplace_back();
+    const int64_t in = channels_of(from), out = channels_of(to);
+    if (in == out) continue;
+    const std::string name = "distillation" + std::to_string(i);
+    if (from.shape.size() == 4)
+      projection = std::make_unique<nn::Conv2d>(projections_, name, in, out, 1);
+    else
+      projection = std::make_unique<nn::Linear>(projections_, name, in, out);
+  }
+}
+
+Distillation::~Distillation() {
+  while (!projection_.empty()) projection_.pop_back();  // the newest child goes first
+}
+
+void refuse_non_finite_teacher(const Recipe& recipe) {
+  const std::string& path = recipe.text(key);
+  if (onnx::is_model_file(path)) return;
+  models::refuse_non_finite(models::is_model(path)
+                                ? io::weight_files(path)
+                                : std::vector{weights_of(verified_checkpoint(locate_run(path)))});
+}
+
+Tensor soft_target_loss(const Tensor& scores, const Tensor& teacher, const Tensor& counts,
+                        double temperature) {
+  const DType type = accumulator(scores.dtype());  // float32 for 16 bits
+  const auto log_probabilities = [&](const Tensor& logits) {
+    return log_softmax(cast(logits, type) / temperature, -1);
+  };
+  const Tensor ours = log_probabilities(scores), theirs = log_probabilities(teacher);
+  const Tensor rows = sum(exp(theirs) * (theirs - ours), {.axes = {-1}});
+  const Tensor mean = sum(select(counts, rows, 0)) / sum(cast(counts, type));
+  return mean * (temperature * temperature);
+}
+
+Tensor Distillation::loss(const Tensor& on_labels, const Tensor& scores,
+                          const nn::OutputScope& features, const Tensor& inputs,
+                          const Tensor& counts) const {
+  const nn::OutputScope theirs(teacher_layers_);
+  const Tensor answers = [&] {
+    const ModeScope mode(Mode::eval);
+    return (*teacher_)(Arg(inputs, UserLocation()));
+  }();
+  const Tensor soft = soft_target_loss(scores, answers, counts, temperature_);
+  Tensor all = alpha_ * on_labels + (1 - alpha_) * cast(soft, on_labels.dtype());
+  for (size_t i = 0; i < student_layers_.size(); ++i) {
+    const nn::Layer* const projection = projection_[i].get();
+    const Tensor feature =
+        projection != nullptr ? (*projection)(features.output(i)) : features.output(i);
+    const DType type = accumulator(feature.dtype());
+    const Tensor error = mse_loss(cast(feature, type), cast(theirs.output(i), type));
+    all = all + feature_weight_ * cast(error, all.dtype());
+  }
+  return all;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,57 @@
+#include "weft/train/methods/quantization.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "weft/base/logging.h"
+
+namespace weft::train {
+
+quantization::Layers layers_of(const Experiment& experiment) {
+  return quantization::layers_of(graph_of(experiment));
+}
+
+std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say) {
+  const Recipe& recipe = experiment.recipe;
+  if (!recipe.has("quantization.activations")) return nullptr;
+  quantization::Layers layers = layers_of(experiment);
+  quantization::Scheme scheme{.dynamic = recipe.text("quantization.activations") == "dynamic",
+                              .weight_bits = recipe.integer("quantization.weight_bits")};
+  const int64_t start = recipe.integer("quantization.start_step");
+  if (experiment.total_steps > 0 && start >= experiment.total_steps)
+    recipe.refuse("quantization.start_step",
+                  fmt::format("quantization.start_step is below the {} steps of the run. Got {}.",
+                              experiment.total_steps, start));
+  const auto quantizes = [&] {
+    for (size_t i = 0; i < layers.layers.size(); ++i)
+      if (quantization::is_quantized(layers, scheme, i)) return true;
+    return false;
+  };
+  if (!quantizes())
+    recipe.refuse("quantization.activations",
+                  fmt::format("quantization.activations: this model has no {} with weights in "
+                              "float32.",
+                              scheme.dynamic ? "linear layers" : "convolutions or linear layers"));
+  try {
+    scheme.kept = quantization::layers_like(layers, recipe.texts("quantization.exclude"),
+                                            "quantization.exclude");
+  } catch (const Error& error) {
+    recipe.refuse("quantization.exclude", error.what());
+  }
+  if (!quantizes())
+    recipe.refuse("quantization.exclude", "quantization: no layer is left to quantize.");
+  auto training = std::make_unique<quantization::Training>(
+      std::move(layers), std::move(scheme),
+      quantization::TrainingOptions{.start_step = start,
+                                    .momentum = recipe.number("quantization.momentum")});
+  if (say)
+    logging::note("{} of {} layers compute with operands rounded to int8.",
+                  training->quantized_layers(), training->layers().layers.size());
+  return training;
+}
+
+}  // namespace weft::train

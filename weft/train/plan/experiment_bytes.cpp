@@ -1,0 +1,101 @@
+// Defines what an experiment holds, and how many bytes that takes.
+#include <algorithm>
+
+#include "weft/base/numbers/hash.h"
+#include "weft/data/loader.h"
+#include "weft/train/experiment.h"
+#include "weft/train/task/scoring.h"
+
+namespace weft::train {
+namespace {
+int64_t bytes_of(const std::vector<Variable>& variables) {
+  int64_t bytes = 0;
+  for (const Variable& variable : variables) bytes += static_cast<int64_t>(variable.type().bytes());
+  return bytes;
+}
+}  // namespace
+
+std::vector<Variable> Experiment::trained() const {
+  std::vector<Variable> parameters = model->parameters();
+  if (distillation != nullptr)
+    for (const Variable& variable : distillation->parameters()) parameters.push_back(variable);
+  return parameters;
+}
+std::vector<Variable> Experiment::update_state() const {
+  std::vector<Variable> state;
+  if (optimizer != nullptr) state = optimizer->state();
+  if (pruner != nullptr)
+    for (const Variable& variable : pruner->state()) state.push_back(variable);
+  if (quantization != nullptr) state.push_back(quantization->ranges());
+  if (distillation != nullptr)
+    for (const Variable& variable : distillation->parameters()) state.push_back(variable);
+  if (loss_scale != nullptr)
+    for (const Variable& variable : loss_scale->state()) state.push_back(variable);
+  return state;
+}
+std::string Experiment::data_fingerprint() const {
+  const uint64_t trained = train != nullptr ? train->fingerprint() : 0;
+  const uint64_t evaluated = validation != nullptr ? validation->fingerprint() : 0;
+  return trained == 0 ? "" : to_hex(hash_combine(trained, evaluated));
+}
+Type Experiment::label_type(int64_t rows) const {
+  Type labels{labels_of(task), {rows}};
+  if (task == Task::regression) labels.shape.push_back(shape.classes);
+  if (shape.labels_tokens()) labels.shape.push_back(shape.input[0]);
+  return labels;
+}
+std::string_view Experiment::unit() const {
+  constexpr std::string_view units[] = {"row", "img", "tok"};
+  return units[static_cast<size_t>(shape.kind)];
+}
+int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
+int64_t Experiment::trained_bytes() const { return bytes_of(model->parameters()); }
+int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
+int64_t Experiment::teacher_bytes() const {
+  return distillation == nullptr ? 0 : bytes_of(distillation->teacher().variables());
+}
+int64_t Experiment::kept_teacher_bytes() const {
+  return distillation == nullptr ? 0 : kept_bytes(distillation->teacher().variables(), offload());
+}
+int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
+int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
+
+Offload Experiment::offload() const {
+  constexpr std::pair<std::string_view, Category> categories[] = {
+      {"parameters", Category::parameter},
+      {"optimizer", Category::optimizer_state},
+      {"gradients", Category::gradient},
+      {"activations", Category::activation}};
+  Offload offload{.folder = recipe.text("train.offload_folder")};
+  for (const auto& [name, category] : categories)
+    if (std::ranges::find(recipe.texts("train.offload"), name) !=
+        recipe.texts("train.offload").end())
+      offload.categories.push_back(category);
+  return offload;
+}
+
+uint64_t Experiment::published_bytes() const {
+  uint64_t bytes = 0;
+  for (const io::FolderFile& file : published_files) bytes += file.contents.size();
+  return bytes;
+}
+
+size_t Experiment::data_bytes() const {
+  size_t bytes = published_bytes();
+  if (train != nullptr)
+    bytes +=
+        train->bytes() + data::loader_bytes(*train, {.batch_size = global_batch, .shuffle = true});
+  if (validation != nullptr)
+    bytes += validation->bytes() + data::loader_bytes(*validation, {.batch_size = eval_batch});
+  return bytes;
+}
+
+int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload) {
+  int64_t bytes = bytes_of(variables);
+  for (const Variable& variable : variables)
+    if (offload.covers(variable.category(), variable.type().bytes()))
+      bytes -= static_cast<int64_t>(variable.type().bytes());
+  return bytes;
+}
+
+}  // namespace weft::train

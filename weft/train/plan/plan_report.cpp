@@ -1,0 +1,423 @@
+// Reports on a plan: the distribution of its memory and its work. This is one file because the
+// tables and the JSON show the same rows.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/host/isa.h"
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/memory.h"
+#include "weft/device/registry.h"
+#include "weft/io/json.h"
+#include "weft/ir/graph.h"
+#include "weft/nn/block_activations.h"
+#include "weft/runtime/footprint.h"
+#include "weft/runtime/summary.h"
+#include "weft/train/run/report.h"
+
+namespace weft::train {
+namespace {
+using nlohmann::json;
+
+bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.bytes > 0; }
+
+// Returns the first launch at which the most bytes of the arena are live.
+int peak_of(const Plan& plan) {
+  std::map<int, int64_t> changes;  // changes of the live bytes, by the launch where they occur
+  for (const Slot& slot : plan.slots) {
+    if (!in_arena(slot)) continue;
+    changes[slot.first] += static_cast<int64_t>(slot.bytes);
+    changes[slot.last + 1] -= static_cast<int64_t>(slot.bytes);
+  }
+  int64_t live = 0, most = 0;
+  int peak = 0;
+  for (auto [at, change] : changes) {
+    live += change;
+    if (live > most) most = live, peak = at;
+  }
+  return peak;
+}
+
+class Rows {
+ public:
+  ModuleCost& of(const std::string& module) {
+    auto [found, is_new] = index_.try_emplace(module, rows.size());
+    if (is_new) rows.push_back({.module = module});
+    return rows[found->second];
+  }
+  std::vector<ModuleCost> rows;
+
+ private:
+  std::map<std::string, size_t> index_;
+};
+
+json memory_json(const Plan& plan) {
+  json result = json::object();
+  for (const auto& [category, bytes] : memory_by_category(plan)) result[category] = bytes;
+  return result;
+}
+
+double sum_bytes(const Plan& plan) {
+  double bytes = 0;
+  for (const Launch& launch : plan.launches) bytes += launch.bytes;
+  return bytes;
+}
+
+// Counts offloaded state and copies of weights once for all steps, and their other values in files
+// for each step.
+void count_shared(RunReport& report) {
+  std::set<const VariableState*> counted;
+  for (const StepReport& step : report.step_reports) {
+    report.file_bytes += step.plan->file_bytes;
+    for (const Slot& slot : step.plan->slots) {
+      if (slot.space == Space::arena) continue;
+      const VariableState* const state = slot.value->variable.get();
+      if (state == nullptr || !counted.insert(state).second) continue;
+      if (slot.space == Space::file) report.offloaded_bytes += slot.bytes;
+      if (state->copy_of != nullptr) report.copy_bytes += slot.bytes;
+    }
+    for (const Launch& kernel : step.plan->launches)
+      if (kernel.kind == Launch::Kind::transfer)
+        report.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
+  }
+  report.file_bytes += report.offloaded_bytes;
+}
+}  // namespace
+
+std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan) {
+  int peak = peak_of(plan);
+  std::map<Category, size_t> live;
+  size_t total = 0;
+  for (const Slot& slot : plan.slots) {
+    if (!in_arena(slot) || slot.first > peak || peak > slot.last) continue;
+    live[slot.category] += slot.bytes;
+    total += slot.bytes;
+  }
+  std::vector<std::pair<std::string, size_t>> rows;
+  rows.reserve(live.size() + 1);
+  for (const auto& [category, bytes] : live) rows.emplace_back(name(category), bytes);
+  if (plan.arena_bytes > total) rows.emplace_back("unused", plan.arena_bytes - total);
+  return rows;
+}
+
+std::string module_prefix(const std::string& module, int depth) {
+  size_t end = 0;
+  for (int i = 0; i < depth && end != std::string::npos; ++i)
+    end = module.find('.', i == 0 ? 0 : end + 1);
+  return module.substr(0, end);
+}
+
+std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
+  Rows table;
+  for (const Launch& launch : plan.launches) {
+    ModuleCost& row = table.of(module_prefix(launch.module, depth));
+    row.flops += launch.flops;
+    row.bytes += launch.bytes;
+    ++row.kernels;
+  }
+  int peak = peak_of(plan);
+  for (const Slot& slot : plan.slots)
+    if (in_arena(slot) && slot.first <= peak && peak <= slot.last)
+      table.of(slot.value.defined() ? module_prefix(slot.value->module(), depth) : "").memory +=
+          slot.bytes;
+  return std::move(table.rows);
+}
+
+RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
+                      size_t accumulator_bytes, const MachineSpec& machine) {
+  const Recipe& recipe = experiment.recipe;
+  RunReport report{
+      .model = recipe.has("model.name")         ? recipe.text("model.name")
+               : recipe.has("model.pretrained") ? recipe.text("model.pretrained")
+                                                : "layers",
+      .device = recipe.text("train.device"),
+      .parameters = nn::number_count(*experiment.model),
+      .samples = experiment.train->size(),
+      .global_batch = experiment.global_batch,
+      .micro_batch = experiment.micro_batch,
+      .steps = experiment.total_steps,
+      .steps_per_epoch = experiment.steps_per_epoch,
+      .units = static_cast<double>(experiment.global_batch * experiment.units_per_sample()),
+      .unit = experiment.unit(),
+      .model_bytes = static_cast<size_t>(experiment.model_bytes()),
+      .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
+      .accumulator_bytes = accumulator_bytes,
+      .teacher_bytes = static_cast<size_t>(experiment.teacher_bytes()),
+      .trained_bytes = static_cast<size_t>(experiment.trained_bytes()),
+      .trains_part =
+          experiment.model->parameters().size() < experiment.model->named_parameters().size(),
+      .data_bytes = experiment.data_bytes(),
+      .step_reports = std::move(steps)};
+  const KernelLibrary& device = library(report.device);
+  report.machine = device.kernels().machine();
+  report.kernels = device.kernels().selection();
+  report.on_host = device.on_host();
+  report.device_name = machine.name;
+  report.device_bytes = machine.memory_bytes;
+  report.basis = machine.basis;
+  if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
+  std::vector<const Plan*> plans;
+  for (const StepReport& step : report.step_reports) {
+    plans.push_back(step.plan);
+    double times = static_cast<double>(step.per_update);
+    const PlanSummary one = summarize(*step.plan, device, machine);
+    report.arena_bytes = std::max(report.arena_bytes, one.arena_bytes);
+    report.staging_bytes += one.staging_bytes;
+    report.constant_bytes += one.constant_bytes;
+    report.flops += times * one.flops;
+    report.bytes += times * one.bytes;
+    report.seconds += times * one.seconds;
+    report.likely_seconds += times * one.likely_seconds;
+    if (machine.was_measured())
+      report.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
+    for (const Launch& kernel : step.plan->launches) {
+      const Roofline best = roofline(kernel, machine);
+      if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
+      if (!kernel.rematerialized) continue;
+      report.rematerialized += step.per_update;
+      report.rematerialized_seconds += times * best.seconds();
+    }
+  }
+  count_shared(report);
+  report.runtime_bytes = runtime_bytes(thread_count(), plans);
+  return report;
+}
+
+size_t RunReport::memory_there() const { return on_host ? machine_memory() : device_bytes; }
+
+double RunReport::recompute_price() const {
+  if (rematerialized == 0 || seconds <= 0) return 0;
+  return unlimited_seconds > 0
+             ? expected_seconds() / unlimited_seconds - 1
+             : rematerialized_seconds / std::max(seconds - rematerialized_seconds, 1e-12);
+}
+
+namespace {
+std::string sizes_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+std::string place_of(const RunReport& report) {
+  if (report.on_host) return "this machine";
+  return report.device_name.empty() ? report.device : report.device_name;
+}
+
+// Describes in words whether the run fits and where, how long it takes, and what that estimate is
+// based on.
+std::string verdict_text(const RunReport& report) {
+  const size_t takes = report.memory_taken(), has = report.memory_there();
+  const std::string place = place_of(report);
+  const std::string memory =
+      has > 0 ? fmt::format("fits {}: {} of its {}", place, sizes_text(takes), sizes_text(has))
+              : fmt::format("takes {} on {}, whose memory is not known", sizes_text(takes), place);
+  const std::string time =
+      report.seconds <= 0 ? "no time estimates, as its peaks are not known"
+      : report.likely_seconds > 0
+          ? fmt::format("{} expected, {} at best by {}", time_text(report.expected_total_seconds()),
+                        time_text(report.total_seconds()), report.basis)
+          : fmt::format("{} at best by {}", time_text(report.total_seconds()), report.basis);
+  std::string text = fmt::format("{}.\n{}.\n", memory, time);
+  if (const std::string measured = measured_text(report); !measured.empty())
+    text += measured + ".\n";
+  if (!report.quicker.empty()) text += report.quicker + "\n";
+  return text + "\n";
+}
+}  // namespace
+
+std::string measured_text(const RunReport& report) {
+  if (report.measured_peaks_seconds <= 0) return "";
+  return fmt::format("{} at best by measured peaks, {} by its data sheet",
+                     time_text(report.measured_peaks_seconds * static_cast<double>(report.steps)),
+                     time_text(report.total_seconds()));
+}
+
+std::string refusal_table(const RunReport& report, size_t room) {
+  std::string text;
+  auto row = [&](std::string_view what, size_t bytes) {
+    text += fmt::format("{:<24}{:>12}\n", what, sizes_text(bytes));
+  };
+  size_t takes = report.state_bytes() + report.arena_bytes;
+  const size_t made =  // before the arena exists
+      report.on_host ? report.model_bytes + report.teacher_bytes : 0;
+  text += fmt::format("does not fit {}: weights, state and arena take {}, {} are available.\n\n",
+                      place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
+  row("weights", report.model_bytes);
+  row("optimizer", report.optimizer_bytes);
+  if (report.teacher_bytes > 0) row("teacher", report.teacher_bytes);
+  if (report.accumulator_bytes > 0) row("accumulated gradients", report.accumulator_bytes);
+  if (report.copy_bytes > 0) row("16-bit weight copies", report.copy_bytes);
+  if (report.offloaded_bytes > 0)
+    text += fmt::format("{:<24}{:>12}\n", "offloaded", "-" + sizes_text(report.offloaded_bytes));
+  const auto largest = std::ranges::max_element(
+      report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
+  for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
+  row("total", takes);
+  if (made > takes) row("weights while created", takes = made);
+  row("available", room);
+  row("over", takes - std::min(takes, room));
+  return text;
+}
+
+std::string left_out_text(const RunReport& report) {
+  if (report.left_out() == 0) return "";
+  return fmt::format("each epoch leaves out {} of {} samples, which are no whole batch of {}",
+                     report.left_out(), report.samples, report.global_batch);
+}
+
+std::string to_table(const RunReport& report) {
+  std::string text;
+  auto row = [&](std::string_view what, const std::string& value, const std::string& note = "") {
+    text += fmt::format("{:<13}{:>12}{}{}\n", what, value, note.empty() ? "" : "  ", note);
+  };
+  auto bytes = [](size_t count) { return bytes_text(static_cast<double>(count)); };
+  auto count = [](int64_t number) { return count_text(static_cast<double>(number)); };
+  text += verdict_text(report);
+  row("model", report.model, count(report.parameters) + " parameters");
+  row("data", count(report.samples),
+      fmt::format("samples, {} steps per epoch", report.steps_per_epoch));
+  row("batch", fmt::format("{}", report.global_batch),
+      report.micro_batch == report.global_batch
+          ? ""
+          : fmt::format("in micro-batches of {}", report.micro_batch));
+  row("steps", fmt::format("{}", report.steps));
+  row("weights", bytes(report.model_bytes),
+      report.trains_part ? "of which " + bytes(report.trained_bytes) + " are trained" : "");
+  row("optimizer", bytes(report.optimizer_bytes));
+  if (report.teacher_bytes > 0) row("teacher", bytes(report.teacher_bytes), "of distillation");
+  if (report.accumulator_bytes > 0)
+    row("gradients", bytes(report.accumulator_bytes), "accumulated over micro-batches");
+  if (report.copy_bytes > 0)
+    row("copies", bytes(report.copy_bytes), "of weights, in the type that matrix products read");
+  row("arena", bytes(report.arena_bytes), "shared by all steps");
+  if (report.staging_bytes > 0)
+    row("staging", bytes(report.staging_bytes), "of batches being copied to the device");
+  row("memory", bytes(report.total_bytes()),
+      report.offloaded_bytes > 0
+          ? fmt::format("total; {} of state {}", bytes(report.offloaded_bytes),
+                        report.on_host ? "in files" : "in host memory")
+          : "total");
+  const std::string price = report.seconds > 0
+                                ? fmt::format("+{:.0f} % step time", 100 * report.recompute_price())
+                                : "an unknown step time";
+  const size_t saved =
+      std::max(report.unlimited_bytes, report.total_bytes()) - report.total_bytes();
+  if (saved > 0 && report.rematerialized == 0)
+    row("chunks", "-" + bytes(saved), "of memory: the logits are computed in row tiles");
+  else if (saved > 0)
+    row("recompute", "-" + bytes(saved),
+        fmt::format("for {}: {} kernels per update are recomputed", price, report.rematerialized));
+  else if (report.rematerialized > 0)
+    row("recompute", fmt::format("{}", report.rematerialized),
+        fmt::format("kernels per update are recomputed: {}", price));
+  if (report.file_bytes > 0)  // for a device, host memory takes the place of files
+    row(report.on_host ? "files" : "host", bytes(report.file_bytes),
+        fmt::format("offloaded; {} copied per update", bytes_text(report.file_traffic)));
+  if (report.on_host)
+    row("process", bytes(report.process_bytes()),
+        fmt::format("at most, including {} of data and {} of code and heaps",
+                    bytes(report.data_bytes), bytes(report.runtime_bytes)));
+  row("work", amount_text(report.flops, "FLOP"),
+      fmt::format("per update, with {} of memory traffic", bytes_text(report.bytes)));
+  if (report.likely_seconds > 0)
+    row("expected", time_text(report.likely_seconds),
+        "per update, at the speed that such kernels usually reach");
+  if (report.seconds > 0)
+    row("at best", time_text(report.seconds),
+        fmt::format("per update at the roofline, {} for the run{}",
+                    time_text(report.total_seconds()),
+                    report.file_bytes > 0 && report.on_host
+                        ? ", with files at a tenth of the memory bandwidth"
+                        : ""));
+  if (report.expected_seconds() > 0)
+    row("rate", count_text(report.units / report.expected_seconds()),
+        fmt::format("{}/s", report.unit));
+  if (report.seconds > 0 && report.usd_per_hour)
+    row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
+        fmt::format("at best, at {} per hour", cost_text(*report.usd_per_hour)));
+  for (const StepReport& step : report.step_reports) {
+    text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
+                        step.plan->launches.size(), bytes(step.plan->arena_bytes));
+    for (const auto& [category, size] : memory_by_category(*step.plan))
+      text += fmt::format("  {:<16}{:>12}\n", category, bytes(size));
+  }
+  return text;
+}
+
+std::string to_table(const std::vector<ModuleCost>& modules) {
+  std::string text = fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", "module", "FLOP", "traffic",
+                                 "memory", "kernels");
+  for (const ModuleCost& row : modules)
+    text +=
+        fmt::format("{:<24}{:>12}{:>12}{:>12}{:>9}\n", row.module.empty() ? "(model)" : row.module,
+                    count_text(row.flops), bytes_text(row.bytes),
+                    bytes_text(static_cast<double>(row.memory)), row.kernels);
+  if (std::ranges::any_of(modules, [](const ModuleCost& row) { return row.module.empty(); }))
+    text += "(model): the loss, the optimizer's update, and other work of no single module.\n";
+  return text;
+}
+
+std::string to_json(const RunReport& report) {
+  json steps = json::array();
+  for (const StepReport& step : report.step_reports) {
+    json modules = json::array();
+    for (const ModuleCost& row : cost_by_module(*step.plan))
+      modules.push_back({{"module", row.module},
+                         {"flops", row.flops},
+                         {"bytes", row.bytes},
+                         {"memory", row.memory},
+                         {"kernels", row.kernels}});
+    steps.push_back({{"name", step.name},
+                     {"per_update", step.per_update},
+                     {"kernels", step.plan->launches.size()},
+                     {"arena_bytes", step.plan->arena_bytes},
+                     {"live_peak_bytes", step.plan->live_peak_bytes},
+                     {"flops", step.plan->flops()},
+                     {"bytes", sum_bytes(*step.plan)},
+                     {"memory", memory_json(*step.plan)},
+                     {"modules", modules}});
+  }
+  json all = {{"model", report.model},
+              {"device", report.device},
+              {"parameters", report.parameters},
+              {"samples", report.samples},
+              {"global_batch_size", report.global_batch},
+              {"micro_batch_size", report.micro_batch},
+              {"steps", report.steps},
+              {"steps_per_epoch", report.steps_per_epoch},
+              {"samples_left_out", report.left_out()},
+              {"model_bytes", report.model_bytes},
+              {"trained_bytes", report.trained_bytes},
+              {"optimizer_bytes", report.optimizer_bytes},
+              {"accumulator_bytes", report.accumulator_bytes},
+              {"teacher_bytes", report.teacher_bytes},
+              {"copy_bytes", report.copy_bytes},
+              {"offloaded_bytes", report.offloaded_bytes},
+              {"file_bytes", report.file_bytes},
+              {"file_traffic", report.file_traffic},
+              {"arena_bytes", report.arena_bytes},
+              {"total_bytes", report.total_bytes()},
+              {"again", report.rematerialized},
+              {"again_seconds", report.rematerialized_seconds},
+              {"constant_bytes", report.constant_bytes},
+              {"staging_bytes", report.staging_bytes},
+              {"data_bytes", report.data_bytes},
+              {"runtime_bytes", report.runtime_bytes},
+              {"process_bytes", report.process_bytes()},
+              {"flops", report.flops},
+              {"bytes", report.bytes},
+              {"step_seconds", report.seconds},
+              {"likely_step_seconds", report.likely_seconds},
+              {"measured_peaks_step_seconds", report.measured_peaks_seconds},
+              {"units", report.units},
+              {"plans", steps},
+              {"machine", report.machine},
+              {"isa", name(isa())},
+              {"kernels", report.kernels}};
+  if (!report.device_name.empty()) all["device_name"] = report.device_name;
+  if (report.device_bytes > 0) all["device_bytes"] = report.device_bytes;
+  if (report.usd_per_hour) all["usd"] = cost(report.total_seconds(), *report.usd_per_hour);
+  return io::json_text(all, 2) + "\n";
+}
+
+}  // namespace weft::train

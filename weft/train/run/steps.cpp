@@ -1,0 +1,354 @@
+#include "weft/train/run/steps.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "weft/base/memory/buffer.h"
+#include "weft/base/numbers/quantity.h"
+#include "weft/data/loader.h"
+#include "weft/runtime/executable.h"
+
+namespace weft::train {
+namespace {
+// Marks the rows or positions that count.
+Tensor counted(const Tensor& labels) {
+  return is_float(labels.dtype()) ? labels != data::ignored_target : labels != data::ignored_label;
+}
+Tensor number_of(const Tensor& conditions) { return sum(cast(conditions, DType::i64)); }
+
+// Returns rows [from, from + rows) of a batch as a view of the same bytes; `rows` divides `from`.
+Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
+  if (rows == whole.dim(0)) return whole;
+  Type type = whole.type();
+  type.shape[0] = rows;
+  std::byte* data = whole->data() + static_cast<size_t>(from / rows) * type.bytes();
+  return tensor_over(std::make_shared<Tensor>(whole), data, type);
+}
+
+Type scalar_of(DType dtype) { return {dtype, {}}; }
+
+Recompute recompute_of(std::string_view name) {
+  constexpr std::string_view names[] = {"auto", "none", "selective", "full"};
+  return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
+}
+
+// `held` is the bytes of state that exist besides the variables of the step. Kernels that keep
+// weights packed may sum in another order, and only where memory is not limited, on which the bits
+// of a run must not depend; updates would make them pack anew, too.
+StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
+  options.mode = mode;
+  options.held = static_cast<size_t>(held);
+  options.skip.emplace_back("fixed");
+  return options;
+}
+// Returns the bytes of state in memory besides the model's and the accumulators.
+int64_t beside_weights(const Experiment& experiment) {
+  return experiment.kept_optimizer_bytes() + experiment.kept_teacher_bytes();
+}
+}  // namespace
+
+StepOptions step_options(const Experiment& experiment, const std::string& device) {
+  const Recipe& recipe = experiment.recipe;
+  StepOptions options{.device = device,
+                      .precision = experiment.precision.products,
+                      .beside = experiment.data_bytes(),
+                      .recompute = recompute_of(recipe.text("train.recompute")),
+                      .offload = experiment.offload()};
+  if (recipe.text("train.keep") == "bf16") options.activations = DType::bf16;
+  if (recipe.has("train.chunks"))
+    options.row_tiles = static_cast<int>(recipe.integer("train.chunks"));
+  if (recipe.has("train.memory"))
+    options.memory = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
+  return options;
+}
+
+Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
+    : experiment_(experiment),
+      parameters_(experiment.trained()),
+      accumulator_(experiment.passes_per_step() > 1
+                       ? std::make_unique<optim::Accumulator>(parameters_)
+                       : nullptr),
+      loss_type_(accumulator(experiment.precision.parameters)),
+      loss_sum_("accumulated.loss", scalar_of(loss_type_), Category::gradient),
+      count_("accumulated.rows", scalar_of(DType::i64), Category::gradient),
+      first_non_finite_("first_non_finite", scalar_of(DType::i64), Category::buffer_state),
+      noted_steps_("norms.step", {DType::i64, {kept_norms}}, Category::buffer_state),
+      norms_("norms", {loss_type_, {kept_norms, 2}}, Category::buffer_state),
+      pass_(
+          [this](std::span<const Tensor> in) {
+            return accumulator_ == nullptr ? train_step(in[0], in[1])
+                                           : accumulate_step(in[0], in[1]);
+          },
+          of_step(chosen, Mode::train,
+                  accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
+      update_([this](std::span<const Tensor>) { return update_step(); },
+              of_step(chosen, Mode::train, experiment.kept_teacher_bytes())),
+      search_(
+          [this](std::span<const Tensor> in) {
+            experiment_.pruner->search(in[0]);
+            return std::vector<Tensor>();
+          },
+          of_step(chosen, Mode::train, beside_weights(experiment))),
+      prune_(
+          [this](std::span<const Tensor> in) {
+            return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
+          },
+          of_step(chosen, Mode::train, beside_weights(experiment))),
+      evaluate_(
+          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+          of_step(chosen, Mode::eval, beside_weights(experiment) + kept_accumulator_bytes())) {}
+
+std::vector<std::pair<std::string, Executable*>> Steps::executables() {
+  std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
+  auto all = prepare(largest);
+  if (largest) throw StepTooLarge(*largest);
+  return all;
+}
+std::vector<std::pair<std::string, Executable*>> Steps::executables_that_fit() {
+  std::optional<StepTooLarge> largest;
+  return prepare(largest);
+}
+
+std::vector<std::pair<std::string, Executable*>> Steps::prepare(
+    std::optional<StepTooLarge>& largest) {
+  auto types = [&](int64_t rows) {
+    Type inputs = experiment_.shape.batch(rows);
+    if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
+    return std::vector<Type>{inputs, experiment_.label_type(rows)};
+  };
+  std::vector<std::pair<std::string, Executable*>> all;
+  auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
+    try {
+      all.emplace_back(name, &step.prepare(inputs));
+    } catch (const StepTooLarge& error) {
+      all.emplace_back(name, nullptr);
+      if (!largest || error.least_bytes > largest->least_bytes)
+        largest.emplace(error.least_bytes, fmt::format("{}: {}", name, error.what()));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      throw Error(error.kind(), "{}: {}", name, error.what());
+    }
+  };
+  add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
+  if (accumulator_ != nullptr) add("update", update_, {});
+  if (experiment_.pruner != nullptr) {
+    const auto groups = std::ssize(experiment_.pruner->counts_at(0));
+    const std::vector<Type> counts{{DType::i64, {groups}}};
+    if (experiment_.pruner->searches()) add("search", search_, counts);
+    add("prune", prune_, counts);
+  }
+  if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
+  return all;
+}
+
+Tensor Steps::model_input(const Tensor& inputs) const {
+  const bool images = is_float(inputs.dtype());
+  return images ? cast(inputs, experiment_.precision.parameters) : inputs;
+}
+
+Tensor Steps::logits(const Tensor& inputs) const {
+  // Its nodes record the lines of the model.
+  return (*experiment_.model)(Arg(model_input(inputs), UserLocation()));
+}
+
+Tensor Steps::mean_loss(const Tensor& inputs, const Tensor& labels) const {
+  const Distillation* const distillation = experiment_.distillation.get();
+  const nn::OutputScope features(distillation != nullptr ? distillation->student_layers()
+                                                         : std::vector<std::string>());
+  const Tensor scores = logits(inputs);
+  const OriginScope origin("loss");
+  Tensor loss = experiment_.loss->train(scores, labels, experiment_.recipe);
+  if (distillation != nullptr)
+    loss = distillation->loss(loss, scores, features, model_input(inputs), counted(labels));
+  return quantized({loss}).front();
+}
+
+std::vector<Tensor> Steps::quantized(std::vector<Tensor> results) const {
+  if (experiment_.quantization == nullptr) return results;
+  const optim::Optimizer* const optimizer = experiment_.optimizer.get();
+  return experiment_.quantization->applied(
+      results, optimizer == nullptr ? Tensor() : optimizer->step_count().value());
+}
+
+std::vector<Tensor> Steps::gradients_of(const Tensor& loss) const {
+  const optim::LossScale* scale = experiment_.loss_scale.get();
+  return grad(scale != nullptr ? scale->scaled(loss) : loss, parameters_);
+}
+
+std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradients) {
+  const OriginScope origin("update");
+  const Recipe& recipe = experiment_.recipe;
+  const optim::LossScale* scale = experiment_.loss_scale.get();
+  if (scale != nullptr) gradients = scale->unscaled(gradients);
+  if (experiment_.pruner != nullptr)
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = experiment_.pruner->masked(parameters_[i], gradients[i]);
+  double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
+  // Without a limit only the norm is used.
+  optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
+  Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;
+  Tensor failed = logical_not(finite);
+  if (scale != nullptr) {
+    only_if = finite;
+    failed = logical_and(failed, logical_not(scale->may_shrink()));
+    scale->update(finite);
+  }
+  Tensor step = experiment_.optimizer->step_count().value() + 1;
+  Tensor earlier = first_non_finite_.value();
+  note(step, loss, clipped.norm);
+  first_non_finite_.assign(select(logical_and(failed, earlier == 0), step, earlier));
+  experiment_.optimizer->step(limit > 0 ? clipped.gradients : gradients, only_if);
+  if (experiment_.pruner != nullptr) experiment_.pruner->hold();
+  return {loss, clipped.norm};
+}
+
+void Steps::note(const Tensor& step, const Tensor& loss, const Tensor& norm) const {
+  Tensor row = stack({cast(loss, loss_type_), cast(norm, loss_type_)}, 0);
+  Tensor here = iota({kept_norms}, 0) == remainder(step, kept_norms);
+  Tensor written = logical_and(here, first_non_finite_.value() == 0);
+  noted_steps_.assign(select(written, step, noted_steps_.value()));
+  norms_.assign(select(reshape(written, {kept_norms, 1}), row, norms_.value()));
+}
+
+std::vector<Tensor> Steps::train_step(const Tensor& inputs, const Tensor& labels) {
+  Tensor loss = mean_loss(inputs, labels);
+  return finish(loss, gradients_of(loss));
+}
+
+std::vector<Tensor> Steps::accumulate_step(const Tensor& inputs, const Tensor& labels) {
+  Tensor loss = mean_loss(inputs, labels);
+  const std::vector<Tensor> gradients = gradients_of(loss);
+  const OriginScope origin("accumulate");
+  const Tensor count = number_of(counted(labels));
+  accumulator_->add(gradients, count);
+  loss_sum_.assign(loss_sum_.value() + cast(loss, loss_type_) * cast(count, loss_type_));
+  count_.assign(count_.value() + count);
+  return {};
+}
+
+std::vector<Tensor> Steps::update_step() {
+  const OriginScope origin("update");
+  Tensor loss = loss_sum_.value() / cast(count_.value(), loss_type_);
+  std::vector<Tensor> results = finish(loss, accumulator_->mean());
+  accumulator_->zero();
+  loss_sum_.assign(zeros({}, loss_type_));
+  count_.assign(zeros({}, DType::i64));
+  return results;
+}
+
+std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels) const {
+  const Tensor scores = logits(inputs);
+  const OriginScope origin("metrics");
+  const Tensor counts = counted(labels);
+  const Loss& mean =
+      experiment_.loss->evaluate ? experiment_.loss->evaluate : experiment_.loss->train;
+  Tensor loss = mean(scores, labels, experiment_.recipe);
+  std::vector<Tensor> results;
+  if (experiment_.task == Task::regression) {
+    results = {loss, number_of(counts), number_of(any(counts, {.axes = {1}}))};
+  } else {
+    Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
+    Tensor count = number_of(counts);
+    Tensor wrong = logical_and(logical_not(right), counts);
+    // Each sample has two flags: whether any label counts, and whether any of those is wrong.
+    Tensor row_counts = counts, row_wrong = wrong;
+    if (labels.rank() > 1) {
+      row_counts = any(counts, {.axes = {1}});
+      row_wrong = any(wrong, {.axes = {1}});
+    }
+    results = {loss, number_of(right), count, number_of(row_counts),
+               number_of(logical_and(row_counts, logical_not(row_wrong)))};
+  }
+  for (const MetricEntry* metric : experiment_.metrics)
+    if (metric->sums) results.push_back(metric->sums(scores, labels, experiment_.recipe));
+  return quantized(std::move(results));
+}
+
+std::optional<double> Steps::prune(int64_t done) {
+  const optim::Pruner* const pruner = experiment_.pruner.get();
+  if (pruner == nullptr || !pruner->is_due(done)) return std::nullopt;
+  const std::vector<int64_t> units = pruner->counts_at(done);
+  const std::array counts{tensor(units, {std::ssize(units)})};
+  if (pruner->searches())
+    for (int round = 0; round < optim::Pruner::rounds; ++round) search_.run(counts);
+  const double pruned = prune_.run(counts).front().item();
+  return pruned / static_cast<double>(pruner->weights());
+}
+
+void Steps::pass(const Tensor& inputs, const Tensor& labels) {
+  loss_ = grad_norm_ = {};  // results still held when the next step runs would be copied
+  std::span<const Tensor> results = pass_.run(std::array{inputs, labels});
+  if (accumulator_ == nullptr) keep(results);
+}
+
+void Steps::update() {
+  if (accumulator_ != nullptr) keep(update_.run({}));
+}
+
+void Steps::run(const Tensor& inputs, const Tensor& labels) {
+  const int64_t rows = experiment_.micro_batch;
+  for (int64_t from = 0; from < experiment_.global_batch; from += rows)
+    pass(rows_of(inputs, from, rows), rows_of(labels, from, rows));
+  update();
+}
+
+std::vector<std::pair<Executable*, std::vector<Tensor>>> Steps::runs(const Tensor& inputs,
+                                                                     const Tensor& labels) {
+  std::vector<std::pair<Executable*, std::vector<Tensor>>> all;
+  const int64_t rows = experiment_.micro_batch;
+  for (int64_t from = 0; from < experiment_.global_batch; from += rows) {
+    std::vector<Tensor> batch{rows_of(inputs, from, rows), rows_of(labels, from, rows)};
+    Executable& executable = pass_.prepare(std::array{batch[0].type(), batch[1].type()});
+    all.emplace_back(&executable, std::move(batch));
+  }
+  if (accumulator_ != nullptr) all.emplace_back(&update_.prepare({}), std::vector<Tensor>());
+  return all;
+}
+
+void Steps::keep(std::span<const Tensor> results) {
+  loss_ = results[0];
+  grad_norm_ = results[1];
+}
+
+double Steps::loss() const { return loss_.item(); }
+double Steps::grad_norm() const { return grad_norm_.item(); }
+int64_t Steps::first_non_finite() const {
+  return static_cast<int64_t>(first_non_finite_.value().item());
+}
+
+std::vector<StepNorms> Steps::norms() const {
+  const std::vector<double> steps = noted_steps_.value().to_doubles();
+  const std::vector<double> rows = norms_.value().to_doubles();
+  std::vector<StepNorms> all;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (steps[i] > 0) all.push_back({static_cast<int64_t>(steps[i]), rows[2 * i], rows[2 * i + 1]});
+  std::ranges::sort(all, {}, &StepNorms::step);
+  return all;
+}
+
+EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
+  std::span<const Tensor> results = evaluate_.run(std::array{inputs, labels});
+  const bool regression = experiment_.task == Task::regression;
+  size_t next = 0;
+  const auto take = [&] { return results[next++].item(); };
+  EvalSums all{.loss = take()};
+  if (!regression) all.correct = take();
+  all.count = take();
+  all.rows = take();
+  if (!regression) all.exact_rows = take();
+  all.loss *= all.count;
+  if (next == results.size()) return all;
+  for (const MetricEntry* metric : experiment_.metrics)
+    all.own.push_back(metric->sums ? results[next++].to_doubles() : std::vector<double>());
+  return all;
+}
+
+std::vector<Variable> Steps::accumulators() const {
+  return accumulator_ == nullptr ? std::vector<Variable>() : accumulator_->sums();
+}
+int64_t Steps::accumulator_bytes() const { return kept_bytes(accumulators(), {}); }
+int64_t Steps::kept_accumulator_bytes() const {
+  return kept_bytes(accumulators(), experiment_.offload());
+}
+
+}  // namespace weft::train

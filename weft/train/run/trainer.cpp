@@ -1,0 +1,510 @@
+// This is one file because the loop is one class: what it saves, evaluates and refuses depends on
+// the same state of the run. Planning is in plan_run.cpp.
+#include "weft/train/run/trainer.h"
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "weft/base/host/energy.h"
+#include "weft/base/host/isa.h"
+#include "weft/base/host/stopwatch.h"
+#include "weft/base/logging.h"
+#include "weft/base/memory/buffer.h"
+#include "weft/base/memory/disk.h"
+#include "weft/base/memory/memory.h"
+#include "weft/base/memory/storage.h"
+#include "weft/base/numbers/quantity.h"
+#include "weft/data/loader.h"
+#include "weft/device/registry.h"
+#include "weft/io/model_folder.h"
+#include "weft/models/pretrained.h"
+#include "weft/runtime/executable.h"
+#include "weft/train/checkpoint/checkpoint.h"
+#include "weft/train/methods/distillation.h"
+#include "weft/train/plan/plan_run.h"
+#include "weft/train/run/black_box.h"
+#include "weft/train/run/run_folder.h"
+#include "weft/train/run/signals.h"
+#include "weft/train/task/imported.h"
+
+namespace weft::train {
+namespace {
+// Selects the kernels that the resumed run started with, before anything is planned.
+Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::string& checkpoint) {
+  const KernelLibrary& device = library(recipe.text("train.device"));
+  device.kernels().prefer(folder.kernels());
+  const std::string before = folder.isa();
+  if (device.name() == "cpu" && !before.empty() && before != name(isa()))
+    logging::warn(
+        "run {} was trained with the instruction set {} and continues with {}: losses may differ "
+        "in their last digits. Hint: WEFT_ISA={} where the CPU has it.",
+        folder.path(), before, name(isa()), before);
+  return make_experiment(recipe, {.checkpoint = checkpoint});
+}
+
+// Returns the bytes as allocated in the memory that kernels access: not those in files or pinned on
+// the host for a device.
+size_t allocated_bytes(const Storage& storage) {
+  const Buffer* const buffer = storage.buffer().get();
+  const bool is_there =
+      storage.is_on_device() || (buffer != nullptr && !buffer->in_file && !buffer->pinned);
+  return is_there ? storage.bytes() : 0;
+}
+size_t allocated_bytes(const std::vector<Variable>& variables) {
+  size_t bytes = 0;
+  for (const Variable& variable : variables) {
+    bytes += allocated_bytes(*variable.state()->storage);
+    for (const std::shared_ptr<VariableState>& copy : copies_of(*variable.state()))
+      bytes += allocated_bytes(*copy->storage);
+  }
+  return bytes;
+}
+
+class Trainer {
+ public:
+  Trainer(const Recipe& recipe, const TrainOptions& options)
+      : options_(options),
+        folder_(options.runs, recipe.text("name"), options.resume, options.overwrite),
+        resumed_from_(folder_.checkpoint()),
+        experiment_(resumed(recipe, folder_, resumed_from_)),
+        steps_(experiment_, recipe.text("train.device")),
+        plan_(report_of(experiment_, steps_, options.machine)),
+        loader_(experiment_.train, {.batch_size = experiment_.global_batch,
+                                    .shuffle = true,
+                                    .drop_last = true,
+                                    .seed = recipe.integer("seed")}),
+        best_by_(recipe.has("checkpoint.best") ? recipe.text("checkpoint.best") : "") {}
+
+  TrainResult run() {
+    start();
+    try {
+      go_on();
+    } catch (const NonFiniteRun& failure) {
+      if (failure.step <= 1) refuse_non_finite_weights();
+      throw;
+    } catch (const Error& error) {
+      discard_refused(error);
+      if (error.kind() != ErrorKind::device || progress_.step == first_step_) throw;
+      throw Error(error.kind(), "{} {}", error.what(), how_to_go_on());
+    }
+    return result_;
+  }
+
+ private:
+  const Recipe& recipe() const { return experiment_.recipe; }
+  const Meters& meters() const { return library(recipe().text("train.device")).meters(); }
+
+  void go_on() {
+    for (;;) {
+      if (evaluation_due() && !signals_.stop_requested()) evaluate();
+      const bool done = is_done();
+      if (signals_.stop_requested() && !(done && !evaluation_due())) return stop();
+      if (done)
+        save_at_last();
+      else if (signals_.take_save_request() || checkpoint_due())
+        try_to_save(false);
+      if (done) break;
+      update();
+    }
+    finish();
+  }
+
+  // A run that its data or its recipe end before the first checkpoint has nothing to resume from.
+  void discard_refused(const Error& error) {
+    const bool is_refusal = error.kind() == ErrorKind::usage || error.kind() == ErrorKind::data;
+    if (is_refusal && result_.checkpoint.empty()) folder_.discard();
+  }
+
+  // Throws Error(data) where weights that the recipe names are not finite themselves.
+  void refuse_non_finite_weights() {
+    try {
+      if (recipe().has("model.pretrained") && !trains_onnx(recipe()))
+        models::refuse_non_finite(io::weight_files(recipe().text("model.pretrained")));
+      if (experiment_.distillation != nullptr) refuse_non_finite_teacher(recipe());
+    } catch (const Error& error) {
+      discard_refused(error);
+      throw;
+    }
+  }
+
+  // Returns the hint for a run whose device failed.
+  std::string how_to_go_on() const {
+    if (result_.checkpoint.empty())
+      return fmt::format(
+          "The run {} ended at step {}, before its first checkpoint. Hint: the same command with "
+          "--resume restarts it.",
+          folder_.path(), progress_.step);
+    return fmt::format(
+        "The run ended at step {}. {} is intact. Hint: the same command with --resume continues "
+        "from there.",
+        progress_.step, result_.checkpoint);
+  }
+
+  void start() {
+    const std::string& checkpoint = resumed_from_;
+    random_step().assign(tensor(std::vector<int64_t>{0}, {}));
+    if (!checkpoint.empty()) {
+      progress_ = load_checkpoint(checkpoint, experiment_);
+      loader_.restore(progress_.loader);
+      saved_step_ = progress_.step;
+      result_.checkpoint = checkpoint;
+      if (is_done() && !evaluation_due()) check_nothing_changed();
+    } else {
+      progress_.data_fingerprint = experiment_.data_fingerprint();
+    }
+    check_room();
+    folder_.begin(recipe(), to_json(plan_));
+    if (options_.resume) folder_.go_back_to(progress_.step);
+    reporter_ = std::make_unique<Reporter>(options_.quiet ? nullptr : stdout, folder_.log_path());
+    reporter_->text(fitted(to_table(plan_), stdout) + "\n");
+    if (const std::string text = left_out_text(plan_); !text.empty()) logging::note("{}.", text);
+    if (options_.resume)
+      reporter_->text(checkpoint.empty() ? "no checkpoint yet: the run starts at step 0\n"
+                                         : fmt::format("resumed from {}\n", checkpoint));
+    result_.run_folder = folder_.path();
+    result_.evaluation.score_name = experiment_.score_name();
+    first_step_ = progress_.step;
+    line_step_ = progress_.step;
+    device_joules_before_ = meters().read().joules;
+    started_ = now();
+  }
+
+  // Refuses changes to the recipe of a complete run: they would have no effect, yet recipe.yaml
+  // would claim that the run used them.
+  void check_nothing_changed() const {
+    const Recipe saved = checkpoint_recipe(result_.checkpoint);
+    std::vector<std::string> changed;
+    for (const RecipeKey& key : recipe_keys()) {
+      const std::string& where = recipe().where(key.path);
+      const bool is_ours = key.path == "name" || where == limit_origin;
+      if (!is_ours && saved.to_yaml(key.path) != recipe().to_yaml(key.path))
+        changed.push_back(fmt::format("{} ({})", key.path, where));
+    }
+    if (changed.empty()) return;
+    throw Error(ErrorKind::usage, "run {} is finished, at step {}: {} would have no effect.{}",
+                folder_.path(), progress_.step, fmt::join(changed, ", "),
+                progress_.stopped ? "" : " Hint: a larger --train.steps continues it.");
+  }
+
+  // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one written
+  // before an older one is removed.
+  void check_room() const {
+    constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
+    const auto each =
+        beside + experiment_.published_bytes() +
+        static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
+    const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
+    const int64_t kept = recipe().integer("checkpoint.keep_last") + (best_by_.empty() ? 1 : 2);
+    const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
+    const auto more = static_cast<uint64_t>(std::max<int64_t>(std::min(saves, kept) - there, 1));
+    const std::optional<uint64_t> room = disk_room(folder_.path());
+    if (!room || more * each <= *room) return;
+    auto text = [](uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+    throw Error(ErrorKind::failed,
+                "{} has no room for the checkpoints of this run: {} of {}. The disk has {} left. "
+                "Hint: checkpoint.keep_last, --runs.",
+                folder_.path(), more, text(each), text(*room));
+  }
+
+  void update() {
+    if (const std::optional<double> sparsity = steps_.prune(progress_.step))
+      reporter_->pruning(progress_.step, *sparsity);
+    double before = now();
+    if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
+    steps_.run(batch_.inputs, batch_.labels);
+    folder_.keep();
+    ++progress_.step;
+    const bool last = progress_.step == experiment_.total_steps;
+    const bool due = last || progress_.step % recipe().integer("log.every") == 0;
+    if (due) steps_.loss();  // a device may still be busy: reading the loss waits for it
+    const double seconds = now() - before;
+    line_seconds_ += seconds;
+    epoch_seconds_ += seconds;
+    // The first step runs with cold caches and is not representative.
+    if (progress_.step > first_step_ + 1) {
+      measured_seconds_ += seconds;
+      ++measured_steps_;
+    }
+    if (due)
+      line();
+    else
+      reporter_->live(progress_.step, experiment_.total_steps);
+    if (progress_.step % experiment_.steps_per_epoch == 0) epoch();
+    if (options_.after_step) options_.after_step(progress_.step);
+  }
+
+  void epoch() {
+    if (progress_.step - first_step_ >= experiment_.steps_per_epoch)  // all in this process
+      reporter_->epoch(progress_.step, progress_.step / experiment_.steps_per_epoch,
+                       epoch_seconds_);
+    epoch_seconds_ = 0;
+  }
+
+  // Returns the measured bytes of the arena, which all steps share.
+  size_t used_arena() { return steps_.executables().front().second->used_arena_bytes(); }
+
+  size_t used_state() const {
+    const auto& distillation = experiment_.distillation;
+    return allocated_bytes(experiment_.model->variables()) +
+           allocated_bytes(experiment_.update_state()) + allocated_bytes(steps_.accumulators()) +
+           (distillation == nullptr ? 0 : allocated_bytes(distillation->teacher().variables()));
+  }
+
+  void line() {
+    check_finite();
+    energy_.read();
+    auto steps = static_cast<double>(progress_.step - line_step_);
+    double units =
+        steps * static_cast<double>(experiment_.global_batch * experiment_.units_per_sample());
+    const double waited = loader_.take_waited_seconds();
+    const double compute = plan_.seconds > 0 ? plan_.compute_bound_seconds / plan_.seconds : 0;
+    double peak = options_.machine.flops_per_s_in(
+        experiment_.precision.product_type(), experiment_.precision.products == Precision::tf32);
+    reporter_->step({.step = progress_.step,
+                     .steps = experiment_.total_steps,
+                     .loss = steps_.loss(),
+                     .grad_norm = steps_.grad_norm(),
+                     .lr = experiment_.optimizer->schedule().at(progress_.step - 1),
+                     .units_per_s = units / line_seconds_,
+                     .unit = fmt::format("{}/s", experiment_.unit()),
+                     .mfu = peak > 0 ? steps * plan_.flops / line_seconds_ / peak : 0,
+                     .loss_scale = loss_scale(),
+                     .used_bytes = used_state() + used_arena(),
+                     .planned_bytes = plan_.total_bytes(),
+                     .data_share = waited / line_seconds_,
+                     .eta_seconds = line_seconds_ / steps *
+                                    static_cast<double>(experiment_.total_steps - progress_.step),
+                     .verdict = verdict({.loader = waited,
+                                         .checkpoint = save_seconds_,
+                                         .step = std::max(0.0, line_seconds_ - waited),
+                                         .compute_share = compute,
+                                         .memory_share = plan_.seconds > 0 ? 1 - compute : 0}),
+                     .device = meters().read()});
+    line_step_ = progress_.step;
+    line_seconds_ = save_seconds_ = 0;
+  }
+
+  double loss_scale() const {
+    const auto& scale = experiment_.loss_scale;
+    return scale != nullptr ? scale->state().front().value().item() : 0;
+  }
+
+  void check_finite() {
+    if (int64_t step = steps_.first_non_finite(); step > 0) fail(step, false);
+  }
+
+  [[noreturn]] void fail(int64_t step, bool evaluation) const {
+    throw NonFiniteRun{.step = step,
+                       .evaluation = evaluation,
+                       .run_folder = folder_.path(),
+                       .norms = steps_.norms()};
+  }
+
+  bool is_done() const { return progress_.stopped || progress_.step >= experiment_.total_steps; }
+  bool evaluation_due() const {
+    if (experiment_.validation == nullptr) return false;
+    if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
+    const std::string& every = recipe().text("eval.every");
+    int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : parse_count(every).value();
+    return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
+  }
+  bool checkpoint_due() const {
+    if (failed_save_ > 0 && now() > failed_save_ + 60) return true;
+    return progress_.step > 0 && progress_.step % recipe().integer("checkpoint.every") == 0;
+  }
+
+  void evaluate() {
+    check_finite();
+    auto found = train::evaluate(experiment_, steps_, [&] { return signals_.stop_requested(); });
+    if (!found) return;
+    if (!std::isfinite(found->loss)) fail(progress_.step, true);
+    result_.evaluation = *found;
+    progress_.evaluated_step = progress_.step;
+    reporter_->evaluation(progress_.step, *found);
+    bool lower = !progress_.best_loss || found->loss < *progress_.best_loss;
+    if (lower) progress_.best_loss = found->loss;
+    progress_.evaluations_since_best = lower ? 0 : progress_.evaluations_since_best + 1;
+    if (recipe().has("eval.early_stopping") &&
+        progress_.evaluations_since_best >= recipe().integer("eval.early_stopping"))
+      stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
+    if (recipe().has("eval.target") && found->score >= recipe().number("eval.target"))
+      stop_early(fmt::format("{} {:.4f} reaches eval.target", found->score_name, found->score));
+    const std::optional<double> best_before = progress_.best_score;
+    if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;
+  }
+
+  // Returns whether this evaluation is the best so far, by the metric of checkpoint.best.
+  bool improves(const Evaluation& evaluation) {
+    if (best_by_.empty()) return false;
+    double score = best_by_ == "loss" ? -evaluation.loss : evaluation.score;
+    if (progress_.best_score && score <= *progress_.best_score) return false;
+    progress_.best_score = score;
+    return true;
+  }
+
+  void stop_early(const std::string& reason) {
+    progress_.stopped = true;
+    reporter_->text(fmt::format("stopped at step {}: {}\n", progress_.step, reason));
+  }
+
+  // Warns where saving fails and goes on: the disk may have room again before the run ends.
+  bool try_to_save(bool best) {
+    try {
+      save(best);
+      return true;
+    } catch (const Error& error) {
+      say_failed(
+          error,
+          "The run continues, and tries again when the next checkpoint is due, or in a minute");
+      return false;
+    }
+  }
+
+  // Retries a failing save for a while, as no later save follows.
+  void save_at_last() {
+    const double last_try = now() + options_.last_save_seconds;
+    const bool stops = signals_.stop_requested();  // a signal during the retries ends them
+    for (;;) {
+      try {
+        return save(false);
+      } catch (const Error& error) {
+        if (now() >= last_try || (!stops && signals_.stop_requested())) throw;
+        say_failed(error, fmt::format("It is the last checkpoint: weft retries for {:.0f} s",
+                                      options_.last_save_seconds));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  }
+
+  // Warns once until a save succeeds again: a full disk usually stays full for several saves.
+  void say_failed(const Error& error, std::string_view what_follows) {
+    if (error.kind() != ErrorKind::failed) throw Error(error);
+    if (failed_save_ == 0) logging::warn("{} {}.", error.what(), what_follows);
+    failed_save_ = now();
+  }
+
+  // Returns the message about a recreated folder; "" where it still existed.
+  std::string restored_folder() {
+    try {
+      return folder_.restore(recipe(), to_json(plan_));
+    } catch (const Error& error) {
+      throw Error(error.kind(), "checkpoint of step {}: {}{}", progress_.step, error.what(),
+                  none_is_saved(folder_.path()));
+    }
+  }
+
+  void save(bool best) {
+    if (saved_step_ == progress_.step && !best) return;
+    check_finite();
+    if (const std::string what = restored_folder(); !what.empty()) {
+      logging::warn("{} with a log that begins at step {}.", what, progress_.step);
+      result_.run_folder = folder_.path();
+      reporter_->open_log(folder_.log_path());
+    }
+    const double before = now();
+    progress_.loader = loader_.state();
+    result_.checkpoint = save_checkpoint(folder_.path(), experiment_, progress_, best);
+    save_seconds_ += now() - before;
+    saved_step_ = progress_.step;
+    if (progress_.step > 0) folder_.drop_replaced();
+    if (std::exchange(failed_save_, 0) > 0)
+      logging::note("checkpoints are saved again: {}.", result_.checkpoint);
+  }
+
+  void stop() {
+    save_at_last();
+    folder_.keep();
+    reporter_->text(fmt::format("stopped at step {} by a signal; saved {}. --resume continues.\n",
+                                progress_.step, result_.checkpoint));
+    result_.exit_code = exit_saved;
+    result_.step = progress_.step;
+  }
+
+  // Returns the energy of the device where it has a meter, else that of the CPU.
+  std::optional<double> joules() {
+    if (device_joules_before_)
+      if (auto now = meters().read().joules) return *now - *device_joules_before_;
+    energy_.read();
+    return energy_.joules();
+  }
+
+  void finish() {
+    result_.step = progress_.step;
+    if (progress_.step == first_step_) {
+      reporter_->text("this run is complete: nothing is left to do.\n");
+      return;
+    }
+    result_.train_loss = steps_.loss();
+    if (const auto& examples = experiment_.dataset->examples)
+      reporter_->text("\n" + examples(experiment_));
+    reporter_->closing(
+        {.planned_arena = plan_.arena_bytes,
+         .used_arena = used_arena(),
+         .planned_state = plan_.state_bytes(),
+         .used_state = used_state(),
+         .planned_process = plan_.process_bytes(),
+         .process_peak = peak_memory(),
+         .planned_step_seconds = plan_.expected_seconds(),
+         .measured_step_seconds =
+             measured_steps_ > 0 ? measured_seconds_ / static_cast<double>(measured_steps_) : 0,
+         .seconds = now() - started_,
+         .steps = progress_.step - first_step_,
+         .last_step = progress_.step,
+         .train_loss = *result_.train_loss,
+         .evaluation = result_.evaluation,
+         .joules = joules(),
+         .usd_per_hour = plan_.usd_per_hour});
+  }
+
+  Signals signals_;
+  TrainOptions options_;
+  RunFolder folder_;
+  std::string resumed_from_;  // "": no checkpoint
+  Experiment experiment_;
+  Steps steps_;
+  RunReport plan_;
+  data::Loader loader_;
+  data::Batch batch_;
+  std::string best_by_;
+  std::unique_ptr<Reporter> reporter_;
+  Progress progress_;
+  TrainResult result_;
+  int64_t saved_step_ = -1;
+  int64_t first_step_ = 0, line_step_ = 0, measured_steps_ = 0;
+  double started_ = 0, line_seconds_ = 0, epoch_seconds_ = 0, measured_seconds_ = 0;
+  double save_seconds_ = 0;  // since the last line
+  double failed_save_ = 0;   // time of the failure; 0: the last save succeeded
+  EnergyMeter energy_;
+  std::optional<double> device_joules_before_;
+};
+
+}  // namespace
+
+TrainResult train(const Recipe& recipe, const TrainOptions& options) {
+  const Signals signals;  // the search for a plan that fits takes long
+  const double began = processor_seconds();
+  auto run = [&](const Recipe& with_limit) {
+    try {
+      return Trainer(with_limit, options).run();
+    } catch (const NonFiniteRun& failure) {  // the trainer and its memory are gone
+      throw Error(ErrorKind::non_finite, write_black_box(with_limit, failure));
+    }
+  };
+  std::unique_ptr<PlannedRun> planned;
+  try {
+    return run(recipe);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::does_not_fit) throw;
+    planned = plan_within(recipe, options.machine, available_memory() + resident_memory(),
+                          error.what(), began);
+  }
+  const Recipe with_limit = planned->experiment.recipe;
+  planned.reset();
+  return run(with_limit);
+}
+
+}  // namespace weft::train
