@@ -21,9 +21,9 @@ TABLE = "train/recipe/recipe_table.cpp"
 # recipes its keys by text; a static that changes is state of the process.
 CEILINGS = {
     "op-names": (64, "operations by name outside of ops/ and of ONNX's tables"),
-    "long-files": (34, "files above 400 lines"),
+    "long-files": (33, "files above 400 lines"),
     "long-functions": (18, "functions above 60 lines"),
-    "keys-by-text": (579, "keys of recipes by text outside of their table"),
+    "keys-by-text": (516, "keys of recipes by text outside of their table"),
     "recipe-edits": (16, "values of a recipe set by code outside of it"),
     "mutable-statics": (52, "mutable statics without a reason beside or before them"),
     "dynamic-casts": (29, "dynamic casts"),
@@ -104,7 +104,7 @@ def mutable_statics(path, text):
 def count(sources):
     """Returns the places of each count, as (path under weft/, line). `sources`: path -> text."""
     places = {name: [] for name in CEILINGS}
-    keys = {key for key in re.findall(r'\{"([a-z0-9_]+(?:\.[a-z0-9_]+)+)",', sources.get(TABLE, ""))}
+    keys = {key for key in re.findall(r'\.path = "([a-z0-9_]+(?:\.[a-z0-9_]+)+)"', sources.get(TABLE, ""))}
     for path, text in sources.items():
         def add(name, lines):
             places[name] += [(path, line) for line in lines]
@@ -154,7 +154,7 @@ CASES = [  # a count, a file under weft/, its text, how often it counts
 
 
 def self_test():
-    table = '    {"train.steps", integer, "1000"},\n'
+    table = '    {.path = "train.steps", .type = integer},\n'
     wrong = 0
     for name, path, text, expected in CASES:
         got = len(count({TABLE: table, path: text})[name])

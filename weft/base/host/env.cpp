@@ -54,7 +54,7 @@ const EnvVariable& registered(std::string_view name) {
 }
 
 // Splits a list at its commas.
-std::vector<std::string_view> words_of(std::string_view list) {
+std::vector<std::string_view> split_list(std::string_view list) {
   std::vector<std::string_view> words;
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
@@ -107,11 +107,11 @@ int env_threads(int cores) {
 }
 
 bool env_lists(std::string_view name, std::string_view word) {
-  const std::vector<std::string_view> known = words_of(registered(name).words);
+  const std::vector<std::string_view> known = split_list(registered(name).words);
   WEFT_ASSERT(std::ranges::find(known, word) != known.end(), "{} has no word {}", name, word);
   const std::string list = env(name).value_or("");
   bool found = false;
-  for (std::string_view listed : words_of(list)) {
+  for (std::string_view listed : split_list(list)) {
     if (std::ranges::find(known, listed) == known.end())
       throw Error(ErrorKind::usage, "{} is a list of some of {}. Got '{}'.", name,
                   registered(name).words, listed);
@@ -135,7 +135,7 @@ void check_environment() {
   isa();
   for (std::string_view name : {"WEFT_TUNE", "WEFT_NO_FLOAT64", "WEFT_CUDA_SYNC"}) env_flag(name);
   for (const EnvVariable& variable : registry)
-    if (!variable.words.empty()) env_lists(variable.name, words_of(variable.words).front());
+    if (!variable.words.empty()) env_lists(variable.name, split_list(variable.words).front());
   env_int("WEFT_THREADS", 1, 1, most_threads);
   for (std::string_view name : {"WEFT_CUDA_PATH", "HOME"})
     if (env(name) && !env_folder(name))

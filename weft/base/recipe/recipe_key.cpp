@@ -4,6 +4,16 @@
 
 namespace weft {
 
+std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> result;
+  while (!list.empty()) {
+    size_t comma = list.find(", ");
+    result.emplace_back(list.substr(0, comma));
+    list = comma == std::string_view::npos ? "" : list.substr(comma + 2);
+  }
+  return result;
+}
+
 KeyValues::KeyValues() = default;
 KeyValues::KeyValues(std::initializer_list<std::pair<const std::string, Value>> entries)
     : entries_(entries) {}

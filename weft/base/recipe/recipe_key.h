@@ -37,9 +37,17 @@ struct RecipeKey {
   std::string_view help = {};
   std::string_view after =
       {};  // for keys of registry entries: the key that precedes it; "": last of its section
+  std::string_view flag = {}, flag_help = {};  // a short flag ("--lr"); "": its help is `help`
+  std::string_view rivals = {};  // keys that cannot be set beside it, "a, b": a flag unsets them
+  bool same_on_resume = false;   // a run resumes with the value that it began with
+  bool decides_tensors = false;  // which tensors a checkpoint has, or their types
+  bool is_input = false;         // the path of what a run reads, which no output may replace
 
   friend bool operator==(const RecipeKey&, const RecipeKey&) = default;
 };
+
+// Returns the words of a list as keys write it: "a, b".
+std::vector<std::string> split_list(std::string_view list);
 
 // KeyValues are the values of an entry's own keys, by path, for entries of layers that do not know
 // recipes. A program that builds such an entry without a recipe gives them:

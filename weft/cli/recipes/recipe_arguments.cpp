@@ -8,20 +8,20 @@
 namespace weft::cli {
 
 Option short_flag(RecipeFlags& flags, std::string_view flag) {
-  const ShortFlag& shortcut = *std::ranges::find(short_flags(), flag, &ShortFlag::flag);
+  const RecipeKey& key = *std::ranges::find(short_flags(), flag, &RecipeKey::flag);
   return {.flag = std::string(flag),
           .type = "VALUE",
-          .doc = std::string(shortcut.doc),
-          .target = [&flags, shortcut](const std::string& value) {
-            flags.push_back({std::string(shortcut.flag), std::string(shortcut.path), value});
+          .doc = std::string(key.flag_help.empty() ? key.help : key.flag_help),
+          .target = [&flags, key](const std::string& value) {
+            flags.push_back({std::string(key.flag), std::string(key.path), value});
           }};
 }
 
 void add_short_flags(Verb& verb, RecipeArguments& arguments,
                      std::span<const std::string_view> without) {
-  for (const ShortFlag& shortcut : short_flags())
-    if (std::ranges::find(without, shortcut.flag) == without.end())
-      verb.options.push_back(short_flag(arguments.flags, shortcut.flag));
+  for (const RecipeKey& key : short_flags())
+    if (std::ranges::find(without, key.flag) == without.end())
+      verb.options.push_back(short_flag(arguments.flags, key.flag));
 }
 
 train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments,
@@ -36,9 +36,9 @@ train::Recipe recipe_of(const Program& program, const RecipeArguments& arguments
   recipe.check();  // before machine_spec() measures
   if (!arguments.recipe.empty())
     check_not_written(program, "the recipe", find_recipe(arguments.recipe));
-  for (const char* key :
-       {"data.path", "data.val_path", "model.pretrained", "model.weights", "distillation.teacher"})
-    if (recipe.has(key)) check_not_written(program, key, recipe.text(key));
+  for (const RecipeKey& key : train::recipe_keys())
+    if (key.is_input && recipe.has(key.path))
+      check_not_written(program, std::string(key.path), recipe.text(key.path));
   return recipe;
 }
 

@@ -17,27 +17,6 @@ namespace fs = std::filesystem;
 
 namespace weft::cli {
 namespace {
-constexpr ShortFlag shorts[] = {
-    {"--name", "name", "name of the run; its folder is runs/NAME"},
-    {"--task", "task", "what the model learns: auto, classification, causal_lm or masked_lm"},
-    {"--seed", "seed", "random seed of initial weights, sample order and dropout"},
-    {"--steps", "train.steps", "optimizer steps to train (instead of --epochs)"},
-    {"--epochs", "train.epochs", "passes over the data (instead of --steps)"},
-    {"--batch", "train.global_batch_size", "samples per optimizer step"},
-    {"--lr", "optimizer.lr", "peak learning rate"},
-    {"--precision", "train.precision", "fp32, tf32, fp64, bf16-mixed, fp16-mixed or bf16"},
-    {"--memory", "train.memory", "memory limit for weights, state and arena: 1.5GiB"},
-    {"--recompute", "train.recompute", "activation recomputation: auto, none, selective or full"},
-    {"--device", "train.device",
-     "where to run: auto, cpu, cuda, cuda:1, opencl, opencl:1, reference"},
-};
-
-// The keys of each pair exclude each other.
-constexpr std::string_view rivals[][2] = {
-    {"train.steps", "train.epochs"},    {"model.name", "model.layers"},
-    {"model.name", "model.pretrained"}, {"model.pretrained", "model.layers"},
-    {"data.dataset", "data.format"},    {"scheduler.warmup_steps", "scheduler.warmup_ratio"}};
-
 bool is_truth(const std::string& text) {
   constexpr std::string_view words[] = {"true", "false", "yes", "no", "on", "off"};
   return std::find(std::begin(words), std::end(words), text) != std::end(words);
@@ -69,7 +48,15 @@ std::vector<fs::path> recipe_folders() {
 }
 }  // namespace
 
-std::span<const ShortFlag> short_flags() { return shorts; }
+std::span<const RecipeKey> short_flags() {
+  static const std::vector<RecipeKey> keys = [] {
+    std::vector<RecipeKey> found;
+    std::ranges::copy_if(train::recipe_keys(), std::back_inserter(found),
+                         [](const RecipeKey& key) { return !key.flag.empty(); });
+    return found;
+  }();
+  return keys;
+}
 
 RecipeFlags take_recipe_flags(std::vector<std::string>& arguments) {
   RecipeFlags flags;
@@ -155,10 +142,11 @@ std::string find_recipe(const std::string& name) {
 }
 
 void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
-  for (const auto& pair : rivals)
-    for (int i : {0, 1})
-      if (sets(flags, pair[i]) && !sets(flags, pair[1 - i]))
-        recipe.set(pair[1 - i], std::string(train::find_key(pair[1 - i])->initial), "flag");
+  for (const RecipeKey& key : train::recipe_keys())
+    if (sets(flags, key.path))
+      for (const std::string& rival : split_list(key.rivals))
+        if (!sets(flags, rival))
+          recipe.set(rival, std::string(train::find_key(rival)->initial), "flag");
   // A published model in the place of the recipe's has a tokenizer of its own.
   const std::string& tokenizer = recipe.text("data.tokenizer");
   const bool of_another = tokenizer == "characters" || tokenizer == "bytes";

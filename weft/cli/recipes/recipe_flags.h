@@ -16,10 +16,8 @@ struct RecipeFlag {
 };
 using RecipeFlags = std::vector<RecipeFlag>;
 
-struct ShortFlag {
-  std::string_view flag, path, doc;
-};
-std::span<const ShortFlag> short_flags();  // "--lr" for "optimizer.lr"
+// Returns the keys that have a short flag ("--lr" for "optimizer.lr"), in the reference's order.
+std::span<const RecipeKey> short_flags();
 
 // Removes the flags with a dot in their name from the arguments and returns them. Throws
 // Error(usage) for an unknown key or a missing value.

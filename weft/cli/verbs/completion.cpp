@@ -80,8 +80,8 @@ Words flags_of(const Verb& verb) {
 }
 
 std::string_view key_of(std::string_view flag) {
-  for (const ShortFlag& shortcut : short_flags())
-    if (shortcut.flag == flag) return shortcut.path;
+  for (const RecipeKey& key : short_flags())
+    if (key.flag == flag) return key.path;
   return flag.substr(std::min<size_t>(2, flag.size()));
 }
 

@@ -173,68 +173,15 @@ void check_same_model(const std::string& folder, const Experiment& experiment) {
 // Refuses to resume with other data, another order of them or another optimizer: that would be
 // another run.
 void check_same_run(const std::string& folder, const Recipe& here) {
-  constexpr std::string_view keys[] = {"seed",
-                                       "data.dataset",
-                                       "data.format",
-                                       "data.tokenizer",
-                                       "data.seq_len",
-                                       "data.loss_on",
-                                       "data.digits",
-                                       "data.reversed",
-                                       "data.mean",
-                                       "data.std",
-                                       "train.global_batch_size",
-                                       "train.precision",
-                                       "train.rounding",
-                                       "train.keep",
-                                       "optimizer.name",
-                                       "model.freeze",
-                                       "model.unfreeze",
-                                       "pruning.pattern",
-                                       "pruning.sparsity",
-                                       "pruning.scope",
-                                       "pruning.initial_sparsity",
-                                       "pruning.begin_step",
-                                       "pruning.end_step",
-                                       "pruning.frequency",
-                                       "pruning.exclude",
-                                       "quantization.activations",
-                                       "quantization.weight_bits",
-                                       "quantization.start_step",
-                                       "quantization.momentum",
-                                       "quantization.exclude",
-                                       "distillation.features",
-                                       "adapter.type",
-                                       "adapter.r",
-                                       "adapter.lora_alpha",
-                                       "adapter.target_modules",
-                                       "adapter.use_rslora",
-                                       "adapter.use_dora"};
   Recipe saved = checkpoint_recipe(folder);
-  for (std::string_view key : keys)
-    if (saved.to_yaml(key) != here.to_yaml(key))
+  for (const RecipeKey& key : recipe_keys())
+    if (key.same_on_resume && saved.to_yaml(key.path) != here.to_yaml(key.path))
       throw Error(ErrorKind::usage,
                   "{} cannot be resumed: {} is {} there and {} in the recipe. Hint: --name starts "
                   "another run.",
-                  folder, key, saved.to_yaml(key), here.to_yaml(key));
+                  folder, key.path, saved.to_yaml(key.path), here.to_yaml(key.path));
 }
 
-// Returns whether the value of a key decides which tensors a checkpoint has, or their types.
-bool decides_tensors(std::string_view key) {
-  constexpr std::string_view begins[] = {"task",
-                                         "model.",
-                                         "adapter.",
-                                         "data.",
-                                         "pruning.",
-                                         "quantization.",
-                                         "distillation.",
-                                         "optimizer.name",
-                                         "optimizer.momentum",
-                                         "train.precision",
-                                         "train.rounding",
-                                         "train.keep"};
-  return std::ranges::any_of(begins, [&](std::string_view each) { return key.starts_with(each); });
-}
 // Calls `load`, which reads tensors of a checkpoint. Those that do not fit are no damage where the
 // recipe is another one than the checkpoint's: it is refused then, by the first key that differs.
 void load_tensors(const std::string& folder, const Recipe& here, const auto& load) try {
@@ -242,7 +189,7 @@ void load_tensors(const std::string& folder, const Recipe& here, const auto& loa
 } catch (const io::Misfit& misfit) {
   const Recipe saved = checkpoint_recipe(folder);
   for (const RecipeKey& key : recipe_keys())
-    if (decides_tensors(key.path) && saved.to_yaml(key.path) != here.to_yaml(key.path))
+    if (key.decides_tensors && saved.to_yaml(key.path) != here.to_yaml(key.path))
       throw Error(ErrorKind::usage, "{} {} is {} there and {} in the recipe.", misfit.what(),
                   key.path, saved.to_yaml(key.path), here.to_yaml(key.path));
   throw;

@@ -144,8 +144,12 @@ DataEntry jsonl_format() {
       .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
                 "put several samples into a row of data.seq_len tokens; none attends to another"},
-               {"data.loss_on", KeyType::text, "all", "all, last", 0, 0,
-                "answers of a conversation that are learned: all, or the last one"}},
+               {.path = "data.loss_on",
+                .type = KeyType::text,
+                .initial = "all",
+                .choices = "all, last",
+                .help = "answers of a conversation that are learned: all, or the last one",
+                .same_on_resume = true}},
       .has_labels = true};
 }
 
