@@ -92,7 +92,7 @@ class Writer {
         put_behind(prompt, history, same, whole, i);
         rewritten = begin = prompt.size();
       } else if (same < history) {
-        begin = end_of_history(prompt, same, whole.text, i);
+        begin = end_of_history(prompt, same, whole.text, begin, i);
       } else if (report_.cut_prompts++ == 0) {
         report_.cut = prompt.substr(begin);
       }
@@ -131,23 +131,24 @@ class Writer {
 
   // Returns where message i begins in a text in which the template changed what was said before it,
   // `history`, of which the text has the first `same` bytes alike: behind the longest end of the
-  // history that the text repeats. What lies between must be left out, or put in, or be the mark at
-  // the history's end, which templates write in another way where nothing follows.
+  // history that the text repeats, where only what lies between was left out or put in. Where the
+  // mark at the history's end alone differs, as templates write it in another way where nothing
+  // follows, the message begins at `token`, where the tokens of the two part.
   static size_t end_of_history(const std::string& history, size_t same, const std::string& text,
-                               size_t i) {
+                               size_t token, size_t i) {
     constexpr size_t longest_mark = 24;  // bytes
     size_t begin = 0, longest = 0;
-    for (size_t at = text.find(history.back(), same); at != std::string::npos;
+    for (size_t at = text.find(history.back(), same); at + 1 < text.size();
          at = text.find(history.back(), at + 1)) {
       const size_t length = common_end(history, std::string_view(text).substr(0, at + 1));
-      if (length <= longest) continue;
+      const bool leaves_out = at + 1 <= same + length, puts_in = history.size() <= same + length;
+      if (length <= longest || !(leaves_out || puts_in)) continue;
       begin = at + 1;
       longest = length;
     }
-    const bool leaves_out = begin <= same + longest, puts_in = history.size() <= same + longest;
-    if (longest == 0 || !(leaves_out || puts_in || history.size() <= same + longest_mark))
-      refuse_history(i);
-    return begin;
+    if (longest > 0) return begin;
+    if (history.size() > same + longest_mark) refuse_history(i);
+    return token;
   }
   [[noreturn]] static void refuse_history(size_t i) {
     throw Error(ErrorKind::usage,

@@ -408,7 +408,7 @@ class RowReader {
       } else if (key == "tools" || key == "documents") {
         read_list(key, value, key == "tools" ? conversation->tools : conversation->documents);
       } else if (key == "chat_template_kwargs") {
-        read_arguments(value, conversation->extra);
+        read_arguments(value, *conversation, made.unread);
       } else {
         conversation->extra[key] = value;
       }
@@ -417,6 +417,7 @@ class RowReader {
   // Returns whether a template may read a column as a variable.
   bool may_read(const std::string& key, const Json& value, const Conversation* conversation) const {
     if (conversation == nullptr || key == "add_generation_prompt") return false;
+    if (key == "chat_template_kwargs") return true;
     if (chat_ == nullptr) return !has_long_integer(value);
     return !chat_->defines(key) && (!has_long_integer(value) || chat_->may_read(key));
   }
@@ -425,13 +426,17 @@ class RowReader {
     Json list = list_of_objects(value, key);
     if (!list.empty()) into = std::move(list);
   }
-  static void read_arguments(const Json& value, Json& into) {
+  void read_arguments(const Json& value, Conversation& conversation,
+                      std::vector<std::string>& unread) const {
     if (!value.is_object()) must("chat_template_kwargs", "an object", value);
     for (const auto& [key, each] : value.items()) {
       if (is_in(Names{"messages", "tools", "documents", "add_generation_prompt"}, key))
         throw io::JsonError(
             fmt::format("chat_template_kwargs has {}, which is no variable of its own", key));
-      into[key] = each;
+      if (has_long_integer(each) && !(chat_ != nullptr && chat_->may_read(key)))
+        unread.push_back(key);
+      else
+        conversation.extra[key] = each;
     }
   }
 

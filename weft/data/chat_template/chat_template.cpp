@@ -1,6 +1,7 @@
 #include "weft/data/chat_template/chat_template.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -191,7 +192,14 @@ bool ChatTemplate::mentions(std::string_view word) const {
 }
 
 bool ChatTemplate::may_read(std::string_view name) const {
-  return parts_->source.find(name) != std::string::npos;
+  const std::string_view source = parts_->source;
+  const auto in_word = [&](size_t at) {
+    return at < source.size() &&
+           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
+  };
+  for (size_t at = source.find(name); at != std::string_view::npos; at = source.find(name, at + 1))
+    if ((at == 0 || !in_word(at - 1)) && !in_word(at + name.size())) return true;
+  return false;
 }
 
 std::string ChatTemplate::render(std::span<const ChatMessage> messages,

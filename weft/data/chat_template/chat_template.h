@@ -95,8 +95,7 @@ class ChatTemplate {
   bool marks_answers() const;
   // Returns whether the template has this word as a literal of text: 'tool' or "tool".
   bool mentions(std::string_view word) const;
-  // Returns whether these letters stand anywhere in the template, as the name of what it reads
-  // does.
+  // Returns whether this word stands anywhere in the template, as the name of what it reads does.
   bool may_read(std::string_view name) const;
   // Returns whether a variable of this name would hide a function or a special token.
   bool defines(std::string_view name) const;

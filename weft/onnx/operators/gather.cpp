@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "weft/onnx/operators/operators.h"
+#include "weft/onnx/operators/unrounded.h"
+#include "weft/tensor/wide.h"
 
 namespace weft::onnx {
 namespace {
@@ -201,8 +203,8 @@ Tensors topk_operator(const Call& call) {
   const int64_t k = call.opset() < 10 ? call.integer("k") : call.integer_at(1);
   const int axis = call.axis("axis", -1, x.rank());
   if (k < 0 || k > x.dim(axis)) call.refuse("an axis of {} has no {} greatest", x.dim(axis), k);
-  const TopK found = topk(x, k, axis, call.flag("largest", true));
-  return {found.values, found.indices};
+  const TopK found = topk(before_rounding(x), k, axis, call.flag("largest", true));
+  return {narrow_to(found.values, x.dtype()), found.indices};
 }
 
 // Writes updates into a cache of keys or values, each row of the batch from its own position on.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "weft/base/memory/storage.h"
@@ -15,15 +16,16 @@
 
 namespace weft::onnx {
 namespace {
-// These rows of the table of elementwise operators change a type, not a number, or nothing.
-constexpr std::array<std::string_view, 4> casts{"BitCast", "Cast", "CastLike", "Identity"};
+// These rows of the table of elementwise operators change a type, not a number, or nothing, or ask
+// about a number, which is then the one that a graph gives: the rounded one.
+constexpr std::array<std::string_view, 11> not_parts{
+    "BitCast",  "Cast",  "CastLike", "Equal", "Greater",    "GreaterOrEqual",
+    "Identity", "IsInf", "IsNaN",    "Less",  "LessOrEqual"};
 constexpr std::array<std::string_view, 4> scaling_parts{"Div", "Mul", "Pow", "Sqrt"};
 constexpr int longest_chain = 16;  // of operations from a sum to a statistic
+constexpr int most_moves = 64;     // between a rounding and what reads it
 
-// Composites of a file's elementwise operators are activations.
-bool is_elementwise(const Tensor& x) {
-  return x->op->kind == OpKind::elementwise || x->op->kind == OpKind::composite;
-}
+bool is_elementwise(const Tensor& x) { return x->op->kind == OpKind::elementwise; }
 
 bool is_one_number(const Tensor& x) {
   return x.elements() <= 1 || x->op->leaf == LeafKind::scalar ||
@@ -105,49 +107,98 @@ bool adds_copies(const Tensor& x) {
   return true;
 }
 
-// Returns whether a value is a sum over axes, windows or prefixes, or what elementwise operations
-// make of such sums, no larger than they are.
-bool is_statistic(const Tensor& x, int depth = 0) {
-  if (depth > longest_chain) return false;
-  if (x->op->kind == OpKind::reduce) return x->op->combine == ScalarOp::add;
-  if (x->op->kind == OpKind::contraction) return is_sum_of_products(x->inputs);
-  if (x->op->name == "avg_pool" || adds_copies(x)) return true;
-  if (is_moved(x)) return is_statistic(x->inputs[0], depth + 1);
-  const auto is_in_it = [&](const Tensor& input) { return is_statistic(input, depth + 1); };
-  if (x->op->kind == OpKind::movement) return std::ranges::all_of(x->inputs, is_in_it);
-  return is_elementwise(x) && std::ranges::any_of(x->inputs, [&](const Tensor& input) {
-           return input.elements() == x.elements() && is_in_it(input);
-         });
-}
-
-// Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or computed
-// from one and other values.
-Tensor source_of(const Tensor& x) {
-  if (!computes_wider(x.dtype())) return {};
-  if (is_moved(x)) return moved_as(x, source_of(x->inputs[0]));
-  // Several values in one place, or one of them by a condition.
-  if (x->op->kind == OpKind::movement || x->op->scalar == ScalarOp::select) {
-    std::vector<Tensor> inputs = x->inputs;
-    bool any = false;
-    for (Tensor& input : inputs) {
-      const Tensor source = source_of(input);
-      any = any || source.defined();
-      input = source.defined() ? source : widen(input);
-    }
-    return any ? rebuild(*x.node(), std::move(inputs)) : Tensor();
+// Unrounding finds values before their rounding. It remembers what it found, as graphs read one
+// value on many paths.
+class Unrounding {
+ public:
+  // Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or
+  // computed from one and other values.
+  Tensor source_of(const Tensor& x, int depth = 0) {
+    if (!computes_wider(x.dtype()) || depth > most_moves) return {};
+    const auto known = sources_.find(x.node());
+    if (known != sources_.end()) return known->second;
+    return sources_[x.node()] = find_source(x, depth);
   }
-  if (x->op->scalar != ScalarOp::cast) return {};
-  const Tensor& source = x->inputs[0];
-  if (source.dtype() != DType::f32) return {};
-  const bool reads =
-      is_elementwise(source) &&
-      std::ranges::any_of(source->inputs, [](const Tensor& input) { return is_statistic(input); });
-  return reads || is_statistic(source) ? source : Tensor();
-}
-Tensor unrounded(const Tensor& x) {
-  const Tensor source = source_of(x);
-  return source.defined() ? source : widen(x);
-}
+  Tensor unrounded(const Tensor& x) {
+    const Tensor source = source_of(x);
+    return source.defined() ? source : widen(x);
+  }
+  Tensor terms_of(const Tensor& x, int depth = 0) {
+    if (!computes_wider(x.dtype()) || depth > most_moves) return x;
+    const auto known = terms_.find(x.node());
+    if (known != terms_.end()) return known->second;
+    return terms_[x.node()] = find_terms(x, depth);
+  }
+
+ private:
+  // Returns whether a value is a sum over axes, windows or prefixes, or what elementwise
+  // operations, activations (composites) and extremes make of such sums, no larger than they are.
+  bool is_statistic(const Tensor& x, int depth = 0) {
+    if (depth > longest_chain) return false;
+    const auto known = statistics_.find(x.node());
+    if (known != statistics_.end()) return known->second;
+    return statistics_[x.node()] = find_statistic(x, depth);
+  }
+  bool find_statistic(const Tensor& x, int depth) {
+    const auto is_in_it = [&](const Tensor& input) { return is_statistic(input, depth + 1); };
+    const OpKind kind = x->op->kind;
+    if (kind == OpKind::reduce) return x->op->combine == ScalarOp::add || is_in_it(x->inputs[0]);
+    if (kind == OpKind::contraction) return is_sum_of_products(x->inputs);
+    if (kind == OpKind::window) return x->op->name == "avg_pool" || is_in_it(x->inputs[0]);
+    if (adds_copies(x)) return true;
+    if (is_moved(x)) return is_in_it(x->inputs[0]);
+    if (kind == OpKind::movement) return std::ranges::all_of(x->inputs, is_in_it);
+    return (kind == OpKind::elementwise || kind == OpKind::composite) &&
+           std::ranges::any_of(x->inputs, [&](const Tensor& input) {
+             return input.elements() == x.elements() && is_in_it(input);
+           });
+  }
+
+  Tensor find_source(const Tensor& x, int depth) {
+    if (is_moved(x)) return moved_as(x, source_of(x->inputs[0], depth + 1));
+    // Several values in one place, or one of them by a condition.
+    if (x->op->kind == OpKind::movement || x->op->scalar == ScalarOp::select) {
+      std::vector<Tensor> inputs = x->inputs;
+      bool any = false;
+      for (Tensor& input : inputs) {
+        const Tensor source = source_of(input, depth + 1);
+        any = any || source.defined();
+        input = source.defined() ? source : widen(input);
+      }
+      return any ? rebuild(*x.node(), std::move(inputs)) : Tensor();
+    }
+    if (x->op->scalar != ScalarOp::cast) return {};
+    const Tensor& source = x->inputs[0];
+    if (source.dtype() != DType::f32) return {};
+    const bool reads = (is_elementwise(source) || source->op->kind == OpKind::composite) &&
+                       std::ranges::any_of(source->inputs, [&](const Tensor& input) {
+                         return is_statistic(input);
+                       });
+    return reads || is_statistic(source) ? source : Tensor();
+  }
+
+  Tensor find_terms(const Tensor& x, int depth) {
+    if (is_moved(x)) {
+      const Tensor terms = terms_of(x->inputs[0], depth + 1);
+      return terms.dtype() == x.dtype() ? x : moved_as(x, terms);
+    }
+    if (is_elementwise(x) && x->op->scalar != ScalarOp::cast) {
+      std::vector<Tensor> inputs = x->inputs;
+      const bool is_product = x->op->scalar == ScalarOp::mul;
+      for (Tensor& input : inputs)
+        if (input.dtype() == x.dtype())  // a power is a product of products
+          input = is_product && input->op->scalar == ScalarOp::mul
+                      ? widen(terms_of(input, depth + 1))
+                      : unrounded(input);
+      return rebuild(*x.node(), std::move(inputs));
+    }
+    const Tensor source = source_of(x, depth);
+    return source.defined() ? source : x;
+  }
+
+  std::unordered_map<const weft::Node*, Tensor> sources_, terms_;
+  std::unordered_map<const weft::Node*, bool> statistics_;
+};
 
 bool is_addition(const Tensor& x) {
   return x->op->scalar == ScalarOp::add || x->op->scalar == ScalarOp::sub;
@@ -176,22 +227,26 @@ bool is_written_sum(const Tensor& x) {
          });
 }
 // Returns such a sum in float32, of at most `left` operations more.
-Tensor written_sum(const Tensor& x, int& left) {
-  const Tensor source = source_of(x);
+Tensor written_sum(Unrounding& find, const Tensor& x, int& left) {
+  const Tensor source = find.source_of(x);
   if (source.defined()) return source;
   if (!computes_wider(x.dtype())) return x;
-  if (is_moved(x)) return moved_as(x, written_sum(x->inputs[0], left));
+  if (is_moved(x)) {
+    if (--left < 0) return widen(x);
+    return moved_as(x, written_sum(find, x->inputs[0], left));
+  }
   const ScalarOp op = x->op->scalar;
   if (op == ScalarOp::cast && is_addition(x->inputs[0])) return x->inputs[0];
   const bool is_part = is_addition(x) || op == ScalarOp::mul || op == ScalarOp::pow;
   if (!is_part || --left < 0) return widen(x);
   std::vector<Tensor> inputs = x->inputs;
-  for (Tensor& input : inputs) input = written_sum(input, left);
+  for (Tensor& input : inputs) input = written_sum(find, input, left);
   return rebuild(*x.node(), std::move(inputs));
 }
 
 bool is_part(const Node& node) {
-  if (!node.domain.empty() || std::ranges::find(casts, node.op) != casts.end()) return false;
+  if (!node.domain.empty() || std::ranges::find(not_parts, node.op) != not_parts.end())
+    return false;
   return std::ranges::find(elementwise_operators(), node.op, &Operator::name) !=
          elementwise_operators().end();
 }
@@ -202,10 +257,11 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
   const auto rounded = std::ranges::find_if(operands, is_16_bit);
   if (rounded == operands.end() || !is_part(node)) return {};
   const DType dtype = rounded->dtype();
-  if (std::ranges::any_of(operands,
-                          [](const Tensor& x) { return x.defined() && source_of(x).defined(); })) {
+  Unrounding find;
+  if (std::ranges::any_of(
+          operands, [&](const Tensor& x) { return x.defined() && find.source_of(x).defined(); })) {
     for (Tensor& x : operands)
-      if (x.defined()) x = unrounded(x);
+      if (x.defined()) x = find.unrounded(x);
     return dtype;
   }
   // Scales and roots of a written sum alone: what is added to goes on in 16 bits.
@@ -215,12 +271,12 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
   for (const Tensor& x : operands)
     if (&x != &*sum && !is_one_number(x)) return {};
   int left = longest_chain;
-  for (Tensor& x : operands) x = written_sum(x, left);
+  for (Tensor& x : operands) x = written_sum(find, x, left);
   return dtype;
 }
 
 Tensor before_rounding(const Tensor& x) {
-  const Tensor source = source_of(x);
+  const Tensor source = Unrounding().source_of(x);
   return source.defined() ? source : x;
 }
 
@@ -228,7 +284,8 @@ Tensor product_or_sum(std::vector<Tensor> factors, const Product& product) {
   const DType dtype = factors[0].dtype();
   if (!computes_wider(dtype) || !is_sum_of_products(factors))
     return product(factors, /*wide=*/false);
-  for (Tensor& factor : factors) factor = terms_of(factor);
+  Unrounding find;
+  for (Tensor& factor : factors) factor = find.terms_of(factor);
   if (std::ranges::any_of(factors, [&](const Tensor& factor) { return factor.dtype() != dtype; }))
     factors = widened(factors);
   return narrow_to(product(factors, /*wide=*/true), dtype);
@@ -241,23 +298,6 @@ std::vector<Tensor> widened(std::span<const Tensor> values) {
   return wide;
 }
 
-Tensor terms_of(const Tensor& x) {
-  if (!computes_wider(x.dtype())) return x;
-  if (is_moved(x)) {
-    const Tensor terms = terms_of(x->inputs[0]);
-    return terms.dtype() == x.dtype() ? x : moved_as(x, terms);
-  }
-  if (is_elementwise(x) && x->op->scalar != ScalarOp::cast) {
-    std::vector<Tensor> inputs = x->inputs;
-    const bool is_product = x->op->scalar == ScalarOp::mul;
-    for (Tensor& input : inputs)
-      if (input.dtype() == x.dtype())  // a power is a product of products
-        input =
-            is_product && input->op->scalar == ScalarOp::mul ? terms_of(input) : unrounded(input);
-    return rebuild(*x.node(), std::move(inputs));
-  }
-  const Tensor source = source_of(x);
-  return source.defined() ? source : x;
-}
+Tensor terms_of(const Tensor& x) { return Unrounding().terms_of(x); }
 
 }  // namespace weft::onnx

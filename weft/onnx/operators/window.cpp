@@ -60,12 +60,15 @@ Tensor places_of(const Tensor& x, const Windows& windows, const Tensor& which, b
 }
 
 Tensors max_pool_operator(const Call& call) {
-  const Tensor& x = call[0];
+  const DType dtype = call[0].dtype();
+  const Tensor x = before_rounding(call[0]);
   const Windows windows = windows_of(call, x.shape());
   if (is_plain(x, windows) && !call.wants(1))
-    return {pooled(x, windows, [](const Tensor& images, const PoolOptions& options) {
-      return max_pool(images, options);
-    })};
+    return {narrow_to(pooled(x, windows,
+                             [](const Tensor& images, const PoolOptions& options) {
+                               return max_pool(images, options);
+                             }),
+                      dtype)};
   check_places(call, windows.kernel);
   const Tensor around = padded(x, windows, least_of(x.dtype()));
   Tensor greatest, which;
@@ -81,6 +84,7 @@ Tensors max_pool_operator(const Call& call) {
     }
     ++index;
   });
+  greatest = narrow_to(greatest, dtype);
   if (!call.wants(1)) return {greatest};
   return {greatest, places_of(x, windows, which, call.integer("storage_order", 0) == 1)};
 }
@@ -163,7 +167,10 @@ const Operator window_rows[] = {
     {"GlobalAveragePool", "1 -> 1", global_average},
     {"GlobalLpPool", "1 -> 1: p", global_lp},
     {"GlobalMaxPool", "1 -> 1",
-     [](const Call& call) -> Tensors { return {max(call[0], over_space(call[0]))}; }},
+     [](const Call& call) -> Tensors {
+       const Tensor greatest = max(before_rounding(call[0]), over_space(call[0]));
+       return {narrow_to(greatest, call[0].dtype())};
+     }},
     {"LpPool", "1 -> 1: auto_pad ceil_mode@18 dilations@18 kernel_shape p pads strides", lp_pool},
     {"MaxPool",
      "1 -> 1 2@8: auto_pad ceil_mode@10 dilations@10 kernel_shape pads storage_order@8 strides",

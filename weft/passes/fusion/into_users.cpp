@@ -141,14 +141,18 @@ class Placer {
       });
     });
   }
-  // Returns whether a path leads from a user of `node` outside `target` back into `target`, so that
-  // `node` must not join it.
+  // Returns whether `node` must not join `target`: a path leads from a user of it outside back into
+  // `target`, or a user inside reads it from memory, as a gather does, before the kernel stores it.
   bool leads_back(const Node* node, int target) const {
     const auto users = uses_.of(node);
     std::vector<int> others;
     for (const Node* user : users)
-      for (int group : groups_.holders(user))
-        if (group != target) others.push_back(group);
+      for (int group : groups_.holders(user)) {
+        if (group != target)
+          others.push_back(group);
+        else if (reads_memory(*user))
+          return true;
+      }
     return groups_.leads_to(others, target);
   }
 
