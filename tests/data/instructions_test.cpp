@@ -313,6 +313,11 @@ TEST_CASE("integers beyond 64 bits are refused where a template reads them, and 
                 R"("least": -9223372036854775808, "id": 18446744073709551616})") ==
         "18446744073709551616\n");
   CHECK(learned(R"({"text": "\"x", "id": 123456789012345678901234567890})") == "\"x");
+  place.options.chat = ChatTemplate(  // "id" is within a word, and `brief` beside a long integer
+      "{% for m in messages %}{{ m.content if brief else 'provided' }}{% endfor %}", {}, "chat");
+  CHECK(learned(R"({"messages": [)" + answer + R"(], "id": 99999999999999999999, )" +
+                R"("chat_template_kwargs": {"brief": true, "session": 99999999999999999999}})") ==
+        "18446744073709551616");
   place.options.chat = ChatTemplate(
       "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
       "{{ c.function.arguments }}{% endfor %}{% endfor %}",
@@ -349,6 +354,13 @@ TEST_CASE("a message behind what the template rewrites is learned from its begin
   };
   CHECK(place.text(place.read(conversation(R"({"role": "user", "content": "q", "weight": 1})"))[0],
                    true) == "[user]q;");
+  // A mark that only ends a text, as Phi-3 writes it, is none of the next message.
+  place.options.chat = ChatTemplate(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+      "{{ '[assistant]' if add_generation_prompt else '<end>' }}",
+      {}, "chat");
+  CHECK(place.text(place.read(conversation(R"({"role": "user", "content": "q", "weight": 1})"))[0],
+                   true) == "[user]q;<end>");
   // What replaces a whole thought cannot be told from the message.
   place.options.chat = ChatTemplate(
       "{% for m in messages %}[{{ m.role }}]{{ m.content if loop.last else '...' }}"

@@ -431,6 +431,21 @@ TEST_CASE("integers without a sign wrap, divide, shift and compare") {
     }
 }
 
+TEST_CASE("a value is added to its own rows in another order") {
+  const std::vector<double> numbers = {1, -2, 3, 4, -5, 6};
+  for (const KernelLibrary* library : backends()) {
+    INFO(library->name());
+    const Value x = input({DType::f32, {3, 2}}, 0), kept = relu(x),
+                order = constant(std::vector<double>{2, 1, 0}, {3}, DType::i64);
+    Graph graph;
+    graph.inputs = {x};
+    graph.outputs = {kept + gather(kept, order)};
+    const std::vector<Value> got =
+        run_planned(graph, std::vector{constant(numbers, {3, 2}, DType::f32)}, *library);
+    CHECK(elements(got[0]) == std::vector<double>{1, 6, 6, 8, 1, 6});
+  }
+}
+
 TEST_CASE("bits are read as another type of their width, and back") {
   const std::vector<double> numbers = {1, -0.0, 0x1p-149, -2.5};
   std::vector<double> bits;

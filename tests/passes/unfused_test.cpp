@@ -59,6 +59,14 @@ TEST_CASE("a fusion that would make a cycle is refused") {
         Reasons{{"exp.add", FusionRefusal::cycle}});
 }
 
+TEST_CASE("a kernel does not gather from a value that it stores itself") {
+  Drawn of;
+  const Value sum = of.in({64, 64}) + of.in({64, 64}), order = input({DType::i64, {64}}, 2);
+  of.inputs.push_back(order);
+  CHECK(reasons(of.plan({sum * gather(sum, order)})) ==
+        Reasons{{"gather.mul", FusionRefusal::gathered}});
+}
+
 TEST_CASE("a cycle through a kernel with nodes before and after its target is refused") {
   // `late` stores `early`, which `sum` reads: with `base` inside, `sum` would feed the products on
   // which `late` waits. The quick search ends at `late`'s product, which is after `sum`.
