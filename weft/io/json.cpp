@@ -58,9 +58,9 @@ std::vector<std::string> floats_of(std::string_view text) {
     const size_t begin = at;
     while (at + 1 < text.size() && part_of_number(text[at + 1])) ++at;
     const std::string_view number = text.substr(begin, at + 1 - begin);
+    const char* const first = text.data() + begin;
     const auto is_out_of_range = [&](auto as) {
-      return std::from_chars(number.data(), number.data() + number.size(), as).ec ==
-             std::errc::result_out_of_range;
+      return std::from_chars(first, first + number.size(), as).ec == std::errc::result_out_of_range;
     };
     if (number.find_first_of(".eE") != std::string_view::npos)
       found.emplace_back();

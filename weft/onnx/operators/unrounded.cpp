@@ -192,7 +192,7 @@ class Unrounding {
                       : unrounded(input);
       return rebuild(*x.node(), std::move(inputs));
     }
-    const Tensor source = source_of(x, depth);
+    Tensor source = source_of(x, depth);
     return source.defined() ? source : x;
   }
 
@@ -276,7 +276,7 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
 }
 
 Tensor before_rounding(const Tensor& x) {
-  const Tensor source = Unrounding().source_of(x);
+  Tensor source = Unrounding().source_of(x);
   return source.defined() ? source : x;
 }
 
