@@ -228,7 +228,7 @@ bool is_written_sum(const Tensor& x) {
 }
 // Returns such a sum in float32, of at most `left` operations more.
 Tensor written_sum(Unrounding& find, const Tensor& x, int& left) {
-  const Tensor source = find.source_of(x);
+  Tensor source = find.source_of(x);
   if (source.defined()) return source;
   if (!computes_wider(x.dtype())) return x;
   if (is_moved(x)) {
