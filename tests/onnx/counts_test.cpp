@@ -99,6 +99,7 @@ TEST_CASE("a number that is folded from very many is refused, and concatenations
                                {{.name = "c0", .value = tensor(std::vector<int64_t>{1}, {1})}});
   const auto set_doublings = [&](int count) {
     std::vector<onnx::Node> nodes;
+    nodes.reserve(static_cast<size_t>(count) + 2);
     const auto name = [](int i) { return "c" + std::to_string(i); };
     for (int i = 0; i < count; ++i)
       nodes.push_back({.op = "Concat",

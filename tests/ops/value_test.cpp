@@ -449,6 +449,7 @@ TEST_CASE("a value is added to its own rows in another order") {
 TEST_CASE("bits are read as another type of their width, and back") {
   const std::vector<double> numbers = {1, -0.0, 0x1p-149, -2.5};
   std::vector<double> bits;
+  bits.reserve(numbers.size());
   for (const double number : numbers)
     bits.push_back(std::bit_cast<int32_t>(static_cast<float>(number)));
   for (const KernelLibrary* library : backends()) {
