@@ -446,6 +446,27 @@ TEST_CASE("a value is added to its own rows in another order") {
   }
 }
 
+TEST_CASE("sums over rows of a value and of its gathered rows read both from memory") {
+  constexpr int64_t rows = 48, columns = 20;
+  std::vector<double> numbers, order;
+  for (int64_t i = 0; i < rows * columns; ++i)
+    numbers.push_back(static_cast<double>(i * 37 % 64) / 32 - 1);
+  for (int64_t i = 0; i < rows; ++i) order.push_back(static_cast<double>(rows - 1 - i));
+  const Value given = constant(numbers, {rows, columns}, DType::f32);
+  const ReduceOptions over{.axes = {1}};
+  for (const KernelLibrary* library : backends()) {
+    INFO(library->name());
+    const Value x = input({DType::f32, {rows, columns}}, 0), e = exp(x),
+                there = gather(e, constant(order, {rows}, DType::i64));
+    Graph graph;
+    graph.inputs = {x};
+    graph.outputs = {sum(e * x, over) + sum(there * x, over)};
+    const Value expected =
+        interpret(sum(exp(given) * given, over) + sum(flip(exp(given), {0}) * given, over));
+    CHECK(difference(run_planned(graph, std::vector{given}, *library)[0], expected, 1e-5) == "");
+  }
+}
+
 TEST_CASE("bits are read as another type of their width, and back") {
   const std::vector<double> numbers = {1, -0.0, 0x1p-149, -2.5};
   std::vector<double> bits;

@@ -38,6 +38,11 @@ std::string quoted(const std::string& text) {
 bool sets(const RecipeFlags& flags, std::string_view path) {
   return std::any_of(flags.begin(), flags.end(), [&](auto& flag) { return flag.path == path; });
 }
+// Returns whether a flag gives the key a value, and not the absence of one.
+bool gives(const RecipeFlags& flags, std::string_view path) {
+  return std::any_of(flags.begin(), flags.end(),
+                     [&](auto& flag) { return flag.path == path && flag.value != "null"; });
+}
 
 std::vector<fs::path> recipe_folders() {
   std::vector<fs::path> folders = {"recipes"};
@@ -143,7 +148,7 @@ std::string find_recipe(const std::string& name) {
 
 void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
   for (const RecipeKey& key : train::recipe_keys())
-    if (sets(flags, key.path))
+    if (gives(flags, key.path))
       for (const std::string& rival : split_list(key.rivals))
         if (!sets(flags, rival))
           recipe.set(rival, std::string(train::find_key(rival)->initial), "flag");

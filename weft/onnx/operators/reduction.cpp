@@ -76,7 +76,7 @@ Tensors reduction(const Call& call) {
 
 template <bool greatest>
 Tensors arg_extreme(const Call& call) {
-  const Tensor& x = call[0];
+  const Tensor x = before_rounding(call[0]);
   const int axis = call.axis("axis", 0, x.rank());
   const bool keepdims = call.flag("keepdims", true);
   const bool last = call.flag("select_last_index");
@@ -123,7 +123,7 @@ Tensors along_axis(const Call& call, Tensor (*function)(const Tensor&, int)) {
 Tensor softmax_along(const Tensor& x, int axis) { return softmax(x, axis); }
 Tensor log_softmax_along(const Tensor& x, int axis) { return log_softmax(x, axis); }
 Tensor hardmax_along(const Tensor& x, int axis) {
-  return cast(equal(iota(x.shape(), axis), argmax(x, axis, true)), x.dtype());
+  return cast(equal(iota(x.shape(), axis), argmax(before_rounding(x), axis, true)), x.dtype());
 }
 
 Tensors lp_normalization(const Call& call) {

@@ -17,10 +17,9 @@
 namespace weft::onnx {
 namespace {
 // These rows of the table of elementwise operators change a type, not a number, or nothing, or ask
-// about a number, which is then the one that a graph gives: the rounded one.
-constexpr std::array<std::string_view, 11> not_parts{
-    "BitCast",  "Cast",  "CastLike", "Equal", "Greater",    "GreaterOrEqual",
-    "Identity", "IsInf", "IsNaN",    "Less",  "LessOrEqual"};
+// whether the number that a graph gives, the rounded one, is finite.
+constexpr std::array<std::string_view, 6> not_parts{"BitCast",  "Cast",  "CastLike",
+                                                    "Identity", "IsInf", "IsNaN"};
 constexpr std::array<std::string_view, 4> scaling_parts{"Div", "Mul", "Pow", "Sqrt"};
 constexpr int longest_chain = 16;  // of operations from a sum to a statistic
 constexpr int most_moves = 64;     // between a rounding and what reads it
@@ -170,11 +169,18 @@ class Unrounding {
     if (x->op->scalar != ScalarOp::cast) return {};
     const Tensor& source = x->inputs[0];
     if (source.dtype() != DType::f32) return {};
-    const bool reads = (is_elementwise(source) || source->op->kind == OpKind::composite) &&
-                       std::ranges::any_of(source->inputs, [&](const Tensor& input) {
-                         return is_statistic(input);
-                       });
-    return reads || is_statistic(source) ? source : Tensor();
+    return is_unrounded(source, depth) ? source : Tensor();
+  }
+  // Returns whether a float32 value is a statistic, is computed from one and other values, or is an
+  // extreme of such values.
+  bool is_unrounded(const Tensor& x, int depth) {
+    if (is_statistic(x)) return true;
+    if (depth > most_moves) return false;
+    const OpKind kind = x->op->kind;
+    if (is_moved(x) || kind == OpKind::window || kind == OpKind::reduce)
+      return is_unrounded(x->inputs[0], depth + 1);
+    return (kind == OpKind::elementwise || kind == OpKind::composite) &&
+           std::ranges::any_of(x->inputs, [&](const Tensor& input) { return is_statistic(input); });
   }
 
   Tensor find_terms(const Tensor& x, int depth) {

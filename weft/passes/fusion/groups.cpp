@@ -159,8 +159,13 @@ void FusionGroups::move(std::span<const Value> part, int from, int into) {
       if (is_constant(*input.node()) && !holds(from, input.node())) join(input, from);
 }
 
+bool FusionGroups::gathers_from(const Node& user, const Node* value) {
+  if (user.op->kind != OpKind::gather) return reads_memory(user);
+  const bool adds = user.op->combine != ScalarOp::none;  // to rows that it keeps in place
+  return !adds && user.inputs[0].node() == value;
+}
 // Returns the readers of what `group` stores. As if `a` and `b` were merged, values that live
-// within both need no read from memory.
+// within both need no read from memory, but by what gathers from them.
 std::vector<int> FusionGroups::readers_of(int group, int a, int b) const {
   std::vector<int> readers;
   for (const Value& member : groups_[index(group)].nodes) {
@@ -169,7 +174,8 @@ std::vector<int> FusionGroups::readers_of(int group, int a, int b) const {
     for (const Node* user : uses_.of(member.node()))
       for (int next : holders(user)) {
         const bool joined = next == a || next == b;
-        if (joined ? !inside : next != group && !holds(next, member.node()))
+        if (joined ? !inside || gathers_from(*user, member.node())
+                   : next != group && !holds(next, member.node()))
           readers.push_back(next);
       }
   }

@@ -54,6 +54,9 @@ class FusionGroups {
   // Moves nodes between groups. Constants that the remaining nodes read stay in both.
   void move(std::span<const Value> part, int from, int into);
 
+  // Returns whether a user reads a value at other places than its own, so that no kernel computes
+  // both.
+  static bool gathers_from(const Node& user, const Node* value);
   // Returns the groups that read what this group stores.
   std::vector<int> readers_of(int group) const { return readers_of(group, group, group); }
   // Returns whether a path leads from any of these groups to `target`, through stored values.

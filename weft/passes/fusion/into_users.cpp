@@ -150,7 +150,7 @@ class Placer {
       for (int group : groups_.holders(user)) {
         if (group != target)
           others.push_back(group);
-        else if (reads_memory(*user))
+        else if (groups_.gathers_from(*user, node))
           return true;
       }
     return groups_.leads_to(others, target);
