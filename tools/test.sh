@@ -28,8 +28,9 @@ skipped=$(awk '/^[0-9]+\/[0-9]+ Testing: / {test = $3}
 echo
 # A reason is printed once, with the tests that have it.
 awk '{
-  test = $1; sub(/:$/, "", test)
-  why = substr($0, length($1) + 2)
+  at = index($0, ": ")
+  test = substr($0, 1, at - 1)
+  why = substr($0, at + 2)
   sub(/ \(in ".*"\)$/, "", why)
   if (!(why in cases)) order[++reasons] = why
   if (index(tests[why] ", ", test ", ") == 0) tests[why] = tests[why] (cases[why] ? ", " : "") test
