@@ -1,7 +1,6 @@
 #include "weft/data/chat_template/chat_template.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/data/chat_template/interpreter.h"
 #include "weft/data/chat_template/json_reader.h"
+#include "weft/data/chat_template/lexer.h"
 #include "weft/data/tokenizer/unicode.h"
 #include "weft/io/files.h"
 
@@ -194,8 +194,7 @@ bool ChatTemplate::mentions(std::string_view word) const {
 bool ChatTemplate::may_read(std::string_view name) const {
   const std::string_view source = parts_->source;
   const auto in_word = [&](size_t at) {
-    return at < source.size() &&
-           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
+    return at < source.size() && is_name_character(source[at]);
   };
   for (size_t at = source.find(name); at != std::string_view::npos; at = source.find(name, at + 1))
     if ((at == 0 || !in_word(at - 1)) && !in_word(at + name.size())) return true;

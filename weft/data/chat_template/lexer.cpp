@@ -27,9 +27,6 @@ std::string normalized(std::string_view source) {
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_character(char c) {
-  return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 
 class Lexer {
  public:
@@ -285,6 +282,10 @@ class Lexer {
 };
 
 }  // namespace
+
+bool is_name_character(char c) {
+  return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 std::vector<Token> tokens_of(std::string_view source) { return Lexer(source).run(); }
 

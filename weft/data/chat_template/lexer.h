@@ -32,4 +32,6 @@ struct Token {
 // `source` is valid UTF-8. Throws SyntaxFailure.
 std::vector<Token> tokens_of(std::string_view source);
 
+bool is_name_character(char c);  // of names and keywords: an ASCII letter, a digit, or _
+
 }  // namespace weft::data::chat_template
