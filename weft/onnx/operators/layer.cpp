@@ -88,8 +88,8 @@ Tensor cut_ends(const Tensor& whole, const Dims& first, const Dims& size) {
   return y;
 }
 
-// TransposedWindows are those of a transposed convolution. Of the whole result, without padding,
-// `size` places from `first` on are asked for.
+// TransposedWindows is the geometry of a transposed convolution, by spatial axis. Its output is a
+// slice of the result without padding: `size` elements from element `first` on.
 struct TransposedWindows {
   Dims kernel, stride, dilation, first, size;
 };

@@ -145,8 +145,9 @@ void check_base(const std::string& adapter, const std::string& base) {
   io::Metadata metadata;
   models::as_data([&] { metadata = io::Safetensors::open(file).metadata(); });
   const std::string fingerprint = metadata[std::string(fingerprint_key)];
+  if (fingerprint.empty()) return;  // of an adapter from elsewhere: the base need not be opened
   const Weights weights(base);
-  if (fingerprint.empty() || fingerprint == weights.fingerprint()) return;
+  if (fingerprint == weights.fingerprint()) return;
   Comparison compared;
   if (fingerprint.starts_with(gguf_form) != io::is_gguf(base)) {
     compared.is = Comparison::unknown;
