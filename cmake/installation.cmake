@@ -45,6 +45,8 @@ install(DIRECTORY weft DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT devel
         FILES_MATCHING PATTERN "*.h")
 install(FILES "${WEFT_GENERATED_DIR}/weft/base/version.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/weft/base" COMPONENT development)
+install(FILES "${WEFT_SETTINGS}.h"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/weft/train/recipe" COMPONENT development)
 
 # The file is not in the build folder itself, where find_package would find it without
 # weft-targets.cmake.

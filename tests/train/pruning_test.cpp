@@ -221,7 +221,7 @@ void check_without_channels(const Narrower& each) {
   narrow.recipe.set("model.weights", out, "test");
   train::write_checkpoint(out, narrow, {});
   train::verify_checkpoint(out);
-  CHECK(narrow.recipe.options("model.config").find(each.widths) != nullptr);
+  CHECK(narrow.recipe->model.config.find(each.widths) != nullptr);
   CHECK(!narrow.recipe.has("pruning.pattern"));
   const train::Experiment again = load(out);
   CHECK(logits_of(*again.model, images).to_doubles() == got);

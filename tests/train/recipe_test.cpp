@@ -38,6 +38,66 @@ TEST_CASE("omitted keys have the defaults of the table") {
   CHECK(recipe.integer("seed") == 0);
 }
 
+TEST_CASE("typed settings are the values of the recipe") {
+  // Giving each key its default, as a file would, leaves the settings as the struct begins.
+  Recipe given;
+  for (const RecipeKey& key : train::table_of_keys())
+    given.set(key.path, std::string(key.initial), "test");
+  for (const Recipe& recipe : {Recipe(), given}) {
+    CHECK(recipe->name == "run");
+    CHECK(!recipe->task);
+    CHECK(!recipe->model.layers);
+    CHECK(recipe->model.config.entries().empty());
+    CHECK(recipe->adapter.target_modules == std::vector<std::string>{"all-linear"});
+    CHECK(!recipe->data.tokenizer);
+    CHECK(recipe->optimizer.betas == std::vector<double>{0.9, 0.999});
+    CHECK(recipe->optimizer.decay == train::WeightDecay::all);
+    CHECK(recipe->train.keep == DType::f32);
+    CHECK(recipe->train.recompute == Recompute::automatic);
+    CHECK(!recipe->train.rounding);
+    CHECK(!recipe->train.memory);
+    CHECK(!recipe->eval.every);
+  }
+  // Every word of an enumeration, of a list of them, sizes, and words for no value.
+  const std::pair<const char*, optim::PruningPattern> patterns[] = {
+      {"unstructured", optim::PruningPattern::unstructured},
+      {"2:4", optim::PruningPattern::two_of_four},
+      {"channels", optim::PruningPattern::channels}};
+  for (const auto& [word, pattern] : patterns) {
+    given.set("pruning.pattern", word, "test");
+    CHECK(given->pruning.pattern == pattern);
+  }
+  const std::pair<const char*, Recompute> amounts[] = {{"none", Recompute::none},
+                                                       {"selective", Recompute::selective},
+                                                       {"full", Recompute::full},
+                                                       {"AUTO", Recompute::automatic}};
+  for (const auto& [word, amount] : amounts) {
+    given.set("train.recompute", word, "test");
+    CHECK(given->train.recompute == amount);
+  }
+  given.set("train.offload", "[gradients, optimizer]", "test");
+  CHECK(given->train.offload ==
+        std::vector<Category>{Category::gradient, Category::optimizer_state});
+  given.set("train.memory", "1.5GiB", "test");
+  CHECK(given->train.memory == int64_t{3} << 29);
+  CHECK(given.to_yaml("train.memory") == "1.5GiB");
+  given.set("task", "regression", "test");
+  CHECK(given->task == train::Task::regression);
+  CHECK(train::name(*given->task) == "regression");
+  given.set("eval.every", "2K", "test");
+  CHECK(given->eval.every == 2000);
+  for (const char* path : {"task", "eval.every", "train.memory", "pruning.pattern"})
+    given.set(path, std::string(train::find_key(path)->initial), "test");
+  CHECK(!given->task);
+  CHECK(!given->eval.every);
+  CHECK(!given->train.memory);
+  CHECK(!given->pruning.pattern);
+  // Another model begins without the config of the one before.
+  given.set("model.config", "{dropout: 0.5}", "test");
+  given.set("model.name", "mlp", "test");
+  CHECK(given->model.config.entries().empty());
+}
+
 TEST_CASE("a complete recipe survives a round trip through YAML") {
   Recipe recipe = Recipe::parse(
       "name: \"12\"\n"
@@ -53,12 +113,12 @@ TEST_CASE("a complete recipe survives a round trip through YAML") {
   CHECK(Recipe::parse(recipe.to_json(), "again.json").to_yaml() == recipe.to_yaml());
   CHECK(again.text("name") == "12");
   CHECK(again.text("data.path") == "a b: c");
-  REQUIRE(again.layers().size() == 3);
-  CHECK(again.layers()[0].name == "conv2d");
-  CHECK(std::get<std::vector<int64_t>>(*again.layers()[0].options.find("kernel_size")) ==
+  REQUIRE(again->model.layers->size() == 3);
+  CHECK((*again->model.layers)[0].name == "conv2d");
+  CHECK(std::get<std::vector<int64_t>>(*(*again->model.layers)[0].options.find("kernel_size")) ==
         std::vector<int64_t>{3, 5});
-  CHECK(std::get<double>(*again.layers()[2].options.find("p")) == 0.25);
-  CHECK(again.transforms()[1].name == "random_horizontal_flip");
+  CHECK(std::get<double>(*(*again->model.layers)[2].options.find("p")) == 0.25);
+  CHECK(again->data.transforms[1].name == "random_horizontal_flip");
 }
 
 TEST_CASE("every control character in a name survives a round trip through YAML") {
@@ -100,7 +160,7 @@ TEST_CASE("integers may be written with count suffixes") {
   CHECK(recipe.integer("log.every") == 7);
   CHECK(recipe.where("seed") == "r.yaml:2");
   CHECK(recipe.where("name") == "r.yaml");
-  CHECK(std::get<int64_t>(*recipe.options("model.config").find("vocab_size")) == 50'000);
+  CHECK(std::get<int64_t>(*recipe->model.config.find("vocab_size")) == 50'000);
   CHECK(Recipe::parse(recipe.to_yaml(), "again").to_yaml() == recipe.to_yaml());
   CHECK(parse_count("2GiB", "B") == int64_t{2} << 30);
   CHECK(parse_count("512B", "B") == 512);
@@ -237,6 +297,8 @@ TEST_CASE("schema and reference list every key of the table once") {
         ["idx", "cifar", "text", "jsonl", "csv", "image_folder", null]})"));
   CHECK(entry("optimizer", "lr") ==
         json::parse(R"({"type": "number", "minimum": 0.0, "maximum": 100.0})"));
+  CHECK(entry("eval", "every") == json::parse(R"({"type": ["integer", "string"],
+        "pattern": "^(epoch|[0-9]+([KMGT]i?)?)$", "minimum": 1.0})"));
   CHECK(entry("data", "digits") == json::parse(R"({"type": ["integer", "string"],
         "pattern": "^[0-9]+([KMGT]i?)?$", "minimum": 1.0, "maximum": 4.0})"));
 }

@@ -28,11 +28,11 @@ namespace {
 // for them; elsewhere that is one id beyond the vocabulary.
 void mask_tokens(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
                  const DataOptions& read, TaskData& parts) {
-  if (parts.task != Task::causal_lm || !entry.does_read("data.mlm_probability"))
-    recipe.refuse("task", "task masked_lm needs text or random-tokens.");
-  double probability = recipe.number("data.mlm_probability");
+  if (parts.task != Task::causal_lm || !entry.does_read(keys::data::mlm_probability))
+    recipe.refuse(keys::task, "task masked_lm needs text or random-tokens.");
+  double probability = recipe->data.mlm_probability;
   if (probability == 0)
-    recipe.refuse("data.mlm_probability", "data.mlm_probability must be above 0.");
+    recipe.refuse(keys::data::mlm_probability, "data.mlm_probability must be above 0.");
   data::MaskOptions options{
       .vocabulary = parts.shape.classes, .mask = parts.shape.classes, .probability = probability};
   if (read.frame) {
@@ -52,27 +52,28 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
                     : model.encoder != nullptr ? Task::masked_lm
                                                : Task::causal_lm;
   if (parts.task != task)
-    recipe.refuse("model.pretrained",
+    recipe.refuse(keys::model::pretrained,
                   fmt::format("model.pretrained: published {} are trained as {}. The task of these "
                               "data is {}.",
                               model.encoder != nullptr ? "encoders" : "models", name(task),
                               name(parts.task)));
   if (parts.vocabulary && parts.vocabulary->tokenizer() == nullptr)
-    recipe.refuse("model.pretrained",
+    recipe.refuse(keys::model::pretrained,
                   "model.pretrained: the data must be text, which the model's tokenizer reads. "
                   "Hint: data.format: text.");
   const int64_t ids = model.net.vocabulary;
   if (parts.vocabulary) parts.vocabulary->tokenizer()->check_fits(ids);
   if (!parts.labels && parts.shape.classes > ids)
-    recipe.refuse("data.classes", fmt::format("data.classes is at most the {} ids of the model. "
-                                              "Got {}.",
-                                              ids, parts.shape.classes));
+    recipe.refuse(keys::data::classes,
+                  fmt::format("data.classes is at most the {} ids of the model. "
+                              "Got {}.",
+                              ids, parts.shape.classes));
   if (!parts.labels) parts.shape.classes = ids;
   if (parts.train != nullptr && model.decoder != nullptr)
     for (const std::string& what : model.decoder->decoder_config().unapplied)
-      logging::warn("[{}] {}.", recipe.text("model.pretrained"), what);
+      logging::warn("[{}] {}.", *recipe->model.pretrained, what);
   if (parts.shape.input[0] > model.net.context)
-    recipe.refuse("data.seq_len",
+    recipe.refuse(keys::data::seq_len,
                   fmt::format("data.seq_len is at most the {} tokens of the "
                               "model's context. Got {}. Hint: --data.seq_len {}.",
                               model.net.context, parts.shape.input[0], model.net.context));
@@ -83,82 +84,75 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
 TaskData read_data(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
                    const DataOptions& options) {
   const bool is_encoder = published != nullptr && published->encoder != nullptr;
-  std::string wanted = recipe.text("task");
-  if (wanted == "auto" && is_encoder && !options.labels) wanted = name(Task::masked_lm);
+  std::optional<Task> wanted = recipe->task;
+  if (!wanted && is_encoder && !options.labels) wanted = Task::masked_lm;
   TaskData parts = entry.read(recipe, options);
-  if (wanted == name(Task::masked_lm)) mask_tokens(recipe, entry, published, options, parts);
+  if (wanted == Task::masked_lm) mask_tokens(recipe, entry, published, options, parts);
   if (!options.with_data) parts.train = parts.validation = nullptr;
-  if (wanted != "auto" && wanted != name(parts.task))
-    recipe.refuse("task", fmt::format("the task of these data is {}. Got {}. Hint: task: auto.",
-                                      name(parts.task), wanted));
-  if (!recipe.transforms().empty() && parts.shape.kind != InputKind::images)
-    recipe.refuse("data.transforms", "data.transforms are for images.");
-  if (recipe.has("data.mean") && !entry.does_read("data.mean"))
-    recipe.refuse("data.mean", "data.mean and data.std apply only to images read from files.");
+  if (wanted && wanted != parts.task)
+    recipe.refuse(keys::task, fmt::format("the task of these data is {}. Got {}. Hint: task: auto.",
+                                          name(parts.task), name(*wanted)));
+  if (!recipe->data.transforms.empty() && parts.shape.kind != InputKind::images)
+    recipe.refuse(keys::data::transforms, "data.transforms are for images.");
+  if (recipe->data.mean && !entry.does_read(keys::data::mean))
+    recipe.refuse(keys::data::mean, "data.mean and data.std apply only to images read from files.");
   if (published != nullptr) fit_to(*published, recipe, parts);
   if (parts.train != nullptr && parts.train->label_dtype() != labels_of(parts.task))
     recipe.refuse(
-        recipe.has("data.format") ? "data.format" : "data.dataset",
+        recipe->data.format.has_value() ? keys::data::format : keys::data::dataset,
         fmt::format("data of task {} have {}. These have {}.", name(parts.task),
                     label_kind(labels_of(parts.task)), label_kind(parts.train->label_dtype())));
   return parts;
 }
 
 optim::Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
-  const optim::ScheduleEntry& entry = registry::schedules().get(recipe.text("scheduler.name"));
-  int64_t warmup = recipe.integer("scheduler.warmup_steps");
+  const optim::ScheduleEntry& entry = registry::schedules().get(recipe->scheduler.name);
+  int64_t warmup = recipe->scheduler.warmup_steps;
   bool by_ratio = warmup == 0;
   if (by_ratio)
-    warmup = static_cast<int64_t>(recipe.number("scheduler.warmup_ratio") *
-                                  static_cast<double>(total_steps));
-  int64_t left = total_steps - warmup, decay = recipe.integer("scheduler.decay_steps");
+    warmup =
+        static_cast<int64_t>(recipe->scheduler.warmup_ratio * static_cast<double>(total_steps));
+  int64_t left = total_steps - warmup, decay = recipe->scheduler.decay_steps;
   if (entry.ends && left <= 0)
     recipe.refuse(
-        by_ratio ? "scheduler.warmup_ratio" : "scheduler.warmup_steps",
-        fmt::format(
-            "scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
-            "--scheduler.warmup_ratio 0.05.",
-            by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, entry.name,
-            by_ratio ? recipe.number("scheduler.warmup_ratio") : static_cast<double>(warmup)));
-  if (entry.does_need("scheduler.decay_steps") && decay > left)
-    recipe.refuse("scheduler.decay_steps",
+        by_ratio ? keys::scheduler::warmup_ratio : keys::scheduler::warmup_steps,
+        fmt::format("scheduler.{} must leave some of the {} steps of the run to {}. Got {}. Hint: "
+                    "--scheduler.warmup_ratio 0.05.",
+                    by_ratio ? "warmup_ratio" : "warmup_steps", total_steps, entry.name,
+                    by_ratio ? recipe->scheduler.warmup_ratio : static_cast<double>(warmup)));
+  if (entry.does_need(keys::scheduler::decay_steps) && decay > left)
+    recipe.refuse(keys::scheduler::decay_steps,
                   fmt::format("scheduler.decay_steps is at most the {} steps after warmup. Got {}.",
                               left, decay));
   return {entry,
-          recipe.number("optimizer.lr"),
+          recipe->optimizer.lr,
           {.warmup = warmup,
            .total = total_steps,
-           .min_lr = recipe.number("scheduler.min_lr"),
+           .min_lr = recipe->scheduler.min_lr,
            .decay = decay,
-           .every = recipe.integer("scheduler.step_size"),
-           .gamma = recipe.number("scheduler.gamma"),
+           .every = recipe->scheduler.step_size,
+           .gamma = recipe->scheduler.gamma,
            .keys = recipe.values(entry.keys)}};
-}
-
-optim::Rounding rounding_of(const Recipe& recipe) {
-  if (!recipe.has("train.rounding")) return optim::Rounding::stochastic;
-  constexpr std::string_view names[] = {"nearest", "stochastic", "kahan"};
-  return static_cast<optim::Rounding>(std::ranges::find(names, recipe.text("train.rounding")) -
-                                      std::begin(names));
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Recipe& recipe,
                                                  std::vector<Variable> parameters,
                                                  int64_t total_steps) {
-  const optim::OptimizerEntry& entry = registry::optimizers().get(recipe.text("optimizer.name"));
-  optim::OptimizerSettings settings{.lr = make_schedule(recipe, total_steps),
-                                    .weight_decay = recipe.number("optimizer.weight_decay"),
-                                    .rounding = rounding_of(recipe),
-                                    .keys = recipe.values(entry.keys)};
-  double momentum = recipe.number("optimizer.momentum");
-  bool nesterov = recipe.flag("optimizer.nesterov");
+  const optim::OptimizerEntry& entry = registry::optimizers().get(recipe->optimizer.name);
+  optim::OptimizerSettings settings{
+      .lr = make_schedule(recipe, total_steps),
+      .weight_decay = recipe->optimizer.weight_decay,
+      .rounding = recipe->train.rounding.value_or(optim::Rounding::stochastic),
+      .keys = recipe.values(entry.keys)};
+  double momentum = recipe->optimizer.momentum;
+  bool nesterov = recipe->optimizer.nesterov;
   // Defaults of settings that the optimizer lacks are not errors of the user.
   if (entry.has("momentum") || momentum != 0) settings.momentum = momentum;
   if (entry.has("nesterov") || nesterov) settings.nesterov = nesterov;
-  const std::vector<double>& betas = recipe.numbers("optimizer.betas");
+  const std::vector<double>& betas = recipe->optimizer.betas;
   if (entry.has("betas")) settings.betas = {betas[0], betas[1]};
-  if (entry.has("eps")) settings.eps = recipe.number("optimizer.eps");
-  if (recipe.text("optimizer.decay") == "matrices")
+  if (entry.has("eps")) settings.eps = recipe->optimizer.eps;
+  if (recipe->optimizer.decay == WeightDecay::matrices)
     settings.groups = {optim::no_decay_below_rank_2()};
   return optim::make_optimizer(entry.name, std::move(parameters), settings);
 }
@@ -168,12 +162,12 @@ void count_steps(Experiment& experiment) {
   experiment.steps_per_epoch = experiment.train->size() / experiment.global_batch;
   if (experiment.steps_per_epoch == 0)
     recipe.refuse(
-        "train.global_batch_size",
+        keys::train::global_batch_size,
         fmt::format("train.global_batch_size is at most the {} samples of an epoch. Got {}.",
                     experiment.train->size(), experiment.global_batch));
-  experiment.total_steps = recipe.has("train.steps")
-                               ? recipe.integer("train.steps")
-                               : recipe.integer("train.epochs") * experiment.steps_per_epoch;
+  experiment.total_steps = recipe->train.steps.has_value()
+                               ? *recipe->train.steps
+                               : *recipe->train.epochs * experiment.steps_per_epoch;
 }
 
 // `model` is null for one of a recipe's layers.
@@ -202,24 +196,24 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
       net ? make_imported(*net, experiment)
       : !published.empty()
           ? models::load_pretrained(published, {.dtype = experiment.precision.parameters,
-                                                .map = !trains || recipe.has("adapter.type"),
+                                                .map = !trains || recipe->adapter.type.has_value(),
                                                 .weights = initialize,
                                                 .hide_padding = true,
                                                 .labels = head_of(experiment.labels)})
                 .model
-      : recipe.has("model.name")
-          ? make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape)
+      : recipe->model.name.has_value()
+          ? make_model(*recipe->model.name, recipe->model.config, experiment.shape)
       : packed ? nullptr  // which check_packing() refuses
-               : make_layers_model(recipe.layers(), experiment.shape);
+               : make_layers_model(*recipe->model.layers, experiment.shape);
   if (packed) check_packing(recipe, experiment.model.get());
   const int64_t classes = net ? check_net(experiment, published) : experiment.shape.classes;
-  if (initialize && recipe.has("model.weights")) load_first_weights(recipe, *experiment.model);
+  if (initialize && recipe->model.weights) load_first_weights(recipe, *experiment.model);
   choose_trainable(recipe, *experiment.model);
   if (trains && initialize) warn_of_blocks(recipe, *experiment.model);
   experiment.quantization = make_quantization(experiment, initialize);
   if (trains) {
     experiment.pruner = make_pruner(experiment, initialize);
-    if (recipe.has("distillation.teacher"))
+    if (recipe->distillation.teacher)
       experiment.distillation = std::make_unique<Distillation>(experiment, initialize);
     experiment.optimizer = make_optimizer(recipe, experiment.trained(), experiment.total_steps);
   }
@@ -233,7 +227,7 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
 void check_host(const Experiment& experiment) {
   const int64_t kept = experiment.kept_optimizer_bytes(),
                 weights = experiment.model_bytes() + experiment.teacher_bytes();
-  if (library(experiment.recipe.text("train.device")).on_host())
+  if (library(experiment.recipe->train.device).on_host())
     return check_fits("the run does not fit: its weights and optimizer state",
                       static_cast<size_t>(weights + kept));
   const int64_t moved = weights - experiment.kept_model_bytes() - experiment.kept_teacher_bytes() +
@@ -245,21 +239,22 @@ void check_host(const Experiment& experiment) {
 // Returns the folder that a published model is built from, or the ONNX file; "" for any other
 // model.
 std::string published_source(const Recipe& recipe, const ExperimentOptions& options) {
-  if (!recipe.has("model.pretrained")) return "";
-  const std::string& folder = recipe.text("model.pretrained");
+  if (!recipe->model.pretrained) return "";
+  const std::string& folder = *recipe->model.pretrained;
   if (trains_onnx(recipe)) {
     std::string file = onnx_file_of(recipe, options.checkpoint);
     if (!io::exists(file, ErrorKind::usage))
-      recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}: there is no such file.",
-                                                    io::printable(file)));
+      recipe.refuse(
+          keys::model::pretrained,
+          fmt::format("model.pretrained: {}: there is no such file.", io::printable(file)));
     return file;
   }
   // An adapter's checkpoint has the adapter alone.
-  if (!options.checkpoint.empty() && !recipe.has("adapter.type")) return options.checkpoint;
+  if (!options.checkpoint.empty() && !recipe->adapter.type) return options.checkpoint;
   if (!io::is_gguf(folder) &&
       !io::exists(io::file_of_folder(folder, "config.json"), ErrorKind::usage))
     recipe.refuse(
-        "model.pretrained",
+        keys::model::pretrained,
         fmt::format("model.pretrained: {} is no folder of a model: it has no config.json.",
                     io::printable(folder)));
   return folder;
@@ -268,11 +263,11 @@ std::string published_source(const Recipe& recipe, const ExperimentOptions& opti
 // Returns the tokenizer that is read for the data; "": `options` have one, or the data need none.
 std::string tokenizer_to_read(const Recipe& recipe, const DataEntry& entry,
                               const ExperimentOptions& options) {
-  if (options.vocabulary || !entry.does_read("data.tokenizer")) return "";
+  if (options.vocabulary || !entry.does_read(keys::data::tokenizer)) return "";
   std::string tokenizer = tokenizer_of(recipe);
   if (tokenizer.empty() || io::exists(tokenizer)) return tokenizer;
   if (!options.checkpoint.empty()) return options.checkpoint;
-  recipe.refuse(recipe.text("data.tokenizer") == "auto" ? "model.pretrained" : "data.tokenizer",
+  recipe.refuse(recipe->data.tokenizer ? keys::data::tokenizer : keys::model::pretrained,
                 fmt::format("there is no tokenizer {}. Hint: data.tokenizer is auto, characters, "
                             "bytes, or the path of one.",
                             tokenizer));
@@ -332,15 +327,15 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                         .class_names = parts.class_names,
                         .train = parts.train,
                         .validation = parts.validation,
-                        .precision = *find_precision(recipe.text("train.precision")),
-                        .global_batch = recipe.integer("train.global_batch_size"),
+                        .precision = *find_precision(recipe->train.precision),
+                        .global_batch = recipe->train.global_batch_size,
                         .target_units = parts.target_units,
                         .published_files = std::move(kept)};
-  experiment.micro_batch = recipe.has("train.micro_batch_size")
-                               ? recipe.integer("train.micro_batch_size")
+  experiment.micro_batch = recipe->train.micro_batch_size.has_value()
+                               ? *recipe->train.micro_batch_size
                                : experiment.global_batch;
   experiment.eval_batch =
-      recipe.has("eval.batch_size") ? recipe.integer("eval.batch_size") : experiment.micro_batch;
+      recipe->eval.batch_size.has_value() ? *recipe->eval.batch_size : experiment.micro_batch;
   if (experiment.validation != nullptr)
     experiment.eval_batch = std::min(experiment.eval_batch, experiment.validation->size());
   // A checkpoint is loaded to be evaluated where nobody initializes its model.
@@ -348,14 +343,13 @@ Experiment make_experiment(const Recipe& recipe, const ExperimentOptions& option
                       (options.initialize || options.checkpoint.empty());
   experiment.rows = trains ? experiment.micro_batch : experiment.eval_batch;
 
-  manual_seed(recipe.integer("seed"));
+  manual_seed(recipe->seed);
   if (trains) count_steps(experiment);
   if (options.initialize) {  // untouched pages take no memory
     build(experiment, false, published, net, trains);
     check_host(experiment);
   }
-  const bool goes_on =
-      !options.checkpoint.empty() && (!published.empty() || recipe.has("model.weights"));
+  const bool goes_on = !options.checkpoint.empty() && (!published.empty() || recipe->model.weights);
   if (const int64_t classes =
           build(experiment, options.initialize && !goes_on, published, net, trains);
       classes > experiment.shape.classes)

@@ -21,6 +21,7 @@ enum class KeyType : uint8_t {
   boolean,
   numbers,
   texts,
+  bytes,  // a text such as 1.5GiB
   map,
   layers,
   transforms
@@ -37,11 +38,14 @@ struct RecipeKey {
   std::string_view help = {};
   std::string_view after =
       {};  // for keys of registry entries: the key that precedes it; "": last of its section
-  std::string_view flag = {}, flag_help = {};  // a short flag ("--lr"); "": its help is `help`
+  // A short flag ("--lr"), and its help where that is not `help`; "{choices}" are the choices.
+  std::string_view flag = {}, flag_help = {};
   std::string_view rivals = {};  // keys that cannot be set beside it, "a, b": a flag unsets them
   bool same_on_resume = false;   // a run resumes with the value that it began with
   bool decides_tensors = false;  // which tensors a checkpoint has, or their types
   bool is_input = false;         // the path of what a run reads, which no output may replace
+  std::string_view word = {};    // a word that says that there is no value, as null does: "auto"
+  std::string_view rule = {};    // "must be a size", in errors; "": what type and range say
 
   friend bool operator==(const RecipeKey&, const RecipeKey&) = default;
 };

@@ -34,11 +34,11 @@ class RecipeSubject : public Subject {
   RecipeSubject(const train::Recipe& recipe, bool inference)
       : inference_(inference),
         experiment_(train::make_experiment(recipe)),
-        steps_(experiment_, recipe.text("train.device")),
+        steps_(experiment_, recipe->train.device),
         loader_(source(), {.batch_size = batch_size(),
                            .shuffle = !inference,
                            .drop_last = true,
-                           .seed = recipe.integer("seed")}) {}
+                           .seed = recipe->seed}) {}
 
   void update() override {
     if (!loader_.next(batch_)) loader_.next(batch_);  // next epoch
@@ -57,7 +57,7 @@ class RecipeSubject : public Subject {
     return all;
   }
   std::string text() const override {
-    return fmt::format("{}, {} samples per {}", experiment_.recipe.text("name"), batch_size(),
+    return fmt::format("{}, {} samples per {}", experiment_.recipe->name, batch_size(),
                        inference_ ? "evaluation step" : "update");
   }
   std::string rate_text(double seconds) const override {

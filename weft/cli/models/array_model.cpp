@@ -95,9 +95,9 @@ ArrayModel forward_model(const std::string& name, const onnx::Ends& ends, const 
 
 // Returns a recipe of defaults with the flags, of which only those keys may be set.
 train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
-                          std::span<const std::string_view> keys) {
+                          std::span<const std::string_view> allowed) {
   for (const RecipeFlag& flag : flags)
-    if (std::ranges::find(keys, flag.path) == keys.end())
+    if (std::ranges::find(allowed, flag.path) == allowed.end())
       throw Error(ErrorKind::usage, "{} is for runs of weft's own. {} is {}.", flag.flag,
                   io::printable(name),
                   onnx::is_model_file(name) ? "an ONNX file" : "a published model");
@@ -118,9 +118,9 @@ bool takes_pictures(const onnx::Net& net) {
 
 ArrayModel imported(const std::string& name, const RecipeFlags& flags,
                     std::span<const std::string> given) {
-  constexpr std::string_view keys[] = {"train.device", "data.transforms", "data.mean", "data.std",
-                                       "data.dataset"};
-  const train::Recipe recipe = settings_of(name, flags, keys);
+  constexpr std::string_view allowed[] = {keys::train::device, keys::data::transforms,
+                                          keys::data::mean, keys::data::std, keys::data::dataset};
+  const train::Recipe recipe = settings_of(name, flags, allowed);
   onnx::check_there(name);
   struct Loaded {
     Loaded(onnx::Model file, const std::string& device)
@@ -130,7 +130,7 @@ ArrayModel imported(const std::string& name, const RecipeFlags& flags,
   };
   onnx::Model file = onnx::read(name);
   onnx::override_defaults(file, given);
-  const auto loaded = std::make_shared<Loaded>(std::move(file), recipe.text("train.device"));
+  const auto loaded = std::make_shared<Loaded>(std::move(file), recipe->train.device);
   ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
   for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
   model.check = [loaded](std::span<const Type> types) {
@@ -149,22 +149,21 @@ ArrayModel imported(const std::string& name, const RecipeFlags& flags,
 }
 
 ArrayModel published(const std::string& name, const RecipeFlags& flags) {
-  constexpr std::string_view keys[] = {"train.device"};
-  const train::Recipe recipe = settings_of(name, flags, keys);
+  constexpr std::string_view allowed[] = {keys::train::device};
+  const train::Recipe recipe = settings_of(name, flags, allowed);
   auto loaded =
       std::make_shared<models::Pretrained>(models::load_pretrained(name, {.hide_padding = true}));
   const TaskShape shape{
       .kind = InputKind::tokens, .input = {loaded->context}, .classes = loaded->vocabulary};
-  return forward_model(
-      name, ends_of(*loaded->model, shape.kind), shape,
-      std::make_shared<Forward>(loaded, *loaded->model, loaded->dtype,
-                                StepOptions{.device = recipe.text("train.device")}));
+  return forward_model(name, ends_of(*loaded->model, shape.kind), shape,
+                       std::make_shared<Forward>(loaded, *loaded->model, loaded->dtype,
+                                                 StepOptions{.device = recipe->train.device}));
 }
 
 ArrayModel trained(const std::string& name, const RecipeFlags& flags) {
   auto run = std::make_shared<train::Experiment>(
       load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
-  const std::string& device = run->recipe.text("train.device");
+  const std::string& device = run->recipe->train.device;
   ArrayModel model =
       forward_model(name, ends_of(*run->model, run->shape.kind), run->shape,
                     std::make_shared<Forward>(run, *run->model, run->precision.parameters,

@@ -84,16 +84,16 @@ void CalibrationArrays::set_flags(const RecipeFlags& flags) {
       throw Error(ErrorKind::usage,
                   "{} and --input both name samples to calibrate on. Hint: give one of them.",
                   flag.flag);
-    if (flag.path != "train.device" && flag.path != "eval.batch_size")
+    if (flag.path != keys::train::device && flag.path != keys::eval::batch_size)
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag,
                   printable(model_));
   }
   recipe.apply_environment();
   apply_flags(recipe, flags);
-  device_ = recipe.text("train.device");
+  device_ = recipe->train.device;
   const bool has_size = std::ranges::any_of(
-      flags, [](const RecipeFlag& flag) { return flag.path == "eval.batch_size"; });
-  if (has_size) rows_ = recipe.integer("eval.batch_size");
+      flags, [](const RecipeFlag& flag) { return flag.path == keys::eval::batch_size; });
+  if (has_size) rows_ = *recipe->eval.batch_size;
 }
 
 void CalibrationArrays::check_array(size_t input, const Array& array) const {

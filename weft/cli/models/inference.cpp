@@ -254,23 +254,23 @@ InferenceOptions inference_options(const std::string& verb, const std::string& m
   if (!is_onnx && !own.dims.empty())
     throw Error(ErrorKind::usage, "--dim is for ONNX files. {} is a published model.", model);
   for (const RecipeFlag& flag : flags)
-    if (flag.path != "train.device" && flag.path != "train.global_batch_size")
+    if (flag.path != keys::train::device && flag.path != keys::train::global_batch_size)
       throw Error(ErrorKind::usage,
                   "{0} is for recipes. {1} is a model. Hint: --model.pretrained {1} {2}s its "
                   "training.",
                   flag.flag, model, verb);
   train::Recipe recipe;
-  recipe.set("train.global_batch_size", "1", "weft " + verb);
+  recipe.set(keys::train::global_batch_size, "1", "weft " + verb);
   recipe.apply_environment();
   apply_flags(recipe, flags);
   InferenceOptions options{.folder = model,
                            .context = own.context,
                            .activations = own.activations,
                            .extents = extents_of(own.dims),
-                           .device = recipe.text("train.device")};
-  const int64_t batch = recipe.integer("train.global_batch_size");
+                           .device = recipe->train.device};
+  const int64_t batch = recipe->train.global_batch_size;
   if (batch != 1 ||
-      std::ranges::find(flags, "train.global_batch_size", &RecipeFlag::path) != flags.end())
+      std::ranges::find(flags, keys::train::global_batch_size, &RecipeFlag::path) != flags.end())
     options.batch = batch;
   if (!own.dtype.empty()) options.dtype = parse_dtype(own.dtype);
   return options;

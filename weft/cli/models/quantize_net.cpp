@@ -56,7 +56,7 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
     const std::string folder = checkpoint_of(model);
     const train::Recipe trained = train::checkpoint_recipe(folder);
     train::Experiment experiment = load_experiment(folder, trained, flags, /*with_data=*/true);
-    for (const char* key : {"data.dataset", "data.format", "data.path"})
+    for (std::string_view key : {keys::data::dataset, keys::data::format, keys::data::path})
       if (trained.to_yaml(key) != experiment.recipe.to_yaml(key))
         logging::warn("{} was trained with {} {}, and is quantized by ranges of {}.", model, key,
                       trained.to_yaml(key), experiment.recipe.to_yaml(key));
@@ -114,7 +114,7 @@ struct Material {
     return arrays ? arrays->first_batch() : std::vector<Tensor>{held_inputs(*experiment)};
   }
   std::string device() const {
-    return arrays ? arrays->device() : experiment->recipe.text("train.device");
+    return arrays ? arrays->device() : experiment->recipe->train.device;
   }
 };
 

@@ -57,20 +57,20 @@ train::Experiment evaluation_of(const std::string& model, const RecipeFlags& fla
                   model);
   const int64_t context = models::load_pretrained(model, {.weights = false}).context;
   train::Recipe recipe;
-  auto set = [&](const std::string& key, const std::string& value) {
-    apply_flags(recipe, {{"", key, value}});
+  auto set = [&](std::string_view key, const std::string& value) {
+    apply_flags(recipe, {{"", std::string(key), value}});
   };
-  set("model.pretrained", model);
+  set(keys::model::pretrained, model);
   const auto is_jsonl = [](const RecipeFlag& flag) {
-    return flag.path == "data.path" && flag.value.ends_with(".jsonl");
+    return flag.path == keys::data::path && flag.value.ends_with(".jsonl");
   };
-  set("data.format", std::ranges::any_of(flags, is_jsonl) ? "jsonl" : "text");
-  set("data.seq_len", std::to_string(std::min(context, usual_length)));
-  set("train.steps", "1");  // none is taken
-  set("eval.batch_size", "1");
+  set(keys::data::format, std::ranges::any_of(flags, is_jsonl) ? "jsonl" : "text");
+  set(keys::data::seq_len, std::to_string(std::min(context, usual_length)));
+  set(keys::train::steps, "1");  // none is taken
+  set(keys::eval::batch_size, "1");
   recipe.apply_environment();
   apply_flags(recipe, flags);
-  if (!recipe.has("data.path"))
+  if (!recipe->data.path)
     throw Error(ErrorKind::usage, "evaluating {} needs a text. Hint: --data.path FILE.", model);
   return train::make_experiment(recipe, {.evaluate_only = true});
 }
@@ -82,10 +82,11 @@ train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags&
     if (flag.path.starts_with("model."))
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);
   train::Recipe recipe;
-  apply_flags(recipe, {{"", "model.pretrained", file}, {"", "train.steps", "1"}});
+  apply_flags(recipe, {{"", std::string(keys::model::pretrained), file},
+                       {"", std::string(keys::train::steps), "1"}});
   recipe.apply_environment();
   apply_flags(recipe, flags);
-  if (!recipe.has("data.dataset") && !recipe.has("data.format"))
+  if (!recipe->data.dataset && !recipe->data.format)
     throw Error(ErrorKind::usage,
                 "{} {} needs data. Hint: {}--data.dataset cifar10, or --data.format and "
                 "--data.path.",
@@ -101,9 +102,9 @@ TextModel text_model_of(train::Experiment experiment) {
                 train::name(experiment.task));
   if (!experiment.vocabulary)
     throw Error(ErrorKind::usage, "generating text needs a vocabulary. {} has none.",
-                experiment.recipe.text("data.dataset"));
+                *experiment.recipe->data.dataset);
   data::TextCodec codec = *experiment.vocabulary;
-  std::string device = experiment.recipe.text("train.device");
+  std::string device = experiment.recipe->train.device;
   const int64_t vocabulary = experiment.shape.classes, context = experiment.shape.input[0];
   return {.experiment = std::move(experiment),
           .codec = std::move(codec),
@@ -118,11 +119,11 @@ std::string device_of(const RecipeFlags& flags) {
   train::Recipe recipe;
   recipe.apply_environment();
   for (const RecipeFlag& flag : flags)
-    if (flag.path != "train.device")
+    if (flag.path != keys::train::device)
       throw Error(ErrorKind::usage, "{} is for runs of weft's own. This is a published model.",
                   flag.flag);
   apply_flags(recipe, flags);
-  return recipe.text("train.device");
+  return recipe->train.device;
 }
 
 // Refuses sampling options of a folder that no sampler can do, with the name of its file.
@@ -174,9 +175,9 @@ TextModel published(const std::string& folder, const TextModelOptions& options,
 // Loads the base of an adapter's checkpoint where the run had it, or where a flag says.
 TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
                   const std::string& checkpoint) {
-  std::string base = recipe.text("model.pretrained");
+  std::string base = *recipe->model.pretrained;
   std::erase_if(options.flags, [&](const RecipeFlag& flag) {
-    if (flag.path != "model.pretrained") return false;
+    if (flag.path != keys::model::pretrained) return false;
     base = flag.value;
     return true;
   });
@@ -193,13 +194,13 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
-  if (recipe.has("adapter.type")) {
+  if (recipe->adapter.type) {
     if (!options.adapter.empty())
       throw Error(ErrorKind::usage, "{} has an adapter of its own. Hint: {} --adapter {}.", name,
-                  recipe.text("model.pretrained"), options.adapter);
+                  *recipe->model.pretrained, options.adapter);
     return adapted(recipe, options, checkpoint);
   }
-  if (recipe.has("model.pretrained") && !train::trains_onnx(recipe))
+  if (recipe->model.pretrained && !train::trains_onnx(recipe))
     return published(checkpoint, options);
   if (options.dtype || !options.adapter.empty())
     throw Error(ErrorKind::usage, "{} is for published models. {} is a run of weft's own.",

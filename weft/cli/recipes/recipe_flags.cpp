@@ -153,12 +153,12 @@ void apply_flags(train::Recipe& recipe, const RecipeFlags& flags) {
         if (!sets(flags, rival))
           recipe.set(rival, std::string(train::find_key(rival)->initial), "flag");
   // A published model in the place of the recipe's has a tokenizer of its own.
-  const std::string& tokenizer = recipe.text("data.tokenizer");
+  const std::optional<std::string>& tokenizer = recipe->data.tokenizer;
   const bool of_another = tokenizer == "characters" || tokenizer == "bytes";
-  if (of_another && sets(flags, "model.pretrained") && !sets(flags, "data.tokenizer"))
-    recipe.set("data.tokenizer", "auto", "flag");
+  if (of_another && sets(flags, keys::model::pretrained) && !sets(flags, keys::data::tokenizer))
+    recipe.set(keys::data::tokenizer, "auto", "flag");
   RecipeFlags ordered = flags;  // the model is set before its config
-  std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == "model.name"; });
+  std::ranges::stable_partition(ordered, [](auto& flag) { return flag.path == keys::model::name; });
   for (const RecipeFlag& flag : ordered) {
     const RecipeKey* key = train::find_key(flag.path);
     bool word = key != nullptr && key->type == KeyType::text && flag.value != "null";

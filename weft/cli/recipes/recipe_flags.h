@@ -11,6 +11,8 @@
 
 namespace weft::cli {
 
+namespace keys = train::keys;
+
 struct RecipeFlag {
   std::string flag, path, value;  // "--lr", "optimizer.lr", "0.1"
 };

@@ -251,7 +251,7 @@ std::vector<Unfused> unfused_values(const Plan& plan) { return Storage(plan).one
 
 std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine) {
   std::vector<Explanation> all;
-  const std::string device = "null:" + experiment.recipe.text("train.device");
+  const std::string device = "null:" + experiment.recipe->train.device;
   train::Steps steps(experiment, device);
   for (auto& [name, executable] : steps.executables()) {
     const Plan& plan = executable->plan();

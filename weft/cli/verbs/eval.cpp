@@ -38,7 +38,7 @@ int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
                                 : is_published ? evaluation_of(folder, flags)
                                                : load_experiment(folder, flags, true);
   const nn::BlockActivations scope(nn::BlockActivations::choose(
-      *experiment.model, experiment.recipe.text("train.device"),
+      *experiment.model, experiment.recipe->train.device,
       activations_of(arguments.activations, *experiment.model, arguments.checkpoint)));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {

@@ -31,12 +31,12 @@ std::string weights_named(const std::string& name) {
                 io::printable(name));
   std::string checkpoint = train::verified_checkpoint(run);
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
-  if (recipe.has("adapter.type"))
+  if (recipe->adapter.type)
     throw Error(ErrorKind::usage,
                 "{0} has an adapter, without the weights that it adapts. Hint: weft merge {0} OUT, "
                 "then weft finetune OUT.",
                 io::printable(name));
-  if (!recipe.has("model.pretrained"))
+  if (!recipe->model.pretrained)
     throw Error(ErrorKind::usage,
                 "{0} is a run of weft's own, and published models are tuned. Hint: weft convert "
                 "{0} OUT --to hf, then weft finetune OUT, for a gpt or llama.",
@@ -53,27 +53,28 @@ void name_model_to_tune(RecipeArguments& arguments, const RecipeFlags& more) {
     return std::ranges::find(given, key, &RecipeFlag::path);
   };
   const auto has = [&](std::string_view key) { return found(key) != given.end(); };
-  const auto set = [&](const std::string& key, const std::string& value) {
-    arguments.flags.push_back({"weft finetune", key, value});
+  const auto set = [&](std::string_view key, const std::string& value) {
+    arguments.flags.push_back({"weft finetune", std::string(key), value});
   };
-  const auto set_if_absent = [&](const std::string& key, const std::string& value) {
+  const auto set_if_absent = [&](std::string_view key, const std::string& value) {
     if (!has(key)) set(key, value);
   };
-  if (!has("data.path") && !has("data.dataset"))
+  if (!has(keys::data::path) && !has(keys::data::dataset))
     throw Error(ErrorKind::usage, "tuning {} needs data. Hint: --data.path FILE.",
                 io::printable(arguments.recipe));
   arguments.recipe.clear();
-  set("model.pretrained", model);
+  set(keys::model::pretrained, model);
   constexpr int64_t usual_length = 1024;
   const int64_t context = models::load_pretrained(model, {.weights = false}).context;
-  set_if_absent("data.seq_len", std::to_string(std::min(context, usual_length)));
-  if (!has("data.dataset"))
-    set_if_absent("data.format", found("data.path")->value.ends_with(".jsonl") ? "jsonl" : "text");
-  if (!has("train.steps")) set_if_absent("train.epochs", "1");
-  set_if_absent("train.global_batch_size", "8");
+  set_if_absent(keys::data::seq_len, std::to_string(std::min(context, usual_length)));
+  if (!has(keys::data::dataset))
+    set_if_absent(keys::data::format,
+                  found(keys::data::path)->value.ends_with(".jsonl") ? "jsonl" : "text");
+  if (!has(keys::train::steps)) set_if_absent(keys::train::epochs, "1");
+  set_if_absent(keys::train::global_batch_size, "8");
   // Rates for weights that are trained already: those of transformers' Trainer, and of QLoRA's
   // authors (Dettmers et al. 2023) for adapters.
-  set_if_absent("optimizer.lr", has("adapter.type") ? "2.0e-4" : "5.0e-5");
+  set_if_absent(keys::optimizer::lr, has(keys::adapter::type) ? "2.0e-4" : "5.0e-5");
 }
 
 }  // namespace weft::cli

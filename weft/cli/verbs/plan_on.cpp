@@ -14,6 +14,7 @@
 #include "weft/base/numbers/rounding.h"
 #include "weft/base/text/suggest.h"
 #include "weft/cli/measure/peaks.h"
+#include "weft/cli/recipes/recipe_flags.h"
 #include "weft/cli/show/terminal.h"
 #include "weft/device/catalogue.h"
 #include "weft/io/json.h"
@@ -57,7 +58,7 @@ std::string device_of(std::string_view name) {
 }
 
 PlannedRecipe planned_on(Recipe recipe, const std::string& device) {
-  recipe.set("train.device", device, "--on");
+  recipe.set(keys::train::device, device, "--on");
   PlannedRecipe result{.on = device.substr(device.find(':') + 1)};
   try {
     const auto run = train::plan_run(recipe, machine_spec(device));
@@ -138,14 +139,14 @@ void train_on_tokens(Recipe& recipe, const std::string& tokens) {
   const auto wanted = parse_count(count);
   if (!wanted || *wanted < 1)
     throw Error(ErrorKind::usage, "--tokens is a count such as 300M or 1B. Got '{}'.", tokens);
-  recipe.set("train.epochs", "null", "--tokens");
-  recipe.set("train.steps", "1", "--tokens");
+  recipe.set(keys::train::epochs, "null", "--tokens");
+  recipe.set(keys::train::steps, "1", "--tokens");
   const train::Experiment experiment = train::make_experiment(recipe, {.initialize = false});
   if (experiment.shape.kind != InputKind::tokens)
     throw Error(ErrorKind::usage, "--tokens: {} has no tokens.",
-                recipe.has("data.dataset") ? recipe.text("data.dataset") : "this data");
+                recipe->data.dataset.has_value() ? *recipe->data.dataset : "this data");
   const int64_t each = experiment.global_batch * experiment.units_per_sample();
-  recipe.set("train.steps", std::to_string(ceil_div(*wanted, each)), "--tokens");
+  recipe.set(keys::train::steps, std::to_string(ceil_div(*wanted, each)), "--tokens");
 }
 
 PlansOn plans_on(const Recipe& recipe, const std::vector<std::string>& devices, bool as_json) {

@@ -62,9 +62,9 @@ std::unique_ptr<Subject> named_workload(const Program& program, const ProfileArg
   int64_t batch = 0;
   Precision precision = Precision::as_written;
   for (const RecipeFlag& flag : flags) {
-    if (flag.path == "train.global_batch_size")
+    if (flag.path == keys::train::global_batch_size)
       batch = batch_of(flag);
-    else if (flag.path == "train.precision")
+    else if (flag.path == keys::train::precision)
       precision = precision_of(flag).products;
     else
       throw Error(ErrorKind::usage,
@@ -96,7 +96,7 @@ struct Profiled {
 
   std::string device() const {
     if (model) return model->device;
-    return recipe ? recipe->text("train.device") : "auto";
+    return recipe ? (*recipe)->train.device : "auto";
   }
 };
 Profiled find_profiled(const Program& program, const ProfileArguments& arguments) {

@@ -187,7 +187,7 @@ void add_differences(const std::vector<RunLog>& runs, Table& table) {
     std::string path(key.path);
     bool same = std::all_of(recipes.begin(), recipes.end(),
                             [&](auto& recipe) { return recipe[path] == recipes.front()[path]; });
-    if (same || path == "name") continue;
+    if (same || path == keys::name) continue;
     std::vector<std::string> cells = {path};
     for (auto& recipe : recipes) cells.push_back(shortened(escaped(recipe[path]), 24));
     table.row(std::move(cells));

@@ -55,8 +55,8 @@ Graph graph_of(const Plan& plan) {
 }
 
 void remark_on_precision(const Recipe& recipe) {
-  const DType products = train::find_precision(recipe.text("train.precision"))->product_type();
-  const std::string& device = recipe.text("train.device");
+  const DType products = train::find_precision(recipe->train.precision)->product_type();
+  const std::string& device = recipe->train.device;
   const std::string lack = library(device).on_host()
                                ? lacks_instructions(products, cpu::this_machine())
                                : lacks_instructions(products, machine_spec(device));
@@ -65,7 +65,7 @@ void remark_on_precision(const Recipe& recipe) {
 
 // Prints a note for a plan without times.
 void remark_on_times(const Recipe& recipe, const MachineSpec& machine) {
-  const std::string& device = recipe.text("train.device");
+  const std::string& device = recipe->train.device;
   if (machine.known() || library(device).on_host()) return;
   remark("note",
          machine.name.empty()
@@ -89,7 +89,7 @@ auto with_table(bool as_json, Function function) {
 int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) {
   if (!arguments.tokens.empty()) {
     for (const RecipeFlag& flag : joined(arguments.flags, program.flags))
-      if (flag.path == "train.steps" || flag.path == "train.epochs")
+      if (flag.path == keys::train::steps || flag.path == keys::train::epochs)
         throw Error(ErrorKind::usage, "--tokens and {} both set how long the run is.", flag.flag);
     train_on_tokens(recipe, arguments.tokens);
   }
@@ -107,9 +107,9 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
       show(plans.text);
     return plans.any_fits ? 0 : static_cast<int>(ErrorKind::does_not_fit);
   }
-  if (!devices.empty()) recipe.set("train.device", devices.front(), "--on");
+  if (!devices.empty()) recipe.set(keys::train::device, devices.front(), "--on");
   remark_on_precision(recipe);
-  const MachineSpec machine = machine_spec(recipe.text("train.device"));
+  const MachineSpec machine = machine_spec(recipe->train.device);
   remark_on_times(recipe, machine);
   const auto planned =
       with_table(arguments.as_json, [&] { return train::plan_run(recipe, machine); });
@@ -149,7 +149,7 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
 // --on selects what to plan for, --device what runs here.
 void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   for (const RecipeFlag& flag : joined(arguments.flags, more)) {
-    if (flag.path != "train.device") continue;
+    if (flag.path != keys::train::device) continue;
     if (!arguments.on.empty())
       throw Error(ErrorKind::usage, "--on and {} both say what to plan for.", flag.flag);
     const size_t name = flag.value.find(':') + 1;
@@ -252,7 +252,7 @@ int run_train(const Program& program, const Recipe& recipe, const TrainArguments
   const train::Signals signals;  // before the machine is measured, which takes seconds
   remark_on_precision(recipe);
   train::TrainOptions options = arguments.options;
-  options.machine = machine_spec(recipe.text("train.device"));
+  options.machine = machine_spec(recipe->train.device);
   options.quiet = arguments.as_json;
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes a write error
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe ends the lines, not the run
@@ -292,13 +292,13 @@ void name_recipe_of_run(TrainArguments& arguments) {
   train::checkpoint_recipe(run.string());  // refuses non-recipes, such as a FIFO without a writer
   run = fs::canonical(run, none);
   for (const RecipeFlag& flag : arguments.flags)
-    if (flag.path == "name" && flag.value != run.filename())
+    if (flag.path == keys::name && flag.value != run.filename())
       throw Error(ErrorKind::usage, "a resumed run keeps its name {}. Got {} {}.", name, flag.flag,
                   flag.value);
-  std::erase_if(arguments.flags, [](const RecipeFlag& flag) { return flag.path == "name"; });
+  std::erase_if(arguments.flags, [](const RecipeFlag& flag) { return flag.path == keys::name; });
   arguments.recipe = (run / "recipe.yaml").string();
   arguments.options.runs = run.parent_path().string();
-  arguments.flags.push_back({"--name", "name", run.filename().string()});
+  arguments.flags.push_back({"--name", std::string(keys::name), run.filename().string()});
 }
 
 // Adds a verb that trains. `subject` is its argument; `takes_models`: which may be a model.

@@ -96,7 +96,7 @@ std::string formats_text(const models::QuantizedDecoder& quantized) {
 double perplexity_of(const std::string& model, const RecipeFlags& flags) {
   const train::Experiment experiment = evaluation_of(model, flags);
   const nn::BlockActivations scope(
-      nn::BlockActivations::choose(*experiment.model, experiment.recipe.text("train.device")));
+      nn::BlockActivations::choose(*experiment.model, experiment.recipe->train.device));
   return std::exp(train::evaluate(experiment).loss);
 }
 
@@ -241,14 +241,14 @@ int prune(const PruneArguments& arguments) {
   } catch (const Error& error) {
     throw Error(error.kind(), "{}: {}", from, error.what());
   }
-  experiment.recipe.set("name", std::filesystem::path(path).filename().string(), "weft prune");
+  experiment.recipe.set(keys::name, std::filesystem::path(path).filename().string(), "weft prune");
   // The ONNX file that a checkpoint keeps has its weights.
   if (train::trains_onnx(experiment.recipe)) {
-    experiment.recipe.set("model.pretrained", path + "/" + std::string(train::net_file),
+    experiment.recipe.set(keys::model::pretrained, path + "/" + std::string(train::net_file),
                           "weft prune");
-    experiment.recipe.set("model.weights", "null", "weft prune");
+    experiment.recipe.set(keys::model::weights, "null", "weft prune");
   } else {
-    experiment.recipe.set("model.weights", path, "weft prune");
+    experiment.recipe.set(keys::model::weights, path, "weft prune");
   }
   warn_of_non_finite(from, io::bytes_of(io::state_of(*experiment.model)));
   train::write_checkpoint(path, experiment, {});

@@ -102,9 +102,9 @@ void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   CheckpointWriter writer(folder);
   const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
-  if (experiment.recipe.has("adapter.type")) {
+  if (experiment.recipe->adapter.type) {
     io::Metadata metadata = io::pytorch_metadata();
-    identify_base(metadata, experiment.recipe.text("model.pretrained"));
+    identify_base(metadata, *experiment.recipe->model.pretrained);
     writer.tensors(std::string(models::adapter_weights_file),
                    models::adapter_tensors(*experiment.model), metadata);
     writer.text(std::string(models::adapter_config_file),
@@ -121,7 +121,7 @@ void write_files(const std::string& folder, const Experiment& experiment,
     writer.text(file.name, file.contents);
   writer.tensors("state-optimizer.safetensors", io::by_name(experiment.update_state()));
   writer.text("data.json", io::json_text(to_json(progress), 2) + "\n");
-  json random = {{"seed", experiment.recipe.integer("seed")},
+  json random = {{"seed", experiment.recipe->seed},
                  {"step", static_cast<int64_t>(random_step().value().item())}};
   writer.text("rng.json", io::json_text(random, 2) + "\n");
   writer.text("recipe.yaml", experiment.recipe.to_yaml());
@@ -211,7 +211,7 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
                 list_checkpoints(run_folder).empty() ? none_is_saved(run_folder)
                                                      : " Earlier checkpoints are intact.");
   }
-  prune(run_folder, experiment.recipe.integer("checkpoint.keep_last"));
+  prune(run_folder, experiment.recipe->checkpoint.keep_last);
   return join(folder, name);
 }
 
@@ -305,12 +305,12 @@ void load_model(const std::string& folder, Experiment& experiment) {
   check_same_tokenizer(folder, experiment);
   load_tensors(folder, experiment.recipe, [&] {
     const std::string weights = weights_of(folder);
-    if (experiment.recipe.has("adapter.type")) {
-      const std::string& base = experiment.recipe.text("model.pretrained");
+    if (experiment.recipe->adapter.type) {
+      const std::string& base = *experiment.recipe->model.pretrained;
       check_base(folder, base);
       models::load_published(*experiment.model, io::weight_files(base), true);
       models::load_adapter_weights(*experiment.model, weights);
-    } else if (experiment.recipe.has("model.pretrained")) {
+    } else if (experiment.recipe->model.pretrained) {
       models::load_published(*experiment.model, {weights}, false);
     } else {
       io::load_into(weights, io::state_of(*experiment.model));
@@ -323,10 +323,10 @@ void load_model(const std::string& folder, Experiment& experiment) {
 }
 
 void load_first_weights(const Recipe& recipe, Model& model) {
-  const std::string& path = recipe.text("model.weights");
+  const std::string& path = *recipe->model.weights;
   const std::string found = locate_run(path);
   if (!io::exists(found, ErrorKind::usage))
-    recipe.refuse("model.weights",
+    recipe.refuse(keys::model::weights,
                   fmt::format("model.weights: {} does not exist.", io::printable(path)));
   const std::string file =
       io::is_folder(found, ErrorKind::usage) ? weights_of(verified_checkpoint(found)) : found;

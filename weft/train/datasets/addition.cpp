@@ -172,7 +172,7 @@ std::string examples(const Experiment& experiment) {
   const data::TextCodec& vocabulary = *experiment.vocabulary;
   const std::unique_ptr<infer::TokenModel> model =
       infer::make_token_model(*experiment.model, vocabulary.size(), experiment.shape.input[0],
-                              {.device = experiment.recipe.text("train.device")});
+                              {.device = experiment.recipe->train.device});
   auto length = static_cast<size_t>(experiment.shape.input[0]);
   std::vector<int64_t> inputs(length), labels(length);
   std::string text;
@@ -220,13 +220,13 @@ DataEntry addition() {
                     .low = 1,
                     .high = 4,
                     .help = "addition: digits of the largest numbers",
-                    .after = "data.std",
+                    .after = keys::data::std,
                     .same_on_resume = true},
                    {.path = "data.reversed",
                     .type = boolean,
                     .initial = "false",
                     .help = "addition: write answers from the last digit to the first",
-                    .after = "data.image_size",
+                    .after = keys::data::image_size,
                     .same_on_resume = true}},
           .metric = "exact_match",
           .unit = "sums",

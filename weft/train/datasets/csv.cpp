@@ -26,10 +26,10 @@ data::TableOptions table_options(const Recipe& recipe) {
                               io::printable(separator)));
   data::TableOptions options{.targets = recipe.texts("data.target"),
                              .features = recipe.texts("data.features"),
-                             .classes = recipe.text("task") == name(Task::classification),
+                             .classes = recipe->task == Task::classification,
                              .separator = separator[0]};
   if (options.targets.empty())
-    recipe.refuse(recipe.where("data.target").empty() ? "data.format" : "data.target",
+    recipe.refuse(recipe.where("data.target").empty() ? keys::data::format : "data.target",
                   "data.format csv needs data.target, the name of the column to predict.");
   if (options.classes && options.targets.size() > 1)
     recipe.refuse("data.target",
@@ -63,13 +63,13 @@ data::TableColumns columns_of_checkpoint(const std::string& checkpoint, const Re
       throw Error(ErrorKind::checkpoint, error.what());
     }
   }();
-  const auto refuse = [&](const char* key) {
+  const auto refuse = [&](std::string_view key) {
     recipe.refuse(key, fmt::format("{} differs from that of {}.", key, checkpoint));
   };
   if (options.targets != names_of(columns.targets)) refuse("data.target");
   if (!options.features.empty() && options.features != names_of(columns.features))
     refuse("data.features");
-  if (options.classes == columns.classes.empty()) refuse("task");
+  if (options.classes == columns.classes.empty()) refuse(keys::task);
   return columns;
 }
 
@@ -83,14 +83,14 @@ struct Files {
   std::string train, validation;  // paths; `validation` is "" where there is none
 };
 Files files_of(const Recipe& recipe) {
-  Files files{.train = find_data(recipe.text("data.path"))};
+  Files files{.train = find_data(*recipe->data.path)};
   if (io::is_folder(files.train)) {
     const std::filesystem::path folder = files.train;
     files.train = (folder / "train.csv").string();
     const std::string beside = (folder / "validation.csv").string();
     if (io::exists(beside)) files.validation = beside;
   }
-  if (recipe.has("data.val_path")) files.validation = find_data(recipe.text("data.val_path"));
+  if (recipe->data.val_path) files.validation = find_data(*recipe->data.val_path);
   return files;
 }
 
@@ -139,7 +139,7 @@ DataEntry csv_format() {
   return {.name = "csv",
           .doc = "rows of numbers with named columns, of which some are predicted",
           .read = read_csv,
-          .reads = {"data.path", "data.val_path", "data.val_split"},
+          .reads = {keys::data::path, keys::data::val_path, keys::data::val_split},
           .keys = {{"data.target", texts, "[]", "", 0, 0,
                     "csv: columns that are predicted: numbers, or one class with task "
                     "classification"},

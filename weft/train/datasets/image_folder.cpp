@@ -19,13 +19,13 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   if (kept && !options.with_data) return task_of(*kept);
   const auto channels = static_cast<int>(recipe.integer("data.channels"));
   if (channels == 2) recipe.refuse("data.channels", "data.channels must be 1 (gray) or 3. Got 2.");
-  const auto folder_of = [&](const char* key) {
+  const auto folder_of = [&](std::string_view key) {
     std::optional<std::vector<std::string>> known;
     if (kept) known = kept->classes;
     return std::make_shared<const data::ImageFolder>(
         data::read_image_folder(find_data(recipe.text(key)), known));
   };
-  const auto folder = folder_of("data.path");
+  const auto folder = folder_of(keys::data::path);
   const Shape first = data::first_shape(*folder, channels);
   const auto transform = [&](bool training) {
     const Preparation how = preparation_of(recipe, channels, training);
@@ -39,15 +39,15 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   };
   const data::ImageTransform for_training = transform(true), for_evaluation = transform(false);
   if (for_training.shape() != for_evaluation.shape())
-    recipe.refuse("data.transforms",
+    recipe.refuse(keys::data::transforms,
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(for_training.shape()), to_string(for_evaluation.shape())));
   if (!kept) kept = KeptImages{folder->classes, for_training.shape()};
   if (kept->image != for_training.shape())
-    recipe.refuse("data.transforms", fmt::format("data.transforms give images {}. {} has {}.",
-                                                 to_string(for_training.shape()),
-                                                 options.checkpoint, to_string(kept->image)));
+    recipe.refuse(keys::data::transforms, fmt::format("data.transforms give images {}. {} has {}.",
+                                                      to_string(for_training.shape()),
+                                                      options.checkpoint, to_string(kept->image)));
   TaskData parts = task_of(*kept);
   const auto all_of = [](const data::ImageFolder& all) {
     std::vector<int64_t> indices(all.pictures.size());
@@ -57,8 +57,8 @@ TaskData read_image_folder(const Recipe& recipe, const DataOptions& options) {
   std::vector<int64_t> indices = all_of(*folder), others;
   auto held = folder;
   const bool evaluated = holds_out(recipe);
-  if (recipe.has("data.val_path")) {
-    held = folder_of("data.val_path");
+  if (recipe->data.val_path) {
+    held = folder_of(keys::data::val_path);
     others = all_of(*held);
   } else if (evaluated) {
     others = held_out(recipe, indices, folder->path);
@@ -74,8 +74,8 @@ DataEntry image_folder_format() {
   return {.name = "image_folder",
           .doc = "a folder of JPEG and PNG pictures for each class",
           .read = read_image_folder,
-          .reads = {"data.path", "data.val_path", "data.val_split", "data.transforms", "data.mean",
-                    "data.std"},
+          .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
+                    keys::data::transforms, keys::data::mean, keys::data::std},
           .keys = {{"data.channels", KeyType::integer, "3", "", 1, 3,
                     "image_folder: 3 for colours (RGB), 1 for gray"}}};
 }

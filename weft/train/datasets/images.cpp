@@ -38,7 +38,7 @@ TaskData read_image_files(const Recipe& recipe, const DataOptions& options, cons
   const auto training = prepare(train, true), validation = prepare(test, false);
   const Shape shape = training->input_type().shape;
   if (shape != validation->input_type().shape)
-    recipe.refuse("data.transforms",
+    recipe.refuse(keys::data::transforms,
                   fmt::format("data.transforms give training images {}, those for evaluation {}. "
                               "Hint: end with center_crop.",
                               to_string(shape), to_string(validation->input_type().shape)));
@@ -51,12 +51,13 @@ TaskData read_image_files(const Recipe& recipe, const DataOptions& options, cons
   return parts;
 }
 
-constexpr std::string_view image_keys[] = {"data.path", "data.transforms", "data.mean", "data.std"};
+constexpr std::string_view image_keys[] = {keys::data::path, keys::data::transforms,
+                                           keys::data::mean, keys::data::std};
 
 DataEntry image_format(const std::string& name, const std::string& doc) {
   auto read = [name](const Recipe& recipe, const DataOptions& options) {
     return read_image_files(recipe, options, [&](std::string_view split, int64_t classes) {
-      return data::images_from_folder(name, split, find_data(recipe.text("data.path")), classes);
+      return data::images_from_folder(name, split, find_data(*recipe->data.path), classes);
     });
   };
   return {name, doc, read, {std::begin(image_keys), std::end(image_keys)}};
@@ -79,7 +80,7 @@ std::vector<DataEntry> known_image_datasets() {
       const Load load = [&](std::string_view split, int64_t) {
         return data::image_dataset(
             name, split,
-            recipe.has("data.path") ? find_data(recipe.text("data.path")) : data_folder(name));
+            recipe->data.path.has_value() ? find_data(*recipe->data.path) : data_folder(name));
       };
       return read_image_files(recipe, options, load, classes);
     };

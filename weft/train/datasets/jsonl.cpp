@@ -36,7 +36,7 @@ std::vector<Sample> hold_out(const Recipe& recipe, std::vector<Sample>& samples)
   for (size_t i = 0; i < samples.size(); ++i)
     if (!goes_on(samples[i])) rows.push_back(static_cast<std::ptrdiff_t>(i));
   const auto kept_rows =
-      static_cast<size_t>(static_cast<double>(rows.size()) * (1 - recipe.number("data.val_split")));
+      static_cast<size_t>(static_cast<double>(rows.size()) * (1 - recipe->data.val_split));
   const auto kept = kept_rows < rows.size() ? rows[kept_rows] : std::ssize(samples);
   std::vector<Sample> held_out(std::make_move_iterator(samples.begin() + kept),
                                std::make_move_iterator(samples.end()));
@@ -47,7 +47,7 @@ std::string end_of(const std::string& path) { return "the end of " + path; }
 
 TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
                            const data::Tokenizer& tokenizer) {
-  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t seq_len = recipe->data.seq_len;
   TaskData parts{.task = Task::causal_lm,
                  .shape = {InputKind::tokens, {seq_len}, tokenizer.size()},
                  .vocabulary = options.vocabulary};
@@ -55,11 +55,11 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
   if (!options.with_data) return parts;
   data::InstructionOptions how = instruction_options(tokenizer, options.tokenizer);
   how.last_answer = recipe.text("data.loss_on") == "last";
-  const auto samples_of = [&](const char* key) {
+  const auto samples_of = [&](std::string_view key) {
     const std::string path = find_data(recipe.text(key));
     return std::pair(data::read_instructions(path, tokenizer, how), path);
   };
-  auto [train, path] = samples_of("data.path");
+  auto [train, path] = samples_of(keys::data::path);
   if (options.evaluate_only) {
     parts.validation = data::instruction_source(std::move(train), seq_len, path, packed);
     return parts;
@@ -67,8 +67,8 @@ TaskData read_instructions(const Recipe& recipe, const DataOptions& options,
   const bool evaluated = holds_out(recipe);
   std::vector<data::Instruction> validation;
   std::string validation_path = end_of(path);
-  if (recipe.has("data.val_path"))
-    std::tie(validation, validation_path) = samples_of("data.val_path");
+  if (recipe->data.val_path)
+    std::tie(validation, validation_path) = samples_of(keys::data::val_path);
   else
     validation = hold_out(recipe, train);
   parts.train = data::instruction_source(std::move(train), seq_len, path, packed);
@@ -85,7 +85,7 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
   if (recipe.text("data.loss_on") != "all")
     recipe.refuse("data.loss_on", "data.loss_on is for conversations, which decoders learn.");
   tokens_of_text(recipe, options);  // refuses a data.seq_len without room for a text
-  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t seq_len = recipe->data.seq_len;
   TaskData parts{.task = Task::classification, .vocabulary = options.vocabulary};
   const auto set_labels = [&](const data::Labels& labels) {
     parts.labels = labels;
@@ -104,7 +104,7 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
     return data::labelled_source(std::move(samples), parts.labels->of_words, *options.frame,
                                  seq_len, path);
   };
-  const std::string path = find_data(recipe.text("data.path"));
+  const std::string path = find_data(*recipe->data.path);
   data::LabelledTexts train = data::read_labelled(path, tokenizer, *options.labels);
   set_labels(train.labels);
   if (options.evaluate_only) {
@@ -112,8 +112,8 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
     return parts;
   }
   const bool evaluated = holds_out(recipe);
-  if (recipe.has("data.val_path")) {
-    const std::string other = find_data(recipe.text("data.val_path"));
+  if (recipe->data.val_path) {
+    const std::string other = find_data(*recipe->data.val_path);
     const data::LabelOptions same{.known = train.labels, .only_known = true};
     parts.validation = source(data::read_labelled(other, tokenizer, same).samples, other);
   } else if (evaluated) {
@@ -126,7 +126,7 @@ TaskData read_labelled(const Recipe& recipe, const DataOptions& options,
 TaskData read_jsonl(const Recipe& recipe, const DataOptions& options) {
   const data::Tokenizer* tokenizer = options.vocabulary ? options.vocabulary->tokenizer() : nullptr;
   if (tokenizer == nullptr)
-    recipe.refuse("data.format",
+    recipe.refuse(keys::data::format,
                   "data.format jsonl needs a tokenizer: that of model.pretrained, or "
                   "data.tokenizer.");
   return options.labels ? read_labelled(recipe, options, *tokenizer)
@@ -141,7 +141,8 @@ DataEntry jsonl_format() {
           "an object on each line: text, prompt and completion, or messages, also as ShareGPT and "
           "Alpaca have them; for encoders text and label, or tokens and labels",
       .read = read_jsonl,
-      .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer", "data.seq_len"},
+      .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
+                keys::data::tokenizer, keys::data::seq_len},
       .keys = {{"data.packing", KeyType::boolean, "false", "", 0, 0,
                 "put several samples into a row of data.seq_len tokens; none attends to another"},
                {.path = "data.loss_on",

@@ -9,8 +9,7 @@ struct Splits {
 };
 Splits splits(const Recipe& recipe) {
   constexpr int64_t tests = 1000;  // samples of an evaluation
-  data::SyntheticOptions train{.classes = recipe.integer("data.classes"),
-                               .seed = recipe.integer("seed")};
+  data::SyntheticOptions train{.classes = recipe->data.classes, .seed = recipe->seed};
   data::SyntheticOptions test = train;
   test.size = tests;
   return {train, test};
@@ -18,7 +17,7 @@ Splits splits(const Recipe& recipe) {
 
 TaskData read_images(const Recipe& recipe, const DataOptions&) {
   const auto [train, test] = splits(recipe);
-  const int64_t side = recipe.integer("data.image_size");
+  const int64_t side = recipe->data.image_size;
   const TaskShape shape{InputKind::images, {3, side, side}, train.classes};
   return {.task = Task::classification,
           .shape = shape,
@@ -28,11 +27,11 @@ TaskData read_images(const Recipe& recipe, const DataOptions&) {
 
 TaskData read_tokens(const Recipe& recipe, const DataOptions&) {
   auto [train, test] = splits(recipe);
-  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t seq_len = recipe->data.seq_len;
   TaskShape shape{InputKind::tokens, {seq_len}, train.classes};
-  const bool of_samples = recipe.text("task") == name(Task::classification);
+  const bool of_samples = recipe->task == Task::classification;
   if (of_samples) {
-    train.labels = test.labels = recipe.integer("data.labels");
+    train.labels = test.labels = recipe->data.labels;
     shape = {InputKind::tokens, {seq_len}, train.labels, train.classes};
   }
   return {.task = of_samples ? Task::classification : Task::causal_lm,
@@ -46,14 +45,15 @@ DataEntry random_images() {
   return {.name = "random-images",
           .doc = "generated images: class patterns with noise, of any size",
           .read = read_images,
-          .reads = {"data.classes", "data.image_size"}};
+          .reads = {keys::data::classes, keys::data::image_size}};
 }
 
 DataEntry random_tokens() {
   return {.name = "random-tokens",
           .doc = "generated tokens: a noisy random walk, of any length and vocabulary",
           .read = read_tokens,
-          .reads = {"data.classes", "data.labels", "data.seq_len", "data.mlm_probability"}};
+          .reads = {keys::data::classes, keys::data::labels, keys::data::seq_len,
+                    keys::data::mlm_probability}};
 }
 
 }  // namespace weft::train

@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 TaskData read_text(const Recipe& recipe, const DataOptions& options) {
-  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t seq_len = recipe->data.seq_len;
   const int64_t window = tokens_of_text(recipe, options);
   const auto in_frame = [&](std::shared_ptr<const data::Source> source) {
     return options.frame ? data::framed(std::move(source), *options.frame) : source;
@@ -29,20 +29,18 @@ TaskData read_text(const Recipe& recipe, const DataOptions& options) {
   if (options.evaluate_only) {
     WEFT_ASSERT(options.vocabulary, "a text to evaluate has no vocabulary");
     const data::TextDataset text = data::text(
-        find_data(recipe.text("data.path")),
+        find_data(*recipe->data.path),
         {.val_split = 0, .vocabulary = options.vocabulary, .special_tokens = !options.frame});
     TaskData result = parts(text.vocabulary);
     result.validation = in_frame(text.train.windows(window));
     return result;
   }
   const bool evaluated = holds_out(recipe);
-  std::string_view tokenizer = recipe.text("data.tokenizer");
-  if (tokenizer == "auto") tokenizer = "characters";
   data::TextDataset text = data::text(
-      find_data(recipe.text("data.path")),
-      {.tokenizer = tokenizer,
-       .val_path = recipe.has("data.val_path") ? find_data(recipe.text("data.val_path")) : "",
-       .val_split = recipe.number("data.val_split"),
+      find_data(*recipe->data.path),
+      {.tokenizer = recipe->data.tokenizer.value_or("characters"),
+       .val_path = recipe->data.val_path.has_value() ? find_data(*recipe->data.val_path) : "",
+       .val_split = recipe->data.val_split,
        .vocabulary = options.vocabulary,
        .special_tokens = !options.frame});
   TaskData result = parts(text.vocabulary);
@@ -53,19 +51,19 @@ TaskData read_text(const Recipe& recipe, const DataOptions& options) {
 }  // namespace
 
 int64_t tokens_of_text(const Recipe& recipe, const DataOptions& options) {
-  const int64_t seq_len = recipe.integer("data.seq_len");
+  const int64_t seq_len = recipe->data.seq_len;
   const int64_t others = options.frame ? options.frame->size() : 0;
   if (seq_len <= others)
-    recipe.refuse("data.seq_len", fmt::format("data.seq_len must be more than the {} special "
-                                              "tokens of a sample. Got {}.",
-                                              others, seq_len));
+    recipe.refuse(keys::data::seq_len, fmt::format("data.seq_len must be more than the {} special "
+                                                   "tokens of a sample. Got {}.",
+                                                   others, seq_len));
   return seq_len - others;
 }
 
 bool holds_out(const Recipe& recipe, bool beside) {
-  const bool evaluated =
-      beside || recipe.has("data.val_path") || recipe.number("data.val_split") > 0;
-  for (const char* key : {"eval.early_stopping", "eval.target", "checkpoint.best"})
+  const bool evaluated = beside || recipe->data.val_path || recipe->data.val_split > 0;
+  for (std::string_view key :
+       {keys::eval::early_stopping, keys::eval::target, keys::checkpoint::best})
     if (!evaluated && recipe.has(key))
       recipe.refuse(key, fmt::format("{} needs data to evaluate on. Hint: data.val_split: 0.1, or "
                                      "data.val_path.",
@@ -78,12 +76,12 @@ std::vector<int64_t> held_out(const Recipe& recipe, std::vector<int64_t>& sample
   data::shuffle(samples, 0, 0);
   const size_t all = samples.size();
   const auto kept =
-      static_cast<std::ptrdiff_t>(static_cast<double>(all) * (1 - recipe.number("data.val_split")));
+      static_cast<std::ptrdiff_t>(static_cast<double>(all) * (1 - recipe->data.val_split));
   std::vector<int64_t> rest(samples.begin() + kept, samples.end());
   samples.resize(static_cast<size_t>(kept));
   if (samples.empty() || rest.empty())
     recipe.refuse(
-        "data.val_split",
+        keys::data::val_split,
         fmt::format("data.val_split must leave rows on both sides of the {} of {}.", all, path));
   return rest;
 }
@@ -92,8 +90,8 @@ DataEntry text_format() {
   return {.name = "text",
           .doc = "a UTF-8 file, as the tokens of a tokenizer, characters or bytes",
           .read = read_text,
-          .reads = {"data.path", "data.val_path", "data.val_split", "data.tokenizer",
-                    "data.seq_len", "data.mlm_probability"}};
+          .reads = {keys::data::path, keys::data::val_path, keys::data::val_split,
+                    keys::data::tokenizer, keys::data::seq_len, keys::data::mlm_probability}};
 }
 
 }  // namespace weft::train

@@ -20,7 +20,7 @@
 
 namespace weft::train {
 namespace {
-constexpr const char* key = "distillation.teacher";
+constexpr std::string_view key = keys::distillation::teacher;
 
 [[noreturn]] void refuse(const Experiment& student, const std::string& what) {
   const Recipe& recipe = student.recipe;
@@ -32,14 +32,14 @@ constexpr const char* key = "distillation.teacher";
 std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment& student,
                                 bool weights) {
   const Recipe recipe = checkpoint_recipe(checkpoint);
-  if (recipe.has("adapter.type"))
+  if (recipe->adapter.type)
     refuse(student, "has an adapter, without the weights that it adapts. Hint: weft merge.");
   if (const auto words = checkpoint_vocabulary(checkpoint);
       words && words->vocabulary() != nullptr && student.vocabulary &&
       student.vocabulary->vocabulary() != nullptr &&
       *words->vocabulary() != *student.vocabulary->vocabulary())
     refuse(student, "has another vocabulary than these data.");
-  if (recipe.has("model.pretrained") && !trains_onnx(recipe))
+  if (recipe->model.pretrained && !trains_onnx(recipe))
     return models::load_pretrained(checkpoint, {.dtype = student.precision.parameters,
                                                 .weights = weights,
                                                 .hide_padding = true,
@@ -48,9 +48,9 @@ std::unique_ptr<Model> load_run(const std::string& checkpoint, const Experiment&
   std::unique_ptr<Model> model =
       trains_onnx(recipe)
           ? onnx::make_model(onnx::read(onnx_file_of(recipe, checkpoint)), student.shape)
-      : recipe.has("model.layers")
-          ? make_layers_model(recipe.layers(), student.shape)
-          : make_model(recipe.text("model.name"), models::read_config(checkpoint), student.shape);
+      : recipe->model.layers.has_value()
+          ? make_layers_model(*recipe->model.layers, student.shape)
+          : make_model(*recipe->model.name, models::read_config(checkpoint), student.shape);
   if (weights) io::load_into(weights_of(checkpoint), io::state_of(*model), {.cast = true});
   return model;
 }
@@ -119,13 +119,13 @@ void append_paths(const nn::Module& module, std::string_view root,
 }  // namespace
 
 Distillation::Distillation(const Experiment& student, bool weights)
-    : temperature_(student.recipe.number("distillation.temperature")),
-      alpha_(student.recipe.number("distillation.alpha")),
-      feature_weight_(student.recipe.number("distillation.feature_weight")) {
+    : temperature_(student.recipe->distillation.temperature),
+      alpha_(student.recipe->distillation.alpha),
+      feature_weight_(student.recipe->distillation.feature_weight) {
   const Recipe& recipe = student.recipe;
   if (student.task == Task::regression)
     refuse(student, "teaches probabilities of classes, and these data have numbers as targets.");
-  for (const std::string& feature : recipe.texts("distillation.features")) {
+  for (const std::string& feature : recipe->distillation.features) {
     const size_t equals = feature.find('=');
     student_layers_.push_back(feature.substr(0, equals));
     teacher_layers_.push_back("teacher." +
@@ -156,7 +156,7 @@ Distillation::Distillation(const Experiment& student, bool weights)
       std::vector<std::string> paths;
       append_paths(model, root, paths);
       path.remove_prefix(root.size());
-      recipe.refuse("distillation.features",
+      recipe.refuse(keys::distillation::features,
                     fmt::format("distillation.features: the {} has no layer '{}'.{}", whose,
                                 io::printable(path), did_you_mean(path, paths)));
     };
@@ -164,7 +164,7 @@ Distillation::Distillation(const Experiment& student, bool weights)
     check_ran(theirs.output(i), teacher_layers_[i], *teacher_, "teacher.", "teacher");
     const Type from = ours.output(i).type(), to = theirs.output(i).type();
     if (!differ_in_channels_only(from, to))
-      recipe.refuse("distillation.features",
+      recipe.refuse(keys::distillation::features,
                     fmt::format("distillation.features: {} yields {}, and the teacher's layer {}; "
                                 "they may differ in channels alone.",
                                 student_layers_[i], to_string(of_sample(from.shape)),

@@ -193,7 +193,7 @@ void replace_model(Experiment& experiment, const TracedModel& traced, const Cuts
       recipe.set("model.config." + key, nn::to_string(value), "pruning");
   const nn::BuildScope scope({.dtype = experiment.precision.parameters, .initialize = false});
   std::unique_ptr<Model> small =
-      make_model(recipe.text("model.name"), recipe.options("model.config"), experiment.shape);
+      make_model(*recipe->model.name, recipe->model.config, experiment.shape);
   const std::vector<nn::NamedVariable> from = model.state(), to = small->state();
   WEFT_ASSERT(from.size() == to.size(), "a narrower model has other variables");
   for (size_t i = 0; i < from.size(); ++i) to[i].variable.assign(cuts.taken(from[i].variable));

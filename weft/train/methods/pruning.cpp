@@ -25,41 +25,34 @@ using optim::Prunable;
 using optim::PruningOptions;
 using optim::PruningPattern;
 
-constexpr std::pair<std::string_view, PruningPattern> patterns[] = {
-    {"unstructured", PruningPattern::unstructured},
-    {"2:4", PruningPattern::two_of_four},
-    {"channels", PruningPattern::channels}};
-
 PruningOptions options_of(const Recipe& recipe, int64_t total_steps) {
-  const std::string& pattern = recipe.text("pruning.pattern");
-  const int64_t begin = recipe.integer("pruning.begin_step");
-  PruningOptions options{
-      .pattern = std::ranges::find(patterns, pattern, [](auto& p) { return p.first; })->second,
-      .global = recipe.text("pruning.scope") == "global",
-      .sparsity = recipe.number("pruning.sparsity"),
-      .initial_sparsity = recipe.number("pruning.initial_sparsity"),
-      .begin = begin,
-      .end = recipe.has("pruning.end_step") ? recipe.integer("pruning.end_step") : begin,
-      .frequency = recipe.integer("pruning.frequency")};
+  const int64_t begin = recipe->pruning.begin_step;
+  PruningOptions options{.pattern = *recipe->pruning.pattern,
+                         .global = recipe->pruning.scope == PruningScope::global,
+                         .sparsity = recipe->pruning.sparsity,
+                         .initial_sparsity = recipe->pruning.initial_sparsity,
+                         .begin = begin,
+                         .end = recipe->pruning.end_step.value_or(begin),
+                         .frequency = recipe->pruning.frequency};
   if (options.end < begin)
-    recipe.refuse("pruning.end_step",
+    recipe.refuse(keys::pruning::end_step,
                   fmt::format("pruning.end_step is at least pruning.begin_step. Got {} and {}.",
                               options.end, begin));
   if (options.end >= total_steps)
-    recipe.refuse(recipe.has("pruning.end_step") ? "pruning.end_step" : "pruning.begin_step",
+    recipe.refuse(recipe->pruning.end_step ? keys::pruning::end_step : keys::pruning::begin_step,
                   fmt::format("pruning ends before the last of the {} steps of the run, so that "
                               "what is left trains on. Got step {}.",
                               total_steps, options.end));
   if (options.initial_sparsity > options.sparsity)
     recipe.refuse(
-        "pruning.initial_sparsity",
+        keys::pruning::initial_sparsity,
         fmt::format("pruning.initial_sparsity is at most pruning.sparsity. Got {} and {}.",
                     options.initial_sparsity, options.sparsity));
   if (options.pattern == PruningPattern::two_of_four && options.sparsity != 0.5)
-    recipe.refuse("pruning.sparsity",
+    recipe.refuse(keys::pruning::sparsity,
                   fmt::format("pruning.pattern 2:4 has sparsity 0.5. Got {}.", options.sparsity));
   if (options.pattern == PruningPattern::two_of_four && options.end != begin)
-    recipe.refuse("pruning.end_step",
+    recipe.refuse(keys::pruning::end_step,
                   "pruning.pattern 2:4 prunes at once, at pruning.begin_step: it has no end_step.");
   return options;
 }
@@ -139,7 +132,7 @@ void check_removable(const Experiment& experiment, const TracedModel& model,
   try {
     check_narrows(experiment, model, groups);
   } catch (const Error& error) {
-    experiment.recipe.refuse("pruning.pattern",
+    experiment.recipe.refuse(keys::pruning::pattern,
                              fmt::format("pruning.pattern channels: {}", error.what()));
   }
 }
@@ -151,7 +144,7 @@ bool is_pruned_with(const ChannelSlices& part) {
 
 std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool say) {
   const Recipe& recipe = experiment.recipe;
-  if (!recipe.has("pruning.pattern")) return nullptr;
+  if (!recipe->pruning.pattern) return nullptr;
   const Model& model = *experiment.model;
   const PruningOptions options = options_of(recipe, experiment.total_steps);
   const bool channels = options.pattern == PruningPattern::channels;
@@ -162,7 +155,7 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
                                      : weights_of(model);
   if (named.empty())
     recipe.refuse(
-        "pruning.pattern",
+        keys::pruning::pattern,
         !channels ? "pruning.pattern: this model has no weights to prune that train."
         : trains_onnx(recipe)
             ? "pruning.pattern channels: no channels of this net can be removed: additions, "
@@ -173,13 +166,13 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
                                      io::printable(net->channels.shared())))
             : "pruning.pattern channels: this model has no channels that can be removed. Those of "
               "resnet, cnn, mlp and nets of ONNX files have.");
-  for (const std::string& pattern : recipe.texts("pruning.exclude")) {
+  for (const std::string& pattern : recipe->pruning.exclude) {
     const auto removed =
         std::erase_if(named, [&](const auto& each) { return matches(each.first, pattern); });
     if (removed > 0) continue;
     std::vector<std::string> names;
     for (const auto& [name, weight] : named) names.push_back(name);
-    recipe.refuse("pruning.exclude",
+    recipe.refuse(keys::pruning::exclude,
                   fmt::format("pruning.exclude: no weight to prune has a name like '{}'.{}{}",
                               io::printable(pattern), did_you_mean(pattern, names),
                               named.empty() ? "" : " The first is " + named.front().first + "."));
@@ -196,7 +189,8 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
     }
     weights.push_back(std::move(weight));
   }
-  if (weights.empty()) recipe.refuse("pruning.exclude", "pruning: no weight is left to prune.");
+  if (weights.empty())
+    recipe.refuse(keys::pruning::exclude, "pruning: no weight is left to prune.");
   return std::make_unique<optim::Pruner>(std::move(weights), options);
 }
 

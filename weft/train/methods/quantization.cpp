@@ -17,13 +17,14 @@ quantization::Layers layers_of(const Experiment& experiment) {
 
 std::unique_ptr<quantization::Training> make_quantization(const Experiment& experiment, bool say) {
   const Recipe& recipe = experiment.recipe;
-  if (!recipe.has("quantization.activations")) return nullptr;
+  if (!recipe->quantization.activations) return nullptr;
   quantization::Layers layers = layers_of(experiment);
-  quantization::Scheme scheme{.dynamic = recipe.text("quantization.activations") == "dynamic",
-                              .weight_bits = recipe.integer("quantization.weight_bits")};
-  const int64_t start = recipe.integer("quantization.start_step");
+  quantization::Scheme scheme{
+      .dynamic = recipe->quantization.activations == ActivationRanges::dynamic,
+      .weight_bits = recipe->quantization.weight_bits};
+  const int64_t start = recipe->quantization.start_step;
   if (experiment.total_steps > 0 && start >= experiment.total_steps)
-    recipe.refuse("quantization.start_step",
+    recipe.refuse(keys::quantization::start_step,
                   fmt::format("quantization.start_step is below the {} steps of the run. Got {}.",
                               experiment.total_steps, start));
   const auto quantizes = [&] {
@@ -32,22 +33,22 @@ std::unique_ptr<quantization::Training> make_quantization(const Experiment& expe
     return false;
   };
   if (!quantizes())
-    recipe.refuse("quantization.activations",
+    recipe.refuse(keys::quantization::activations,
                   fmt::format("quantization.activations: this model has no {} with weights in "
                               "float32.",
                               scheme.dynamic ? "linear layers" : "convolutions or linear layers"));
   try {
-    scheme.kept = quantization::layers_like(layers, recipe.texts("quantization.exclude"),
-                                            "quantization.exclude");
+    scheme.kept = quantization::layers_like(layers, recipe->quantization.exclude,
+                                            keys::quantization::exclude);
   } catch (const Error& error) {
-    recipe.refuse("quantization.exclude", error.what());
+    recipe.refuse(keys::quantization::exclude, error.what());
   }
   if (!quantizes())
-    recipe.refuse("quantization.exclude", "quantization: no layer is left to quantize.");
+    recipe.refuse(keys::quantization::exclude, "quantization: no layer is left to quantize.");
   auto training = std::make_unique<quantization::Training>(
       std::move(layers), std::move(scheme),
       quantization::TrainingOptions{.start_step = start,
-                                    .momentum = recipe.number("quantization.momentum")});
+                                    .momentum = recipe->quantization.momentum});
   if (say)
     logging::note("{} of {} layers compute with operands rounded to int8.",
                   training->quantized_layers(), training->layers().layers.size());

@@ -19,17 +19,17 @@ namespace weft::train {
 namespace {
 void add_adapter(const Recipe& recipe, Model& model) {
   if (dynamic_cast<const models::Decoder*>(&model) == nullptr)
-    recipe.refuse("adapter.type",
+    recipe.refuse(keys::adapter::type,
                   "adapter.type lora is for decoders, and the model is an encoder.");
   try {
-    nn::add_lora(model, recipe.texts("adapter.target_modules"), adapter_of(recipe).lora);
+    nn::add_lora(model, recipe->adapter.target_modules, adapter_of(recipe).lora);
   } catch (const Error& error) {
-    recipe.refuse("adapter.target_modules", error.what());
+    recipe.refuse(keys::adapter::target_modules, error.what());
   }
 }
 
 void freeze(const Recipe& recipe, const nn::Module& model) {
-  for (const char* key : {"model.freeze", "model.unfreeze"})
+  for (std::string_view key : {keys::model::freeze, keys::model::unfreeze})
     for (const std::string& pattern : recipe.texts(key)) {
       const std::vector<nn::NamedVariable> named = model.named_parameters();
       const auto is_meant = [&](const nn::NamedVariable& entry) {
@@ -43,26 +43,26 @@ void freeze(const Recipe& recipe, const nn::Module& model) {
                                        key, io::printable(pattern), did_you_mean(pattern, names),
                                        names.front(), names.back()));
       }
-      if (key == std::string_view("model.freeze"))
+      if (key == keys::model::freeze)
         model.freeze(pattern);
       else
         model.unfreeze(pattern);
     }
   if (model.parameters().empty())
-    recipe.refuse("model.freeze",
+    recipe.refuse(keys::model::freeze,
                   "model.freeze leaves no parameter that trains. Hint: model.unfreeze.");
 }
 }  // namespace
 
 void choose_trainable(const Recipe& recipe, Model& model) {
-  if (recipe.has("adapter.type"))
+  if (recipe->adapter.type)
     add_adapter(recipe, model);
   else
     freeze(recipe, model);
 }
 
 void warn_of_blocks(const Recipe& recipe, const Model& model) {
-  if (recipe.has("adapter.type")) return;
+  if (recipe->adapter.type) return;
   const auto blocks = std::ranges::count_if(model.variables(), [](const Variable& variable) {
     return variable.type().dtype == DType::u8;
   });
@@ -72,7 +72,7 @@ void warn_of_blocks(const Recipe& recipe, const Model& model) {
   logging::warn(
       "[{}] {} weights are in blocks, which do not train: only the {} numbers of other parameters "
       "do. Hint: --adapter.type lora.",
-      recipe.text("model.pretrained"), blocks, numbers);
+      *recipe->model.pretrained, blocks, numbers);
 }
 
 }  // namespace weft::train

@@ -21,16 +21,18 @@ namespace {
 // from its failure if that is later. A plan that is begun before then is completed.
 constexpr double share = 0.7, least_share = 0.2;
 
-using Settings = std::vector<std::pair<std::string, std::string>>;  // keys of the recipe
+using NewValues =
+    std::vector<std::pair<std::string_view, std::string>>;  // keys, and their new values
 
-const Settings state_in_files{{"train.offload", "[parameters, optimizer]"}};
+const NewValues state_in_files{{keys::train::offload, "[parameters, optimizer]"}};
 // Each entry shrinks the state or moves it out of memory. The entry with the largest effect comes
 // first, as time may run out before the others, which are ordered from the smallest change up.
-const Settings less_state[] = {{{"train.precision", "bf16"}, state_in_files.front()},
-                               {{"train.precision", "bf16"}},
-                               {{"train.offload", "[optimizer]"}},
-                               {{"train.precision", "bf16"}, {"train.offload", "[optimizer]"}},
-                               state_in_files};
+const NewValues less_state[] = {
+    {{keys::train::precision, "bf16"}, state_in_files.front()},
+    {{keys::train::precision, "bf16"}},
+    {{keys::train::offload, "[optimizer]"}},
+    {{keys::train::precision, "bf16"}, {keys::train::offload, "[optimizer]"}},
+    state_in_files};
 
 struct Change {
   std::string flags;
@@ -39,17 +41,17 @@ struct Change {
 
 // Returns "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag of the command line is
 // named as the user typed it, as its new value replaces the old one.
-std::string flags_of(const Recipe& recipe, const Settings& settings) {
+std::string flags_of(const Recipe& recipe, const NewValues& settings) {
   std::string flags;
   for (const auto& [key, value] : settings) {
     const std::string& typed = recipe.where(key);
-    flags += fmt::format(" {0} {2}{1}{2}", typed.starts_with("--") ? typed : "--" + key, value,
+    flags += fmt::format(" {0} {2}{1}{2}", typed.starts_with("--") ? typed : fmt::format("--{}", key), value,
                          value.front() == '[' ? "'" : "");
   }
   return flags.substr(1);
 }
 
-Recipe with(Recipe recipe, const Settings& settings) {
+Recipe with(Recipe recipe, const NewValues& settings) {
   for (const auto& [key, value] : settings) recipe.set(key, value, "advice");
   return recipe;
 }
@@ -68,18 +70,17 @@ class Search {
                         processor_seconds() + least_share * env_patience())) {}
 
   // Returns the bytes of model and optimizer in memory if they exceed the limit, else 0.
-  int64_t state_that_exceeds(const Settings& settings) const {
+  int64_t state_that_exceeds(const NewValues& settings) const {
     const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
     const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes() +
                           experiment.kept_teacher_bytes();
-    const std::optional<int64_t> limit =
-        recipe_.has("train.memory") ? parse_bytes(recipe_.text("train.memory")) : std::nullopt;
+    const std::optional<int64_t> limit = recipe_->train.memory;
     return state > limit.value_or(0) ? state : 0;
   }
 
   // Returns the seconds of an update; nullopt where the run does not fit, or where no time is left
   // to plan it.
-  std::optional<double> seconds(const Settings& settings) const { return seconds(settings, has_); }
+  std::optional<double> seconds(const NewValues& settings) const { return seconds(settings, has_); }
 
   bool out_of_time() const { return processor_seconds() > until_; }
 
@@ -89,7 +90,7 @@ class Search {
   // Searches changes for recipes whose state alone exceeds the limit, where the batch does not
   // matter.
   std::vector<Change> run_for_state() {
-    for (const Settings& settings : less_state)
+    for (const NewValues& settings : less_state)
       if (is_allowed(settings) && state_that_exceeds(settings) == 0 && !attempt(settings))
         smaller_batches(settings);
     return by_time();
@@ -98,16 +99,17 @@ class Search {
   // Tries changes that take one plan each before batches, and the one most likely to fit first, as
   // time may run out among the batches.
   std::vector<Change> run() {
-    const bool wide = find_precision(recipe_.text("train.precision"))->parameters == DType::f32;
+    const bool wide = find_precision(recipe_->train.precision)->parameters == DType::f32;
     // GPUs before Ampere multiply in float16 alone.
     const bool only_f16 = machine_.f16_flops_per_s > 0 && machine_.bf16_flops_per_s == 0;
-    if (wide && !only_f16) attempt({{"train.precision", "bf16"}});
-    if (recipe_.texts("train.offload").empty()) attempt(state_in_files);
-    if (recipe_.text("train.recompute") != "auto") attempt({{"train.recompute", "auto"}});
-    if (clips()) attempt({{"train.grad_clip", "0"}});
-    const Settings narrow{{"train.precision", only_f16 ? "fp16-mixed" : "bf16-mixed"}};
-    const bool narrows = recipe_.text("train.precision") == "fp32" && attempt(narrow);
-    if (wide && recipe_.text("train.keep") == "fp32") attempt({{"train.keep", "bf16"}});
+    if (wide && !only_f16) attempt({{keys::train::precision, "bf16"}});
+    if (recipe_->train.offload.empty()) attempt(state_in_files);
+    if (recipe_->train.recompute != Recompute::automatic)
+      attempt({{keys::train::recompute, "auto"}});
+    if (clips()) attempt({{keys::train::grad_clip, "0"}});
+    const NewValues narrow{{keys::train::precision, only_f16 ? "fp16-mixed" : "bf16-mixed"}};
+    const bool narrows = recipe_->train.precision == "fp32" && attempt(narrow);
+    if (wide && recipe_->train.keep == DType::f32) attempt({{keys::train::keep, "bf16"}});
     smaller_batches({});
     if (wide && !narrows) smaller_batches(narrow);
     if (found_.empty()) smaller_batches(state_in_files);
@@ -118,12 +120,12 @@ class Search {
  private:
   // Plans as for a user who types these flags: within the device's memory only where the plan would
   // not fit otherwise.
-  std::optional<double> seconds(const Settings& settings, size_t has) const {
+  std::optional<double> seconds(const NewValues& settings, size_t has) const {
     if (out_of_time()) return std::nullopt;
     const Recipe limited = with(recipe_, settings);
-    if (has > 0 && limited.where("train.memory") == limit_origin) {
+    if (has > 0 && limited.where(keys::train::memory) == limit_origin) {
       const auto typed =
-          plan_that_fits(with(limited, {{"train.memory", "null"}}), machine_, has, until_);
+          plan_that_fits(with(limited, {{keys::train::memory, "null"}}), machine_, has, until_);
       if (typed != nullptr) return typed->report.expected_seconds();
       if (out_of_time()) return std::nullopt;
     }
@@ -132,7 +134,7 @@ class Search {
   }
   // Returns whether a change is consistent with the other keys: bfloat16 parameters contradict
   // `train.keep`.
-  bool is_allowed(const Settings& settings) const {
+  bool is_allowed(const NewValues& settings) const {
     try {
       with(recipe_, settings).check();
     } catch (const Error&) {
@@ -141,15 +143,13 @@ class Search {
     return true;
   }
   // Returns whether the recipe has this value already.
-  bool has(const std::pair<std::string, std::string>& setting) const {
+  bool has(const NewValues::value_type& setting) const {
     return with(recipe_, {setting}).to_yaml(setting.first) == recipe_.to_yaml(setting.first);
   }
 
   // Returns whether gradients are clipped: the norm of all gradients keeps each live until the last
   // is computed.
-  bool clips() const {
-    return recipe_.has("train.grad_clip") && recipe_.number("train.grad_clip") > 0;
-  }
+  bool clips() const { return recipe_->train.grad_clip.value_or(0) > 0; }
 
   std::vector<Change> by_time() {
     std::ranges::stable_sort(found_, {}, &Change::seconds);
@@ -158,47 +158,47 @@ class Search {
 
   // Finds the largest micro-batch that fits, halving it about each time. If the smallest does not
   // fit, none does.
-  void smaller_batches(const Settings& others) {
-    const int64_t whole = recipe_.integer("train.global_batch_size");
-    const int64_t now =
-        recipe_.has("train.micro_batch_size") ? recipe_.integer("train.micro_batch_size") : whole;
-    std::vector<Settings> smaller;
+  void smaller_batches(const NewValues& others) {
+    const int64_t whole = recipe_->train.global_batch_size;
+    const int64_t now = recipe_->train.micro_batch_size.value_or(whole);
+    std::vector<NewValues> smaller;
     for (int64_t batch = now / 2; batch > 0; batch /= 2) {
       while (whole % batch != 0) --batch;
       smaller.push_back(others);
-      smaller.back().emplace_back("train.micro_batch_size", std::to_string(batch));
-      if (recipe_.has("eval.batch_size") && recipe_.integer("eval.batch_size") > batch)
-        smaller.back().emplace_back("eval.batch_size", std::to_string(batch));
+      smaller.back().emplace_back(keys::train::micro_batch_size, std::to_string(batch));
+      if (recipe_->eval.batch_size.value_or(0) > batch)
+        smaller.back().emplace_back(keys::eval::batch_size, std::to_string(batch));
     }
     if (smaller.empty()) return;
     const std::optional<double> least = planned(smaller.back());
     if (!least) return;
-    for (const Settings& settings : smaller)
+    for (const NewValues& settings : smaller)
       if (&settings != &smaller.back() && attempt(settings)) return;
     add(smaller.back(), *least);
   }
 
   // Returns the settings that differ from the recipe; empty where they contradict another of its
   // keys.
-  Settings changed(Settings settings) const {
+  NewValues changed(NewValues settings) const {
     std::erase_if(settings, [&](const auto& setting) { return has(setting); });
-    return is_allowed(settings) ? settings : Settings{};
+    return is_allowed(settings) ? settings : NewValues{};
   }
-  std::optional<double> planned(const Settings& settings) const {
-    const Settings changes = changed(settings);
+  std::optional<double> planned(const NewValues& settings) const {
+    const NewValues changes = changed(settings);
     return changes.empty() ? std::nullopt : seconds(changes);
   }
-  bool attempt(const Settings& settings) {
+  bool attempt(const NewValues& settings) {
     const std::optional<double> time = planned(settings);
     if (time) add(settings, *time);
     return time.has_value();
   }
-  void add(const Settings& settings, double time) {
+  void add(const NewValues& settings, double time) {
     const std::string flags = flags_of(recipe_, changed(settings));
     if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return;
     found_.push_back({flags, time});
     if (!before_)
-      before_ = seconds({{"train.memory", "8000TiB"}, {"train.recompute", "none"}}, /*has=*/0);
+      before_ =
+          seconds({{keys::train::memory, "8000TiB"}, {keys::train::recompute, "none"}}, /*has=*/0);
   }
 
   Recipe recipe_;

@@ -61,17 +61,7 @@ int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variable
 int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
 
 Offload Experiment::offload() const {
-  constexpr std::pair<std::string_view, Category> categories[] = {
-      {"parameters", Category::parameter},
-      {"optimizer", Category::optimizer_state},
-      {"gradients", Category::gradient},
-      {"activations", Category::activation}};
-  Offload offload{.folder = recipe.text("train.offload_folder")};
-  for (const auto& [name, category] : categories)
-    if (std::ranges::find(recipe.texts("train.offload"), name) !=
-        recipe.texts("train.offload").end())
-      offload.categories.push_back(category);
-  return offload;
+  return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }
 
 uint64_t Experiment::published_bytes() const {

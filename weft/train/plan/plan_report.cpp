@@ -130,10 +130,10 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
                       size_t accumulator_bytes, const MachineSpec& machine) {
   const Recipe& recipe = experiment.recipe;
   RunReport report{
-      .model = recipe.has("model.name")         ? recipe.text("model.name")
-               : recipe.has("model.pretrained") ? recipe.text("model.pretrained")
-                                                : "layers",
-      .device = recipe.text("train.device"),
+      .model = recipe->model.name.has_value()         ? *recipe->model.name
+               : recipe->model.pretrained.has_value() ? *recipe->model.pretrained
+                                                      : "layers",
+      .device = recipe->train.device,
       .parameters = nn::number_count(*experiment.model),
       .samples = experiment.train->size(),
       .global_batch = experiment.global_batch,
@@ -158,7 +158,7 @@ RunReport make_report(const Experiment& experiment, std::vector<StepReport> step
   report.device_name = machine.name;
   report.device_bytes = machine.memory_bytes;
   report.basis = machine.basis;
-  if (recipe.has("plan.usd_per_hour")) report.usd_per_hour = recipe.number("plan.usd_per_hour");
+  if (recipe->plan.usd_per_hour) report.usd_per_hour = *recipe->plan.usd_per_hour;
   std::vector<const Plan*> plans;
   for (const StepReport& step : report.step_reports) {
     plans.push_back(step.plan);

@@ -46,14 +46,14 @@ void compare(PlannedRun& planned, const PlannedRun& whole) {
 void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
   Recipe unlimited = planned.experiment.recipe;
   const bool is_compared = planned.report.unlimited_bytes > 0;
-  if (is_compared || (planned.report.rematerialized == 0 && !unlimited.has("train.memory"))) return;
-  unlimited.set("train.memory", "null", limit_origin);
-  unlimited.set("train.recompute", "none", limit_origin);
+  if (is_compared || (planned.report.rematerialized == 0 && !unlimited->train.memory)) return;
+  unlimited.set(keys::train::memory, "null", limit_origin);
+  unlimited.set(keys::train::recompute, "none", limit_origin);
   compare(planned, PlannedRun(unlimited, machine));
 }
 
 StepOptions options_until(const Experiment& experiment, std::optional<double> until) {
-  StepOptions options = step_options(experiment, "null:" + experiment.recipe.text("train.device"));
+  StepOptions options = step_options(experiment, "null:" + experiment.recipe->train.device);
   options.until = until;
   return options;
 }
@@ -75,21 +75,20 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                                         size_t host_memory, std::string message, double began,
                                         std::unique_ptr<PlannedRun> whole) {
   Recipe unlimited = recipe, limited = recipe;
-  unlimited.set("train.memory", "null", limit_origin);
+  unlimited.set(keys::train::memory, "null", limit_origin);
   if (whole == nullptr) whole = std::make_unique<PlannedRun>(unlimited, machine);
   const RunReport& report = whole->report;
   const size_t has = report.on_host ? host_memory : report.device_bytes;
-  const auto own = static_cast<size_t>(
-      recipe.has("train.memory") ? *parse_bytes(recipe.text("train.memory")) : INT64_MAX);
+  const auto own = static_cast<size_t>(recipe->train.memory.value_or(INT64_MAX));
   size_t room = room_for(report, host_memory);
   if (room == 0 || own <= room)
     throw DoesNotFit(message + " " + changes_that_fit(recipe, machine, has, began),
                      refusal_table(report, own));
-  if (recipe.has("train.memory")) message = too_large(report);
-  limited.set("train.memory", memory_text(room), limit_origin);
+  if (recipe->train.memory) message = too_large(report);
+  limited.set(keys::train::memory, memory_text(room), limit_origin);
   size_t least = 0;
   if (auto planned = plan_that_fits(limited, machine, has, {}, &least)) {
-    if (recipe.text("train.recompute") == "auto") compare(*planned, *whole);
+    if (recipe->train.recompute == Recompute::automatic) compare(*planned, *whole);
     return planned;
   }
   if (least > 0)
@@ -115,10 +114,10 @@ std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& mac
       auto planned = std::make_unique<PlannedRun>(recipe, machine, until);
       const size_t takes = planned->report.memory_taken();
       if (has == 0 || takes <= has) return planned;
-      if (!recipe.has("train.memory")) return nullptr;
-      const auto limit = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
+      if (!recipe->train.memory) return nullptr;
+      const auto limit = static_cast<size_t>(*recipe->train.memory);
       if (limit <= takes - has) return nullptr;
-      recipe.set("train.memory", memory_text(limit - (takes - has)), limit_origin);
+      recipe.set(keys::train::memory, memory_text(limit - (takes - has)), limit_origin);
     } catch (const StepTooLarge& error) {
       if (least != nullptr) *least = error.least_bytes;
       return nullptr;
@@ -140,7 +139,7 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
       throw Error(ErrorKind::does_not_fit, "{}", too_large(planned->report));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    if (recipe.has("train.memory")) planned.reset();  // planned within that limit
+    if (recipe->train.memory) planned.reset();  // planned within that limit
     planned =
         plan_within(recipe, machine, machine_memory(), error.what(), began, std::move(planned));
   }

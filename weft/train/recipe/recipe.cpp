@@ -42,9 +42,9 @@ constexpr size_t longest_name = 200;  // bytes; file names take 255, partial one
 }
 
 // Reads each default once; references stay valid.
-const Recipe::Value& default_of(std::string_view path) {
+const RecipeValue& default_of(std::string_view path) {
   static std::mutex mutex;
-  static std::map<std::string, Recipe::Value, std::less<>> defaults;
+  static std::map<std::string, RecipeValue, std::less<>> defaults;
   const std::lock_guard lock(mutex);
   auto found = defaults.find(path);
   if (found == defaults.end()) {
@@ -127,11 +127,12 @@ Recipe Recipe::load(const std::string& path) {
       standard_input ? "standard input" : path);
 }
 
-void Recipe::give(const std::string& path, Value value, std::string where) {
+void Recipe::give(const std::string& path, RecipeValue value, std::string where) {
   if (std::holds_alternative<std::monostate>(value))
     given_.erase(path);
   else
     given_[path] = std::move(where);
+  assign(settings_, path, value);
   values_[path] = std::move(value);
 }
 
@@ -147,15 +148,19 @@ void Recipe::set(std::string_view path, const std::string& value, const std::str
     if (is_entry) {
       nn::Options entry;
       entry.set(std::string(path.substr(map->path.size() + 1)), read_option(origin, *map, node));
-      return give(std::string(map->path), entry.over(options(map->path)), origin_name);
+      return give(std::string(map->path), entry.over(std::get<nn::Options>(get(map->path))),
+                  origin_name);
     }
-    Value read = read_value(origin, *key, node);
+    RecipeValue read = read_value(origin, *key, node);
     if (auto* entries = std::get_if<nn::Options>(&read); entries && !entries->entries().empty())
-      read = entries->over(options(path));
+      read = entries->over(std::get<nn::Options>(get(path)));
     const auto *name = std::get_if<std::string>(&read),
                *before = std::get_if<std::string>(&get(path));
     const bool same = name != nullptr && before != nullptr && *name == *before;
-    if (path == "model.name" && !same) values_["model.config"] = nn::Options();
+    if (path == keys::model::name && !same) {
+      settings_.model.config = {};
+      values_.erase(std::string(keys::model::config));
+    }
     give(std::string(path), std::move(read), origin_name);
   } catch (const YAML::Exception& error) {
     throw Error(ErrorKind::usage, "{}: {}.", origin_name, io::printable(error.msg));
@@ -181,7 +186,8 @@ void Recipe::apply_environment() {
   // Sorts, as the environment has no order: first the model, then its config, then one option of
   // it.
   std::ranges::sort(settings, [](const Setting& a, const Setting& b) {
-    return std::pair(a.path != "model.name", a.path) < std::pair(b.path != "model.name", b.path);
+    return std::pair(a.path != keys::model::name, a.path) <
+           std::pair(b.path != keys::model::name, b.path);
   });
   for (const Setting& setting : settings) set(setting.path, setting.value, setting.name);
 }
@@ -196,32 +202,34 @@ class Rules {
 
   // Checks the model, and which of its weights train.
   void check_model() const {
-    if (recipe_.has("model.name") + recipe_.has("model.pretrained") + recipe_.has("model.layers") !=
+    if (recipe_->model.name.has_value() + recipe_->model.pretrained.has_value() +
+            recipe_->model.layers.has_value() !=
         1)
-      usage({"model.name", "model.pretrained", "model.layers"},
+      usage({keys::model::name, keys::model::pretrained, keys::model::layers},
             "exactly one of model.name, model.pretrained and model.layers must be set.");
-    if (recipe_.has("model.pretrained") && !recipe_.options("model.config").entries().empty())
-      usage({"model.config"},
+    if (recipe_->model.pretrained && !recipe_->model.config.entries().empty())
+      usage({keys::model::config},
             "model.config is for model.name: a published model is as its config.json says.");
-    for (const char* key : {"model.freeze", "model.unfreeze"})
-      if (recipe_.has("adapter.type") && !recipe_.texts(key).empty())
+    for (std::string_view key : {keys::model::freeze, keys::model::unfreeze})
+      if (recipe_->adapter.type && !recipe_.texts(key).empty())
         usage({key}, fmt::format("{} is for models that train without adapter.type, which freezes "
                                  "all weights.",
                                  key));
-    if (!recipe_.texts("model.unfreeze").empty() && recipe_.texts("model.freeze").empty())
-      usage({"model.unfreeze"}, "model.unfreeze needs model.freeze.");
-    if (recipe_.has("adapter.type") && !recipe_.has("model.pretrained"))
-      usage({"adapter.type"}, "adapter.type is for model.pretrained: other models train whole.");
-    check_section("adapter.type", "--adapter.type lora");
-    check_section("pruning.pattern", "--pruning.pattern unstructured");
-    check_section("quantization.activations", "--quantization.activations static");
-    check_section("distillation.teacher", "--distillation.teacher RUN");
+    if (!recipe_->model.unfreeze.empty() && recipe_->model.freeze.empty())
+      usage({keys::model::unfreeze}, "model.unfreeze needs model.freeze.");
+    if (recipe_->adapter.type && !recipe_->model.pretrained)
+      usage({keys::adapter::type},
+            "adapter.type is for model.pretrained: other models train whole.");
+    check_section(keys::adapter::type, "--adapter.type lora");
+    check_section(keys::pruning::pattern, "--pruning.pattern unstructured");
+    check_section(keys::quantization::activations, "--quantization.activations static");
+    check_section(keys::distillation::teacher, "--distillation.teacher RUN");
   }
 
   // Returns the hint that the name of the file suggests.
   std::string format_hint() const {
-    if (recipe_.has("data.dataset") || !recipe_.has("data.path")) return "";
-    const std::string& path = recipe_.text("data.path");
+    if (recipe_->data.dataset || !recipe_->data.path) return "";
+    const std::string& path = *recipe_->data.path;
     for (const auto& [ending, format] :
          {std::pair(".jsonl", "jsonl"), {".txt", "text"}, {".csv", "csv"}})
       if (path.ends_with(ending)) return fmt::format(" Hint: --data.format {}.", format);
@@ -230,94 +238,83 @@ class Rules {
 
   // Checks the data, and how long it trains.
   void check_data() const {
-    if (recipe_.has("data.dataset") == recipe_.has("data.format"))
+    if (recipe_->data.dataset.has_value() == recipe_->data.format.has_value())
       usage(
-          {"data.dataset", "data.format"},
+          {keys::data::dataset, keys::data::format},
           fmt::format("exactly one of data.dataset and data.format must be set.{}", format_hint()));
-    if (recipe_.has("data.format") && !recipe_.has("data.path"))
-      usage({"data.format"}, "data.format needs data.path.");
-    refuse_unread(recipe_, registry::formats(), "data.format",
-                  {recipe_.has("data.format") ? recipe_.text("data.format") : ""});
-    if (recipe_.has("train.epochs") == recipe_.has("train.steps"))
-      usage({"train.epochs", "train.steps"},
+    if (recipe_->data.format && !recipe_->data.path)
+      usage({keys::data::format}, "data.format needs data.path.");
+    refuse_unread(recipe_, registry::formats(), keys::data::format,
+                  {recipe_->data.format.value_or("")});
+    if (recipe_->train.epochs.has_value() == recipe_->train.steps.has_value())
+      usage({keys::train::epochs, keys::train::steps},
             "exactly one of train.epochs and train.steps must be set.");
-    int64_t batch = recipe_.integer("train.global_batch_size");
-    if (recipe_.has("train.micro_batch_size") &&
-        batch % recipe_.integer("train.micro_batch_size") != 0)
+    int64_t batch = recipe_->train.global_batch_size;
+    if (recipe_->train.micro_batch_size && batch % *recipe_->train.micro_batch_size != 0)
       usage(
-          {"train.micro_batch_size"},
+          {keys::train::micro_batch_size},
           fmt::format("train.micro_batch_size must divide train.global_batch_size. Got {} and {}.",
-                      recipe_.integer("train.micro_batch_size"), batch));
-    if (recipe_.has("data.mean") != recipe_.has("data.std"))
-      usage({"data.mean", "data.std"}, "data.mean and data.std must be set together.");
+                      *recipe_->train.micro_batch_size, batch));
+    if (recipe_->data.mean.has_value() != recipe_->data.std.has_value())
+      usage({keys::data::mean, keys::data::std}, "data.mean and data.std must be set together.");
   }
 
   // Checks how gradients become updates. Options that no entry of a registry reads are refused.
   void check_update() const {
-    if (recipe_.numbers("optimizer.betas").size() != 2)
-      usage({"optimizer.betas"}, fmt::format("optimizer.betas has two numbers. Got {}.",
-                                             recipe_.numbers("optimizer.betas").size()));
-    const optim::ScheduleEntry& schedule =
-        registry::schedules().get(recipe_.text("scheduler.name"));
+    if (recipe_->optimizer.betas.size() != 2)
+      usage({keys::optimizer::betas}, fmt::format("optimizer.betas has two numbers. Got {}.",
+                                                  recipe_->optimizer.betas.size()));
+    const optim::ScheduleEntry& schedule = registry::schedules().get(recipe_->scheduler.name);
     for (const auto& [key, meaning] : schedule.needs)
       if (recipe_.integer(key) == 0)
-        usage({"scheduler.name"},
+        usage({keys::scheduler::name},
               fmt::format("{} is required by {}: {}.", key, schedule.name, meaning));
-    refuse_unread(recipe_, registry::optimizers(), "optimizer.name",
-                  {recipe_.text("optimizer.name")});
-    refuse_unread(recipe_, registry::schedules(), "scheduler.name",
-                  {recipe_.text("scheduler.name")});
-    const std::string& loss = recipe_.text("loss.name");
-    refuse_unread(
-        recipe_, registry::losses(), "loss.name",
-        loss == "auto" ? std::vector<std::string>{"cross_entropy", "mse"} : std::vector{loss});
-    std::vector<std::string> metrics = recipe_.texts("eval.metrics");
+    refuse_unread(recipe_, registry::optimizers(), keys::optimizer::name,
+                  {recipe_->optimizer.name});
+    refuse_unread(recipe_, registry::schedules(), keys::scheduler::name, {recipe_->scheduler.name});
+    refuse_unread(recipe_, registry::losses(), keys::loss::name,
+                  recipe_->loss.name ? std::vector{*recipe_->loss.name}
+                                     : std::vector<std::string>{"cross_entropy", "mse"});
+    std::vector<std::string> metrics = recipe_->eval.metrics;
     metrics.push_back(data_entry(recipe_).metric);
-    refuse_unread(recipe_, registry::metrics(), "eval.metrics", metrics);
-    if (recipe_.integer("scheduler.warmup_steps") > 0 &&
-        recipe_.number("scheduler.warmup_ratio") > 0)
-      usage({"scheduler.warmup_steps"},
+    refuse_unread(recipe_, registry::metrics(), keys::eval::metrics, metrics);
+    if (recipe_->scheduler.warmup_steps > 0 && recipe_->scheduler.warmup_ratio > 0)
+      usage({keys::scheduler::warmup_steps},
             "at most one of scheduler.warmup_steps and scheduler.warmup_ratio can be set.");
-    if (recipe_.number("scheduler.min_lr") > recipe_.number("optimizer.lr"))
-      usage({"scheduler.min_lr"},
+    if (recipe_->scheduler.min_lr > recipe_->optimizer.lr)
+      usage({keys::scheduler::min_lr},
             fmt::format("scheduler.min_lr is at most optimizer.lr. Got {} and {}.",
-                        recipe_.number("scheduler.min_lr"), recipe_.number("optimizer.lr")));
+                        recipe_->scheduler.min_lr, recipe_->optimizer.lr));
   }
 
   // Checks how a step is computed, and when the run evaluates.
   void check_run() const {
-    const std::string& every = recipe_.text("eval.every");
-    if (every != "epoch" && parse_count(every).value_or(0) < 1)
-      usage({"eval.every"},
-            fmt::format("eval.every must be 'epoch' or a number of steps from 1 up. Got '{}'.",
-                        every));
-    if (recipe_.has("train.memory") && parse_bytes(recipe_.text("train.memory")).value_or(0) < 1)
-      usage({"train.memory"}, fmt::format("train.memory must be a size such as 1.5GiB. Got '{}'.",
-                                          io::printable(recipe_.text("train.memory"))));
-    if (recipe_.has("train.rounding") && recipe_.text("train.precision") != "bf16")
-      usage({"train.rounding"},
+    if (recipe_->train.rounding && recipe_->train.precision != "bf16")
+      usage({keys::train::rounding},
             fmt::format(
                 "train.rounding is for train.precision bf16: the parameters of {} are not rounded.",
-                recipe_.text("train.precision")));
-    const std::string& precision = recipe_.text("train.precision");
-    if (recipe_.text("train.keep") == "bf16" && find_precision(precision)->parameters != DType::f32)
-      usage({"train.keep"},
+                recipe_->train.precision));
+    const std::string& precision = recipe_->train.precision;
+    if (recipe_->train.keep == DType::bf16 && find_precision(precision)->parameters != DType::f32)
+      usage({keys::train::keep},
             fmt::format("train.keep is for float32 activations: train.precision {} has none.",
                         precision));
   }
 
   // The name is that of a folder.
   void check_name() const {
-    const std::string& name = recipe_.text("name");
+    const std::string& name = recipe_->name;
     if (name.size() > longest_name || name.starts_with('.') ||
         name.find('/') != std::string::npos || escaped(name) != name)
-      usage({"name"}, fmt::format("name must be a folder name: at most {} bytes, no '/', no '.' "
-                                  "first, no control characters. Got '{}'.",
-                                  longest_name, io::printable(name)));
+      usage({keys::name},
+            fmt::format("name must be a folder name: at most {} bytes, no '/', no '.' "
+                        "first, no control characters. Got '{}'.",
+                        longest_name, io::printable(name)));
     if (partial_owner(name))
-      usage({"name"}, fmt::format("name '{}' is reserved for folders that weft is still writing. "
-                                  "Hint: leave out '.partial-...'.",
-                                  io::printable(name)));
+      usage({keys::name},
+            fmt::format("name '{}' is reserved for folders that weft is still writing. "
+                        "Hint: leave out '.partial-...'.",
+                        io::printable(name)));
   }
 
  private:
@@ -365,7 +362,7 @@ void Recipe::refuse(std::string_view path, const std::string& message) const {
               message.starts_with(key) ? message.substr(key.size()) : message);
 }
 
-const Recipe::Value& Recipe::get(std::string_view path) const {
+const RecipeValue& Recipe::get(std::string_view path) const {
   auto found = values_.find(path);
   return found != values_.end() ? found->second : default_of(path);
 }
@@ -383,15 +380,6 @@ const std::vector<double>& Recipe::numbers(std::string_view path) const {
 }
 const std::vector<std::string>& Recipe::texts(std::string_view path) const {
   return std::get<std::vector<std::string>>(get(path));
-}
-const nn::Options& Recipe::options(std::string_view path) const {
-  return std::get<nn::Options>(get(path));
-}
-const std::vector<nn::LayerSpec>& Recipe::layers() const {
-  return std::get<std::vector<nn::LayerSpec>>(get("model.layers"));
-}
-const std::vector<TransformSpec>& Recipe::transforms() const {
-  return std::get<std::vector<TransformSpec>>(get("data.transforms"));
 }
 
 KeyValues Recipe::values(std::span<const RecipeKey> keys) const {

@@ -1,6 +1,7 @@
-// A Recipe is the description of a run. One table owns every key (name, type, default, range,
+// A Recipe is the description of a run. keys.toml says every key once (name, type, default, range,
 // help), and registries own the names of data sets, losses and the like; the YAML parser, the
-// flags, the environment, `config print`, `config schema` and docs/recipe.md all derive from them.
+// flags, the environment, `config print`, `config schema`, docs/recipe.md and Settings all derive
+// from them. `recipe->train.steps` is the typed value of train.steps.
 //
 // Precedence: flag > environment (WEFT__SECTION__KEY) > recipe file > default. Every error is one
 // line (ErrorKind::usage) that names the file and line, the key, the value and what is allowed.
@@ -13,12 +14,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "weft/base/recipe/recipe_key.h"
-#include "weft/nn/factory.h"
-#include "weft/nn/options.h"
+#include "weft/train/recipe/settings.h"
+#include "weft/train/recipe/value.h"
 
 namespace weft::train {
 
@@ -27,22 +27,15 @@ std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
 // Returns the choices of a key one by one: "cuda:GPU" stands for every GPU of the catalogue.
 std::vector<std::string> allowed_values(const RecipeKey& key);
-// Returns whether `value` is one of them; "opencl:DEVICE" matches any word in place of DEVICE.
+// These stand at the end of choices for any word, and for any whole number behind the colon.
+inline constexpr std::string_view any_device = "DEVICE", any_number = ":N";
+// Returns whether `value` is one of them.
 bool allows(const RecipeKey& key, std::string_view value);
 // Returns the choice of a key that is `value` but for capitals; `value` where there is none.
 std::string as_a_choice(const RecipeKey& key, std::string value);
 
-struct TransformSpec {
-  std::string name;
-  nn::Options options = {};
-};
-
 class Recipe {
  public:
-  using Value = std::variant<std::monostate, bool, int64_t, double, std::string,
-                             std::vector<double>, std::vector<std::string>, nn::Options,
-                             std::vector<nn::LayerSpec>, std::vector<TransformSpec>>;
-
   // Parses at most 1 MiB of YAML, 32 levels deep, without aliases. `name` is used in messages.
   static Recipe parse(std::string_view yaml, const std::string& name);
   static Recipe load(const std::string& path);  // "-": standard input
@@ -61,6 +54,8 @@ class Recipe {
   // verb has set itself, the message names neither a place nor the key.
   [[noreturn]] void refuse(std::string_view path, const std::string& message) const;
 
+  const Settings* operator->() const { return &settings_; }
+  // These are for the keys that registry entries add.
   bool has(std::string_view path) const;
   const std::string& text(std::string_view path) const;
   int64_t integer(std::string_view path) const;
@@ -68,9 +63,6 @@ class Recipe {
   bool flag(std::string_view path) const;
   const std::vector<double>& numbers(std::string_view path) const;
   const std::vector<std::string>& texts(std::string_view path) const;
-  const nn::Options& options(std::string_view path) const;
-  const std::vector<nn::LayerSpec>& layers() const;
-  const std::vector<TransformSpec>& transforms() const;
   // Returns the values of an entry's own keys: words, numbers, and lists of them.
   KeyValues values(std::span<const RecipeKey> keys) const;
 
@@ -79,12 +71,13 @@ class Recipe {
   std::string to_json() const;                       // all keys
 
  private:
-  const Value& get(std::string_view path) const;
-  void give(const std::string& path, Value value, std::string where);
+  const RecipeValue& get(std::string_view path) const;
+  void give(const std::string& path, RecipeValue value, std::string where);
 
   std::string name_ = "recipe";
-  std::map<std::string, Value, std::less<>> values_;       // those that differ from the default
-  std::map<std::string, std::string, std::less<>> given_;  // where each key was given
+  std::map<std::string, RecipeValue, std::less<>> values_;  // those that differ from the default
+  Settings settings_;                                       // the same
+  std::map<std::string, std::string, std::less<>> given_;   // where each key was given
 };
 
 std::string recipe_schema();     // JSON Schema, for editors

@@ -46,12 +46,14 @@ class Reader {
  public:
   Reader(const RecipeOrigin& origin, const RecipeKey& key) : origin_(origin), key_(key) {}
 
-  Recipe::Value read(const YAML::Node& node) const {
+  RecipeValue read(const YAML::Node& node) const {
     if (node.IsNull() || (node.IsScalar() && (node.Scalar() == "null" || node.Scalar() == "~"))) {
       if (key_.type == KeyType::map) return nn::Options();
       if (key_.initial != "null") wrong(node, "must not be null");
       return {};
     }
+    if (!key_.word.empty() && node.IsScalar() && as_a_choice(key_, node.Scalar()) == key_.word)
+      return std::string(key_.word);
     switch (key_.type) {
       case KeyType::text:
         return text(node);
@@ -65,6 +67,8 @@ class Reader {
         return numbers(node);
       case KeyType::texts:
         return texts(node);
+      case KeyType::bytes:
+        return bytes(node);
       case KeyType::map:
         return options(node, key_.path);
       case KeyType::layers:
@@ -101,7 +105,8 @@ class Reader {
  private:
   [[noreturn]] void wrong(const YAML::Node& node, const std::string& rule,
                           std::string_view hint = "") const {
-    fail(origin_, node, key_.path, fmt::format("{}. Got {}.{}", rule, shown(node), hint));
+    fail(origin_, node, key_.path,
+         fmt::format("{}. Got {}.{}", key_.rule.empty() ? rule : key_.rule, shown(node), hint));
   }
   static std::string_view hint(std::string_view value) {
     return value.starts_with("cuda:") ? " Hint: weft list gpus names them all; cuda is the GPU "
@@ -118,6 +123,11 @@ class Reader {
     if (!key_.choices.empty() && !allows(key_, value))
       wrong(node, fmt::format("must be one of {}", key_.choices), hint(value));
     if (value.empty()) wrong(node, "must not be empty");
+    return value;
+  }
+  std::string bytes(const YAML::Node& node) const {
+    const std::string value = scalar(node, "a size");
+    if (parse_bytes(value).value_or(0) < 1) wrong(node, "must be a size");
     return value;
   }
   void check_range(const YAML::Node& node, double value) const {
@@ -328,7 +338,7 @@ YAML::Node parse_yaml(std::string_view yaml, const std::string& name) {
   }
 }
 
-Recipe::Value read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {
+RecipeValue read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {
   return Reader(origin, key).read(node);
 }
 nn::Option read_option(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node) {

@@ -34,7 +34,7 @@ YAML::Node parse_yaml(std::string_view yaml, const std::string& name);
 void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
                        const std::string& prefix);
 
-Recipe::Value read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node);
+RecipeValue read_value(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node);
 // Reads one entry of a key that is a map.
 nn::Option read_option(const RecipeOrigin& origin, const RecipeKey& key, const YAML::Node& node);
 

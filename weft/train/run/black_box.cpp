@@ -75,11 +75,11 @@ class Replay {
     data::Loader loader(experiment_.train, {.batch_size = experiment_.global_batch,
                                             .shuffle = true,
                                             .drop_last = true,
-                                            .seed = recipe_.integer("seed")});
+                                            .seed = recipe_->seed});
     data::Batch batch;
     go_to(failure_.evaluation ? step : step - 1, loader, batch);
     // The search reads the results of every launch, so the step runs where they are in host memory.
-    const std::string device = recipe_.text("train.device");
+    const std::string device = recipe_->train.device;
     StepOptions options =
         step_options(experiment_, library(device).on_host() ? device : std::string("cpu"));
     options.precision = products;
@@ -126,7 +126,7 @@ class Replay {
     }
     begins_ = progress.step;
     loader.restore(progress.loader);
-    Steps steps(experiment_, recipe_.text("train.device"));
+    Steps steps(experiment_, recipe_->train.device);
     for (; progress.step < updates; ++progress.step) {
       stop_if_asked();
       next(loader, batch);
@@ -155,7 +155,7 @@ class Replay {
     data::LoaderState at = loader.state();
     if (at.position == loader.batches_per_epoch()) at = {at.epoch + 1, 0};
     std::vector<int64_t> order(static_cast<size_t>(loader.size()));
-    data::shuffle(order, recipe_.integer("seed"), at.epoch);
+    data::shuffle(order, recipe_->seed, at.epoch);
     const auto first = order.begin() + at.position * loader.batch_size();
     batch_ = {{"epoch", at.epoch},
               {"index", at.position},
@@ -182,7 +182,7 @@ struct Finding {
 // float16.
 Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals) {
   Replay replay(recipe, failure, signals);
-  const PrecisionKind& trained = *find_precision(recipe.text("train.precision"));
+  const PrecisionKind& trained = *find_precision(recipe->train.precision);
   Precision products = Precision::as_written;
   Finding found{.origin = replay.look_into(failure.step, products)};
   if (!found.origin && trained.products != products) {
@@ -228,7 +228,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
   const Json beginning = {{"format", 1},
                           {"step", failure.step},
                           {"while", failure.evaluation ? "evaluation" : "training"},
-                          {"precision", recipe.text("train.precision")}};
+                          {"precision", recipe->train.precision}};
   std::string more;
   auto write = [&](const Json& found) {
     Json box = beginning;
@@ -255,7 +255,7 @@ std::string write_black_box(const Recipe& recipe, const NonFiniteRun& failure) {
   if (failure.evaluation)
     return fmt::format("evaluation at step {}: the loss is not finite.{} {}", failure.step, first,
                        more);
-  const bool scaled = recipe.text("train.precision") == "fp16-mixed";
+  const bool scaled = recipe->train.precision == "fp16-mixed";
   return fmt::format(
       "step {}: the loss, or its gradient, is not finite{}.{} {} Hint: a lower optimizer.lr, a "
       "warm-up, or train.grad_clip{}.",

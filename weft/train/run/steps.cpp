@@ -27,11 +27,6 @@ Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
 
-Recompute recompute_of(std::string_view name) {
-  constexpr std::string_view names[] = {"auto", "none", "selective", "full"};
-  return static_cast<Recompute>(std::ranges::find(names, name) - std::begin(names));
-}
-
 // `held` is the bytes of state that exist besides the variables of the step. Kernels that keep
 // weights packed may sum in another order, and only where memory is not limited, on which the bits
 // of a run must not depend; updates would make them pack anew, too.
@@ -52,13 +47,11 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
   StepOptions options{.device = device,
                       .precision = experiment.precision.products,
                       .beside = experiment.data_bytes(),
-                      .recompute = recompute_of(recipe.text("train.recompute")),
+                      .recompute = recipe->train.recompute,
                       .offload = experiment.offload()};
-  if (recipe.text("train.keep") == "bf16") options.activations = DType::bf16;
-  if (recipe.has("train.chunks"))
-    options.row_tiles = static_cast<int>(recipe.integer("train.chunks"));
-  if (recipe.has("train.memory"))
-    options.memory = static_cast<size_t>(*parse_bytes(recipe.text("train.memory")));
+  if (recipe->train.keep != DType::f32) options.activations = recipe->train.keep;
+  if (recipe->train.chunks) options.row_tiles = static_cast<int>(*recipe->train.chunks);
+  if (recipe->train.memory) options.memory = static_cast<size_t>(*recipe->train.memory);
   return options;
 }
 
@@ -183,7 +176,7 @@ std::vector<Tensor> Steps::finish(const Tensor& loss, std::vector<Tensor> gradie
   if (experiment_.pruner != nullptr)
     for (size_t i = 0; i < gradients.size(); ++i)
       gradients[i] = experiment_.pruner->masked(parameters_[i], gradients[i]);
-  double limit = recipe.has("train.grad_clip") ? recipe.number("train.grad_clip") : 0;
+  double limit = recipe->train.grad_clip.value_or(0);
   // Without a limit only the norm is used.
   optim::Clipped clipped = optim::clip_grad_norm(gradients, limit > 0 ? limit : 1);
   Tensor finite = logical_and(is_finite(loss), is_finite(clipped.norm)), only_if;

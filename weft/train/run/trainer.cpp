@@ -35,7 +35,7 @@ namespace weft::train {
 namespace {
 // Selects the kernels that the resumed run started with, before anything is planned.
 Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::string& checkpoint) {
-  const KernelLibrary& device = library(recipe.text("train.device"));
+  const KernelLibrary& device = library(recipe->train.device);
   device.kernels().prefer(folder.kernels());
   const std::string before = folder.isa();
   if (device.name() == "cpu" && !before.empty() && before != name(isa()))
@@ -68,16 +68,16 @@ class Trainer {
  public:
   Trainer(const Recipe& recipe, const TrainOptions& options)
       : options_(options),
-        folder_(options.runs, recipe.text("name"), options.resume, options.overwrite),
+        folder_(options.runs, recipe->name, options.resume, options.overwrite),
         resumed_from_(folder_.checkpoint()),
         experiment_(resumed(recipe, folder_, resumed_from_)),
-        steps_(experiment_, recipe.text("train.device")),
+        steps_(experiment_, recipe->train.device),
         plan_(report_of(experiment_, steps_, options.machine)),
         loader_(experiment_.train, {.batch_size = experiment_.global_batch,
                                     .shuffle = true,
                                     .drop_last = true,
-                                    .seed = recipe.integer("seed")}),
-        best_by_(recipe.has("checkpoint.best") ? recipe.text("checkpoint.best") : "") {}
+                                    .seed = recipe->seed}),
+        best_by_(recipe->checkpoint.best.value_or("")) {}
 
   TrainResult run() {
     start();
@@ -96,7 +96,7 @@ class Trainer {
 
  private:
   const Recipe& recipe() const { return experiment_.recipe; }
-  const Meters& meters() const { return library(recipe().text("train.device")).meters(); }
+  const Meters& meters() const { return library(recipe()->train.device).meters(); }
 
   void go_on() {
     for (;;) {
@@ -122,8 +122,8 @@ class Trainer {
   // Throws Error(data) where weights that the recipe names are not finite themselves.
   void refuse_non_finite_weights() {
     try {
-      if (recipe().has("model.pretrained") && !trains_onnx(recipe()))
-        models::refuse_non_finite(io::weight_files(recipe().text("model.pretrained")));
+      if (recipe()->model.pretrained && !trains_onnx(recipe()))
+        models::refuse_non_finite(io::weight_files(*recipe()->model.pretrained));
       if (experiment_.distillation != nullptr) refuse_non_finite_teacher(recipe());
     } catch (const Error& error) {
       discard_refused(error);
@@ -180,7 +180,7 @@ class Trainer {
     std::vector<std::string> changed;
     for (const RecipeKey& key : recipe_keys()) {
       const std::string& where = recipe().where(key.path);
-      const bool is_ours = key.path == "name" || where == limit_origin;
+      const bool is_ours = key.path == keys::name || where == limit_origin;
       if (!is_ours && saved.to_yaml(key.path) != recipe().to_yaml(key.path))
         changed.push_back(fmt::format("{} ({})", key.path, where));
     }
@@ -197,8 +197,8 @@ class Trainer {
     const auto each =
         beside + experiment_.published_bytes() +
         static_cast<uint64_t>(experiment_.model_bytes() + experiment_.optimizer_bytes());
-    const int64_t saves = experiment_.total_steps / recipe().integer("checkpoint.every") + 1;
-    const int64_t kept = recipe().integer("checkpoint.keep_last") + (best_by_.empty() ? 1 : 2);
+    const int64_t saves = experiment_.total_steps / recipe()->checkpoint.every + 1;
+    const int64_t kept = recipe()->checkpoint.keep_last + (best_by_.empty() ? 1 : 2);
     const int64_t there = options_.resume ? std::ssize(list_checkpoints(folder_.path())) : 0;
     const auto more = static_cast<uint64_t>(std::max<int64_t>(std::min(saves, kept) - there, 1));
     const std::optional<uint64_t> room = disk_room(folder_.path());
@@ -219,7 +219,7 @@ class Trainer {
     folder_.keep();
     ++progress_.step;
     const bool last = progress_.step == experiment_.total_steps;
-    const bool due = last || progress_.step % recipe().integer("log.every") == 0;
+    const bool due = last || progress_.step % recipe()->log.every == 0;
     if (due) steps_.loss();  // a device may still be busy: reading the loss waits for it
     const double seconds = now() - before;
     line_seconds_ += seconds;
@@ -308,13 +308,12 @@ class Trainer {
   bool evaluation_due() const {
     if (experiment_.validation == nullptr) return false;
     if (progress_.step == 0 || progress_.evaluated_step == progress_.step) return false;
-    const std::string& every = recipe().text("eval.every");
-    int64_t steps = every == "epoch" ? experiment_.steps_per_epoch : parse_count(every).value();
+    const int64_t steps = recipe()->eval.every.value_or(experiment_.steps_per_epoch);
     return progress_.step == experiment_.total_steps || progress_.step % steps == 0;
   }
   bool checkpoint_due() const {
     if (failed_save_ > 0 && now() > failed_save_ + 60) return true;
-    return progress_.step > 0 && progress_.step % recipe().integer("checkpoint.every") == 0;
+    return progress_.step > 0 && progress_.step % recipe()->checkpoint.every == 0;
   }
 
   void evaluate() {
@@ -328,10 +327,9 @@ class Trainer {
     bool lower = !progress_.best_loss || found->loss < *progress_.best_loss;
     if (lower) progress_.best_loss = found->loss;
     progress_.evaluations_since_best = lower ? 0 : progress_.evaluations_since_best + 1;
-    if (recipe().has("eval.early_stopping") &&
-        progress_.evaluations_since_best >= recipe().integer("eval.early_stopping"))
+    if (progress_.evaluations_since_best >= recipe()->eval.early_stopping.value_or(INT64_MAX))
       stop_early(fmt::format("no better loss in {} evaluations", progress_.evaluations_since_best));
-    if (recipe().has("eval.target") && found->score >= recipe().number("eval.target"))
+    if (recipe()->eval.target && found->score >= *recipe()->eval.target)
       stop_early(fmt::format("{} {:.4f} reaches eval.target", found->score_name, found->score));
     const std::optional<double> best_before = progress_.best_score;
     if (improves(*found) && !try_to_save(true)) progress_.best_score = best_before;

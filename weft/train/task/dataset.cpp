@@ -12,18 +12,13 @@
 namespace weft {
 namespace train {
 
-std::string_view name(Task task) {
-  constexpr std::string_view names[] = {"classification", "causal_lm", "masked_lm", "regression"};
-  return names[static_cast<size_t>(task)];
-}
-
 bool DataEntry::does_read(std::string_view key) const {
   return std::ranges::find(reads, key) != reads.end();
 }
 
 const DataEntry& data_entry(const Recipe& recipe) {
-  return recipe.has("data.format") ? registry::formats().get(recipe.text("data.format"))
-                                   : registry::datasets().get(recipe.text("data.dataset"));
+  return recipe->data.format ? registry::formats().get(*recipe->data.format)
+                             : registry::datasets().get(*recipe->data.dataset);
 }
 
 std::string data_folder(const std::string& wanted) {

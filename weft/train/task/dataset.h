@@ -22,9 +22,6 @@ namespace weft::train {
 
 struct Experiment;
 
-enum class Task { classification, causal_lm, masked_lm, regression };
-std::string_view name(Task task);
-
 struct DataOptions {
   bool with_data = true;  // false: no sources; text then needs `vocabulary`
   std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run

@@ -36,7 +36,7 @@ Evaluation evaluate(const Experiment& experiment) {
   if (experiment.validation == nullptr)
     throw Error(ErrorKind::usage,
                 "recipe: nothing to evaluate on. Hint: --data.val_split 0.1, or --data.val_path.");
-  Steps steps(experiment, experiment.recipe.text("train.device"));
+  Steps steps(experiment, experiment.recipe->train.device);
   return *evaluate(experiment, steps, [] { return false; });
 }
 

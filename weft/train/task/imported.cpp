@@ -52,7 +52,7 @@ std::optional<data::Labels> kept_labels(const std::string& checkpoint) {
 }  // namespace
 
 bool trains_onnx(const Recipe& recipe) {
-  return recipe.has("model.pretrained") && onnx::is_model_file(recipe.text("model.pretrained"));
+  return recipe->model.pretrained.has_value() && onnx::is_model_file(*recipe->model.pretrained);
 }
 
 std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
@@ -60,7 +60,7 @@ std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint) {
     std::string kept = (fs::path(checkpoint) / net_file).string();
     if (io::exists(kept, ErrorKind::checkpoint)) return kept;
   }
-  return recipe.text("model.pretrained");
+  return *recipe->model.pretrained;
 }
 
 void read_labels(DataOptions& data, const onnx::Model& net) {
@@ -79,15 +79,15 @@ void read_labels(DataOptions& data, const onnx::Model& net) {
 std::unique_ptr<Model> make_imported(const onnx::Model& net, const Experiment& experiment) {
   const Recipe& recipe = experiment.recipe;
   if (experiment.precision.parameters != DType::f32)
-    recipe.refuse("train.precision",
+    recipe.refuse(keys::train::precision,
                   fmt::format("train.precision: ONNX files keep their own types. Got {}. Hint: "
                               "bf16-mixed.",
-                              recipe.text("train.precision")));
+                              recipe->train.precision));
   try {
     return onnx::make_model(net, experiment.shape);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
-    recipe.refuse("model.pretrained", fmt::format("model.pretrained: {}", error.what()));
+    recipe.refuse(keys::model::pretrained, fmt::format("model.pretrained: {}", error.what()));
   }
 }
 
@@ -121,7 +121,7 @@ int64_t check_net(const Experiment& experiment, const std::string& file) {
   const TaskShape& task = experiment.shape;
   const std::string name = io::printable(file);
   const auto refuse = [&](const std::string& what) {
-    experiment.recipe.refuse("model.pretrained",
+    experiment.recipe.refuse(keys::model::pretrained,
                              fmt::format("model.pretrained: {} {}", name, what));
   };
   const Type batch = task.batch(experiment.rows);
@@ -146,7 +146,7 @@ int64_t check_net(const Experiment& experiment, const std::string& file) {
 }
 
 void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint) {
-  const std::string& given = experiment.recipe.text("model.pretrained");
+  const std::string& given = *experiment.recipe->model.pretrained;
   const auto form = [&](const std::string& path) {
     return onnx::kept_form(path, *experiment.model, "model.safetensors");
   };

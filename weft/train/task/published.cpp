@@ -47,7 +47,7 @@ std::optional<data::LabelOptions> PublishedModel::label_options(const Recipe& re
                                                                 bool as_they_are) const {
   if (encoder == nullptr) return std::nullopt;
   const auto refuse = [&](std::string_view what) {
-    recipe.refuse("model.pretrained",
+    recipe.refuse(keys::model::pretrained,
                   fmt::format("model.pretrained: {} {}", io::printable(folder), what));
   };
   if (!has_labels) {
@@ -89,12 +89,12 @@ bool determines_ids(std::string_view file) {
 }
 
 std::string tokenizer_of(const Recipe& recipe) {
-  const std::string& given = recipe.text("data.tokenizer");
-  const bool is_published = recipe.has("model.pretrained") && !trains_onnx(recipe);
-  if (given == "auto") return is_published ? recipe.text("model.pretrained") : "";
+  const bool is_published = recipe->model.pretrained.has_value() && !trains_onnx(recipe);
+  if (!recipe->data.tokenizer) return is_published ? *recipe->model.pretrained : "";
+  const std::string& given = *recipe->data.tokenizer;
   if (given == "characters" || given == "bytes") {
     if (!is_published) return "";
-    recipe.refuse("data.tokenizer",
+    recipe.refuse(keys::data::tokenizer,
                   fmt::format("data.tokenizer: a published model reads the ids of its tokenizer. "
                               "Got {}. Hint: auto.",
                               given));
@@ -103,12 +103,12 @@ std::string tokenizer_of(const Recipe& recipe) {
 }
 
 models::AdapterConfig adapter_of(const Recipe& recipe) {
-  return {.lora = {.r = recipe.integer("adapter.r"),
-                   .lora_alpha = recipe.number("adapter.lora_alpha"),
-                   .lora_dropout = recipe.number("adapter.lora_dropout"),
-                   .use_rslora = recipe.flag("adapter.use_rslora"),
-                   .use_dora = recipe.flag("adapter.use_dora")},
-          .base = recipe.text("model.pretrained")};
+  return {.lora = {.r = recipe->adapter.r,
+                   .lora_alpha = recipe->adapter.lora_alpha,
+                   .lora_dropout = recipe->adapter.lora_dropout,
+                   .use_rslora = recipe->adapter.use_rslora,
+                   .use_dora = recipe->adapter.use_dora},
+          .base = *recipe->model.pretrained};
 }
 
 std::vector<io::FolderFile> tokenizer_files(const std::string& tokenizer) {

@@ -105,10 +105,10 @@ struct Decoded {
 
 Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training) {
   Preparation all;
-  for (const TransformSpec& spec : recipe.transforms()) {
+  for (const TransformSpec& spec : recipe->data.transforms) {
     const TransformEntry* entry = registry::transforms().find(spec.name);
     if (entry == nullptr)
-      recipe.refuse("data.transforms",
+      recipe.refuse(keys::data::transforms,
                     fmt::format("data.transforms knows {}. Got '{}'.",
                                 fmt::join(registry::transforms().names(), ", "), spec.name));
     if (entry->random && !training) continue;
@@ -118,26 +118,26 @@ Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training
     entry->read(reader, all);
     reader.finish();
     if (last && all.transforms.windows.size() > windows)
-      recipe.refuse("data.transforms",
+      recipe.refuse(keys::data::transforms,
                     fmt::format("data.transforms: {} stands before random_crop and "
                                 "random_horizontal_flip.",
                                 spec.name));
   }
   if (all.normalization) {
-    if (recipe.has("data.mean"))
-      recipe.refuse("data.mean",
+    if (recipe->data.mean)
+      recipe.refuse(keys::data::mean,
                     "data.mean is also in data.transforms: normalize. Hint: one of "
                     "them.");
-    check_channels(recipe, "data.transforms", "normalize: mean", all.normalization->mean.size(),
-                   channels);
-    check_channels(recipe, "data.transforms", "normalize: std", all.normalization->deviation.size(),
-                   channels);
-  } else if (recipe.has("data.mean")) {
+    check_channels(recipe, keys::data::transforms, "normalize: mean",
+                   all.normalization->mean.size(), channels);
+    check_channels(recipe, keys::data::transforms, "normalize: std",
+                   all.normalization->deviation.size(), channels);
+  } else if (recipe->data.mean) {
     // Published weights expect the normalization that they were trained with.
-    const std::vector<double>&mean = recipe.numbers("data.mean"), &std = recipe.numbers("data.std");
-    check_channels(recipe, "data.mean", "data.mean", mean.size(), channels);
-    check_channels(recipe, "data.std", "data.std", std.size(), channels);
-    if (std::ranges::min(std) == 0) recipe.refuse("data.std", "data.std must be above 0.");
+    const std::vector<double>&mean = *recipe->data.mean, &std = *recipe->data.std;
+    check_channels(recipe, keys::data::mean, keys::data::mean, mean.size(), channels);
+    check_channels(recipe, keys::data::std, keys::data::std, std.size(), channels);
+    if (std::ranges::min(std) == 0) recipe.refuse(keys::data::std, "data.std must be above 0.");
     all.normalization = {mean, std};
   }
   return all;
@@ -153,7 +153,7 @@ Tensor picture_rows(const Recipe& recipe, const Shape& row, std::span<const std:
   Preparation how = preparation_of(recipe, row[0], false);
   if (!how.normalization)
     for (const data::KnownImages& known : data::known_images())
-      if (recipe.has("data.dataset") && known.name == recipe.text("data.dataset"))
+      if (recipe->data.dataset && known.name == *recipe->data.dataset)
         how.normalization = known.normalization;
   const Type type{DType::f32, {std::ssize(paths), row[0], row[1], row[2]}};
   const auto rows = Buffer::allocate(type.bytes());
