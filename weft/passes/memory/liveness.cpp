@@ -1,6 +1,7 @@
 #include "weft/passes/memory/liveness.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/base/memory/alignment.h"
 #include "weft/passes/graph/index.h"
@@ -47,6 +48,12 @@ LaunchUse use_of(const Plan& plan, const Launch& launch) {
 size_t arena_size(size_t bytes) { return aligned(bytes); }
 size_t scratch_bytes(const Launch& launch) {
   return launch.parts > 1 ? 0 : arena_size(launch.workspace);
+}
+
+std::vector<int> present_order(const Plan& plan) {
+  std::vector<int> order(plan.launches.size());
+  std::iota(order.begin(), order.end(), 0);
+  return order;
 }
 
 ArenaUse::ArenaUse(const Plan& plan) {

@@ -16,6 +16,9 @@ size_t arena_size(size_t bytes);
 // Returns the bytes of a launch's scratch in the arena, without the table of a joined launch.
 size_t scratch_bytes(const Launch& launch);
 
+// Returns the launches of a plan in their order: 0, 1, ...
+std::vector<int> present_order(const Plan& plan);
+
 // A LaunchUse says which slots of the arena a launch touches. Indices are those of Plan::slots.
 struct LaunchUse {
   std::vector<int> slots;  // slots in the arena that are read or written, without duplicates

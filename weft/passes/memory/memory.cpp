@@ -1,7 +1,6 @@
 // Assigns each stored value of the step its offset in the arena. The pass runs last, because live
 // ranges follow from the order.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "weft/ir/op_def.h"
@@ -46,17 +45,11 @@ class MemoryPlanner {
     }
   }
 
-  std::vector<int> present_order() const {
-    std::vector<int> order(plan_.launches.size());
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-  }
-
   // Merges the slots of results with those of the dying operands whose memory they reuse. The
   // merged slot gets the category of the value that it holds at the peak, which the memory table
   // reports.
   void take_over() {
-    Liveness liveness(plan_, ArenaUse(plan_), present_order());
+    Liveness liveness(plan_, ArenaUse(plan_), present_order(plan_));
     std::vector<int> into(plan_.slots.size());
     std::iota(into.begin(), into.end(), 0);
     for (auto [launch, result, operand] : liveness.granted) {
@@ -88,7 +81,7 @@ class MemoryPlanner {
 
   void set_lifetimes() {
     for (Slot& slot : plan_.slots) slot.first = slot.last = Liveness::never;
-    Liveness liveness(plan_, ArenaUse(plan_), present_order());
+    Liveness liveness(plan_, ArenaUse(plan_), present_order(plan_));
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       plan_.slots[i].first = liveness.first[i];
       plan_.slots[i].last = liveness.last[i];

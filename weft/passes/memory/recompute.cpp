@@ -1,7 +1,6 @@
 #include "weft/passes/memory/recompute.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 
 #include "weft/base/host/stopwatch.h"
@@ -24,8 +23,7 @@ const Access& result_in(const Launch& launch, int slot) {
 // Fault "recompute-ignores-writers": state that was assigned meanwhile counts as unchanged.
 // Fault "recompute-sums-otherwise": a kernel that sums runs again only for what is needed.
 Recomputation::Recomputation(Plan plan, const PassOptions& options)
-    : plan_(std::move(plan)), options_(options), order_(plan_.launches.size()), use_(plan_) {
-  std::iota(order_.begin(), order_.end(), 0);
+    : plan_(std::move(plan)), options_(options), order_(present_order(plan_)), use_(plan_) {
   go_down();
 }
 

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "weft/passes/graph/index.h"
+#include "weft/passes/memory/liveness.h"
 
 namespace weft {
 namespace {
@@ -14,10 +15,12 @@ struct Touches {
 };
 }  // namespace
 
-Dependencies::Dependencies(const Plan& plan)
+Dependencies::Dependencies(const Plan& plan) : Dependencies(plan, present_order(plan)) {}
+
+Dependencies::Dependencies(const Plan& plan, std::span<const int> order)
     : before(plan.launches.size()), after(plan.launches.size()) {
   std::vector<Touches> touches(plan.slots.size());
-  for (int at = 0; at < static_cast<int>(plan.launches.size()); ++at) {
+  for (int at : order) {
     const Launch& launch = plan.launches[index(at)];
     for (const Access& operand : launch.operands) {
       Touches& slot = touches[index(operand.at.slot)];

@@ -9,17 +9,18 @@
 
 namespace weft {
 
-// Dependencies are the predecessors and successors of each launch, by index. The plan's order must
-// be a valid one.
+// Dependencies are the predecessors and successors of each launch, by index. The plan's order, or
+// the one given, must be valid; launches that it leaves out have none.
 struct Dependencies {
   std::vector<std::vector<int>> before, after;  // indices for each launch, without duplicates
   explicit Dependencies(const Plan& plan);
+  Dependencies(const Plan& plan, std::span<const int> order);
   void add(int earlier, int later);
 };
 
 // Returns the valid order that is closest to the present one.
 std::vector<int> stable_order(const Dependencies& edges);
-// Returns the same plan with its launches in `order`.
+// Returns the plan with its launches in `order`, without those that it leaves out.
 Plan reordered(Plan plan, std::span<const int> order);
 
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,13 +20,6 @@
 
 namespace weft {
 namespace {
-std::pair<size_t, double> live_bytes(const Plan& plan) {
-  std::vector<int> order(plan.launches.size());
-  std::iota(order.begin(), order.end(), 0);
-  const Liveness live(plan, ArenaUse(plan), order);
-  return {live.peak, live.total};
-}
-
 // Returns the common prefix of two paths: "h.3.attn" for "h.3.attn.c_proj" and "h.3.attn.c_attn".
 std::string common_path(const std::string& a, const std::string& b) {
   const size_t same = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -66,23 +58,23 @@ int64_t elements_of(const Launch& launch) {
   return most;
 }
 
+// A joined launch is appended to the plan's launches, and an order of launches says where it runs,
+// so that a place is tried without a copy of the plan.
 class Join {
  public:
   Join(Plan plan, size_t room, const PassOptions& options)
       : plan_(std::move(plan)),
         options_(options),
         room_(room),
-        edges_(plan_),
+        use_(plan_),
+        order_(present_order(plan_)),
+        places_(order_),
         forms_(plan_.launches.size(), none),
-        ids_(plan_.launches.size()),
-        places_(plan_.launches.size()) {
-    std::iota(ids_.begin(), ids_.end(), 0);
-    std::iota(places_.begin(), places_.end(), 0);
-  }
+        edges_(plan_) {}
 
   Plan run() {
     std::map<std::string, int> known;
-    for (size_t at = 0; at < plan_.launches.size(); ++at) {
+    for (size_t at = 0; at < forms_.size(); ++at) {
       Launch& launch = plan_.launches[at];
       if (launch.kind != Launch::Kind::fused || launch.rematerialized || is_beside_transfer(at))
         continue;
@@ -92,12 +84,13 @@ class Join {
       forms_[at] = known.try_emplace(form->text, static_cast<int>(known.size())).first->second;
     }
     for (int form = 0; form < static_cast<int>(known.size()); ++form)
-      for (std::vector<int> ids = together(form); !ids.empty(); ids = together(form)) {
-        std::ranges::stable_sort(
-            ids, {}, [&](int id) { return elements_of(launch_at(places_[index(id)])); });
-        join_or_split(ids);
+      for (std::vector<int> launches = together(form); !launches.empty();
+           launches = together(form)) {
+        std::ranges::stable_sort(launches, {},
+                                 [&](int launch) { return elements_of(launch_at(launch)); });
+        join_or_split(launches);
       }
-    return std::move(plan_);
+    return reordered(std::move(plan_), order_);
   }
 
  private:
@@ -106,24 +99,25 @@ class Join {
   // Returns whether a transfer is next to the launch. Joining such kernels would serialize
   // transfers and kernels, as the joined launch waits for every fetch and every store waits for the
   // launch.
-  bool is_beside_transfer(size_t at) const {
+  bool is_beside_transfer(size_t launch) const {
     const auto moves = [&](int other) {
       return launch_at(other).kind == Launch::Kind::transfer ||
              launch_at(other).kind == Launch::Kind::await;
     };
-    return std::ranges::any_of(edges_.before[at], moves) ||
-           std::ranges::any_of(edges_.after[at], moves);
+    return std::ranges::any_of(edges_.before[launch], moves) ||
+           std::ranges::any_of(edges_.after[launch], moves);
   }
 
-  // A Range is the places in the plan that a launch may have: before any launch from `first` to
-  // `last`.
+  // A Range is the places that a launch may have: before the launch at any of `first` to `last`.
   struct Range {
     int first = 0, last = std::numeric_limits<int>::max();
   };
   Range range_of(int launch) const {
     Range range;
-    for (int before : edges_.before[index(launch)]) range.first = std::max(range.first, before + 1);
-    for (int after : edges_.after[index(launch)]) range.last = std::min(range.last, after);
+    for (int before : edges_.before[index(launch)])
+      range.first = std::max(range.first, places_[index(before)] + 1);
+    for (int after : edges_.after[index(launch)])
+      range.last = std::min(range.last, places_[index(after)]);
     return range;
   }
   static Range common(Range a, Range b) {
@@ -131,25 +125,24 @@ class Join {
   }
 
   // Joins into one launch or, where there is no room, into two: the smaller half and the rest.
-  void join_or_split(std::span<const int> ids) {
-    if (ids.size() < 2) return;
-    std::vector<int> places;
-    for (int id : ids) places.push_back(places_[index(id)]);
-    std::ranges::sort(places);
-    if (take(places)) return;
-    join_or_split(ids.first(ids.size() / 2));
-    join_or_split(ids.subspan(ids.size() / 2));
+  void join_or_split(std::span<const int> launches) {
+    if (launches.size() < 2) return;
+    std::vector<int> in_order(launches.begin(), launches.end());
+    std::ranges::sort(in_order, {}, [&](int launch) { return places_[index(launch)]; });
+    if (take(in_order)) return;
+    join_or_split(launches.first(launches.size() / 2));
+    join_or_split(launches.subspan(launches.size() / 2));
   }
 
-  // Returns the ids of the first launch of the form and of those that may run at the same time,
-  // with no path between any two, and clears their form.
+  // Returns the first launch of the form and those that may run at the same time, with no path
+  // between any two, and clears their form.
   std::vector<int> together(int form) {
-    std::vector<int> launches, ids;
+    std::vector<int> launches;
     Range range;
-    for (int at = 0; at < static_cast<int>(forms_.size()); ++at) {
-      if (forms_[index(at)] != form) continue;
-      const Range both = common(range, range_of(at));
-      const std::vector<int>& before = edges_.before[index(at)];
+    for (int launch : order_) {
+      if (forms_[index(launch)] != form) continue;
+      const Range both = common(range, range_of(launch));
+      const std::vector<int>& before = edges_.before[index(launch)];
       const auto needs = [&](int other) {
         return std::ranges::find(before, other) != before.end();
       };
@@ -157,70 +150,78 @@ class Join {
           (both.first > both.last || std::ranges::any_of(launches, needs)))
         continue;
       range = both;
-      launches.push_back(at);
-      ids.push_back(ids_[index(at)]);
-      forms_[index(at)] = none;
+      launches.push_back(launch);
+      forms_[index(launch)] = none;
     }
-    return ids;
+    return launches;
   }
   // Places the joined launch early or late, where the peak is lower; returns false if neither fits.
   bool take(const std::vector<int>& launches) {
     Range range;
-    for (int at : launches) range = common(range, range_of(at));
-    const int early = std::max(range.first, launches.front()),
-              late = std::max(early, std::min(range.last, launches.back() + 1));
-    Plan best = with_launch(launches, early);
+    for (int launch : launches) range = common(range, range_of(launch));
+    const int early = std::max(range.first, places_[index(launches.front())]),
+              late = std::max(early, std::min(range.last, places_[index(launches.back())] + 1));
+    plan_.launches.push_back(joined(launches));
+    use_.extend(plan_);
+    std::vector<int> best = order_with_joined(launches, early);
     std::pair<size_t, double> least = live_bytes(best);
-    int at = early;
     if (late != early) {
-      Plan other = with_launch(launches, late);
-      if (const auto live = live_bytes(other); live < least)
-        best = std::move(other), least = live, at = late;
+      std::vector<int> other = order_with_joined(launches, late);
+      if (const auto live = live_bytes(other); live < least) best = std::move(other), least = live;
     }
-    if (least.first > room_) return false;
-    plan_ = std::move(best);
-    forms_ = moved(forms_, launches, at, none);
-    ids_ = moved(ids_, launches, at, none);
-    for (int place = 0; place < static_cast<int>(ids_.size()); ++place)
-      if (ids_[index(place)] != none) places_[index(ids_[index(place)])] = place;
-    edges_ = Dependencies(plan_);
+    if (least.first > room_) {
+      plan_.launches.pop_back();
+      use_.launches.pop_back();
+      return false;
+    }
+    order_ = std::move(best);
+    forms_.push_back(none);
+    places_.assign(plan_.launches.size(), none);
+    for (size_t place = 0; place < order_.size(); ++place)
+      places_[index(order_[place])] = static_cast<int>(place);
+    edges_ = Dependencies(plan_, order_);
     return true;
   }
 
-  // Returns the list with the elements at `places` removed and `one` inserted before place `at`.
-  template <class T>
-  static std::vector<T> moved(const std::vector<T>& all, const std::vector<int>& places, int at,
-                              const T& one) {
-    std::vector<T> result;
-    auto next = places.begin();
-    for (int i = 0; i <= static_cast<int>(all.size()); ++i) {
-      if (i == at) result.push_back(one);
-      if (next != places.end() && *next == i)
+  // Returns the order without these launches, and with the last of the plan's, which joins them,
+  // before the one at place `at`.
+  std::vector<int> order_with_joined(const std::vector<int>& launches, int at) const {
+    std::vector<int> result;
+    result.reserve(order_.size());
+    const int joined = static_cast<int>(plan_.launches.size()) - 1;
+    auto next = launches.begin();
+    for (int place = 0; place <= static_cast<int>(order_.size()); ++place) {
+      if (place == at) result.push_back(joined);
+      if (next != launches.end() && places_[index(*next)] == place)
         ++next;
-      else if (i < static_cast<int>(all.size()))
-        result.push_back(all[index(i)]);
+      else if (place < static_cast<int>(order_.size()))
+        result.push_back(order_[index(place)]);
     }
     return result;
   }
 
-  Plan with_launch(const std::vector<int>& launches, int at) const {
+  std::pair<size_t, double> live_bytes(std::span<const int> order) const {
+    const Liveness live(plan_, use_, order);
+    return {live.peak, live.total};
+  }
+
+  Launch joined(const std::vector<int>& launches) const {
     Launch launch = launch_at(launches.front());
     for (size_t i = 1; i < launches.size(); ++i) append(launch, launch_at(launches[i]));
     launch.kernel += fmt::format(" x{}", launch.parts);
     launch.workspace = options_.library->compiler().workspace(launch);
-    Plan plan = plan_;
-    plan.launches = moved(plan_.launches, launches, at, launch);
-    return plan;
+    return launch;
   }
 
-  const Launch& launch_at(int at) const { return plan_.launches[index(at)]; }
+  const Launch& launch_at(int launch) const { return plan_.launches[index(launch)]; }
 
   Plan plan_;
   const PassOptions& options_;
   size_t room_;
+  ArenaUse use_;
+  std::vector<int> order_, places_;  // launches by their place, and places by launch or none
+  std::vector<int> forms_;           // per launch
   Dependencies edges_;
-  std::vector<int> forms_, ids_;  // per launch; an id is a place in the original plan
-  std::vector<int> places_;       // per id, to find a launch that has not been joined
 };
 }  // namespace
 

@@ -4,7 +4,7 @@
 // live than there is room for. The pass runs after recompute, which adds transfers, and before
 // memory, which keeps a value's bytes until its transfer has ended.
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "weft/passes/graph/index.h"
 #include "weft/passes/memory/launches.h"
@@ -20,7 +20,7 @@ class Overlap {
       : plan_(std::move(plan)),
         options_(options),
         use_(plan_),
-        live_(plan_, use_, present_order()),
+        live_(plan_, use_, present_order(plan_)),
         live_bytes_(plan_.launches.size()),
         room_(room),
         first_reader_(plan_.slots.size(), end()),
@@ -54,11 +54,6 @@ class Overlap {
   };
 
   int end() const { return static_cast<int>(plan_.launches.size()); }
-  std::vector<int> present_order() const {
-    std::vector<int> order(plan_.launches.size());
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-  }
   const Launch& launch_at(int at) const { return plan_.launches[index(at)]; }
   bool is_fetch_at(int at) const {
     return launch_at(at).kind == Launch::Kind::transfer && is_fetch(plan_, launch_at(at));
@@ -153,7 +148,7 @@ class Overlap {
       append(before_[index(at)].stored);
       append(before_[index(at)].begun);
       append(before_[index(at)].fetched);
-      if (at < end() && !is_fetch_at(at)) launches.push_back(launch_at(at));
+      if (at < end() && !is_fetch_at(at)) launches.push_back(std::move(plan_.launches[index(at)]));
     }
     plan_.launches = std::move(launches);
   }

@@ -2,9 +2,9 @@
 // the pass computes the exact peak of several orders, each found in near-linear time, and keeps the
 // best. It runs after alias, whose edges it respects, and before memory, which packs what is live.
 #include <algorithm>
-#include <numeric>
 
 #include "weft/passes/graph/index.h"
+#include "weft/passes/memory/liveness.h"
 #include "weft/passes/order/beam_search.h"
 #include "weft/passes/order/list_scheduler.h"
 #include "weft/passes/passes.h"
@@ -27,8 +27,7 @@ class OrderSearch {
         backward_(edges_, use_, true) {}
 
   Order best() {
-    Order present(plan_.launches.size());
-    std::iota(present.begin(), present.end(), 0);
+    const Order present = present_order(plan_);
     std::vector<Order> bases{present, depth_first(present), depth_first(by_depth(present))};
     if (moves()) bases.push_back(depth_first(by_size(present)));
     for (const Order& base : bases) {
