@@ -21,10 +21,10 @@ TABLE = "train/recipe/keys.toml"
 # recipes its keys by text; a static that changes is state of the process.
 CEILINGS = {
     "op-names": (64, "operations by name outside of ops/ and of ONNX's tables"),
-    "long-files": (31, "files above 400 lines"),
+    "long-files": (30, "files above 400 lines"),
     "long-functions": (18, "functions above 60 lines"),
     "keys-by-text": (6, "keys of recipes by text outside of their table"),
-    "recipe-edits": (17, "values of a recipe set by code outside of it"),
+    "recipe-edits": (13, "values of a recipe set by code outside of it"),
     "mutable-statics": (52, "mutable statics without a reason beside or before them"),
     "dynamic-casts": (29, "dynamic casts"),
 }

@@ -124,9 +124,9 @@ TEST_CASE("AdamW updates every parameter of GPT-2 in two launches at most") {
   const auto run = planned_on(gpt2(64), "cuda:h100");
   int launches = 0;
   std::set<int> updated, copied;  // slots of parameters and of their bfloat16 copies
-  for (const auto& [name, executable] : run->steps.executables()) {
-    if (name != "train") continue;
-    const Plan& plan = executable->plan();
+  for (const PlannedStep& step : run->report.plans) {
+    if (step.name != "train") continue;
+    const Plan& plan = *step.plan;
     for (const Launch& launch : plan.launches) {
       const size_t before = updated.size();
       for (const Access& result : launch.results) {

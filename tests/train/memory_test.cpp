@@ -64,7 +64,7 @@ std::string data_of(const std::string& model, const TemporaryFolder& folder) {
 size_t unsure_bytes(const train::Recipe& recipe) {
   const auto planned = train::plan_run(recipe, {});
   size_t bytes = SIZE_MAX;
-  for (const train::StepReport& step : planned->report.step_reports)
+  for (const PlannedStep& step : planned->report.plans)
     if (step.plan->arena_bytes == planned->report.arena_bytes)
       bytes = std::min(bytes, testing::unsure_bytes(*step.plan));
   REQUIRE(bytes != SIZE_MAX);

@@ -78,9 +78,9 @@ std::string line_of(train::PlannedRun& run) {
   size_t launches = 0;
   uint64_t kernels = 0;
   const auto add = [&kernels](std::string_view text) { kernels = hash_text(text, kernels); };
-  for (const auto& [step, executable] : run.steps.executables()) {
-    add(step);
-    for (const Launch& launch : executable->plan().launches) {
+  for (const PlannedStep& step : run.report.plans) {
+    add(step.name);
+    for (const Launch& launch : step.plan->launches) {
       ++launches;
       add(launch.kernel);
       for (const Access& operand : launch.operands) add(to_string(operand.value.type()));

@@ -205,8 +205,8 @@ TEST_CASE("the peak of an update includes gradients and that of an evaluation no
                            "test"));
   constexpr size_t widest = size_t{256} * 4096 * 4;
   std::map<std::string, std::map<std::string, size_t>> memory;
-  for (const train::StepReport& step : planned->report.step_reports)
-    for (const auto& [category, bytes] : train::memory_by_category(*step.plan))
+  for (const PlannedStep& step : planned->report.plans)
+    for (const auto& [category, bytes] : memory_by_category(*step.plan))
       memory[step.name][category] = bytes;
   CHECK(memory["train"]["activations"] >= widest);
   CHECK(memory["train"]["activations"] < widest + widest / 10);
@@ -219,14 +219,14 @@ TEST_CASE("tables of memory and work add up to the plan") {
   TemporaryFolder folder;
   auto planned =
       train::plan_run(images_recipe(folder, "train: {steps: 3, global_batch_size: 12}\n"));
-  for (const train::StepReport& step : planned->report.step_reports) {
+  for (const PlannedStep& step : planned->report.plans) {
     size_t memory = 0;
-    for (auto& [category, bytes] : train::memory_by_category(*step.plan)) memory += bytes;
+    for (auto& [category, bytes] : memory_by_category(*step.plan)) memory += bytes;
     CHECK(memory == step.plan->arena_bytes);
     double flops = 0;
     int kernels = 0;
     size_t live = 0;
-    for (const train::ModuleCost& module : train::cost_by_module(*step.plan)) {
+    for (const ModuleCost& module : cost_by_module(*step.plan)) {
       flops += module.flops;
       kernels += module.kernels;
       live += module.memory;
@@ -235,16 +235,16 @@ TEST_CASE("tables of memory and work add up to the plan") {
     CHECK(kernels == static_cast<int>(step.plan->launches.size()));
     CHECK(live == step.plan->live_peak_bytes);
     // Values of no module, such as the inputs of a step, count as the model's.
-    const std::string table = to_table(train::cost_by_module(*step.plan));
+    const std::string table = train::to_table(cost_by_module(*step.plan));
     CHECK(table.find("\n(model) ") != std::string::npos);
     CHECK(table.ends_with(
         "\n(model): the loss, the optimizer's update, and other work of no single module.\n"));
     CHECK(table.find("(none)") == std::string::npos);
   }
   const auto written = nlohmann::json::parse(to_json(planned->report));
-  for (size_t i = 0; i < planned->report.step_reports.size(); ++i) {
+  for (size_t i = 0; i < planned->report.plans.size(); ++i) {
     double bytes = 0;
-    for (const auto& step : planned->report.step_reports[i].plan->launches) bytes += step.bytes;
+    for (const auto& step : planned->report.plans[i].plan->launches) bytes += step.bytes;
     CHECK(written["plans"][i]["bytes"] == bytes);
   }
 }

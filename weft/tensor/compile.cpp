@@ -263,6 +263,8 @@ void CompiledStep::use_workspace(std::span<std::byte> memory) {
   state_->workspace->lent = memory;
 }
 
+Graph CompiledStep::capture(std::span<const Type> types) const { return state_->capture(types); }
+
 Executable& CompiledStep::prepare(std::span<const Type> types) {
   if (Executable* known = state_->prepared(types)) return *known;
   const StepOptions& options = state_->options;

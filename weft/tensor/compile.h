@@ -55,6 +55,8 @@ class CompiledStep {
   // between runs spoils results that were not copied out, and nothing else. A run whose plan needs
   // more bytes throws Error(does_not_fit).
   void use_workspace(std::span<std::byte> memory);
+  // Captures the step for inputs of these types, for who plans it without running it.
+  Graph capture(std::span<const Type> types) const;
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
   // Returns the memory and time of a run for inputs of these types, planned without running it or

@@ -225,15 +225,15 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
 // Checks that host memory suffices: weights are initialized there before they move to a device.
 // Offloaded state of a host run is in files and takes none; that of a device run is in host memory.
 void check_host(const Experiment& experiment) {
-  const int64_t kept = experiment.kept_optimizer_bytes(),
-                weights = experiment.model_bytes() + experiment.teacher_bytes();
+  const StateBlocks weights = joined(blocks_of(experiment.model->variables()),
+                                     experiment.teacher_state()),
+                    update = blocks_of(experiment.update_state()), all = joined(weights, update);
+  const Offload offload = offload_of(experiment.recipe);
   if (library(experiment.recipe->train.device).on_host())
     return check_fits("the run does not fit: its weights and optimizer state",
-                      static_cast<size_t>(weights + kept));
-  const int64_t moved = weights - experiment.kept_model_bytes() - experiment.kept_teacher_bytes() +
-                        experiment.optimizer_bytes() - kept;
+                      bytes_of(weights) + resident_bytes(update, offload));
   check_fits("the run does not fit: its weights, and what is offloaded to host memory,",
-             static_cast<size_t>(weights + moved));
+             bytes_of(weights) + bytes_of(all) - resident_bytes(all, offload));
 }
 
 // Returns the folder that a published model is built from, or the ONNX file; "" for any other

@@ -15,6 +15,7 @@
 #include "weft/optim/loss_scale.h"
 #include "weft/optim/optimizer.h"
 #include "weft/optim/pruning.h"
+#include "weft/planner/question.h"
 #include "weft/quantization/training.h"
 #include "weft/train/methods/distillation.h"
 #include "weft/train/plan/precision.h"
@@ -97,10 +98,7 @@ struct Experiment {
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
   int64_t teacher_bytes() const;  // bytes of parameters and buffers of the teacher, if there is one
-  // Returns which state the recipe moves to files; the three below give the bytes that stay in
-  // memory.
-  Offload offload() const;
-  int64_t kept_model_bytes() const, kept_optimizer_bytes() const, kept_teacher_bytes() const;
+  StateBlocks teacher_state() const;
 };
 
 // Captures the forward pass of a model in evaluation mode, on a batch of this type.
@@ -108,8 +106,10 @@ Graph forward_graph(const Model& model, const Type& batch);
 // Does so for the model of an experiment, on a batch of `rows`.
 Graph graph_of(const Experiment& experiment);
 
-// Returns the bytes of those variables that stay in memory.
-int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload);
+Offload offload_of(const Recipe& recipe);  // which state it moves to files
+// Returns variables as the planner sees them.
+StateBlocks blocks_of(const std::vector<Variable>& variables);
+StateBlocks joined(StateBlocks first, const StateBlocks& second);
 
 // Checks the recipe and builds the experiment. Throws Error(usage) for the recipe, Error(data) for
 // the data.

@@ -224,7 +224,7 @@ std::vector<KernelTime> by_launch(const Profile& profile, const MachineSpec& mac
 }
 std::vector<KernelTime> by_module(const Profile& profile, const MachineSpec& machine, int depth) {
   return sum_by(profile, machine, [&](const KernelEvent& event) {
-    std::string module = train::module_prefix(profile.launch(event).module, depth);
+    std::string module = module_prefix(profile.launch(event).module, depth);
     return module.empty() ? "(model)" : module;
   });
 }

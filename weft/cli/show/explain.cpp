@@ -16,10 +16,10 @@
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/memory/launches.h"
-#include "weft/runtime/executable.h"
+#include "weft/passes/passes.h"
+#include "weft/planner/planner.h"
 #include "weft/runtime/summary.h"
 #include "weft/train/run/report.h"
-#include "weft/train/run/steps.h"
 
 namespace weft::cli {
 namespace {
@@ -249,27 +249,23 @@ json to_json(const PlanFigures& figures) {
 std::vector<StorageReason> reasons_to_store(const Plan& plan) { return Storage(plan).reasons(); }
 std::vector<Unfused> unfused_values(const Plan& plan) { return Storage(plan).one_by_one(); }
 
-std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine) {
+std::vector<Explanation> explain(const PlanQuestion& question, const PlanAnswer& answer) {
   std::vector<Explanation> all;
-  const std::string device = "null:" + experiment.recipe->train.device;
-  train::Steps steps(experiment, device);
-  for (auto& [name, executable] : steps.executables()) {
-    const Plan& plan = executable->plan();
-    Explanation one{.step = name, .plan = figures_of(plan, machine)};
+  for (const PlannedStep& step : answer.plans) {
+    const Plan& plan = *step.plan;
+    Explanation one{.step = step.name, .plan = figures_of(plan, question.machine)};
     count_fused(plan, one);
     one.stored = reasons_to_store(plan);
     one.unfused = unfused_values(plan);
     all.push_back(std::move(one));
   }
   for (std::string_view pass : optional_passes()) {
-    StepOptions options = train::step_options(experiment, device);
-    options.skip = {std::string(pass)};
-    train::Steps without(experiment, options);
-    auto executables = without.executables_that_fit();
+    PlanQuestion without = question;
+    without.options.skip.emplace_back(pass);
+    const auto steps = plans_that_fit(without);
     for (size_t i = 0; i < all.size(); ++i) {
-      const Executable* step = executables[i].second;
       all[i].passes.push_back({std::string(pass), {}});
-      if (step != nullptr) all[i].passes.back().without = figures_of(step->plan(), machine);
+      if (steps[i]) all[i].passes.back().without = figures_of(*steps[i]->plan, question.machine);
     }
   }
   return all;

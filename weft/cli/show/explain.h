@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/device/spec.h"
-#include "weft/train/experiment.h"
+#include "weft/planner/answer.h"
 
 namespace weft::cli {
 
@@ -55,8 +54,8 @@ struct Explanation {
 std::vector<StorageReason> reasons_to_store(const Plan& plan);
 std::vector<Unfused> unfused_values(const Plan& plan);
 
-// Explains each step of a run; plans all of them once more without each pass.
-std::vector<Explanation> explain(const train::Experiment& experiment, const MachineSpec& machine);
+// Explains each step of an answer; plans all of them once more without each pass.
+std::vector<Explanation> explain(const PlanQuestion& question, const PlanAnswer& answer);
 
 std::string to_table(const Explanation& explanation);
 std::string to_json(const std::vector<Explanation>& explanations);

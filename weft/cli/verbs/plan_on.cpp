@@ -64,7 +64,7 @@ PlannedRecipe planned_on(Recipe recipe, const std::string& device) {
     const auto run = train::plan_run(recipe, machine_spec(device));
     result.report_json = to_json(run->report);
     result.report = run->report;
-    result.report->step_reports.clear();  // their plans are destroyed with the run
+    result.report->plans.clear();  // as many devices may be asked about
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
     result.refusal = error.what();

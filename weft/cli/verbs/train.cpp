@@ -118,30 +118,29 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
     remark("note", text + ".");
   if (!arguments.dot.empty()) {
     std::string graphs;
-    for (const train::StepReport& step : planned->report.step_reports)
-      graphs += to_dot(graph_of(*step.plan));
+    for (const PlannedStep& step : planned->report.plans) graphs += to_dot(graph_of(*step.plan));
     io::write_file_atomically(arguments.dot, graphs);
   }
   if (!arguments.memory_svg.empty()) {
     std::vector<NamedPlan> plans;
-    for (const train::StepReport& step : planned->report.step_reports)
-      plans.push_back({step.name, step.plan});
+    for (const PlannedStep& step : planned->report.plans)
+      plans.push_back({step.name, step.plan.get()});
     io::write_file_atomically(arguments.memory_svg, memory_svg(plans, planned->report.model));
   }
   if (arguments.as_json) {
     json report = io::parse_json(train::to_json(planned->report));
     if (arguments.explain)
-      report["explain"] = io::parse_json(cli::to_json(explain(planned->experiment, machine)));
+      report["explain"] = io::parse_json(cli::to_json(explain(planned->question, planned->report)));
     line(io::json_text(report, 2));
     return 0;
   }
   show(to_table(planned->report));
-  for (const train::StepReport& step : planned->report.step_reports) {
+  for (const PlannedStep& step : planned->report.plans) {
     line(fmt::format("\n{} by module:", step.name));
-    show(to_table(train::cost_by_module(*step.plan, arguments.depth)));
+    show(train::to_table(cost_by_module(*step.plan, arguments.depth)));
   }
   if (arguments.explain)
-    for (const Explanation& explanation : explain(planned->experiment, machine))
+    for (const Explanation& explanation : explain(planned->question, planned->report))
       show("\n" + to_table(explanation));
   return 0;
 }

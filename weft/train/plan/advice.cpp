@@ -1,7 +1,8 @@
 #include "weft/train/plan/advice.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,9 +12,9 @@
 #include "weft/base/host/env.h"
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/numbers/quantity.h"
+#include "weft/planner/planner.h"
+#include "weft/train/plan/plan_run.h"
 #include "weft/train/plan/precision.h"
-#include "weft/train/run/report.h"
-#include "weft/train/run/trainer.h"
 
 namespace weft::train {
 namespace {
@@ -34,131 +35,116 @@ const NewValues less_state[] = {
     {{keys::train::precision, "bf16"}, {keys::train::offload, "[optimizer]"}},
     state_in_files};
 
-struct Change {
-  std::string flags;
-  double seconds;  // seconds of an update; 0: unknown
-};
-
 // Returns "--train.precision bf16-mixed --train.micro_batch_size 4"; a flag of the command line is
 // named as the user typed it, as its new value replaces the old one.
 std::string flags_of(const Recipe& recipe, const NewValues& settings) {
   std::string flags;
   for (const auto& [key, value] : settings) {
     const std::string& typed = recipe.where(key);
-    flags += fmt::format(" {0} {2}{1}{2}", typed.starts_with("--") ? typed : fmt::format("--{}", key), value,
-                         value.front() == '[' ? "'" : "");
+    flags +=
+        fmt::format(" {0} {2}{1}{2}", typed.starts_with("--") ? typed : fmt::format("--{}", key),
+                    value, value.front() == '[' ? "'" : "");
   }
   return flags.substr(1);
 }
 
-Recipe with(Recipe recipe, const NewValues& settings) {
-  for (const auto& [key, value] : settings) recipe.set(key, value, "advice");
-  return recipe;
-}
-
-class Search {
+// Alternatives are the changes of a recipe that may make it fit, as questions. A change of options
+// alone asks about the steps that were captured already; others are captured once.
+class Alternatives {
  public:
-  // `before` is the seconds of an update to compare with; nullopt: those of an update without a
-  // memory limit.
-  Search(const Recipe& recipe, const MachineSpec& machine, size_t has, double began,
-         std::optional<double> before = {})
-      : recipe_(recipe),
-        machine_(machine),
-        has_(has),
-        before_(before),
-        until_(std::max(began + share * env_patience(),
-                        processor_seconds() + least_share * env_patience())) {}
+  explicit Alternatives(const RunQuestion& run) : run_(run), recipe_(run.experiment.recipe) {}
 
-  // Returns the bytes of model and optimizer in memory if they exceed the limit, else 0.
-  int64_t state_that_exceeds(const NewValues& settings) const {
-    const Experiment experiment = make_experiment(with(recipe_, settings), {.initialize = false});
-    const int64_t state = experiment.kept_model_bytes() + experiment.kept_optimizer_bytes() +
-                          experiment.kept_teacher_bytes();
-    const std::optional<int64_t> limit = recipe_->train.memory;
-    return state > limit.value_or(0) ? state : 0;
+  // Returns changes for runs whose state alone exceeds the limit, where the batch does not matter.
+  std::vector<Ladder> for_state() {
+    std::vector<Ladder> ladders;
+    for (const NewValues& values : less_state) {
+      const int at = add(ladders, {values});
+      add(ladders, smaller_batches(values), {.unless = at});
+    }
+    return ladders;
   }
 
-  // Returns the seconds of an update; nullopt where the run does not fit, or where no time is left
-  // to plan it.
-  std::optional<double> seconds(const NewValues& settings) const { return seconds(settings, has_); }
-
-  bool out_of_time() const { return processor_seconds() > until_; }
-
-  // Returns 0 where there was no time to plan it.
-  double before() const { return before_.value_or(0); }
-
-  // Searches changes for recipes whose state alone exceeds the limit, where the batch does not
-  // matter.
-  std::vector<Change> run_for_state() {
-    for (const NewValues& settings : less_state)
-      if (is_allowed(settings) && state_that_exceeds(settings) == 0 && !attempt(settings))
-        smaller_batches(settings);
-    return by_time();
-  }
-
-  // Tries changes that take one plan each before batches, and the one most likely to fit first, as
-  // time may run out among the batches.
-  std::vector<Change> run() {
+  // Returns changes that take one plan each before batches, and the one most likely to fit first,
+  // as time may run out among the batches.
+  std::vector<Ladder> for_steps() {
+    std::vector<Ladder> ladders;
     const bool wide = find_precision(recipe_->train.precision)->parameters == DType::f32;
     // GPUs before Ampere multiply in float16 alone.
-    const bool only_f16 = machine_.f16_flops_per_s > 0 && machine_.bf16_flops_per_s == 0;
-    if (wide && !only_f16) attempt({{keys::train::precision, "bf16"}});
-    if (recipe_->train.offload.empty()) attempt(state_in_files);
+    const MachineSpec& machine = run_.question.machine;
+    const bool only_f16 = machine.f16_flops_per_s > 0 && machine.bf16_flops_per_s == 0;
+    if (wide && !only_f16) add(ladders, {{{keys::train::precision, "bf16"}}});
+    if (recipe_->train.offload.empty()) add(ladders, {state_in_files});
     if (recipe_->train.recompute != Recompute::automatic)
-      attempt({{keys::train::recompute, "auto"}});
-    if (clips()) attempt({{keys::train::grad_clip, "0"}});
+      add(ladders, {{{keys::train::recompute, "auto"}}});
+    if (clips()) add(ladders, {{{keys::train::grad_clip, "0"}}});
     const NewValues narrow{{keys::train::precision, only_f16 ? "fp16-mixed" : "bf16-mixed"}};
-    const bool narrows = recipe_->train.precision == "fp32" && attempt(narrow);
-    if (wide && recipe_->train.keep == DType::f32) attempt({{keys::train::keep, "bf16"}});
-    smaller_batches({});
-    if (wide && !narrows) smaller_batches(narrow);
-    if (found_.empty()) smaller_batches(state_in_files);
-    if (found_.empty() && wide) smaller_batches({narrow.front(), state_in_files.front()});
-    return by_time();
+    const int narrows = recipe_->train.precision == "fp32" ? add(ladders, {narrow}) : -1;
+    if (wide && recipe_->train.keep == DType::f32) add(ladders, {{{keys::train::keep, "bf16"}}});
+    add(ladders, smaller_batches({}));
+    if (wide) add(ladders, smaller_batches(narrow), {.unless = narrows});
+    constexpr auto last = Ladder::When::nothing_fits_yet;
+    add(ladders, smaller_batches(state_in_files), {.when = last});
+    if (wide)
+      add(ladders, smaller_batches({narrow.front(), state_in_files.front()}), {.when = last});
+    return ladders;
   }
 
  private:
-  // Plans as for a user who types these flags: within the device's memory only where the plan would
-  // not fit otherwise.
-  std::optional<double> seconds(const NewValues& settings, size_t has) const {
-    if (out_of_time()) return std::nullopt;
-    const Recipe limited = with(recipe_, settings);
-    if (has > 0 && limited.where(keys::train::memory) == limit_origin) {
-      const auto typed =
-          plan_that_fits(with(limited, {{keys::train::memory, "null"}}), machine_, has, until_);
-      if (typed != nullptr) return typed->report.expected_seconds();
-      if (out_of_time()) return std::nullopt;
-    }
-    const auto planned = plan_that_fits(limited, machine_, has, until_);
-    return planned == nullptr ? std::nullopt : std::optional(planned->report.expected_seconds());
+  // Appends a ladder of the changes that change something and contradict no other key, and returns
+  // its place.
+  int add(std::vector<Ladder>& ladders, const std::vector<NewValues>& changes, Ladder ladder = {}) {
+    for (const NewValues& values : changes)
+      if (const NewValues made = changed(values); !made.empty())
+        ladder.changes.push_back({flags_of(recipe_, made), [this, made] { return with(made); }});
+    ladders.push_back(std::move(ladder));
+    return static_cast<int>(ladders.size()) - 1;
   }
-  // Returns whether a change is consistent with the other keys: bfloat16 parameters contradict
-  // `train.keep`.
-  bool is_allowed(const NewValues& settings) const {
+
+  Recipe recipe_with(const NewValues& values) const {
+    Recipe recipe = recipe_;
+    for (const auto& [key, value] : values) recipe.set(key, value, "advice");
+    return recipe;
+  }
+  // Returns the values that differ from the recipe's; empty where they contradict another of its
+  // keys: bfloat16 parameters contradict `train.keep`.
+  NewValues changed(NewValues values) const {
+    std::erase_if(values, [&](const auto& value) {
+      return recipe_with({value}).to_yaml(value.first) == recipe_.to_yaml(value.first);
+    });
     try {
-      with(recipe_, settings).check();
+      recipe_with(values).check();
     } catch (const Error&) {
-      return false;
+      return {};
     }
-    return true;
+    return values;
   }
-  // Returns whether the recipe has this value already.
-  bool has(const NewValues::value_type& setting) const {
-    return with(recipe_, {setting}).to_yaml(setting.first) == recipe_.to_yaml(setting.first);
+
+  PlanQuestion with(const NewValues& values) {
+    NewValues of_graph = values;
+    std::erase_if(of_graph, [](const auto& value) {
+      return value.first == keys::train::offload || value.first == keys::train::recompute ||
+             value.first == keys::train::keep;
+    });
+    const RunQuestion* asked = &run_;
+    if (!of_graph.empty()) {
+      const auto [known, is_new] = asked_.try_emplace(flags_of(recipe_, of_graph));
+      if (is_new)
+        known->second =
+            std::make_unique<RunQuestion>(ask(recipe_with(of_graph), run_.question.machine));
+      asked = known->second.get();
+    }
+    PlanQuestion question = asked->question;
+    question.options =
+        step_options(asked->experiment, question.options.device, recipe_with(values));
+    return question;
   }
 
   // Returns whether gradients are clipped: the norm of all gradients keeps each live until the last
   // is computed.
   bool clips() const { return recipe_->train.grad_clip.value_or(0) > 0; }
 
-  std::vector<Change> by_time() {
-    std::ranges::stable_sort(found_, {}, &Change::seconds);
-    return found_;
-  }
-
-  // Finds the largest micro-batch that fits, halving it about each time. If the smallest does not
-  // fit, none does.
-  void smaller_batches(const NewValues& others) {
+  // Returns the other changes with smaller micro-batches, each about half of the one before.
+  std::vector<NewValues> smaller_batches(const NewValues& others) const {
     const int64_t whole = recipe_->train.global_batch_size;
     const int64_t now = recipe_->train.micro_batch_size.value_or(whole);
     std::vector<NewValues> smaller;
@@ -169,86 +155,69 @@ class Search {
       if (recipe_->eval.batch_size.value_or(0) > batch)
         smaller.back().emplace_back(keys::eval::batch_size, std::to_string(batch));
     }
-    if (smaller.empty()) return;
-    const std::optional<double> least = planned(smaller.back());
-    if (!least) return;
-    for (const NewValues& settings : smaller)
-      if (&settings != &smaller.back() && attempt(settings)) return;
-    add(smaller.back(), *least);
+    return smaller;
   }
 
-  // Returns the settings that differ from the recipe; empty where they contradict another of its
-  // keys.
-  NewValues changed(NewValues settings) const {
-    std::erase_if(settings, [&](const auto& setting) { return has(setting); });
-    return is_allowed(settings) ? settings : NewValues{};
-  }
-  std::optional<double> planned(const NewValues& settings) const {
-    const NewValues changes = changed(settings);
-    return changes.empty() ? std::nullopt : seconds(changes);
-  }
-  bool attempt(const NewValues& settings) {
-    const std::optional<double> time = planned(settings);
-    if (time) add(settings, *time);
-    return time.has_value();
-  }
-  void add(const NewValues& settings, double time) {
-    const std::string flags = flags_of(recipe_, changed(settings));
-    if (std::ranges::find(found_, flags, &Change::flags) != found_.end()) return;
-    found_.push_back({flags, time});
-    if (!before_)
-      before_ =
-          seconds({{keys::train::memory, "8000TiB"}, {keys::train::recompute, "none"}}, /*has=*/0);
-  }
-
-  Recipe recipe_;
-  const MachineSpec& machine_;
-  size_t has_;
-  std::optional<double> before_;
-  double until_;
-  std::vector<Change> found_;
+  const RunQuestion& run_;
+  const Recipe& recipe_;
+  std::map<std::string, std::unique_ptr<RunQuestion>> asked_;  // by the flags that change graphs
 };
 
+SearchLimits limits_of(size_t has, double began) {
+  return {.has = has,
+          .until = std::max(began + share * env_patience(),
+                            processor_seconds() + least_share * env_patience())};
+}
+
+// Returns whether nobody chose the limit of memory.
+bool is_ours(const RunQuestion& run) {
+  return run.experiment.recipe.where(keys::train::memory) == limit_origin;
+}
+
 // Returns "--train.keep bf16 fits at 1.10 times the time, ...".
-std::string text_of(const std::vector<Change>& changes, double before) {
+std::string text_of(const std::vector<Remedy>& changes, double before) {
   std::string text;
   std::string_view between;
-  for (const Change& change : changes) {
-    text += fmt::format("{}{} fits", std::exchange(between, ", "), change.flags);
+  for (const Remedy& change : changes) {
+    text += fmt::format("{}{} fits", std::exchange(between, ", "), change.what);
     if (before > 0) text += fmt::format(" at {:.2f} times the step time", change.seconds / before);
   }
   return text + ".";
 }
 }  // namespace
 
-std::string changes_that_fit(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                             double began) {
-  Search search(recipe, machine, has, began);
+std::string changes_that_fit(const RunQuestion& run, size_t has, double began) {
+  const SearchLimits limits = limits_of(has, began);
+  Alternatives alternatives(run);
   std::string text;
-  const int64_t state = search.state_that_exceeds({});
-  if (state > 0)
+  const size_t state = run.question.resident_state();
+  const bool exceeds = state > run.question.options.memory;
+  if (exceeds)
     text = fmt::format("Parameters and optimizer alone take {} of memory, whatever the batch. ",
                        bytes_text(static_cast<double>(state)));
-  const std::vector<Change> changes = state > 0 ? search.run_for_state() : search.run();
-  if (changes.empty() && !search.out_of_time())
+  const Remedies remedies =
+      find_remedies(run.question, exceeds ? alternatives.for_state() : alternatives.for_steps(),
+                    is_ours(run), limits);
+  if (remedies.found.empty() && !remedies.is_out_of_time)
     return text + "No smaller micro-batch, lower precision, recomputation or offload makes it fit.";
   const std::string longer =
       fmt::format("WEFT_PATIENCE={} searches longer.", 10 * std::max(1, env_patience()));
-  if (changes.empty())
+  if (remedies.found.empty())
     return text +
            "No smaller micro-batch, lower precision, recomputation or offload that fits was found "
            "in time. Hint: " +
            longer;
-  return text + "Hint: " + text_of(changes, search.before()) +
-         (search.out_of_time() ? " There may be more: " + longer : "");
+  return text + "Hint: " + text_of(remedies.found, remedies.before_seconds) +
+         (remedies.is_out_of_time ? " There may be more: " + longer : "");
 }
 
-std::string quicker_changes(const Recipe& recipe, const MachineSpec& machine, size_t has,
-                            double began, double seconds) {
+std::string quicker_changes(const RunQuestion& run, size_t has, double began, double seconds) {
   constexpr double clearly = 0.95;
-  Search search(recipe, machine, has, began, seconds);
-  std::vector<Change> changes = search.run();
-  std::erase_if(changes, [&](const Change& change) { return change.seconds > clearly * seconds; });
+  Alternatives alternatives(run);
+  std::vector<Remedy> changes = find_remedies(run.question, alternatives.for_steps(), is_ours(run),
+                                              limits_of(has, began), seconds)
+                                    .found;
+  std::erase_if(changes, [&](const Remedy& change) { return change.seconds > clearly * seconds; });
   return changes.empty() ? "" : "Quicker: " + text_of(changes, seconds);
 }
 

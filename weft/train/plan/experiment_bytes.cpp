@@ -7,14 +7,6 @@
 #include "weft/train/task/scoring.h"
 
 namespace weft::train {
-namespace {
-int64_t bytes_of(const std::vector<Variable>& variables) {
-  int64_t bytes = 0;
-  for (const Variable& variable : variables) bytes += static_cast<int64_t>(variable.type().bytes());
-  return bytes;
-}
-}  // namespace
-
 std::vector<Variable> Experiment::trained() const {
   std::vector<Variable> parameters = model->parameters();
   if (distillation != nullptr)
@@ -48,19 +40,23 @@ std::string_view Experiment::unit() const {
   constexpr std::string_view units[] = {"row", "img", "tok"};
   return units[static_cast<size_t>(shape.kind)];
 }
-int64_t Experiment::model_bytes() const { return bytes_of(model->variables()); }
-int64_t Experiment::trained_bytes() const { return bytes_of(model->parameters()); }
-int64_t Experiment::optimizer_bytes() const { return bytes_of(update_state()); }
+int64_t Experiment::model_bytes() const {
+  return static_cast<int64_t>(bytes_of(blocks_of(model->variables())));
+}
+int64_t Experiment::trained_bytes() const {
+  return static_cast<int64_t>(bytes_of(blocks_of(model->parameters())));
+}
+int64_t Experiment::optimizer_bytes() const {
+  return static_cast<int64_t>(bytes_of(blocks_of(update_state())));
+}
 int64_t Experiment::teacher_bytes() const {
-  return distillation == nullptr ? 0 : bytes_of(distillation->teacher().variables());
+  return static_cast<int64_t>(bytes_of(teacher_state()));
 }
-int64_t Experiment::kept_teacher_bytes() const {
-  return distillation == nullptr ? 0 : kept_bytes(distillation->teacher().variables(), offload());
+StateBlocks Experiment::teacher_state() const {
+  return distillation == nullptr ? StateBlocks() : blocks_of(distillation->teacher().variables());
 }
-int64_t Experiment::kept_model_bytes() const { return kept_bytes(model->variables(), offload()); }
-int64_t Experiment::kept_optimizer_bytes() const { return kept_bytes(update_state(), offload()); }
 
-Offload Experiment::offload() const {
+Offload offload_of(const Recipe& recipe) {
   return {.categories = recipe->train.offload, .folder = recipe->train.offload_folder};
 }
 
@@ -80,12 +76,15 @@ size_t Experiment::data_bytes() const {
   return bytes;
 }
 
-int64_t kept_bytes(const std::vector<Variable>& variables, const Offload& offload) {
-  int64_t bytes = bytes_of(variables);
+StateBlocks blocks_of(const std::vector<Variable>& variables) {
+  StateBlocks blocks;
   for (const Variable& variable : variables)
-    if (offload.covers(variable.category(), variable.type().bytes()))
-      bytes -= static_cast<int64_t>(variable.type().bytes());
-  return bytes;
+    blocks.push_back({variable.category(), variable.type().bytes()});
+  return blocks;
+}
+StateBlocks joined(StateBlocks first, const StateBlocks& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
 }
 
 }  // namespace weft::train

@@ -1,58 +1,20 @@
 // Reports on a plan: the distribution of its memory and its work. This is one file because the
 // tables and the JSON show the same rows.
 #include <algorithm>
-#include <map>
-#include <set>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/host/isa.h"
-#include "weft/base/host/parallel.h"
-#include "weft/base/memory/memory.h"
-#include "weft/device/registry.h"
 #include "weft/io/json.h"
 #include "weft/ir/graph.h"
 #include "weft/nn/block_activations.h"
-#include "weft/runtime/footprint.h"
-#include "weft/runtime/summary.h"
 #include "weft/train/run/report.h"
 
 namespace weft::train {
 namespace {
 using nlohmann::json;
-
-bool in_arena(const Slot& slot) { return slot.space == Space::arena && slot.bytes > 0; }
-
-// Returns the first launch at which the most bytes of the arena are live.
-int peak_of(const Plan& plan) {
-  std::map<int, int64_t> changes;  // changes of the live bytes, by the launch where they occur
-  for (const Slot& slot : plan.slots) {
-    if (!in_arena(slot)) continue;
-    changes[slot.first] += static_cast<int64_t>(slot.bytes);
-    changes[slot.last + 1] -= static_cast<int64_t>(slot.bytes);
-  }
-  int64_t live = 0, most = 0;
-  int peak = 0;
-  for (auto [at, change] : changes) {
-    live += change;
-    if (live > most) most = live, peak = at;
-  }
-  return peak;
-}
-
-class Rows {
- public:
-  ModuleCost& of(const std::string& module) {
-    auto [found, is_new] = index_.try_emplace(module, rows.size());
-    if (is_new) rows.push_back({.module = module});
-    return rows[found->second];
-  }
-  std::vector<ModuleCost> rows;
-
- private:
-  std::map<std::string, size_t> index_;
-};
 
 json memory_json(const Plan& plan) {
   json result = json::object();
@@ -65,134 +27,28 @@ double sum_bytes(const Plan& plan) {
   for (const Launch& launch : plan.launches) bytes += launch.bytes;
   return bytes;
 }
-
-// Counts offloaded state and copies of weights once for all steps, and their other values in files
-// for each step.
-void count_shared(RunReport& report) {
-  std::set<const VariableState*> counted;
-  for (const StepReport& step : report.step_reports) {
-    report.file_bytes += step.plan->file_bytes;
-    for (const Slot& slot : step.plan->slots) {
-      if (slot.space == Space::arena) continue;
-      const VariableState* const state = slot.value->variable.get();
-      if (state == nullptr || !counted.insert(state).second) continue;
-      if (slot.space == Space::file) report.offloaded_bytes += slot.bytes;
-      if (state->copy_of != nullptr) report.copy_bytes += slot.bytes;
-    }
-    for (const Launch& kernel : step.plan->launches)
-      if (kernel.kind == Launch::Kind::transfer)
-        report.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
-  }
-  report.file_bytes += report.offloaded_bytes;
-}
 }  // namespace
 
-std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan) {
-  int peak = peak_of(plan);
-  std::map<Category, size_t> live;
-  size_t total = 0;
-  for (const Slot& slot : plan.slots) {
-    if (!in_arena(slot) || slot.first > peak || peak > slot.last) continue;
-    live[slot.category] += slot.bytes;
-    total += slot.bytes;
-  }
-  std::vector<std::pair<std::string, size_t>> rows;
-  rows.reserve(live.size() + 1);
-  for (const auto& [category, bytes] : live) rows.emplace_back(name(category), bytes);
-  if (plan.arena_bytes > total) rows.emplace_back("unused", plan.arena_bytes - total);
-  return rows;
-}
-
-std::string module_prefix(const std::string& module, int depth) {
-  size_t end = 0;
-  for (int i = 0; i < depth && end != std::string::npos; ++i)
-    end = module.find('.', i == 0 ? 0 : end + 1);
-  return module.substr(0, end);
-}
-
-std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth) {
-  Rows table;
-  for (const Launch& launch : plan.launches) {
-    ModuleCost& row = table.of(module_prefix(launch.module, depth));
-    row.flops += launch.flops;
-    row.bytes += launch.bytes;
-    ++row.kernels;
-  }
-  int peak = peak_of(plan);
-  for (const Slot& slot : plan.slots)
-    if (in_arena(slot) && slot.first <= peak && peak <= slot.last)
-      table.of(slot.value.defined() ? module_prefix(slot.value->module(), depth) : "").memory +=
-          slot.bytes;
-  return std::move(table.rows);
-}
-
-RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
-                      size_t accumulator_bytes, const MachineSpec& machine) {
+RunReport make_report(const Experiment& experiment, PlanAnswer answer) {
   const Recipe& recipe = experiment.recipe;
-  RunReport report{
-      .model = recipe->model.name.has_value()         ? *recipe->model.name
-               : recipe->model.pretrained.has_value() ? *recipe->model.pretrained
-                                                      : "layers",
-      .device = recipe->train.device,
-      .parameters = nn::number_count(*experiment.model),
-      .samples = experiment.train->size(),
-      .global_batch = experiment.global_batch,
-      .micro_batch = experiment.micro_batch,
-      .steps = experiment.total_steps,
-      .steps_per_epoch = experiment.steps_per_epoch,
-      .units = static_cast<double>(experiment.global_batch * experiment.units_per_sample()),
-      .unit = experiment.unit(),
-      .model_bytes = static_cast<size_t>(experiment.model_bytes()),
-      .optimizer_bytes = static_cast<size_t>(experiment.optimizer_bytes()),
-      .accumulator_bytes = accumulator_bytes,
-      .teacher_bytes = static_cast<size_t>(experiment.teacher_bytes()),
-      .trained_bytes = static_cast<size_t>(experiment.trained_bytes()),
-      .trains_part =
-          experiment.model->parameters().size() < experiment.model->named_parameters().size(),
-      .data_bytes = experiment.data_bytes(),
-      .step_reports = std::move(steps)};
-  const KernelLibrary& device = library(report.device);
-  report.machine = device.kernels().machine();
-  report.kernels = device.kernels().selection();
-  report.on_host = device.on_host();
-  report.device_name = machine.name;
-  report.device_bytes = machine.memory_bytes;
-  report.basis = machine.basis;
-  if (recipe->plan.usd_per_hour) report.usd_per_hour = *recipe->plan.usd_per_hour;
-  std::vector<const Plan*> plans;
-  for (const StepReport& step : report.step_reports) {
-    plans.push_back(step.plan);
-    double times = static_cast<double>(step.per_update);
-    const PlanSummary one = summarize(*step.plan, device, machine);
-    report.arena_bytes = std::max(report.arena_bytes, one.arena_bytes);
-    report.staging_bytes += one.staging_bytes;
-    report.constant_bytes += one.constant_bytes;
-    report.flops += times * one.flops;
-    report.bytes += times * one.bytes;
-    report.seconds += times * one.seconds;
-    report.likely_seconds += times * one.likely_seconds;
-    if (machine.was_measured())
-      report.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
-    for (const Launch& kernel : step.plan->launches) {
-      const Roofline best = roofline(kernel, machine);
-      if (best.compute_bound()) report.compute_bound_seconds += times * best.seconds();
-      if (!kernel.rematerialized) continue;
-      report.rematerialized += step.per_update;
-      report.rematerialized_seconds += times * best.seconds();
-    }
-  }
-  count_shared(report);
-  report.runtime_bytes = runtime_bytes(thread_count(), plans);
+  RunReport report{std::move(answer)};
+  report.model = recipe->model.name         ? *recipe->model.name
+                 : recipe->model.pretrained ? *recipe->model.pretrained
+                                            : "layers";
+  report.device = recipe->train.device;
+  report.parameters = nn::number_count(*experiment.model);
+  report.samples = experiment.train->size();
+  report.global_batch = experiment.global_batch;
+  report.micro_batch = experiment.micro_batch;
+  report.steps = experiment.total_steps;
+  report.steps_per_epoch = experiment.steps_per_epoch;
+  report.units = static_cast<double>(experiment.global_batch * experiment.units_per_sample());
+  report.unit = experiment.unit();
+  report.trained_bytes = static_cast<size_t>(experiment.trained_bytes());
+  report.trains_part =
+      experiment.model->parameters().size() < experiment.model->named_parameters().size();
+  report.usd_per_hour = recipe->plan.usd_per_hour;
   return report;
-}
-
-size_t RunReport::memory_there() const { return on_host ? machine_memory() : device_bytes; }
-
-double RunReport::recompute_price() const {
-  if (rematerialized == 0 || seconds <= 0) return 0;
-  return unlimited_seconds > 0
-             ? expected_seconds() / unlimited_seconds - 1
-             : rematerialized_seconds / std::max(seconds - rematerialized_seconds, 1e-12);
 }
 
 namespace {
@@ -242,15 +98,12 @@ std::string refusal_table(const RunReport& report, size_t room) {
       report.on_host ? report.model_bytes + report.teacher_bytes : 0;
   text += fmt::format("does not fit {}: weights, state and arena take {}, {} are available.\n\n",
                       place_of(report), sizes_text(std::max(takes, made)), sizes_text(room));
-  row("weights", report.model_bytes);
-  row("optimizer", report.optimizer_bytes);
-  if (report.teacher_bytes > 0) row("teacher", report.teacher_bytes);
-  if (report.accumulator_bytes > 0) row("accumulated gradients", report.accumulator_bytes);
-  if (report.copy_bytes > 0) row("16-bit weight copies", report.copy_bytes);
-  if (report.offloaded_bytes > 0)
-    text += fmt::format("{:<24}{:>12}\n", "offloaded", "-" + sizes_text(report.offloaded_bytes));
+  for (const Bill& bill : report.state_bills()) {
+    const std::string bytes = sizes_text(static_cast<size_t>(std::abs(bill.bytes)));
+    text += fmt::format("{:<24}{:>12}\n", bill.what, bill.bytes < 0 ? "-" + bytes : bytes);
+  }
   const auto largest = std::ranges::max_element(
-      report.step_reports, {}, [](const StepReport& step) { return step.plan->arena_bytes; });
+      report.plans, {}, [](const PlannedStep& step) { return step.plan->arena_bytes; });
   for (const auto& [category, bytes] : memory_by_category(*largest->plan)) row(category, bytes);
   row("total", takes);
   if (made > takes) row("weights while created", takes = made);
@@ -335,7 +188,7 @@ std::string to_table(const RunReport& report) {
   if (report.seconds > 0 && report.usd_per_hour)
     row("cost", cost_text(cost(report.total_seconds(), *report.usd_per_hour)),
         fmt::format("at best, at {} per hour", cost_text(*report.usd_per_hour)));
-  for (const StepReport& step : report.step_reports) {
+  for (const PlannedStep& step : report.plans) {
     text += fmt::format("\n{}: {} kernels, {} of arena at its peak\n", step.name,
                         step.plan->launches.size(), bytes(step.plan->arena_bytes));
     for (const auto& [category, size] : memory_by_category(*step.plan))
@@ -359,7 +212,7 @@ std::string to_table(const std::vector<ModuleCost>& modules) {
 
 std::string to_json(const RunReport& report) {
   json steps = json::array();
-  for (const StepReport& step : report.step_reports) {
+  for (const PlannedStep& step : report.plans) {
     json modules = json::array();
     for (const ModuleCost& row : cost_by_module(*step.plan))
       modules.push_back({{"module", row.module},

@@ -2,154 +2,147 @@
 // what does not fit. Refuses what cannot fit, and names the changes with which it would.
 #include "weft/train/plan/plan_run.h"
 
-#include <algorithm>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "weft/base/host/stopwatch.h"
 #include "weft/base/memory/memory.h"
 #include "weft/base/numbers/quantity.h"
-#include "weft/runtime/executable.h"
+#include "weft/planner/planner.h"
 #include "weft/train/plan/advice.h"
 
 namespace weft::train {
 namespace {
-// Returns the memory that is available for what train.memory limits: state, constants and arena.
-size_t room_for(const RunReport& report, size_t host_memory) {
-  const size_t has = report.on_host ? host_memory : report.device_bytes;
-  const size_t besides =
-      report.on_host ? report.data_bytes + report.runtime_bytes : report.staging_bytes;
-  return has - std::min(has, besides);
+// Returns a limit as a recipe says it.
+std::string limit_text(size_t bytes) {
+  return bytes >> 20 > 0 ? fmt::format("{}MiB", bytes >> 20) : fmt::format("{}", bytes);
 }
 
-std::string memory_text(size_t bytes) {
-  return bytes >> 20 > 0 ? fmt::format("{}MiB", bytes >> 20)
-                         : fmt::format("{}KiB", std::max<size_t>(bytes >> 10, 1));
-}
-
-std::string too_large(const RunReport& report) {
+std::string too_large(const PlanAnswer& found) {
   auto text = [](size_t count) { return bytes_text(static_cast<double>(count)); };
   return fmt::format("the plan does not fit: it takes {} of memory. A run can use {} on {}.",
-                     text(report.memory_taken()), text(report.memory_there()),
-                     report.on_host ? "this machine" : report.device_name);
+                     text(found.memory_taken()), text(found.memory_there()),
+                     found.on_host ? "this machine" : found.device_name);
 }
 
-// Compares the plan with `whole`, the plan without a memory limit.
-void compare(PlannedRun& planned, const PlannedRun& whole) {
-  planned.report.unlimited_bytes = whole.report.total_bytes();
-  planned.report.unlimited_seconds = whole.report.expected_seconds();
+// Compares an answer with `whole`, that without a memory limit.
+void compare(PlanAnswer& found, const PlanAnswer& whole) {
+  found.unlimited_bytes = whole.total_bytes();
+  found.unlimited_seconds = whole.expected_seconds();
 }
 
-// Records the cost of fitting in memory: plans again without a limit for comparison.
-void compare_with_unlimited(PlannedRun& planned, const MachineSpec& machine) {
-  Recipe unlimited = planned.experiment.recipe;
-  const bool is_compared = planned.report.unlimited_bytes > 0;
-  if (is_compared || (planned.report.rematerialized == 0 && !unlimited->train.memory)) return;
-  unlimited.set(keys::train::memory, "null", limit_origin);
-  unlimited.set(keys::train::recompute, "none", limit_origin);
-  compare(planned, PlannedRun(unlimited, machine));
+PlanQuestion without_limit(PlanQuestion question) {
+  question.options.memory = 0;
+  return question;
 }
 
-StepOptions options_until(const Experiment& experiment, std::optional<double> until) {
-  StepOptions options = step_options(experiment, "null:" + experiment.recipe->train.device);
-  options.until = until;
-  return options;
-}
-}  // namespace
-
-RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine) {
-  std::vector<StepReport> reports;
-  for (auto& [name, executable] : steps.executables()) {
-    int64_t times = name == "accumulate"                  ? experiment.passes_per_step()
-                    : name == "train" || name == "update" ? 1
-                                                          : 0;
-    reports.push_back({name, &executable->plan(), times});
-  }
-  return make_report(experiment, std::move(reports), static_cast<size_t>(steps.accumulator_bytes()),
-                     machine);
+// Records the cost of fitting in memory: asks again without a limit for comparison.
+void compare_with_unlimited(PlanAnswer& found, const PlanQuestion& question) {
+  const bool is_compared = found.unlimited_bytes > 0;
+  if (is_compared || (found.rematerialized == 0 && question.options.memory == 0)) return;
+  PlanQuestion unlimited = without_limit(question);
+  unlimited.options.recompute = Recompute::none;
+  compare(found, answer(unlimited));
 }
 
-std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
-                                        size_t host_memory, std::string message, double began,
-                                        std::unique_ptr<PlannedRun> whole) {
-  Recipe unlimited = recipe, limited = recipe;
-  unlimited.set(keys::train::memory, "null", limit_origin);
-  if (whole == nullptr) whole = std::make_unique<PlannedRun>(unlimited, machine);
-  const RunReport& report = whole->report;
-  const size_t has = report.on_host ? host_memory : report.device_bytes;
-  const auto own = static_cast<size_t>(recipe->train.memory.value_or(INT64_MAX));
-  size_t room = room_for(report, host_memory);
+// Answers within `host_memory`, or the memory of the device. `whole` is the answer without a limit.
+// The question and the recipe get the limit that is found.
+PlanAnswer fitted(RunQuestion& run, size_t host_memory, std::string message, double began,
+                  const PlanAnswer& whole) {
+  PlanQuestion& question = run.question;
+  const size_t has = whole.on_host ? host_memory : whole.device_bytes;
+  const size_t own = question.options.memory > 0 ? question.options.memory : INT64_MAX;
+  const size_t room = whole.room_within(has);
+  const RunReport report = make_report(run.experiment, whole);
   if (room == 0 || own <= room)
-    throw DoesNotFit(message + " " + changes_that_fit(recipe, machine, has, began),
-                     refusal_table(report, own));
-  if (recipe->train.memory) message = too_large(report);
-  limited.set(keys::train::memory, memory_text(room), limit_origin);
+    throw DoesNotFit(message + " " + changes_that_fit(run, has, began), refusal_table(report, own));
+  if (question.options.memory > 0) message = too_large(whole);
+  auto limit_to = [&](size_t bytes) {
+    question.options.memory = bytes;
+    run.experiment.recipe.set(keys::train::memory, limit_text(bytes), limit_origin);
+  };
+  limit_to(as_limit(room));
   size_t least = 0;
-  if (auto planned = plan_that_fits(limited, machine, has, {}, &least)) {
-    if (recipe->train.recompute == Recompute::automatic) compare(*planned, *whole);
-    return planned;
+  if (std::optional<PlanAnswer> found = answer_within(question, has, &least)) {
+    limit_to(question.options.memory);
+    if (question.options.recompute == Recompute::automatic) compare(*found, whole);
+    return *std::move(found);
   }
+  limit_to(as_limit(room));
   if (least > 0)
     message +=
         fmt::format(" Its smallest plan takes {}, and {} are available to it.",
                     bytes_text(static_cast<double>(least)), bytes_text(static_cast<double>(room)));
-  throw DoesNotFit(message + " " + changes_that_fit(limited, machine, has, began),
-                   refusal_table(report, room));
+  throw DoesNotFit(message + " " + changes_that_fit(run, has, began), refusal_table(report, room));
 }
 
-PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine,
-                       std::optional<double> until)
-    : experiment(make_experiment(recipe, {.initialize = false})),
-      steps(experiment, options_until(experiment, until)),
-      report(report_of(experiment, steps, machine)) {}
-
-std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           std::optional<double> until, size_t* least) {
-  // The memory that a process takes besides state and arena depends on its plan, so the second plan
-  // has that much less room.
-  for (int time = 0; time < 2; ++time) {
-    try {
-      auto planned = std::make_unique<PlannedRun>(recipe, machine, until);
-      const size_t takes = planned->report.memory_taken();
-      if (has == 0 || takes <= has) return planned;
-      if (!recipe->train.memory) return nullptr;
-      const auto limit = static_cast<size_t>(*recipe->train.memory);
-      if (limit <= takes - has) return nullptr;
-      recipe.set(keys::train::memory, memory_text(limit - (takes - has)), limit_origin);
-    } catch (const StepTooLarge& error) {
-      if (least != nullptr) *least = error.least_bytes;
-      return nullptr;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      return nullptr;
-    }
-  }
-  return nullptr;
+std::unique_ptr<PlannedRun> planned(RunQuestion run, PlanAnswer found) {
+  RunReport report = make_report(run.experiment, std::move(found));
+  return std::make_unique<PlannedRun>(std::move(run), std::move(report));
 }
+}  // namespace
+
+PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
+                         const MachineSpec& machine) {
+  const std::string& device = experiment.recipe->train.device;
+  return {.steps = {},
+          .device = device,
+          .machine = machine,
+          .options = step_options(experiment, device),
+          .weights = blocks_of(experiment.model->variables()),
+          .optimizer = blocks_of(experiment.update_state()),
+          .accumulators = blocks_of(steps.accumulators()),
+          .teacher = experiment.teacher_state(),
+          .data_bytes = experiment.data_bytes()};
+}
+
+RunQuestion ask(const Recipe& recipe, const MachineSpec& machine) {
+  RunQuestion run{.experiment = make_experiment(recipe, {.initialize = false}), .question = {}};
+  const Steps steps(run.experiment, "null:" + recipe->train.device);
+  run.question = question_of(run.experiment, steps, machine);
+  run.question.steps = steps.captured();
+  return run;
+}
+
+std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
+                                        size_t host_memory, const std::string& message,
+                                        double began) {
+  RunQuestion run = ask(recipe, machine);
+  const PlanAnswer whole = answer(without_limit(run.question));
+  PlanAnswer found = fitted(run, host_memory, message, began, whole);
+  return planned(std::move(run), std::move(found));
+}
+
+PlannedRun::PlannedRun(const Recipe& recipe, const MachineSpec& machine)
+    : RunQuestion(ask(recipe, machine)), report(make_report(experiment, answer(question))) {}
+PlannedRun::PlannedRun(RunQuestion run, RunReport report)
+    : RunQuestion(std::move(run)), report(std::move(report)) {}
 
 std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& machine) {
   const double began = processor_seconds();
-  std::unique_ptr<PlannedRun> planned;
+  RunQuestion run = ask(recipe, machine);
+  std::optional<PlanAnswer> found;
   try {
-    planned = std::make_unique<PlannedRun>(recipe, machine);
-    const size_t has = planned->report.memory_there();
-    if (has > 0 && planned->report.memory_taken() > has)
-      throw Error(ErrorKind::does_not_fit, "{}", too_large(planned->report));
+    found = answer(run.question);
+    const size_t has = found->memory_there();
+    if (has > 0 && found->memory_taken() > has)
+      throw Error(ErrorKind::does_not_fit, "{}", too_large(*found));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::does_not_fit) throw;
-    if (recipe->train.memory) planned.reset();  // planned within that limit
-    planned =
-        plan_within(recipe, machine, machine_memory(), error.what(), began, std::move(planned));
+    const bool is_limited = run.question.options.memory > 0;
+    const PlanAnswer whole = found && !is_limited ? *found : answer(without_limit(run.question));
+    found = fitted(run, machine_memory(), error.what(), began, whole);
   }
-  compare_with_unlimited(*planned, machine);
-  RunReport& report = planned->report;
+  compare_with_unlimited(*found, run.question);
   constexpr double dear = 0.4;  // rematerializing the whole forward pass takes about a third
-  if (report.recompute_price() > dear)
-    report.quicker = quicker_changes(planned->experiment.recipe, machine, report.memory_there(),
-                                     began, report.expected_seconds());
-  return planned;
+  std::string quicker;
+  if (found->recompute_price() > dear)
+    quicker = quicker_changes(run, found->memory_there(), began, found->expected_seconds());
+  std::unique_ptr<PlannedRun> result = planned(std::move(run), *std::move(found));
+  result->report.quicker = std::move(quicker);
+  return result;
 }
 
 }  // namespace weft::train

@@ -1,5 +1,4 @@
-// Declares what train() shares with plan_run() and the other plans of trainer.h. It is internal to
-// trainer.cpp and plan_run.cpp.
+// Declares how runs ask the planner. plan_run() of trainer.h is all that others need.
 #pragma once
 
 #include <memory>
@@ -9,15 +8,17 @@
 
 namespace weft::train {
 
-// Reports the plans of `steps`, with how often an update runs each.
-RunReport report_of(const Experiment& experiment, Steps& steps, const MachineSpec& machine);
+// Returns the question of a run, without its steps.
+PlanQuestion question_of(const Experiment& experiment, const Steps& steps,
+                         const MachineSpec& machine);
+// Builds a run without its memory, and captures its steps.
+RunQuestion ask(const Recipe& recipe, const MachineSpec& machine);
 
 // Plans a recipe that failed to fit with `message` again within `host_memory`, or the memory of its
 // device, using rematerialization and row tiling. Throws DoesNotFit where that is not enough, or
-// where the recipe has a smaller limit of its own. `whole`: its plan without a limit, where there
-// is one.
+// where the recipe has a smaller limit of its own. The experiment's recipe gets the limit.
 std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec& machine,
-                                        size_t host_memory, std::string message, double began,
-                                        std::unique_ptr<PlannedRun> whole = nullptr);
+                                        size_t host_memory, const std::string& message,
+                                        double began);
 
 }  // namespace weft::train

@@ -2,10 +2,8 @@
 // log.jsonl.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,111 +13,36 @@
 
 #include "weft/device/meters.h"
 #include "weft/device/spec.h"
-#include "weft/ir/plan.h"
+#include "weft/planner/answer.h"
+#include "weft/planner/costs.h"
 #include "weft/train/experiment.h"
 
 namespace weft::train {
 
 // ---- the needs of a plan
 
-// Returns the bytes of the arena by category at the launch where most are live, then the
-// fragmentation between them ("unused"). The sum is arena_bytes.
-std::vector<std::pair<std::string, size_t>> memory_by_category(const Plan& plan);
-
-struct ModuleCost {
-  std::string module;  // "" for kernels that belong to no module
-  double flops = 0, bytes = 0;
-  size_t memory = 0;  // live in the arena at the peak
-  int kernels = 0;
-};
-std::string module_prefix(const std::string& module, int depth);  // the first `depth` names
-// Returns the cost of modules of at most `depth` names, in order of first appearance.
-std::vector<ModuleCost> cost_by_module(const Plan& plan, int depth = 2);
-
-// A StepReport is a step of a run as it was planned.
-struct StepReport {
-  std::string name;  // "train"
-  const Plan* plan = nullptr;
-  int64_t per_update = 1;  // executions per update; 0: none (evaluation)
-};
-
-// RunReport has all that `weft plan` prints and plan.json holds.
-struct RunReport {
+// RunReport has all that `weft plan` prints and plan.json holds: a run, and the planner's answer.
+struct RunReport : PlanAnswer {
   std::string model, device;
   int64_t parameters = 0, samples = 0, global_batch = 0, micro_batch = 0;
   int64_t steps = 0, steps_per_epoch = 0;
-  double units = 0;            // tokens, images or rows of an update
-  std::string_view unit = {};  // as Experiment::unit() returns it
-  size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
-  size_t teacher_bytes = 0;           // of distillation
-  size_t trained_bytes = 0;           // bytes of the weights that train
-  bool trains_part = false;           // other weights are frozen, as beside an adapter
-  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
-  size_t offloaded_bytes = 0;         // bytes of the first four that are in files instead of memory
-  size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
-  double file_traffic = 0;            // bytes to and from files per update
-  size_t arena_bytes = 0;             // bytes of the largest step's arena: the steps share it
-  size_t constant_bytes = 0;          // constants of all steps
-  size_t staging_bytes = 0;           // batches on their way to a device
-  size_t data_bytes = 0;              // samples, and the batches of loaders
-  size_t runtime_bytes = 0;           // see runtime_bytes()
-  double flops = 0, bytes = 0;        // operations and memory traffic of an update
-  double seconds = 0;                 // planned seconds of an update; 0: unknown
-  double likely_seconds = 0;          // likely seconds of an update; 0: unknown
-  double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
-  double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
+  double units = 0;                         // tokens, images or rows of an update
+  std::string_view unit = {};               // as Experiment::unit() returns it
+  size_t trained_bytes = 0;                 // bytes of the weights that train
+  bool trains_part = false;                 // other weights are frozen, as beside an adapter
   std::optional<double> usd_per_hour = {};  // price of the machine
-  // These are total_bytes() and expected_seconds() of the plan without rematerialization and memory
-  // limit; 0: this plan is that one, or it was not planned.
-  size_t unlimited_bytes = 0;
-  double unlimited_seconds = 0;
-  std::string quicker = {};           // a sentence: changes that fit as well, in less time
-  int64_t rematerialized = 0;         // kernels of an update
-  double rematerialized_seconds = 0;  // their part of `seconds`
-  bool on_host = true;                // the operands of kernels are in host memory
-  std::string basis = {};             // MachineSpec::basis
-  std::string device_name = {};       // "NVIDIA H200"; "": unknown, or the host
-  size_t device_bytes = 0;            // available to a run there; 0: unknown, or the host
-  std::vector<StepReport> step_reports;
-  std::string machine = {};  // KernelChooser::machine()
-  // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
-  std::map<std::string, std::string> kernels = {};
+  std::string quicker = {};                 // a sentence: changes that fit as well, in less time
 
-  // These are bytes in memory.
-  size_t state_bytes() const {
-    return model_bytes + optimizer_bytes + accumulator_bytes + teacher_bytes + copy_bytes -
-           offloaded_bytes;
-  }
-  size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
   // Returns how many samples each whole epoch leaves out, which are no whole batch; 0 where the run
   // ends before one.
   int64_t left_out() const {
     return steps < steps_per_epoch ? 0 : samples - steps_per_epoch * global_batch;
   }
   double total_seconds() const { return seconds * static_cast<double>(steps); }
-  // Return the expected time of an update and of the run: the likely time, or the roofline where
-  // only that is known.
-  double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
   double expected_total_seconds() const { return expected_seconds() * static_cast<double>(steps); }
-  // Returns the share by which rematerialization makes an update longer.
-  double recompute_price() const;
-  // Returns the memory that a run can have on its device, or on this machine; 0: unknown.
-  size_t memory_there() const;
-  // Returns how much of it the run takes.
-  size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
-  // Returns the upper bound of the process's memory. The measured peak is at most 2 % or 32 MiB
-  // below it, whichever is more (see runtime_bytes()). Weights are initialized in memory before the
-  // arena exists. Returns 0 on a device, whose memory is not the process's.
-  size_t process_bytes() const {
-    if (!on_host) return 0;
-    return std::max(total_bytes(), model_bytes + teacher_bytes) + constant_bytes + data_bytes +
-           runtime_bytes;
-  }
 };
 
-// Reports on planned `steps`; the machine gives the times.
-RunReport make_report(const Experiment& experiment, std::vector<StepReport> steps,
-                      size_t accumulator_bytes, const MachineSpec& machine);
+RunReport make_report(const Experiment& experiment, PlanAnswer answer);
 std::string to_table(const RunReport& report);
 // Returns "each epoch leaves out 1 of 16 samples, which are no whole batch of 5"; "" for none.
 std::string left_out_text(const RunReport& report);

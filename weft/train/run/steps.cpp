@@ -27,28 +27,31 @@ Tensor rows_of(const Tensor& whole, int64_t from, int64_t rows) {
 
 Type scalar_of(DType dtype) { return {dtype, {}}; }
 
-// `held` is the bytes of state that exist besides the variables of the step. Kernels that keep
-// weights packed may sum in another order, and only where memory is not limited, on which the bits
-// of a run must not depend; updates would make them pack anew, too.
-StepOptions of_step(StepOptions options, Mode mode, int64_t held) {
+// `beside` is state that exists besides the variables of the step.
+StepOptions of_step(StepOptions options, Mode mode, const StateBlocks& beside) {
   options.mode = mode;
-  options.held = static_cast<size_t>(held);
-  options.skip.emplace_back("fixed");
+  options.held = resident_bytes(beside, options.offload);
   return options;
 }
-// Returns the bytes of state in memory besides the model's and the accumulators.
-int64_t beside_weights(const Experiment& experiment) {
-  return experiment.kept_optimizer_bytes() + experiment.kept_teacher_bytes();
+// Returns the state besides the model's and the accumulators.
+StateBlocks beside_weights(const Experiment& experiment) {
+  return joined(blocks_of(experiment.update_state()), experiment.teacher_state());
 }
 }  // namespace
 
 StepOptions step_options(const Experiment& experiment, const std::string& device) {
-  const Recipe& recipe = experiment.recipe;
+  return step_options(experiment, device, experiment.recipe);
+}
+StepOptions step_options(const Experiment& experiment, const std::string& device,
+                         const Recipe& recipe) {
   StepOptions options{.device = device,
                       .precision = experiment.precision.products,
                       .beside = experiment.data_bytes(),
                       .recompute = recipe->train.recompute,
-                      .offload = experiment.offload()};
+                      .offload = offload_of(recipe)};
+  // Kernels that keep weights packed may sum in another order, and only where memory is not
+  // limited, on which the bits of a run must not depend; updates would make them pack anew, too.
+  options.skip.emplace_back("fixed");
   if (recipe->train.keep != DType::f32) options.activations = recipe->train.keep;
   if (recipe->train.chunks) options.row_tiles = static_cast<int>(*recipe->train.chunks);
   if (recipe->train.memory) options.memory = static_cast<size_t>(*recipe->train.memory);
@@ -72,10 +75,9 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
             return accumulator_ == nullptr ? train_step(in[0], in[1])
                                            : accumulate_step(in[0], in[1]);
           },
-          of_step(chosen, Mode::train,
-                  accumulator_ == nullptr ? 0 : experiment.kept_optimizer_bytes())),
+          of_step(chosen, Mode::train, beside_pass())),
       update_([this](std::span<const Tensor>) { return update_step(); },
-              of_step(chosen, Mode::train, experiment.kept_teacher_bytes())),
+              of_step(chosen, Mode::train, experiment.teacher_state())),
       search_(
           [this](std::span<const Tensor> in) {
             experiment_.pruner->search(in[0]);
@@ -87,50 +89,87 @@ Steps::Steps(const Experiment& experiment, const StepOptions& chosen)
             return std::vector<Tensor>{experiment_.pruner->prune(in[0])};
           },
           of_step(chosen, Mode::train, beside_weights(experiment))),
-      evaluate_(
-          [this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
-          of_step(chosen, Mode::eval, beside_weights(experiment) + kept_accumulator_bytes())) {}
+      evaluate_([this](std::span<const Tensor> in) { return eval_step(in[0], in[1]); },
+                of_step(chosen, Mode::eval, beside_evaluation())) {}
 
-std::vector<std::pair<std::string, Executable*>> Steps::executables() {
-  std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
-  auto all = prepare(largest);
-  if (largest) throw StepTooLarge(*largest);
-  return all;
+StateBlocks Steps::beside_pass() const {
+  return accumulator_ == nullptr ? StateBlocks() : blocks_of(experiment_.update_state());
 }
-std::vector<std::pair<std::string, Executable*>> Steps::executables_that_fit() {
-  std::optional<StepTooLarge> largest;
-  return prepare(largest);
+StateBlocks Steps::beside_evaluation() const {
+  return joined(beside_weights(experiment_), blocks_of(accumulators()));
 }
 
-std::vector<std::pair<std::string, Executable*>> Steps::prepare(
-    std::optional<StepTooLarge>& largest) {
+std::vector<Steps::Part> Steps::parts() const {
   auto types = [&](int64_t rows) {
     Type inputs = experiment_.shape.batch(rows);
     if (is_float(inputs.dtype)) inputs.dtype = DType::f32;  // the type that loaders return
     return std::vector<Type>{inputs, experiment_.label_type(rows)};
   };
-  std::vector<std::pair<std::string, Executable*>> all;
-  auto add = [&](const char* name, CompiledStep& step, const std::vector<Type>& inputs) {
-    try {
-      all.emplace_back(name, &step.prepare(inputs));
-    } catch (const StepTooLarge& error) {
-      all.emplace_back(name, nullptr);
-      if (!largest || error.least_bytes > largest->least_bytes)
-        largest.emplace(error.least_bytes, fmt::format("{}: {}", name, error.what()));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      throw Error(error.kind(), "{}: {}", name, error.what());
-    }
-  };
-  add(accumulator_ == nullptr ? "train" : "accumulate", pass_, types(experiment_.micro_batch));
-  if (accumulator_ != nullptr) add("update", update_, {});
+  const bool accumulates = accumulator_ != nullptr;
+  std::vector<Part> all{{.name = accumulates ? "accumulate" : "train",
+                         .step = &Steps::pass_,
+                         .inputs = types(experiment_.micro_batch),
+                         .per_update = experiment_.passes_per_step(),
+                         .beside = beside_pass()}};
+  if (accumulates)
+    all.push_back(
+        {.name = "update", .step = &Steps::update_, .beside = experiment_.teacher_state()});
   if (experiment_.pruner != nullptr) {
     const auto groups = std::ssize(experiment_.pruner->counts_at(0));
-    const std::vector<Type> counts{{DType::i64, {groups}}};
-    if (experiment_.pruner->searches()) add("search", search_, counts);
-    add("prune", prune_, counts);
+    Part part{.name = "search",
+              .step = &Steps::search_,
+              .inputs = {{DType::i64, {groups}}},
+              .per_update = 0,
+              .beside = beside_weights(experiment_)};
+    if (experiment_.pruner->searches()) all.push_back(part);
+    part.name = "prune", part.step = &Steps::prune_;
+    all.push_back(part);
   }
-  if (experiment_.validation != nullptr) add("evaluate", evaluate_, types(experiment_.eval_batch));
+  if (experiment_.validation != nullptr)
+    all.push_back({.name = "evaluate",
+                   .step = &Steps::evaluate_,
+                   .inputs = types(experiment_.eval_batch),
+                   .mode = Mode::eval,
+                   .per_update = 0,
+                   .beside = beside_evaluation()});
+  return all;
+}
+
+std::vector<std::pair<std::string, Executable*>> Steps::executables() {
+  std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
+  std::vector<std::pair<std::string, Executable*>> all;
+  for (const Part& part : parts()) {
+    try {
+      all.emplace_back(part.name, &(this->*part.step).prepare(part.inputs));
+    } catch (const StepTooLarge& error) {
+      if (!largest || error.least_bytes > largest->least_bytes)
+        largest.emplace(error.least_bytes, fmt::format("{}: {}", part.name, error.what()));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::does_not_fit) throw;
+      throw Error(error.kind(), "{}: {}", part.name, error.what());
+    }
+  }
+  if (largest) throw StepTooLarge(*largest);
+  return all;
+}
+
+std::vector<PlannedStep> Steps::planned() {
+  std::vector<PlannedStep> all;
+  const std::vector<Part> known = parts();
+  const auto compiled = executables();
+  for (size_t i = 0; i < known.size(); ++i)
+    all.push_back(
+        {known[i].name,
+         std::shared_ptr<const Plan>(std::shared_ptr<void>(), &compiled[i].second->plan()),
+         known[i].per_update});
+  return all;
+}
+
+std::vector<CapturedStep> Steps::captured() const {
+  std::vector<CapturedStep> all;
+  for (Part& part : parts())
+    all.push_back({part.name, (this->*part.step).capture(part.inputs), part.mode, part.per_update,
+                   std::move(part.beside)});
   return all;
 }
 
@@ -338,10 +377,6 @@ EvalSums Steps::evaluate(const Tensor& inputs, const Tensor& labels) {
 
 std::vector<Variable> Steps::accumulators() const {
   return accumulator_ == nullptr ? std::vector<Variable>() : accumulator_->sums();
-}
-int64_t Steps::accumulator_bytes() const { return kept_bytes(accumulators(), {}); }
-int64_t Steps::kept_accumulator_bytes() const {
-  return kept_bytes(accumulators(), experiment_.offload());
 }
 
 }  // namespace weft::train

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/optim/gradients.h"
+#include "weft/planner/answer.h"
 #include "weft/tensor/compile.h"
 #include "weft/train/experiment.h"
 #include "weft/train/task/metric.h"
@@ -23,8 +24,10 @@ struct StepNorms {
 inline constexpr int64_t kept_norms = 50;  // updates
 
 // Returns the options that the recipe chooses. `device` is as in StepOptions; "null" plans and runs
-// nothing.
+// nothing. `recipe` may be another one that differs from the experiment's in options alone.
 StepOptions step_options(const Experiment& experiment, const std::string& device);
+StepOptions step_options(const Experiment& experiment, const std::string& device,
+                         const Recipe& recipe);
 
 class Steps {
  public:
@@ -38,8 +41,10 @@ class Steps {
   // "accumulate", "update" and "evaluate"; where weights are pruned, "search" and "prune" before
   // the last.
   std::vector<std::pair<std::string, Executable*>> executables();
-  // Does the same, with null for a step that exceeds its limit, for which executables() throws.
-  std::vector<std::pair<std::string, Executable*>> executables_that_fit();
+  // Compiles all steps and returns their plans, which live as long as this.
+  std::vector<PlannedStep> planned();
+  // Captures the same steps, for the planner.
+  std::vector<CapturedStep> captured() const;
 
   // Prunes weights before the next update where the schedule says so once `done` updates are done.
   // Returns the share of the weights that is pruned then; nullopt where nothing was due.
@@ -70,12 +75,19 @@ class Steps {
 
   // Returns the accumulators of gradients, where the update takes several passes.
   std::vector<Variable> accumulators() const;
-  int64_t accumulator_bytes() const;
-  int64_t kept_accumulator_bytes() const;  // those that stay in memory
 
  private:
-  // `largest` is set to the error of the largest step that does not fit.
-  std::vector<std::pair<std::string, Executable*>> prepare(std::optional<StepTooLarge>& largest);
+  // A Part is one of the steps. `beside` is state that exists besides its variables.
+  struct Part {
+    const char* name;
+    CompiledStep Steps::* step;
+    std::vector<Type> inputs = {};
+    Mode mode = Mode::train;
+    int64_t per_update = 1;
+    StateBlocks beside = {};
+  };
+  std::vector<Part> parts() const;
+  StateBlocks beside_pass() const, beside_evaluation() const;
   Tensor model_input(const Tensor& inputs) const;  // in the type of parameters
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.

@@ -42,27 +42,23 @@ struct TrainResult {
 // signals.h describes the signals.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
-// PlannedRun has the plans that `weft plan` shows: compiled as in train(), for a device that runs
-// nothing.
-struct PlannedRun {
+// A RunQuestion is a run that takes no memory, and what it asks the planner.
+struct RunQuestion {
   Experiment experiment;
-  Steps steps;
-  RunReport report;  // the report on the plans in `steps`
+  PlanQuestion question;
+};
 
-  // `until` is as in StepOptions.
-  PlannedRun(const Recipe& recipe, const MachineSpec& machine, std::optional<double> until = {});
+// PlannedRun is a question and its answer, which `weft plan` shows: plans as train() compiles them.
+struct PlannedRun : RunQuestion {
+  RunReport report;
+
+  PlannedRun(const Recipe& recipe, const MachineSpec& machine);
+  PlannedRun(RunQuestion run, RunReport report);
 };
 
 // This is the Recipe::where() of a `train.memory` that no user set: the limit is the memory of the
 // device or of this machine.
 inline constexpr const char* limit_origin = "plan";
-
-// Plans within `train.memory` so that the run takes at most `has` bytes in total of the memory of
-// its device, or of this machine (0: unknown). Returns null where it does not fit; where the
-// minimum is known by then, `least` is set to the smallest possible bytes of state and arena.
-std::unique_ptr<PlannedRun> plan_that_fits(Recipe recipe, const MachineSpec& machine, size_t has,
-                                           std::optional<double> until = {},
-                                           size_t* least = nullptr);
 
 // Thrown where the plan does not fit in the available memory.
 struct DoesNotFit : Error {

@@ -1,0 +1,148 @@
+// Asks the planner about steps that no recipe describes.
+#include "weft/planner/planner.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/host/stopwatch.h"
+#include "weft/optim/gradients.h"
+#include "weft/tensor/compile.h"
+
+using namespace weft;
+
+namespace {
+// A chain of square products whose results a backward pass reads again.
+class Chain {
+ public:
+  static constexpr int64_t width = 64;
+  Chain() {
+    for (int layer = 0; layer < 6; ++layer)
+      weights_.emplace_back(fmt::format("w{}", layer), Type{DType::f32, {width, width}},
+                            Category::parameter);
+  }
+  PlanQuestion question(int64_t rows, size_t memory = 0) const {
+    CompiledStep step(
+        [this](std::span<const Tensor> in) {
+          Tensor x = in[0];
+          for (const Variable& weight : weights_) x = tanh(matmul(x, weight.value()));
+          const Tensor loss = mean(x * x);
+          const std::vector<Tensor> gradients = grad(loss, weights_);
+          for (size_t i = 0; i < weights_.size(); ++i)
+            weights_[i].assign(weights_[i].value() - 0.1 * gradients[i]);
+          return std::vector<Tensor>{loss};
+        },
+        {});
+    const Type batch{DType::f32, {rows, width}};
+    PlanQuestion question{.steps = {{"train", step.capture(std::array{batch})}}};
+    question.options.memory = memory;
+    for (const Variable& weight : weights_)
+      question.weights.push_back({weight.category(), weight.type().bytes()});
+    return question;
+  }
+
+ private:
+  mutable std::vector<Variable> weights_;
+};
+
+SearchLimits no_hurry(size_t has = 0) { return {.has = has, .until = processor_seconds() + 600}; }
+}  // namespace
+
+TEST_CASE("a question is captured once and answered under any options") {
+  const Chain chain;
+  const PlanQuestion question = chain.question(512);
+  const PlanAnswer whole = answer(question);
+  CHECK(whole.model_bytes == 6 * 64 * 64 * 4);
+  CHECK(whole.arena_bytes >= 6 * 512 * 64 * 4);  // a result of each product, for the backward pass
+  // Answers leave the question as it is.
+  CHECK(content_hash(*answer(question).plans[0].plan) == content_hash(*whole.plans[0].plan));
+  PlanQuestion limited = question;
+  limited.options.memory = 1;
+  size_t least = 0;
+  CHECK(!answer_within(limited, 0, &least));
+  CHECK(least < whole.total_bytes());
+  // What a refusal calls the least suffices, and what fits is at most the limit.
+  limited.options.memory = least;
+  const PlanAnswer small = answer(limited);
+  CHECK(small.total_bytes() <= least);
+  CHECK(small.rematerialized > 0);
+  CHECK(content_hash(*answer(question).plans[0].plan) == content_hash(*whole.plans[0].plan));
+  // Without a pass the same steps take more.
+  PlanQuestion without = question;
+  without.options.skip = {"reuse"};
+  CHECK(plans_that_fit(without)[0]->plan->arena_bytes > whole.arena_bytes);
+  // A run that may have too little besides its plan gets a lower limit, or none.
+  PlanQuestion tight = question;
+  tight.options.memory = whole.total_bytes();
+  const size_t besides = whole.process_bytes() - whole.total_bytes();
+  const auto fitted = answer_within(tight, whole.process_bytes() - (whole.arena_bytes / 8));
+  REQUIRE(fitted);
+  CHECK(fitted->process_bytes() <= whole.process_bytes() - whole.arena_bytes / 8);
+  CHECK(tight.options.memory < whole.total_bytes());
+  CHECK(!answer_within(tight, besides));
+}
+
+TEST_CASE("state that is offloaded is no state in memory") {
+  StateBlocks state{{Category::parameter, size_t{1} << 20},
+                    {Category::optimizer_state, size_t{2} << 20},
+                    {Category::optimizer_state, 16}};
+  CHECK(bytes_of(state) == (3 << 20) + 16);
+  const Offload optimizer{.categories = {Category::optimizer_state}};
+  CHECK(resident_bytes(state, optimizer) == (1 << 20) + 16);  // the last is too small to move
+  PlanAnswer bills{.model_bytes = 100, .optimizer_bytes = 0, .copy_bytes = 50};
+  bills.offloaded_bytes = 60;
+  int64_t sum = 0;
+  std::string words;
+  for (const Bill& bill : bills.state_bills()) {
+    sum += bill.bytes;
+    words += fmt::format("{};", bill.what);
+  }
+  CHECK(sum == static_cast<int64_t>(bills.state_bytes()));
+  CHECK(words == "weights;optimizer;16-bit weight copies;offloaded;");
+}
+
+TEST_CASE("remedies are the mildest changes that fit") {
+  const Chain chain;
+  const size_t limit = answer(chain.question(450)).total_bytes();
+  PlanQuestion question = chain.question(600, limit);
+  question.options.recompute = Recompute::none;
+  int asked = 0;
+  auto rows = [&](int64_t count) {
+    return Change{fmt::format("{} rows", count), [&, count] {
+                    ++asked;
+                    PlanQuestion smaller = chain.question(count, limit);
+                    smaller.options.recompute = Recompute::none;
+                    return smaller;
+                  }};
+  };
+  const Change recompute{"recompute", [&] {
+                           PlanQuestion other = question;
+                           other.options.recompute = Recompute::automatic;
+                           return other;
+                         }};
+  auto words = [&](const std::vector<Ladder>& ladders) {
+    std::string all;
+    for (const Remedy& remedy : find_remedies(question, ladders, false, no_hurry()).found)
+      all += remedy.what + ";";
+    return all;
+  };
+  CHECK(words({{{rows(512), rows(256), rows(128), rows(64)}}}) == "256 rows;");
+  // Where the last does not fit, the others are not asked about.
+  asked = 0;
+  CHECK(words({{{rows(800), rows(512)}}}) == "");
+  CHECK(asked == 1);
+  CHECK(words({{{recompute}}, {{rows(64)}}}).size() == std::string("recompute;64 rows;").size());
+  CHECK(words({{{recompute}}, {.changes = {rows(64)}, .unless = 0}}) == "recompute;");
+  CHECK(words({{{rows(512)}}, {.changes = {rows(64)}, .unless = 0}}) == "64 rows;");
+  CHECK(words({{{recompute}}, {.changes = {rows(64)}, .when = Ladder::When::nothing_fits_yet}}) ==
+        "recompute;");
+  CHECK(words({{{rows(512)}}, {.changes = {rows(64)}, .when = Ladder::When::nothing_fits_yet}}) ==
+        "64 rows;");
+  // A limit that nobody chose holds only where the change would not fit without it.
+  const Remedies typed = find_remedies(question, {{{rows(512)}}}, true, no_hurry(size_t{1} << 40));
+  CHECK(typed.found.size() == 1);
+  // No time is left.
+  const Remedies none = find_remedies(question, {{{recompute}}}, false, {});
+  CHECK(none.found.empty());
+  CHECK(none.is_out_of_time);
+}

@@ -1,0 +1,120 @@
+#include "weft/planner/answer.h"
+
+#include <set>
+
+#include "weft/base/host/parallel.h"
+#include "weft/base/memory/memory.h"
+#include "weft/device/registry.h"
+#include "weft/runtime/footprint.h"
+#include "weft/runtime/summary.h"
+
+namespace weft {
+namespace {
+// Counts offloaded state and copies of weights once for all steps, and their other values in files
+// for each step.
+void count_shared(PlanAnswer& answer) {
+  std::set<const VariableState*> counted;
+  for (const PlannedStep& step : answer.plans) {
+    answer.file_bytes += step.plan->file_bytes;
+    for (const Slot& slot : step.plan->slots) {
+      if (slot.space == Space::arena) continue;
+      const VariableState* const state = slot.value->variable.get();
+      if (state == nullptr || !counted.insert(state).second) continue;
+      if (slot.space == Space::file) answer.offloaded_bytes += slot.bytes;
+      if (state->copy_of != nullptr) answer.copy_bytes += slot.bytes;
+    }
+    for (const Launch& kernel : step.plan->launches)
+      if (kernel.kind == Launch::Kind::transfer)
+        answer.file_traffic += static_cast<double>(step.per_update) * kernel.bytes;
+  }
+  answer.file_bytes += answer.offloaded_bytes;
+}
+
+// Adds what one step takes, and what its executions add to an update.
+void add(PlanAnswer& answer, const PlannedStep& step, const KernelLibrary& device,
+         const MachineSpec& machine) {
+  const auto times = static_cast<double>(step.per_update);
+  const PlanSummary one = summarize(*step.plan, device, machine);
+  answer.arena_bytes = std::max(answer.arena_bytes, one.arena_bytes);
+  answer.staging_bytes += one.staging_bytes;
+  answer.constant_bytes += one.constant_bytes;
+  answer.flops += times * one.flops;
+  answer.bytes += times * one.bytes;
+  answer.seconds += times * one.seconds;
+  answer.likely_seconds += times * one.likely_seconds;
+  if (machine.was_measured())
+    answer.measured_peaks_seconds += times * planned_seconds(*step.plan, as_measured(machine));
+  for (const Launch& kernel : step.plan->launches) {
+    const Roofline best = roofline(kernel, machine);
+    if (best.compute_bound()) answer.compute_bound_seconds += times * best.seconds();
+    if (!kernel.rematerialized) continue;
+    answer.rematerialized += step.per_update;
+    answer.rematerialized_seconds += times * best.seconds();
+  }
+}
+}  // namespace
+
+size_t bytes_of(const StateBlocks& state) { return resident_bytes(state, {}); }
+size_t resident_bytes(const StateBlocks& state, const Offload& offload) {
+  size_t bytes = 0;
+  for (const StateBlock& block : state)
+    if (!offload.covers(block.category, block.bytes)) bytes += block.bytes;
+  return bytes;
+}
+
+size_t PlanQuestion::resident_state() const {
+  return resident_bytes(weights, options.offload) + resident_bytes(optimizer, options.offload) +
+         resident_bytes(teacher, options.offload);
+}
+
+PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans) {
+  const KernelLibrary& device = library(question.device);
+  PlanAnswer all{.plans = std::move(plans),
+                 .model_bytes = bytes_of(question.weights),
+                 .optimizer_bytes = bytes_of(question.optimizer),
+                 .accumulator_bytes = bytes_of(question.accumulators),
+                 .teacher_bytes = bytes_of(question.teacher),
+                 .data_bytes = question.data_bytes,
+                 .on_host = device.on_host(),
+                 .basis = question.machine.basis,
+                 .device_name = question.machine.name,
+                 .device_bytes = question.machine.memory_bytes,
+                 .machine = device.kernels().machine(),
+                 .kernels = device.kernels().selection()};
+  std::vector<const Plan*> each;
+  for (const PlannedStep& step : all.plans) {
+    each.push_back(step.plan.get());
+    add(all, step, device, question.machine);
+  }
+  count_shared(all);
+  all.runtime_bytes = runtime_bytes(thread_count(), each);
+  return all;
+}
+
+std::vector<Bill> PlanAnswer::state_bills() const {
+  std::vector<Bill> bills{{"weights", static_cast<int64_t>(model_bytes)},
+                          {"optimizer", static_cast<int64_t>(optimizer_bytes)}};
+  const Bill others[] = {{"teacher", static_cast<int64_t>(teacher_bytes)},
+                         {"accumulated gradients", static_cast<int64_t>(accumulator_bytes)},
+                         {"16-bit weight copies", static_cast<int64_t>(copy_bytes)},
+                         {"offloaded", -static_cast<int64_t>(offloaded_bytes)}};
+  std::ranges::copy_if(others, std::back_inserter(bills),
+                       [](const Bill& bill) { return bill.bytes != 0; });
+  return bills;
+}
+
+double PlanAnswer::recompute_price() const {
+  if (rematerialized == 0 || seconds <= 0) return 0;
+  return unlimited_seconds > 0
+             ? expected_seconds() / unlimited_seconds - 1
+             : rematerialized_seconds / std::max(seconds - rematerialized_seconds, 1e-12);
+}
+
+size_t PlanAnswer::memory_there() const { return on_host ? machine_memory() : device_bytes; }
+
+size_t PlanAnswer::room_within(size_t has) const {
+  const size_t besides = on_host ? data_bytes + runtime_bytes : staging_bytes;
+  return has - std::min(has, besides);
+}
+
+}  // namespace weft

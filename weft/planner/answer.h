@@ -1,0 +1,99 @@
+// A PlanAnswer says what planned steps take: the bytes and the seconds of a question's answer, by
+// what they are for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/ir/plan.h"
+#include "weft/planner/question.h"
+
+namespace weft {
+
+struct PlannedStep {
+  std::string name;  // "train"
+  std::shared_ptr<const Plan> plan;
+  int64_t per_update = 1;  // as in CapturedStep
+};
+
+// A Bill is the bytes of memory that one purpose takes.
+struct Bill {
+  std::string_view what;  // "optimizer"
+  int64_t bytes = 0;      // negative: bytes of the bills before it that are elsewhere
+};
+
+struct PlanAnswer {
+  std::vector<PlannedStep> plans;
+  size_t model_bytes = 0, optimizer_bytes = 0, accumulator_bytes = 0;
+  size_t teacher_bytes = 0;           // of distillation
+  size_t copy_bytes = 0;              // copies of weights in the narrower type of products
+  size_t offloaded_bytes = 0;         // bytes of these that are in files instead of memory
+  size_t file_bytes = 0;              // in files: offloaded state, and values of the steps
+  double file_traffic = 0;            // bytes to and from files per update
+  size_t arena_bytes = 0;             // bytes of the largest step's arena: the steps share it
+  size_t constant_bytes = 0;          // constants of all steps
+  size_t staging_bytes = 0;           // batches on their way to a device
+  size_t data_bytes = 0;              // samples, and the batches of loaders
+  size_t runtime_bytes = 0;           // see runtime_bytes()
+  double flops = 0, bytes = 0;        // operations and memory traffic of an update
+  double seconds = 0;                 // planned seconds of an update; 0: unknown
+  double likely_seconds = 0;          // likely seconds of an update; 0: unknown
+  double measured_peaks_seconds = 0;  // as `seconds`, by measured peaks; 0: none were measured
+  double compute_bound_seconds = 0;   // the part of `seconds` in compute-bound kernels
+  // These are total_bytes() and expected_seconds() of the answer without rematerialization and
+  // memory limit; 0: this answer is that one, or it was not asked for.
+  size_t unlimited_bytes = 0;
+  double unlimited_seconds = 0;
+  int64_t rematerialized = 0;         // kernels of an update
+  double rematerialized_seconds = 0;  // their part of `seconds`
+  bool on_host = true;                // the operands of kernels are in host memory
+  std::string basis = {};             // MachineSpec::basis
+  std::string device_name = {};       // "NVIDIA H200"; "": unknown, or the host
+  size_t device_bytes = 0;            // available to a run there; 0: unknown, or the host
+  std::string machine = {};           // KernelChooser::machine()
+  // `kernels` is KernelChooser::selection(): a resumed run uses these kernels again.
+  std::map<std::string, std::string> kernels = {};
+
+  // These are bytes in memory.
+  size_t state_bytes() const {
+    return model_bytes + optimizer_bytes + accumulator_bytes + teacher_bytes + copy_bytes -
+           offloaded_bytes;
+  }
+  size_t total_bytes() const { return state_bytes() + arena_bytes + staging_bytes; }
+  // Returns the bills of state_bytes(), in the order of tables, without those of no bytes but for
+  // weights and optimizer.
+  std::vector<Bill> state_bills() const;
+  // Returns the expected seconds of an update: the likely time, or the roofline where only that is
+  // known.
+  double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }
+  // Returns the share by which rematerialization makes an update longer.
+  double recompute_price() const;
+  // Returns the memory that a run can have on its device, or on this machine; 0: unknown.
+  size_t memory_there() const;
+  // Returns how much of it the run takes.
+  size_t memory_taken() const { return on_host ? process_bytes() : total_bytes() + constant_bytes; }
+  // Returns the upper bound of the process's memory. The measured peak is at most 2 % or 32 MiB
+  // below it, whichever is more (see runtime_bytes()). Weights are initialized in memory before the
+  // arena exists. Returns 0 on a device, whose memory is not the process's.
+  size_t process_bytes() const {
+    if (!on_host) return 0;
+    return std::max(total_bytes(), model_bytes + teacher_bytes) + constant_bytes + data_bytes +
+           runtime_bytes;
+  }
+  // Returns what `has` bytes in all leave to what a limit of memory covers: state, constants and
+  // arena.
+  size_t room_within(size_t has) const;
+};
+
+// Sums up plans of the question's steps, such as those of steps that will run.
+PlanAnswer sum_up(const PlanQuestion& question, std::vector<PlannedStep> plans);
+
+}  // namespace weft

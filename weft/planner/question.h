@@ -1,0 +1,50 @@
+// A PlanQuestion asks what the steps of a program take on a machine, in memory and in time. It is a
+// value: the steps are captured once, and each answer plans the same graphs under the options of
+// its question.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/device/spec.h"
+#include "weft/ir/graph.h"
+#include "weft/ir/offload.h"
+#include "weft/ir/step_options.h"
+#include "weft/ir/variable.h"
+
+namespace weft {
+
+// A StateBlock is a variable as memory sees it. Blocks are offloaded one by one.
+struct StateBlock {
+  Category category = Category::parameter;
+  size_t bytes = 0;
+};
+using StateBlocks = std::vector<StateBlock>;
+size_t bytes_of(const StateBlocks& state);
+// Returns the bytes of those blocks that stay in memory.
+size_t resident_bytes(const StateBlocks& state, const Offload& offload);
+
+struct CapturedStep {
+  std::string name;  // "train"
+  Graph graph;
+  Mode mode = Mode::train;
+  int64_t per_update = 1;   // executions per update; 0: none (evaluation)
+  StateBlocks beside = {};  // state that exists while the step runs, besides its own variables
+};
+
+struct PlanQuestion {
+  std::vector<CapturedStep> steps;
+  std::string device = "cpu";  // "cuda:h100": a device here, or one of the catalogue
+  MachineSpec machine = {};    // that runs the plans, for times and memory; unknown: no times
+  // What the program chooses, and within which memory: mode and `held` are set for each step.
+  StepOptions options = {};
+  StateBlocks weights = {}, optimizer = {}, accumulators = {}, teacher = {};  // of all steps
+  size_t data_bytes = 0;  // host bytes of samples, of batches, and of files that checkpoints keep
+
+  // Returns the bytes of model and optimizer that stay in memory, whatever the steps do.
+  size_t resident_state() const;
+};
+
+}  // namespace weft
