@@ -21,6 +21,7 @@
 #include "weft/models/decoder.h"
 #include "weft/models/gpt.h"
 #include "weft/models/llama.h"
+#include "weft/nn/layers.h"
 #include "weft/tensor/compile.h"
 
 using namespace weft;
@@ -161,7 +162,63 @@ void check_continuations(const Model& model) {
   tokens->append(rows);
   check_logits(*tokens, 0, whole, histories[0]);
 }
+
+// A user's model, which no decoder of weft's is: the logits of a token are those of the mean of the
+// embeddings so far, which its cache holds.
+class Mean : public Model, public Cached {
+ public:
+  static constexpr int64_t width = 16;
+  Mean()
+      : Model(InputKind::tokens, {}),
+        tokens_(*this, "tokens", vocabulary, width),
+        head_(*this, "head", width, vocabulary) {}
+
+  const Cached* cached() const override { return this; }
+  TokenCache make_cache(int64_t batch, int64_t capacity) const override {
+    return {.batch = batch,
+            .capacity = capacity,
+            .variables = {Variable("embeddings", {DType::f32, {batch, capacity, width}},
+                                   Category::buffer_state)}};
+  }
+  Tensor continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
+                       const Tensor& last) const override {
+    const Variable& embeddings = cache.variables[0];
+    const Tensor all = update_at(embeddings.value(), 1, start, tokens_(tokens));
+    embeddings.assign(all);
+    const Tensor at = unsqueeze(start + cast(last, DType::i64), 1);  // of each row's last token
+    return head_(mean_until(all, at));
+  }
+
+ protected:
+  Tensor forward(const Tensor& tokens) const override {
+    const Tensor all = tokens_(tokens);
+    std::vector<Tensor> each;
+    for (int64_t at = 0; at < tokens.dim(1); ++at)
+      each.push_back(head_(mean_until(all, full({tokens.dim(0), 1}, at, DType::i64))));
+    return stack(each, 1);
+  }
+
+ private:
+  // Returns the mean [B, width] of the rows of `all` [B, T, width] up to `at` [B, 1].
+  static Tensor mean_until(const Tensor& all, const Tensor& at) {
+    const Tensor counts = cast(arange(all.dim(1)) <= at, DType::f32);  // [B, T]
+    return sum(all * unsqueeze(counts, 2), {.axes = {1}}) /
+           sum(counts, {.axes = {1}, .keepdim = true});
+  }
+
+  nn::Embedding tokens_;
+  nn::Linear head_;
+};
 }  // namespace
+
+TEST_CASE("a user's model generates from a cache of its own") {
+  const Mean model;
+  check_continuations(model);
+  const auto tokens = infer::make_token_model(model, vocabulary, most_tokens, {.device = "cpu"});
+  const infer::TokenModelPlan plan = tokens->plan(32);
+  CHECK(plan.cache_bytes == most_tokens * Mean::width * 4);
+  CHECK(plan.prefill_tokens == 32);  // a prompt alone is read, not the whole context
+}
 
 TEST_CASE("sequences continued from a cache have the logits of whole sequences") {
   check_continuations(models::Gpt(gpt()));
@@ -203,7 +260,7 @@ TEST_CASE("a decoding step allocates nothing of its own and uses what was planne
   models::LlamaConfig config = llama();
   config.max_position_embeddings = 4096;
   const models::Llama model(config);
-  const models::DecoderCache cache = model.make_cache(2, config.max_position_embeddings);
+  const TokenCache cache = model.make_cache(2, config.max_position_embeddings);
   CompiledStep step(
       [&](std::span<const Tensor> in) {
         return std::vector{model.continue_from(cache, in[0], in[1], in[2])};

@@ -7,7 +7,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/memory/buffer.h"
-#include "weft/models/decoder.h"
 #include "weft/nn/block_activations.h"
 #include "weft/tensor/compile.h"
 
@@ -43,22 +42,23 @@ void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   std::memcpy(to.data(), row, to.size_bytes());
 }
 
-// CachedModel keeps the keys and values of all tokens, so that each token is computed once.
+// CachedModel computes each token once, as the cache holds what later ones read of it.
 class CachedModel : public TokenModel {
  public:
-  CachedModel(const models::Decoder& model, int64_t context, const TokenModelOptions& options)
-      : TokenModel(options.batch, context),
+  CachedModel(const Model& model, const Cached& cached, int64_t context, int64_t vocabulary,
+              const TokenModelOptions& options)
+      : TokenModel(options.batch, context, vocabulary),
         model_(model),
-        cache_(model.make_cache(batch_, context_)),
+        cached_(cached),
+        cache_(cached.make_cache(batch_, context_)),
         length_(options.length),
         activations_(nn::BlockActivations::choose(model, options.device, options.activations)),
         step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const nn::BlockActivations scope(activations_);
-              return {cast(model_.continue_from(cache_, in[0], in[1], in[2]), DType::f32)};
+              return {cast(cached_.continue_from(cache_, in[0], in[1], in[2]), DType::f32)};
             },
             options)) {}
-  int64_t vocabulary() const override { return model_.decoder_config().vocab_size; }
 
   TokenModelPlan plan(int64_t prefill_tokens) override {
     TokenModelPlan plan;
@@ -76,8 +76,8 @@ class CachedModel : public TokenModel {
 
  protected:
   void run(std::span<const RowTokens> rows) override {
-    if (!has_positions_) model_.write_positions(cache_, length_);
-    has_positions_ = true;
+    if (!has_begun_) cached_.begin(cache_, length_);
+    has_begun_ = true;
     int64_t left = 0;
     for (const RowTokens& row : rows) left = std::max<int64_t>(left, std::ssize(row.tokens));
     for (int64_t done = 0; left > 0;) {
@@ -116,11 +116,12 @@ class CachedModel : public TokenModel {
     }
   }
 
-  const models::Decoder& model_;
-  models::DecoderCache cache_;
+  const Model& model_;
+  const Cached& cached_;
+  TokenCache cache_;
   int64_t length_;
   DType activations_;
-  bool has_positions_ = false;  // in cache_
+  bool has_begun_ = false;  // cache_
   CompiledStep step_;
 };
 
@@ -130,9 +131,8 @@ class WindowModel : public TokenModel {
  public:
   WindowModel(const Model& model, int64_t context, int64_t vocabulary,
               const TokenModelOptions& options)
-      : TokenModel(options.batch, context),
+      : TokenModel(options.batch, context, vocabulary),
         model_(model),
-        vocabulary_(vocabulary),
         step_(make_step(
             [this](std::span<const Tensor> in) -> std::vector<Tensor> {
               const Tensor all = model_(in[0]);  // [batch, context, vocabulary]
@@ -140,7 +140,6 @@ class WindowModel : public TokenModel {
               return {cast(gather(flatten(all, 0, 1), rows, 0), DType::f32)};
             },
             options)) {}
-  int64_t vocabulary() const override { return vocabulary_; }
 
   TokenModelPlan plan(int64_t) override {
     TokenModelPlan plan;
@@ -174,12 +173,12 @@ class WindowModel : public TokenModel {
   }
 
   const Model& model_;
-  int64_t vocabulary_;
   CompiledStep step_;
 };
 }  // namespace
 
-TokenModel::TokenModel(int64_t batch, int64_t context) : batch_(batch), context_(context) {
+TokenModel::TokenModel(int64_t batch, int64_t context, int64_t vocabulary)
+    : batch_(batch), context_(context), vocabulary_(vocabulary) {
   WEFT_ASSERT(batch > 0 && context > 0, "no sequence, or no room");
 }
 
@@ -214,8 +213,8 @@ std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabul
   if (context > most_tokens)
     throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
                 most_tokens, context);
-  if (const auto* decoder = dynamic_cast<const models::Decoder*>(&model))
-    return std::make_unique<CachedModel>(*decoder, context, options);
+  if (const Cached* cached = model.cached())
+    return std::make_unique<CachedModel>(model, *cached, context, vocabulary, options);
   return std::make_unique<WindowModel>(model, context, vocabulary, options);
 }
 

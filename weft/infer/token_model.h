@@ -62,7 +62,7 @@ class TokenModel {
     if (histories_.empty()) return {};
     return histories_[static_cast<size_t>(row)];
   }
-  virtual int64_t vocabulary() const = 0;
+  int64_t vocabulary() const { return vocabulary_; }
   // Continues each sequence. Throws Error(usage) for a sequence that exceeds the context. A row
   // without new tokens keeps its logits.
   void append(std::span<const RowTokens> rows);
@@ -74,19 +74,19 @@ class TokenModel {
   virtual Executable& step(int64_t tokens) = 0;
 
  protected:
-  TokenModel(int64_t batch, int64_t context);
+  TokenModel(int64_t batch, int64_t context, int64_t vocabulary);
   // Computes the logits of rows with new tokens, which histories_ end with.
   virtual void run(std::span<const RowTokens> rows) = 0;
 
-  int64_t batch_, context_;
+  int64_t batch_, context_, vocabulary_;
   // Planning allocates neither: the first append() does.
   std::vector<std::vector<int32_t>> histories_;
   std::vector<float> logits_;  // [batch, vocabulary]
 };
 
 // Makes the token model of a language model with this many ids, which takes at most `most_tokens`
-// at once: with a cache of keys and values for a decoder, else (recurrent nets) by computing all
-// tokens of the context again for each. The model must outlive it.
+// at once: from a cache where the model is Cached, as decoders are, else (recurrent nets) by
+// computing all tokens of the context again for each. The model must outlive it.
 std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabulary,
                                              int64_t most_tokens, const TokenModelOptions& options);
 

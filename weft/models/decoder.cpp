@@ -6,7 +6,11 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/memory/buffer.h"
+#include "weft/io/safetensors.h"
+#include "weft/models/family.h"
 #include "weft/nn/containers.h"
 #include "weft/nn/layers.h"
 #include "weft/nn/moe.h"
@@ -16,13 +20,28 @@ namespace weft::models {
 namespace {
 using Config = DecoderConfig;
 
+// The variables of a cache are the keys and the values of each layer, then the cosines [capacity,
+// half] and the sines [capacity, 2 half] of each rope.
+const Variable& cached_keys(const TokenCache& cache, size_t layer) {
+  return cache.variables[2 * layer];
+}
+const Variable& cached_values(const TokenCache& cache, size_t layer) {
+  return cache.variables[2 * layer + 1];
+}
+const Variable& cached_cos(const TokenCache& cache, const Config& config, size_t rope) {
+  return cache.variables[2 * (config.layers.size() + rope)];
+}
+const Variable& cached_sin(const TokenCache& cache, const Config& config, size_t rope) {
+  return cache.variables[2 * (config.layers.size() + rope) + 1];
+}
+
 // Positions says where the tokens of a step are in their sequences.
 struct Positions {
-  const DecoderCache* cache = nullptr;  // null: whole sequences
-  Tensor start = {};                    // position where each row starts, where there is a cache
-  Tensor places = {};                   // position of each token [B, T]; empty: 0, 1, 2 and so on
-  Tensor mask = {};                     // keys that each query attends to; empty: all before it
-  std::vector<nn::Rotary> ropes;        // rotations of these positions
+  const TokenCache* cache = nullptr;  // null: whole sequences
+  Tensor start = {};                  // position where each row starts, where there is a cache
+  Tensor places = {};                 // position of each token [B, T]; empty: 0, 1, 2 and so on
+  Tensor mask = {};                   // keys that each query attends to; empty: all before it
+  std::vector<nn::Rotary> ropes;      // rotations of these positions
 };
 
 nn::Init matrix_init(const Config& config) { return nn::Init::normal(0, config.initializer_range); }
@@ -97,8 +116,8 @@ class Attention : public nn::Module {
                              .start = at.start};
     if (config_.attention_scale > 0) options.scale = config_.attention_scale;
     if (at.cache != nullptr) {
-      const DecoderCache::Layer& cached = at.cache->layers[layer_];
-      k = keep(cached.keys, k, at.start), v = keep(cached.values, v, at.start);
+      k = keep(cached_keys(*at.cache, layer_), k, at.start);
+      v = keep(cached_values(*at.cache, layer_), v, at.start);
     }
     if (config_.attention_dropout > 0 && current_mode() == Mode::train) {
       options.dropout = config_.attention_dropout;
@@ -289,18 +308,6 @@ class DecoderStack : public nn::Module {
   std::unique_ptr<nn::ModuleList<DecoderBlock>> layers_;
 };
 
-std::vector<Variable> DecoderCache::variables() const {
-  std::vector<Variable> all;
-  for (const Layer& layer : layers) all.insert(all.end(), {layer.keys, layer.values});
-  for (const Table& table : ropes) all.insert(all.end(), {table.cos, table.sin});
-  return all;
-}
-int64_t DecoderCache::bytes() const {
-  int64_t sum = 0;
-  for (const Variable& variable : variables()) sum += static_cast<int64_t>(variable.type().bytes());
-  return sum;
-}
-
 Decoder::Decoder(DecoderConfig config, nn::Options options)
     : Model(InputKind::tokens, std::move(options)),
       config_(std::move(config)),
@@ -364,37 +371,37 @@ Tensor Decoder::forward(const Tensor& tokens) const {
   return logits((*stack_)(packed ? squeeze(slice(tokens, 1, 0, 1), 1) : tokens, at));
 }
 
-DecoderCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
+TokenCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
   const DType dtype = stack_->tokens.dtype();
-  DecoderCache cache{.batch = batch, .capacity = capacity};
+  TokenCache cache{.batch = batch, .capacity = capacity};
+  auto add = [&](const std::string& name, const Shape& shape) {
+    cache.variables.emplace_back(name, Type{dtype, shape}, Category::buffer_state);
+  };
   const Shape shape{batch, config_.num_key_value_heads, capacity, config_.head_dim};
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    const std::string name = "cache." + std::to_string(i);
-    cache.layers.push_back({Variable(name + ".keys", {dtype, shape}, Category::buffer_state),
-                            Variable(name + ".values", {dtype, shape}, Category::buffer_state)});
+    add(fmt::format("cache.{}.keys", i), shape);
+    add(fmt::format("cache.{}.values", i), shape);
   }
   const int64_t turned = rope_dimension(config_);
   for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    const std::string name = "rope." + std::to_string(i);
-    cache.ropes.push_back(
-        {Variable(name + ".cos", {dtype, {capacity, turned / 2}}, Category::buffer_state),
-         Variable(name + ".sin", {dtype, {capacity, turned}}, Category::buffer_state)});
+    add(fmt::format("rope.{}.cos", i), {capacity, turned / 2});
+    add(fmt::format("rope.{}.sin", i), {capacity, turned});
   }
   return cache;
 }
 
-void Decoder::write_positions(const DecoderCache& cache, int64_t length) const {
-  for (size_t i = 0; i < cache.ropes.size(); ++i) {
-    const DecoderCache::Table& table = cache.ropes[i];
+void Decoder::begin(const TokenCache& cache, int64_t length) const {
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    const Variable &cos = cached_cos(cache, config_, i), &sin = cached_sin(cache, config_, i);
     const nn::RopeFrequencies frequencies = nn::rope_frequencies(
         config_.ropes[i], rope_dimension(config_), length > 0 ? length : cache.capacity);
-    const nn::Rotary all = nn::rotary(cache.capacity, frequencies, table.cos.dtype());
-    table.cos.assign(reshape(all.cos, table.cos.shape()));
-    table.sin.assign(reshape(all.sin, table.sin.shape()));
+    const nn::Rotary all = nn::rotary(cache.capacity, frequencies, cos.dtype());
+    cos.assign(reshape(all.cos, cos.shape()));
+    sin.assign(reshape(all.sin, sin.shape()));
   }
 }
 
-Tensor Decoder::continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,
+Tensor Decoder::continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
                               const Tensor& last) const {
   const int64_t batch = cache.batch;
   WEFT_CHECK(tokens.rank() == 2 && tokens.dim(0) == batch && tokens.dim(1) <= cache.capacity,
@@ -406,12 +413,17 @@ Tensor Decoder::continue_from(const DecoderCache& cache, const Tensor& tokens, c
                to_string(index.type()));
   const int64_t length = tokens.dim(1);
   Positions at{.cache = &cache, .start = start, .places = unsqueeze(start, 1) + arange(length)};
-  for (const DecoderCache::Table& table : cache.ropes)
-    at.ropes.push_back(rotary_at(at.places, table.cos.value(), table.sin.value()));
+  for (size_t i = 0; i < config_.ropes.size(); ++i)
+    at.ropes.push_back(rotary_at(at.places, cached_cos(cache, config_, i).value(),
+                                 cached_sin(cache, config_, i).value()));
   Tensor x = (*stack_)(tokens, at);
   if (length == 1) return logits(reshape(x, {batch, -1}));
   const Tensor rows = arange(batch) * length + cast(last, DType::i64);
   return logits(gather(flatten(x, 0, 1), rows, 0));
+}
+
+std::vector<io::NamedBytes> Decoder::saved() const {
+  return config_.num_experts > 0 ? published_tensors(*this) : Model::saved();
 }
 
 }  // namespace weft::models

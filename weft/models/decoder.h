@@ -2,8 +2,8 @@
 // attention and a perceptron to the residual stream, with norms before, after or around them. A
 // family is a DecoderConfig: what it computes, and the names of its parameters.
 //
-// A decoder computes whole sequences, or continues sequences whose keys and values are in a
-// DecoderCache: the same weights and operations in another plan.
+// A decoder computes whole sequences, or continues sequences whose keys and values are in a cache:
+// the same weights and operations in another plan.
 #pragma once
 
 #include <functional>
@@ -93,25 +93,9 @@ struct DecoderConfig {
   std::vector<std::string> unapplied = {};
 };
 
-// DecoderCache holds keys and values of the tokens that a batch of sequences has so far, and the
-// rotary positions of as many tokens as it has room for. Steps update it in place.
-struct DecoderCache {
-  struct Layer {
-    Variable keys, values;  // [batch, key heads, capacity, head_dim]
-  };
-  struct Table {
-    Variable cos, sin;  // [capacity, half], [capacity, 2 half]
-  };
-  int64_t batch = 0, capacity = 0;
-  std::vector<Layer> layers;
-  std::vector<Table> ropes;
-  std::vector<Variable> variables() const;
-  int64_t bytes() const;
-};
-
 class DecoderStack;  // everything but the head
 
-class Decoder : public Model {
+class Decoder : public Model, public Cached {
  public:
   // `options` is what config() returns.
   Decoder(DecoderConfig config, nn::Options options);
@@ -119,17 +103,17 @@ class Decoder : public Model {
 
   const DecoderConfig& decoder_config() const { return config_; }
   const nn::Embedding& embeddings() const;  // embeddings of tokens; a tied head reads its weight
-  // Makes an empty cache, which takes no memory until it is used: plans need its types alone.
-  DecoderCache make_cache(int64_t batch, int64_t capacity) const;
-  // Writes the rotary positions of a cache, before a step first reads it. `length`, the longest
-  // sequence that it will hold, chooses the frequencies of rope scalings that depend on it; 0: the
-  // capacity.
-  void write_positions(const DecoderCache& cache, int64_t length = 0) const;
-  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and
-  // appends their keys and values to those. Returns the logits [B, vocab_size] after the tokens at
-  // index last[B] of each row; those behind them are padding, which the next call overwrites.
-  Tensor continue_from(const DecoderCache& cache, const Tensor& tokens, const Tensor& start,
-                       const Tensor& last) const;
+  const Cached* cached() const override { return this; }
+  // The cache holds keys and values [batch, key heads, capacity, head_dim] of each layer, and the
+  // rotary positions of as many tokens as it has room for.
+  TokenCache make_cache(int64_t batch, int64_t capacity) const override;
+  // Writes the rotary positions; the length chooses the frequencies of rope scalings that depend on
+  // it.
+  void begin(const TokenCache& cache, int64_t length) const override;
+  Tensor continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
+                       const Tensor& last) const override;
+  bool keeps_samples_apart() const override { return true; }
+  std::vector<io::NamedBytes> saved() const override;
 
  protected:
   // Maps integers [B, T] to [B, T, vocab_size]; or [B, 2, T] whose rows hold several samples:

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/io/safetensors.h"
 #include "weft/models/zoo.h"
 
 namespace weft {
@@ -54,6 +55,15 @@ Type TaskShape::batch(int64_t size) const {
 Model::Model(InputKind input_kind, nn::Options config)
     : input_kind_(input_kind), config_(std::move(config)) {}
 Model::~Model() = default;
+
+int64_t TokenCache::bytes() const {
+  int64_t sum = 0;
+  for (const Variable& variable : variables) sum += static_cast<int64_t>(variable.type().bytes());
+  return sum;
+}
+void Cached::begin(const TokenCache&, int64_t) const {}
+
+std::vector<io::NamedBytes> Model::saved() const { return io::bytes_of(io::state_of(*this)); }
 
 nn::Options Model::config_with(std::span<const int64_t> channels) const {
   WEFT_ASSERT(channels.empty(),

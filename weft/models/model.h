@@ -14,6 +14,10 @@
 #include "weft/nn/layer.h"
 #include "weft/nn/options.h"
 
+namespace weft::io {
+struct NamedBytes;
+}
+
 namespace weft {
 
 enum class InputKind { features, images, tokens };
@@ -40,6 +44,31 @@ struct TaskShape {
 // Returns the shape of one sample of a batch, for messages.
 Shape of_sample(const Shape& batch);
 
+// A TokenCache holds what a model remembers of the tokens that a batch of sequences has so far,
+// such as their keys and values. Steps update its variables in place.
+struct TokenCache {
+  int64_t batch = 0, capacity = 0;  // sequences, and most tokens of each
+  std::vector<Variable> variables;
+  int64_t bytes() const;
+};
+
+// Cached is what a model of tokens can do that continues sequences from a cache, instead of reading
+// all their tokens again for each new one. Generation asks Model::cached() for it.
+class Cached {
+ public:
+  virtual ~Cached() = default;
+  // Makes an empty cache, which takes no memory until it is used: plans need its types alone.
+  virtual TokenCache make_cache(int64_t batch, int64_t capacity) const = 0;
+  // Prepares a cache before a step first reads it. `length` is the longest sequence that it will
+  // hold; 0: the capacity.
+  virtual void begin(const TokenCache& cache, int64_t length) const;
+  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and
+  // appends them. Returns the logits [B, vocabulary] after the tokens at index last[B] of each row;
+  // those behind them are padding, which the next call overwrites.
+  virtual Tensor continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
+                               const Tensor& last) const = 0;
+};
+
 // A Model maps inputs to logits [batch, classes], or [batch, length, classes] if each token has a
 // label.
 class Model : public nn::Layer {
@@ -49,6 +78,12 @@ class Model : public nn::Layer {
   // Returns all options that make_model() needs to rebuild it, under the names of Hugging Face's
   // config.json; "model_type" is the name in the registry.
   const nn::Options& config() const { return config_; }
+  // Returns the model's ability to continue sequences from a cache; null: it has none.
+  virtual const Cached* cached() const { return nullptr; }
+  // Returns whether the samples of a packed row (TaskShape::packed) do not attend to each other.
+  virtual bool keeps_samples_apart() const { return false; }
+  // Returns the tensors of the model's file of weights, as views of its memory.
+  virtual std::vector<io::NamedBytes> saved() const;
   // Returns the weights of which config_with() takes the numbers of output channels; empty where
   // the config has none.
   virtual std::vector<Variable> inner_weights() const { return {}; }

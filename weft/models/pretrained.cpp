@@ -83,6 +83,8 @@ DType dtype_of(const nn::Options& config) {
 
 struct Net {
   std::unique_ptr<Model> model;
+  const Decoder* decoder = nullptr;  // the model is one of these
+  Encoder* encoder = nullptr;
   int64_t vocabulary = 0, context = 0;
 };
 
@@ -124,7 +126,9 @@ Net make_encoder(const EncoderFamily& family, nn::Options config,
     config.set("num_labels", static_cast<int64_t>(labels->entries().size()));
   std::unique_ptr<Encoder> model = family.make(config, architecture_of(config));
   if (options.hide_padding) model->hide_padding();
-  Net net{.vocabulary = model->encoder_config().vocab_size, .context = model->context()};
+  Net net{.encoder = model.get(),
+          .vocabulary = model->encoder_config().vocab_size,
+          .context = model->context()};
   net.model = std::move(model);
   return net;
 }
@@ -134,7 +138,9 @@ Net make_net(const nn::Options& config, const PretrainedOptions& options) {
     return make_encoder(*encoder, config, options);
   std::unique_ptr<Decoder> model = make_decoder(config);
   const DecoderConfig& decoder = model->decoder_config();
-  Net net{.vocabulary = decoder.vocab_size, .context = decoder.max_position_embeddings};
+  Net net{.decoder = model.get(),
+          .vocabulary = decoder.vocab_size,
+          .context = decoder.max_position_embeddings};
   net.model = std::move(model);
   return net;
 }
@@ -161,9 +167,8 @@ bool has_own_head(const DecoderConfig& config, const std::vector<std::string>& f
 Net read_net(nn::Options config, const std::string& folder, const std::vector<std::string>& files,
              const Names& names, const PretrainedOptions& options) try {
   Net net = make_net(config, options);
-  const auto* decoder = dynamic_cast<const Decoder*>(net.model.get());
-  if (decoder == nullptr || !decoder->decoder_config().tie_word_embeddings ||
-      !has_own_head(decoder->decoder_config(), files, names))
+  if (net.decoder == nullptr || !net.decoder->decoder_config().tie_word_embeddings ||
+      !has_own_head(net.decoder->decoder_config(), files, names))
     return net;
   // As in transformers, the weights count.
   logging::warn(
@@ -294,12 +299,13 @@ Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& o
   Net net = read_net(config, folder, files, names, options);
   result.vocabulary = net.vocabulary;
   result.context = net.context;
+  result.decoder = net.decoder;
+  result.encoder = net.encoder;
   result.model = std::move(net.model);
   if (!options.weights) return result;
   as_data([&] {
     const io::LoadOptions layout = layout_of(*result.model, names.all, options.map);
-    result.loaded = draws_head ? load_below_head(dynamic_cast<const Encoder&>(*result.model),
-                                                 folder, files, layout)
+    result.loaded = draws_head ? load_below_head(*result.encoder, folder, files, layout)
                                : io::load(*result.model, files, layout);
   });
   return result;

@@ -17,6 +17,8 @@
 
 namespace weft::models {
 
+class Decoder;
+
 struct PretrainedOptions {
   std::optional<DType> dtype = {};  // type of weights and activations; absent: the files'
   // Weights whose type and layout are the model's are views of the files, not copies.
@@ -32,6 +34,8 @@ struct PretrainedOptions {
 
 struct Pretrained {
   std::unique_ptr<Model> model;
+  const Decoder* decoder = nullptr;  // the model, where it is one
+  Encoder* encoder = nullptr;        // the model, where it is one
   DType dtype = DType::f32;
   int64_t vocabulary = 0, context = 0;  // ids; most tokens of a sequence
   io::Loaded loaded;

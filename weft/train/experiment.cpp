@@ -48,14 +48,14 @@ void mask_tokens(const Recipe& recipe, const DataEntry& entry, const PublishedMo
 
 // Checks that a published model can be trained on the data, and sets the number of its ids.
 void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) {
-  const Task task = parts.labels               ? Task::classification
-                    : model.encoder != nullptr ? Task::masked_lm
-                                               : Task::causal_lm;
+  const Task task = parts.labels                   ? Task::classification
+                    : model.net.encoder != nullptr ? Task::masked_lm
+                                                   : Task::causal_lm;
   if (parts.task != task)
     recipe.refuse(keys::model::pretrained,
                   fmt::format("model.pretrained: published {} are trained as {}. The task of these "
                               "data is {}.",
-                              model.encoder != nullptr ? "encoders" : "models", name(task),
+                              model.net.encoder != nullptr ? "encoders" : "models", name(task),
                               name(parts.task)));
   if (parts.vocabulary && parts.vocabulary->tokenizer() == nullptr)
     recipe.refuse(keys::model::pretrained,
@@ -69,8 +69,8 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
                               "Got {}.",
                               ids, parts.shape.classes));
   if (!parts.labels) parts.shape.classes = ids;
-  if (parts.train != nullptr && model.decoder != nullptr)
-    for (const std::string& what : model.decoder->decoder_config().unapplied)
+  if (parts.train != nullptr && model.net.decoder != nullptr)
+    for (const std::string& what : model.net.decoder->decoder_config().unapplied)
       logging::warn("[{}] {}.", *recipe->model.pretrained, what);
   if (parts.shape.input[0] > model.net.context)
     recipe.refuse(keys::data::seq_len,
@@ -83,7 +83,7 @@ void fit_to(const PublishedModel& model, const Recipe& recipe, TaskData& parts) 
 // masked_lm, but for texts with labels.
 TaskData read_data(const Recipe& recipe, const DataEntry& entry, const PublishedModel* published,
                    const DataOptions& options) {
-  const bool is_encoder = published != nullptr && published->encoder != nullptr;
+  const bool is_encoder = published != nullptr && published->net.encoder != nullptr;
   std::optional<Task> wanted = recipe->task;
   if (!wanted && is_encoder && !options.labels) wanted = Task::masked_lm;
   TaskData parts = entry.read(recipe, options);
@@ -172,7 +172,7 @@ void count_steps(Experiment& experiment) {
 
 // `model` is null for one of a recipe's layers.
 void check_packing(const Recipe& recipe, const Model* model) {
-  if (dynamic_cast<const models::Decoder*>(model) == nullptr)
+  if (model == nullptr || !model->keeps_samples_apart())
     recipe.refuse("data.packing",
                   "data.packing needs a model that keeps the samples of a row apart: a published "
                   "decoder, gpt or llama.");

@@ -52,12 +52,6 @@ ValueInfo input_of(const std::string& name, const TaskShape& shape) {
           .refused = {}};
 }
 
-std::vector<Type> output_types_of(const Executable& executable) {
-  std::vector<Type> types;
-  for (const Access& output : executable.plan().outputs) types.push_back(output.value.type());
-  return types;
-}
-
 // Throws for ids that a model has no embedding of.
 void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary) {
   for (int64_t id : ids.to_vector<int64_t>())
@@ -65,8 +59,26 @@ void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabular
       throw Error(ErrorKind::data, "{}: input_ids are 0 to {}. Got {}.", model, vocabulary - 1, id);
 }
 
-ArrayModel forward_model(const std::string& name, const onnx::Ends& ends, const TaskShape& shape,
-                         const std::shared_ptr<Forward>& forward) {
+}  // namespace
+
+std::vector<Type> output_types_of(const Executable& executable) {
+  std::vector<Type> types;
+  for (const Access& output : executable.plan().outputs) types.push_back(output.value.type());
+  return types;
+}
+
+onnx::Ends ends_of(const Model& model, InputKind kind) {
+  if (const std::optional<onnx::Ends> given = onnx::ends_of(model)) return *given;
+  const char* const samples = kind == InputKind::tokens   ? "input_ids"
+                              : kind == InputKind::images ? "images"
+                                                          : "features";
+  return {samples, "logits"};
+}
+
+ArrayModel forward_model(const std::string& name, const ForwardPass& pass) {
+  const TaskShape& shape = pass.shape;
+  const onnx::Ends ends = ends_of(*pass.model, shape.kind);
+  const auto forward = std::make_shared<Forward>(pass.owner, *pass.model, pass.dtype, pass.options);
   ArrayModel model{
       .name = name, .inputs = {input_of(ends.samples, shape)}, .outputs = {ends.logits}};
   const int64_t vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
@@ -105,88 +117,6 @@ train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
   recipe.apply_environment();
   apply_flags(recipe, flags);
   return recipe;
-}
-
-// Returns whether a net reads f32 [N, C, H, W] of gray or coloured pictures.
-bool takes_pictures(const onnx::Net& net) {
-  if (net.inputs().size() != 1) return false;
-  const ValueInfo& input = net.inputs()[0];
-  if (input.dtype != DType::f32 || !input.shape || input.shape->size() != 4) return false;
-  const int64_t channels = (*input.shape)[1].extent;
-  return channels == 1 || channels == 3;
-}
-
-ArrayModel imported(const std::string& name, const RecipeFlags& flags,
-                    std::span<const std::string> given) {
-  constexpr std::string_view allowed[] = {keys::train::device, keys::data::transforms,
-                                          keys::data::mean, keys::data::std, keys::data::dataset};
-  const train::Recipe recipe = settings_of(name, flags, allowed);
-  onnx::check_there(name);
-  struct Loaded {
-    Loaded(onnx::Model file, const std::string& device)
-        : net(std::move(file)), runner(net, {.mode = Mode::eval, .device = device}) {}
-    onnx::Net net;
-    onnx::Runner runner;
-  };
-  onnx::Model file = onnx::read(name);
-  onnx::override_defaults(file, given);
-  const auto loaded = std::make_shared<Loaded>(std::move(file), recipe->train.device);
-  ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
-  for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
-  model.check = [loaded](std::span<const Type> types) {
-    onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
-                       types);
-  };
-  model.output_types = [loaded](std::span<const Tensor> in) {
-    return output_types_of(loaded->runner.prepare(in));
-  };
-  model.run = [loaded](std::span<const Tensor> in) {
-    const std::span<const Tensor> results = loaded->runner.run(in);
-    return std::vector<Tensor>(results.begin(), results.end());
-  };
-  if (takes_pictures(loaded->net)) model.pictures = recipe;
-  return model;
-}
-
-ArrayModel published(const std::string& name, const RecipeFlags& flags) {
-  constexpr std::string_view allowed[] = {keys::train::device};
-  const train::Recipe recipe = settings_of(name, flags, allowed);
-  auto loaded =
-      std::make_shared<models::Pretrained>(models::load_pretrained(name, {.hide_padding = true}));
-  const TaskShape shape{
-      .kind = InputKind::tokens, .input = {loaded->context}, .classes = loaded->vocabulary};
-  return forward_model(name, ends_of(*loaded->model, shape.kind), shape,
-                       std::make_shared<Forward>(loaded, *loaded->model, loaded->dtype,
-                                                 StepOptions{.device = recipe->train.device}));
-}
-
-ArrayModel trained(const std::string& name, const RecipeFlags& flags) {
-  auto run = std::make_shared<train::Experiment>(
-      load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
-  const std::string& device = run->recipe->train.device;
-  ArrayModel model =
-      forward_model(name, ends_of(*run->model, run->shape.kind), run->shape,
-                    std::make_shared<Forward>(run, *run->model, run->precision.parameters,
-                                              train::step_options(*run, device)));
-  model.gives_logits = run->task == train::Task::classification;
-  model.class_names = run->class_names;
-  if (run->shape.kind == InputKind::images) model.pictures = run->recipe;
-  return model;
-}
-}  // namespace
-
-onnx::Ends ends_of(const Model& model, InputKind kind) {
-  if (const std::optional<onnx::Ends> given = onnx::ends_of(model)) return *given;
-  const char* const samples = kind == InputKind::tokens   ? "input_ids"
-                              : kind == InputKind::images ? "images"
-                                                          : "features";
-  return {samples, "logits"};
-}
-
-ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags,
-                            std::span<const std::string> given) {
-  if (onnx::is_model_file(name)) return imported(name, flags, given);
-  return models::is_model(name) ? published(name, flags) : trained(name, flags);
 }
 
 }  // namespace weft::cli

@@ -1,8 +1,9 @@
-// Loads models that map arrays to arrays, for `weft run`: ONNX files, runs and checkpoints, and
-// published models.
+// An ArrayModel maps arrays to arrays, for `weft run`: what an ONNX file, a run, a checkpoint or a
+// published model becomes (model_kind.h).
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,7 +13,7 @@
 #include "weft/models/model.h"
 #include "weft/onnx/file/model.h"
 #include "weft/onnx/net/model_net.h"
-#include "weft/tensor/tensor.h"
+#include "weft/tensor/compile.h"
 #include "weft/train/recipe/recipe.h"
 
 namespace weft::cli {
@@ -39,11 +40,22 @@ struct ArrayModel {
   std::vector<std::string> class_names = {};  // empty: classes have numbers
 };
 
-// `flags` set train.device; for an ONNX file data.transforms, data.mean, data.std and data.dataset,
-// too, and for a run or checkpoint any key of its recipe. `given` are the names of arrays that will
-// be given: in place of defaults that an ONNX file has for its inputs, too. Throws Error(usage) for
-// other flags, and as loading each kind of model does.
-ArrayModel load_array_model(const std::string& name, const RecipeFlags& flags,
-                            std::span<const std::string> given = {});
+// A ForwardPass is the forward pass of a model of weft's, on rows of one shape.
+struct ForwardPass {
+  std::shared_ptr<const void> owner;  // of the model
+  const Model* model = nullptr;
+  TaskShape shape;
+  DType dtype = DType::f32;  // of floating point inputs, as the weights have it
+  StepOptions options = {};
+};
+ArrayModel forward_model(const std::string& name, const ForwardPass& pass);
+
+// Returns the types of what an executable returns.
+std::vector<Type> output_types_of(const Executable& executable);
+
+// Returns a recipe of defaults with the flags, of which only those keys may be set. Throws
+// Error(usage) for others.
+train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
+                          std::span<const std::string_view> allowed);
 
 }  // namespace weft::cli

@@ -95,6 +95,15 @@ class Inference {
   std::vector<InferenceStep> steps_;
 };
 
+// Returns ids that neither repeat nor depend on a tokenizer: their values do not change times.
+template <class Id>
+std::vector<Id> some_ids(int64_t count, int64_t vocabulary) {
+  std::vector<Id> ids;
+  ids.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<Id>((i * i + 7 * i) % vocabulary));
+  return ids;
+}
+
 // Builds a model; without `weights`, which plans do not need, no file of weights is read. Throws
 // Error(usage) for a context that the model does not take, and as models::load_pretrained() does.
 std::unique_ptr<Inference> make_inference(const InferenceOptions& options, bool weights);

@@ -4,12 +4,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/base/numbers/dtype.h"
 #include "weft/base/numbers/shape.h"
+#include "weft/models/model.h"
+#include "weft/onnx/export/export.h"
 #include "weft/quantization/int8.h"
 
 namespace weft::cli {
@@ -42,5 +46,22 @@ OnnxWritten write_onnx(const OnnxOutput& output);
 void remark_limits(const OnnxWritten& written);
 // Returns the layers of the model that int8 quantization replaces.
 quantization::Layers layers_of(const OnnxOutput& output);
+
+// An ExportSubject is a model in memory, with the names that its export has.
+struct ExportSubject {
+  std::shared_ptr<const void> owner;
+  const nn::Module* module = nullptr;
+  onnx::BuildGraph build;
+  std::vector<std::string> inputs, outputs;
+  int64_t context = 0;                               // tokens of a sequence; 0: it reads no tokens
+  std::optional<quantization::Scheme> learned = {};  // by quantization-aware training
+};
+// Captures the forward pass of a model, for batches of the type that `type` returns.
+onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type);
+// Returns the tokens of a sequence: as given (0: as is usual), of at most as many as the model
+// takes.
+int64_t checked_context(int64_t given, int64_t most);
+// Throws Error(usage) for a flag that is for other models: `whom`.
+void refuse_flag(bool given, const char* flag, const char* whom, const std::string& model);
 
 }  // namespace weft::cli

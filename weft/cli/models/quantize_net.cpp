@@ -13,6 +13,7 @@
 #include "weft/base/logging.h"
 #include "weft/cli/models/calibration_arrays.h"
 #include "weft/cli/models/inference.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/onnx_output.h"
 #include "weft/cli/models/quantize_report.h"
 #include "weft/cli/models/text_model.h"
@@ -51,11 +52,10 @@ int64_t batches_of(const NetQuantization& arguments) {
 std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
                                                const RecipeFlags& flags) {
   const std::string& model = arguments.model;
-  const bool is_onnx = onnx::is_model_file(model);
-  if (!is_onnx && !models::is_model(model)) {
-    const std::string folder = checkpoint_of(model);
-    const train::Recipe trained = train::checkpoint_recipe(folder);
-    train::Experiment experiment = load_experiment(folder, trained, flags, /*with_data=*/true);
+  const ModelKind& kind = kind_of(model);
+  if (&kind == &run_kind) {
+    train::Experiment experiment = kind.evaluation(model, flags, {});
+    const train::Recipe trained = train::checkpoint_recipe(checkpoint_of(model));
     for (std::string_view key : {keys::data::dataset, keys::data::format, keys::data::path})
       if (trained.to_yaml(key) != experiment.recipe.to_yaml(key))
         logging::warn("{} was trained with {} {}, and is quantized by ranges of {}.", model, key,
@@ -63,8 +63,7 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
     return experiment;
   }
   if (arguments.dynamic && flags.empty()) return {};
-  return is_onnx ? evaluation_of_onnx(model, flags, "quantizing", "--input FILE.npz, ")
-                 : evaluation_of(model, flags);
+  return kind.evaluation(model, flags, {.doing = "quantizing", .also = "--input FILE.npz, "});
 }
 
 quantization::Net net_of(const train::Experiment& experiment) {
@@ -120,7 +119,7 @@ struct Material {
 
 Material material_of(const NetQuantization& arguments, const RecipeFlags& flags) {
   if (arguments.inputs.empty()) return {.experiment = experiment_of(arguments, flags)};
-  if (!onnx::is_model_file(arguments.model))
+  if (&kind_of(arguments.model) != &onnx_kind)
     throw Error(ErrorKind::usage,
                 "--input calibrates ONNX files. Got {}. Hint: weft convert --to onnx.",
                 arguments.model);

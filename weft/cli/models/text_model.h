@@ -25,18 +25,6 @@ std::string adapter_folder_of(const std::string& name);
 // Builds the experiment of a checkpoint, with its weights.
 train::Experiment load_experiment(const std::string& folder, const RecipeFlags& flags,
                                   bool with_data);
-// Does the same of a checkpoint whose recipe is read: `trained`.
-train::Experiment load_experiment(const std::string& folder, const train::Recipe& trained,
-                                  const RecipeFlags& flags, bool with_data);
-
-// Builds the experiment that evaluates a published model on a text, in windows of data.seq_len.
-train::Experiment evaluation_of(const std::string& model, const RecipeFlags& flags);
-
-// Builds the experiment that evaluates an ONNX file on the data that the flags name; `doing` begins
-// the message where they name none, and `also` its hint: "--input FILE, ".
-train::Experiment evaluation_of_onnx(const std::string& file, const RecipeFlags& flags,
-                                     std::string_view doing = "evaluating",
-                                     std::string_view also = "");
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
@@ -60,6 +48,9 @@ struct TextModelOptions {
   std::optional<DType> dtype = {};  // type of a published model; absent: that of its files
   std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
 };
+// Loads a published model. `checkpoint` has an adapter of it; "": none has.
+TextModel published_text(const std::string& folder, const TextModelOptions& options,
+                         const std::string& checkpoint);
 // Throws Error(usage) unless `name` is that of a language model.
 TextModel load_text_model(const std::string& name, const TextModelOptions& options);
 

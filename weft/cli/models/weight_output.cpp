@@ -62,9 +62,9 @@ Option OutputArguments::shard_option(const std::string& doc) {
 
 const models::Decoder& decoder_of(const models::Pretrained& model, const std::string& folder,
                                   std::string_view only) {
-  const auto* decoder = dynamic_cast<const models::Decoder*>(model.model.get());
-  if (decoder == nullptr) throw Error(ErrorKind::usage, "{} is an encoder. {}.", folder, only);
-  return *decoder;
+  if (model.decoder == nullptr)
+    throw Error(ErrorKind::usage, "{} is an encoder. {}.", folder, only);
+  return *model.decoder;
 }
 
 void warn_of_non_finite(const std::string& model, std::span<const io::NamedBytes> tensors) {

@@ -14,6 +14,7 @@
 #include "weft/base/host/parallel.h"
 #include "weft/base/numbers/dtype.h"
 #include "weft/base/text/utf8.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/model_source.h"
 #include "weft/cli/models/onnx_output.h"
 #include "weft/cli/models/published_form.h"
@@ -233,8 +234,8 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
-  onnx::check_there(arguments.model);
-  if (arguments.to != "onnx" && onnx::is_model_file(arguments.model))
+  const ModelKind& kind = kind_of(arguments.model);
+  if (arguments.to != "onnx" && &kind == &onnx_kind)
     throw Error(ErrorKind::usage, "an ONNX file is converted with --to onnx. Got --to {}.",
                 arguments.to);
   if (arguments.to != "onnx" &&

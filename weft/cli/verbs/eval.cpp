@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/text_flags.h"
 #include "weft/cli/models/text_model.h"
 #include "weft/cli/show/evaluation_json.h"
@@ -30,25 +31,23 @@ struct EvalArguments {
 
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const RecipeFlags flags = joined(arguments.flags, more);
-  const bool is_onnx = onnx::is_model_file(arguments.checkpoint);
-  const bool is_published = is_onnx || models::is_model(arguments.checkpoint);
-  const std::string folder =
-      is_published ? arguments.checkpoint : checkpoint_of(arguments.checkpoint);
-  const Experiment experiment = is_onnx        ? evaluation_of_onnx(folder, flags)
-                                : is_published ? evaluation_of(folder, flags)
-                                               : load_experiment(folder, flags, true);
+  const std::string& name = arguments.checkpoint;
+  const ModelKind& kind = kind_of(name);
+  const bool is_run = &kind == &run_kind;
+  const Experiment experiment = kind.evaluation(name, flags, {});
+  const std::string folder = is_run ? train::find_checkpoint(train::locate_run(name)) : name;
   const nn::BlockActivations scope(nn::BlockActivations::choose(
       *experiment.model, experiment.recipe->train.device,
       activations_of(arguments.activations, *experiment.model, arguments.checkpoint)));
   train::Evaluation evaluation = train::evaluate(experiment);
   if (!std::isfinite(evaluation.loss)) {
-    if (is_published && !is_onnx) models::refuse_non_finite(io::weight_files(folder));
+    if (kind.foreign_weights != nullptr) models::refuse_non_finite(kind.foreign_weights(name));
     throw Error(ErrorKind::non_finite, "{}: the loss is not finite.", folder);
   }
   if (arguments.as_json) {
     json result = cli::to_json(evaluation);
     if (experiment.shape.labels_tokens()) result["tokens"] = evaluation.count;
-    result[is_published ? "model" : "checkpoint"] = folder;
+    result[is_run ? "checkpoint" : "model"] = folder;
     line(io::json_text(result));
     return 0;
   }

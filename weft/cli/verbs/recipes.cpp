@@ -109,7 +109,8 @@ std::vector<std::vector<std::string>> data_rows() {
   for (const train::DataEntry& entry : registry::datasets())
     rows.push_back({entry.name, entry.doc, entry.where ? entry.where() : "always"});
   for (const train::DataEntry& entry : registry::formats())
-    rows.push_back({std::string(format_prefix) + entry.name, entry.doc, std::string(keys::data::path)});
+    rows.push_back(
+        {std::string(format_prefix) + entry.name, entry.doc, std::string(keys::data::path)});
   return rows;
 }
 

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/cli/models/array_input.h"
 #include "weft/cli/models/array_model.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/picture_input.h"
 #include "weft/cli/models/picture_output.h"
 #include "weft/cli/outputs.h"
@@ -217,7 +218,8 @@ int run_model(const Program& program, const RunArguments& arguments) {
                 io::printable(output));
   const std::vector<InputFile> files = parse_inputs(arguments.inputs);
   const ArrayModel model =
-      load_array_model(arguments.model, joined(arguments.flags, program.flags), names_of(files));
+      kind_of(arguments.model)
+          .arrays(arguments.model, joined(arguments.flags, program.flags), names_of(files));
   const PictureOutput pictures{.path = output,
                                .has_rows = std::ranges::any_of(files, &InputFile::has_pictures)};
   const Results results = compute(to_pictures ? giving_pictures(model, pictures) : model, files);

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/numbers/block_format.h"
 #include "weft/base/text/utf8.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/model_source.h"
 #include "weft/cli/models/quantize_net.h"
 #include "weft/cli/models/tensor_list.h"
@@ -94,7 +95,7 @@ std::string formats_text(const models::QuantizedDecoder& quantized) {
 
 // Returns the perplexity of a model on a text, as `weft eval` measures it.
 double perplexity_of(const std::string& model, const RecipeFlags& flags) {
-  const train::Experiment experiment = evaluation_of(model, flags);
+  const train::Experiment experiment = published_kind.evaluation(model, flags, {});
   const nn::BlockActivations scope(
       nn::BlockActivations::choose(*experiment.model, experiment.recipe->train.device));
   return std::exp(train::evaluate(experiment).loss);
@@ -107,9 +108,9 @@ bool is_file(const std::string& path) {
 // `flags` set the text of the evaluation; without flags there is none.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
-  onnx::check_there(arguments.model);
-  if (!onnx::is_model_file(arguments.model) && !models::is_model(arguments.model) &&
-      is_file(train::locate_run(arguments.model)))
+  const ModelKind& kind = kind_of(arguments.model);
+  const bool is_run = &kind == &run_kind;
+  if (is_run && is_file(train::locate_run(arguments.model)))
     throw Error(ErrorKind::usage,
                 "{} is no model: wanted is a run, a checkpoint, a folder of Hugging Face's, or an "
                 "ONNX file, whose name ends in .onnx.",
@@ -122,7 +123,7 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
     net.path = arguments.out.path;
     return quantize_net(net, flags);
   }
-  if (onnx::is_model_file(arguments.model))
+  if (&kind == &onnx_kind)
     throw Error(ErrorKind::usage,
                 "an ONNX file is quantized to a file whose name ends in .onnx. "
                 "Got {}.",
@@ -132,8 +133,7 @@ int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
                 "{} is for nets, quantized to a file whose name ends in .onnx. "
                 "Got {}.",
                 flag.empty() ? "--json" : flag, arguments.out.path);
-  if (!models::is_model(arguments.model) &&
-      io::exists(train::locate_run(arguments.model), ErrorKind::usage))
+  if (is_run && io::exists(train::locate_run(arguments.model), ErrorKind::usage))
     throw Error(ErrorKind::usage,
                 "{} is a run, which is quantized to a file whose name ends in .onnx. Got {}.",
                 arguments.model, arguments.out.path);

@@ -101,7 +101,6 @@ class CheckpointWriter {
 void write_files(const std::string& folder, const Experiment& experiment,
                  const Progress& progress) {
   CheckpointWriter writer(folder);
-  const auto* decoder = dynamic_cast<const models::Decoder*>(experiment.model.get());
   if (experiment.recipe->adapter.type) {
     io::Metadata metadata = io::pytorch_metadata();
     identify_base(metadata, *experiment.recipe->model.pretrained);
@@ -109,10 +108,8 @@ void write_files(const std::string& folder, const Experiment& experiment,
                    models::adapter_tensors(*experiment.model), metadata);
     writer.text(std::string(models::adapter_config_file),
                 models::adapter_config_text(*experiment.model, adapter_of(experiment.recipe)));
-  } else if (decoder != nullptr && decoder->decoder_config().num_experts > 0) {
-    writer.tensors("model.safetensors", models::published_tensors(*decoder));
   } else {
-    writer.tensors("model.safetensors", io::state_of(*experiment.model));
+    writer.tensors("model.safetensors", experiment.model->saved());
   }
   writer.text("config.json", models::json_text(experiment.model->config()));
   if (experiment.vocabulary && experiment.vocabulary->vocabulary() != nullptr)

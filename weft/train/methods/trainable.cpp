@@ -18,7 +18,7 @@
 namespace weft::train {
 namespace {
 void add_adapter(const Recipe& recipe, Model& model) {
-  if (dynamic_cast<const models::Decoder*>(&model) == nullptr)
+  if (model.cached() == nullptr)
     recipe.refuse(keys::adapter::type,
                   "adapter.type lora is for decoders, and the model is an encoder.");
   try {

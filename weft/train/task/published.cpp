@@ -39,19 +39,17 @@ PublishedModel::PublishedModel(std::string from, bool has_labels)
     options.labels =
         labels.value_or(models::EncoderLabels{.names = models::default_label_names(2)});
   net = models::load_pretrained(folder, options);
-  decoder = dynamic_cast<const models::Decoder*>(net.model.get());
-  encoder = dynamic_cast<const models::Encoder*>(net.model.get());
 }
 
 std::optional<data::LabelOptions> PublishedModel::label_options(const Recipe& recipe,
                                                                 bool as_they_are) const {
-  if (encoder == nullptr) return std::nullopt;
+  if (net.encoder == nullptr) return std::nullopt;
   const auto refuse = [&](std::string_view what) {
     recipe.refuse(keys::model::pretrained,
                   fmt::format("model.pretrained: {} {}", io::printable(folder), what));
   };
   if (!has_labels) {
-    if (encoder->encoder_config().head != models::EncoderHead::masked_tokens)
+    if (net.encoder->encoder_config().head != models::EncoderHead::masked_tokens)
       refuse("has a head for labels, and these data have none. Hint: data.format: jsonl.");
     return std::nullopt;
   }
@@ -74,8 +72,9 @@ std::optional<models::EncoderLabels> head_of(const std::optional<data::Labels>& 
 
 std::optional<data::Frame> PublishedModel::frame(
     const std::optional<data::TextCodec>& codec) const {
-  if (encoder == nullptr || !codec || codec->tokenizer() == nullptr) return std::nullopt;
-  return data::frame_of(*codec->tokenizer(), encoder->encoder_config().pad_token_id.value_or(0));
+  if (net.encoder == nullptr || !codec || codec->tokenizer() == nullptr) return std::nullopt;
+  return data::frame_of(*codec->tokenizer(),
+                        net.encoder->encoder_config().pad_token_id.value_or(0));
 }
 
 int64_t PublishedModel::mask_token(const data::Tokenizer& tokenizer) const {

@@ -25,10 +25,8 @@ namespace weft::train {
 // A PublishedModel is what a run knows of model.pretrained before it reads the data.
 struct PublishedModel {
   std::string folder;
-  bool has_labels = false;                   // whether the data have labels for encoders
-  models::Pretrained net;                    // without its weights
-  const models::Decoder* decoder = nullptr;  // the net, of which one is null
-  const models::Encoder* encoder = nullptr;
+  bool has_labels = false;  // whether the data have labels for encoders
+  models::Pretrained net;   // without its weights
   // `labels` are those of config.json; nullopt for a head of masked tokens, no head, and decoders.
   std::optional<models::EncoderLabels> labels = {};
 
