@@ -29,8 +29,8 @@ loop::CpuSchedule schedule_of(const loop::Kernel& kernel, const CpuTarget& targe
                             target.stream_bytes != 0 ? target.stream_bytes : host.stream_bytes);
 }
 
-// Returns the object of `module` from the disk cache, or compiles it. The text holds all that the
-// machine code depends on.
+// Returns the object of `module` from the disk cache, or compiles it. `text`, the key of the cache,
+// has everything that the machine code depends on.
 std::string object_of(llvm::Module& module) {
   std::string text = loop::compiler_text();
   llvm::raw_string_ostream stream(text);
@@ -62,11 +62,10 @@ CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& sche
 
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target) {
   struct Entry {
-    std::once_flag once;  // callers wait while another one compiles
+    std::once_flag once;  // other callers wait while the first one compiles
     CompiledKernel kernel;
   };
-  constexpr size_t many =
-      4096;  // each uses memory mappings, of which a process has a limited number
+  constexpr size_t many = 4096;  // kernels; each uses some of a process's limited memory mappings
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Entry>> entries;
   static size_t limit = many;

@@ -38,7 +38,7 @@ struct CompiledKernel {
 // the same axes, gathers from operands in memory. Otherwise `why`, if given, gets the reason.
 bool can_fuse(const Launch& launch, std::string* why = nullptr);
 
-// CpuTarget is what kernels are compiled for; 0 stands for the value of this machine.
+// CpuTarget describes the CPU for which kernels are compiled; 0 stands for this machine's value.
 struct CpuTarget {
   int vector_bytes = 0;  // 16, 32 or 64
   // Results of at least this size use non-temporal stores, which do not read their lines first: no
@@ -57,7 +57,7 @@ int64_t stage_extent(const Launch& launch, const CpuTarget& target = {});
 // cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(launch) is false.
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
 
-// Runs all stages on up to thread_count() threads. The pointers are those of the slots, in the
+// Runs all stages on up to thread_count() threads. The pointers are the starts of the slots, in the
 // order of the launch's operands and results; offsets and strides are compiled in. Allocates
 // nothing.
 void run_kernel(const CompiledKernel& kernel, void* const* operands, void* const* results,

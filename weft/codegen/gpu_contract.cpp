@@ -11,7 +11,7 @@ using std::string;
 using Side = GpuSchedule::Side;
 
 namespace {
-constexpr int threads_together = 512;  // per multiprocessor with 65,536 registers, 128 for each
+constexpr int threads_together = 512;  // per multiprocessor: 65,536 registers, 128 per thread
 }
 
 // The loop is software pipelined: it loads the next slice to registers while it sums the products
@@ -54,7 +54,8 @@ void GpuEmitter::emit_contraction() {
   if (s_.chunks > 1) emit_chunk_results();
 }
 
-// Groups of one split (chunk) are consecutive; neighbours share positions of the left side.
+// The thread groups of one chunk (split-K) are consecutive; neighbouring groups share positions of
+// the left side.
 void GpuEmitter::place_tile() {
   int64_t batch = 1;
   for (int axis : s_.batch) batch *= extent(axis);

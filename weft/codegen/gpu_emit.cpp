@@ -164,8 +164,8 @@ void GpuEmitter::place_lanes() {
   line("{}", fmt::format(fmt::runtime(text), s_.kept_lanes, s_.reduced_lanes));
 }
 
-// Lanes without a kept position compute the last one and store nothing, as all threads of a group
-// must reach its barriers.
+// Lanes beyond the last kept position compute that position and store nothing, as all threads of a
+// group must reach its barriers.
 void GpuEmitter::place_kept(const string& slot) {
   active_.clear();
   if (s_.kept_lanes == 1) {
@@ -192,7 +192,7 @@ void GpuEmitter::emit_whole() {
          s_.rows, s_.kept_positions);
   }
   place_kept(across ? "row" : "group");
-  if (s_.one_turn()) {  // lanes without a turn compute the last one, but neither add nor store it
+  if (s_.one_turn()) {  // spare lanes compute the last turn, but neither add nor store it
     line("const {} i = r < {} ? r : {};", index(), s_.turns, s_.turns - 1);
     emit_positions(s_.reduced, "i", s_.vector);
   }

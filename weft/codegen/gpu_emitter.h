@@ -1,9 +1,9 @@
 // GpuEmitter implements emit_gpu, with one source file per concern (launches, loops over reduced
 // positions, contractions, joined kernels, values). It is internal to weft/codegen.
 //
-// Names in the text: p3 is the position along axis 3, v12 the value of instruction 12, v12_1 that
-// of the next neighbour, a12 the accumulator of reduction 12. Values that vary over reduced axes
-// are computed inside the loop over them; all others once, before it.
+// Names in the text: p3 is the position along axis 3, v12 the value of instruction 12, v12_1 its
+// value for the next neighbour, a12 the accumulator of reduction 12. Values that vary over reduced
+// axes are computed inside the loop over these axes; all other values once, before the loop.
 #pragma once
 
 #include <set>
@@ -64,8 +64,8 @@ class GpuEmitter {
   static std::vector<int> values_of(const std::vector<const Store*>& stores);
   void emit_loop(int loop, const std::string& from, const std::string& to);
   void emit_final_stores();
-  // Returns the name of the accumulator of neighbour `copy`, or of the one that all neighbours
-  // share.
+  // Returns the name of the accumulator of neighbour `copy`, or of the accumulator that all
+  // neighbours share.
   std::string accumulator(int reduce, int copy) const;
   void begin_accumulators(int reduce);
   void accumulate(int reduce);
@@ -78,8 +78,7 @@ class GpuEmitter {
   void fold(const std::vector<int>& folded);
   void accumulate_exponentials(int reduce);
   void scale_exponentials(int reduce);
-  // Combines the accumulators of the lanes of a kept position into v`reduce`, which each of them
-  // gets.
+  // Combines the accumulators of a kept position's lanes into v`reduce`, which every lane gets.
   void combine_lanes(int reduce);
   void combine_lanes(int reduce, int copy);
   std::string chunk_partial(int reduce, int part, int copy, const std::string& chunk) const;
@@ -87,8 +86,8 @@ class GpuEmitter {
   void combine_chunks(const std::vector<bool>& wanted);
   void begin_across();
   void finish_across();
-  // Return the expressions of a thread's sum of a store across rows and of the partial result that
-  // it ends up in, both at position i.
+  // For a store that reduces across rows, return the expressions of a thread's sum and of the
+  // partial result to which that sum is stored, both at position i.
   std::string across_sum(const Store& store, int copy) const;
   std::string across_partial(const Store& store, int copy) const;
   void accumulate_across(const Store& store);

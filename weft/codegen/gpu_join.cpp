@@ -53,8 +53,8 @@ std::vector<int> order_of_loads(const Kernel& kernel) {
 }
 }  // namespace
 
-// The form leaves out the extent of the outermost axis, which is in no address, and where elements
-// begin.
+// The form leaves out the extent of the outermost axis, on which no address depends, and the
+// offsets of operands and results.
 std::optional<GpuForm> form_of(const Kernel& kernel, GpuLanguage language) {
   const GpuSchedule schedule = schedule_gpu(kernel, language);
   if (schedule.form != GpuSchedule::Form::flat) return std::nullopt;
@@ -97,7 +97,8 @@ size_t words_of_row(int operands_and_results) {
   return head_words + static_cast<size_t>(operands_and_results);
 }
 
-// Finds the row of a group, the last one that begins at or before it, by binary search.
+// Finds the table's row of a thread group by binary search: the last row whose first group is at or
+// before this group.
 void GpuEmitter::find_row(int64_t parts, size_t words) {
   const auto half = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(parts)));
   line("GLOBAL const i64* row = (GLOBAL const i64*)scratch;");

@@ -29,7 +29,7 @@ struct JoinedPart {
 // JoinedKernels is one launch that does the work of several kernels, each in thread groups of its
 // own.
 struct JoinedKernels {
-  Kernel kernel;  // the kernel for the largest extent; the rows say where each part begins
+  Kernel kernel;  // of the part with the largest extent; rows give each part's addresses
   GpuSchedule schedule;
   int64_t groups = 0;
   std::vector<JoinedPart> parts;
@@ -40,7 +40,7 @@ JoinedKernels joined(const std::vector<Kernel>& kernels, GpuLanguage language);
 // Returns the words of a row: JoinedPart's `first` and `positions`, then the addresses of the
 // elements of operands and results.
 size_t words_of_row(int operands_and_results);
-// Prints one launch, whose only parameter is scratch: the table.
+// Prints one launch. Its only parameter is scratch, which holds the table.
 GpuKernel emit_joined(const JoinedKernels& kernels, GpuLanguage language,
                       const std::string& prefix);
 

@@ -17,7 +17,7 @@ enum class GpuLanguage : uint8_t { opencl, cuda };
 // The prelude for OpenCL C has float64 where HAS_F64 is defined.
 std::string gpu_prelude(GpuLanguage language);
 
-// Throws Error(usage) where both languages have no function of that name in C.
+// Throws Error(usage) unless `function` is the name in C of a function that kernels can call.
 void check_device_has(std::string_view function);
 
 // CUDA's functions are within 2 ULP, by a table of NVIDIA's (CUDA Programming Guide, mathematical

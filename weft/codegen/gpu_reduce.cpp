@@ -144,7 +144,8 @@ void GpuEmitter::begin_accumulators(int reduce) {
   }
 }
 
-// Neighbours along a reduced axis share one accumulator, others have one each.
+// Neighbours along a reduced axis share one accumulator; neighbours along a kept axis have one
+// each.
 void GpuEmitter::accumulate(int reduce) {
   const Instruction& in = code(reduce);
   if (in.largest >= 0) return accumulate_exponentials(reduce);
@@ -179,7 +180,8 @@ void GpuEmitter::accumulate_exponentials(int reduce) {
   }
 }
 
-// Rescales the sum from the largest x of this thread to that of its row.
+// Rescales a thread's sum of exponentials, relative to the thread's largest x, to its row's largest
+// x.
 void GpuEmitter::scale_exponentials(int reduce) {
   for (int copy = 0; copy < copies(reduce); ++copy)
     line("{0} *= expf({0}_largest - finite_or_zero({1}));", accumulator(reduce, copy),
@@ -296,7 +298,8 @@ void GpuEmitter::combine_chunks(const std::vector<bool>& wanted) {
   }
 }
 
-// Initializes the sums across rows. Each thread has its own, so that none waits for another.
+// Initializes the sums across rows. Each thread has sums of its own, so that no thread waits for
+// another.
 void GpuEmitter::begin_across() {
   for (const Store& store : k_.stores)
     if (store.across && s_.across_turns > 0)

@@ -24,7 +24,8 @@ std::string to_memory(const std::string& value, DType storage);
 std::string from_pack(const std::string& pack, int at, DType storage);
 std::string to_pack(std::span<const std::string> values, DType storage);
 
-// Returns the identity of a reduction; for argmax and argmin, that of the value.
+// Returns the identity of a reduction; for argmax and argmin, the identity of the value, without
+// the position.
 std::string identity(Reduction reduction, DType type);
 // Returns a statement that combines `value`, which comes later, into `accumulator`. The position of
 // an argmax or argmin has the same name with suffix `_at`.

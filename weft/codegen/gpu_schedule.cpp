@@ -25,8 +25,8 @@ constexpr int64_t most_chunks = 1024;   // chunks of all groups together
 constexpr int64_t least_rows = 4;       // per group that keeps partial results across rows
 constexpr int64_t least_tile = 16;
 constexpr size_t shared_limit = 32 << 10;  // bytes; OpenCL devices have at least that
-// Large groups have so many threads. Each of 1,024 has 64 registers, in which functions of float64,
-// with two registers a number, spill.
+// These are the threads of a large group. Each of 1,024 threads has 64 registers; functions of
+// float64, which take two registers per number, would spill.
 constexpr int large_group = 1024, large_group_of_f64 = 512;
 constexpr int64_t worth_a_large_group = 4096;  // turns per row
 constexpr int64_t most_unrolled = 800;         // instructions of all turns of a thread
@@ -48,7 +48,8 @@ class GpuScheduler {
       : kernel_(kernel), language_(language), reduced_(kernel.reduced_axes()) {
     for (int axis = 0; axis < static_cast<int>(kernel.axes.size()); ++axis)
       (kernel.axes[static_cast<size_t>(axis)].reduced ? s_.reduced : s_.kept).push_back(axis);
-    // Kept and reduced positions have counters of their own; partial results across rows have one.
+    // Kept and reduced positions have separate counters; partial results across rows have one
+    // counter for both.
     const int64_t kept = positions(s_.kept), reduced = std::max<int64_t>(positions(s_.reduced), 1);
     const bool across = std::ranges::any_of(kernel.stores, &Store::across);
     s_.wide = is_wide(across ? kept * reduced : std::max(kept, reduced));
@@ -92,8 +93,9 @@ class GpuScheduler {
                                [&](const Store& store) { return reaches(store.at); });
   }
 
-  // Returns the vector width along `axis`: as many neighbours as one access holds of the widest
-  // type, with all contiguous accesses aligned. With `tail`, the width need not divide the extent.
+  // Returns the vector width along `axis`: the neighbours of the widest type in one access, or
+  // fewer so that all contiguous accesses are aligned and registers do not spill. With `tail`, the
+  // width need not divide the extent.
   int neighbours(int axis, const std::vector<bool>& wanted, std::span<const Store> stores,
                  bool tail = false) const {
     size_t widest = 0;
@@ -270,8 +272,8 @@ class GpuScheduler {
 
   // ---- reduce
 
-  // Returns the bytes of accesses contiguous along an axis, less those of accesses strided along
-  // it.
+  // Returns the bytes of accesses that are contiguous along an axis, minus the bytes of accesses
+  // that are strided along it.
   double contiguous(int axis, const std::vector<bool>& wanted,
                     std::span<const Store> stores) const {
     double score = 0;
@@ -326,8 +328,9 @@ class GpuScheduler {
     return lanes;
   }
   // Large groups keep few rows in flight, so that rows read several times stay in the L2 cache: on
-  // an H100's 132 multiprocessors, two rows of 100 kB each are 26 MB of its 50, eight are 106 MB.
-  // OpenCL devices may allow no more than 256 threads per group.
+  // an H100's 132 multiprocessors, two rows of 100 kB per multiprocessor are 26 MB, which fit in
+  // the L2 cache of 50 MB; eight are 106 MB. OpenCL devices may allow no more than 256 threads per
+  // group.
   bool takes_large_groups() const {
     return language_ == GpuLanguage::cuda && kernel_.loops() > 1 && s_.turns >= worth_a_large_group;
   }

@@ -11,12 +11,12 @@
 // into chunks: each loop is a launch that writes partial results, which later launches combine in
 // order. Where stores reduce across kept positions, a group processes `rows` of them one after the
 // other, into partial results of its own, in registers where they fit, and a last launch combines
-// those. *Contract*: the only reduction is a sum of products, whose factors (`left` and `right`)
-// each vary over kept axes that the other does not: a group computes a tile of left by right
-// positions and iterates over the reduced positions in slices. A slice of either factor, with its
-// guards and conversions, is computed once into shared memory, while the products of the slice
-// before are summed: each thread has `registers` by `registers` accumulators, and sums of floats
-// use fma. Chunks are as above, of slices.
+// the partial results of all groups. *Contract*: the only reduction is a sum of products, whose
+// factors (`left` and `right`) each vary over kept axes that the other does not: a group computes a
+// tile of left by right positions and iterates over the reduced positions in slices. A slice of
+// either factor, with its guards and conversions, is computed once into shared memory, while the
+// products of the slice before are summed: each thread has `registers` by `registers` accumulators,
+// and sums of floats use fma. Chunks are as in *Reduce*, but of slices.
 #pragma once
 
 #include <vector>
@@ -69,14 +69,14 @@ struct GpuSchedule {
     bool along_reduced = false;       // neighbouring threads load neighbouring reduced positions
     int vector_axis = 0, vector = 1;  // axis of vector loads, and neighbours per load
   };
-  Side left, right;        // `vector_axis` is the innermost of right
-  std::vector<int> batch;  // the other kept axes
+  Side left, right;        // the kernel's `vector_axis` is right's innermost axis
+  std::vector<int> batch;  // kept axes of neither side
   int reduction = -1;
   int slice = 1;       // reduced positions per slice
   size_t scratch = 0;  // bytes
 
-  // Returns whether each thread has one turn of a row, so that values of one loop are known to the
-  // next.
+  // Returns whether each thread has one turn of a row, so that the next loop can reuse one loop's
+  // values from registers.
   bool one_turn() const {
     return form == Form::reduce && !columns && chunks == 1 && tail == 0 && turns > 0 &&
            turns <= reduced_lanes;
@@ -93,9 +93,9 @@ std::vector<int> roots_of(const Kernel& kernel, int loop);
 // Returns which instructions must be computed for `roots`, given the reductions.
 std::vector<bool> needed(const Kernel& kernel, const std::vector<int>& roots);
 
-// Returns what later loops over the reduced positions load again, except rows that the L1 cache
-// holds while they are in flight. A chunked kernel reads all rows in one launch before the next
-// launch reads any, so that its rows in flight have no limit.
+// Returns the repeated reads of later loops over the reduced positions, except of rows that the L1
+// cache holds while the rows are in flight. A chunked kernel reads all rows in one launch before
+// the next launch reads any, so that its rows in flight have no limit.
 Reread reread(const Kernel& kernel, const GpuSchedule& schedule);
 
 // Returns whether a load is contiguous along `tile_axis`, and not along `axis`.

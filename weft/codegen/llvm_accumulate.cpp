@@ -1,4 +1,4 @@
-// Emits accumulators of reductions, and what is computed once per row or column.
+// Emits accumulators of reductions, and values that are computed once per row or column.
 #include "weft/base/memory/alignment.h"
 #include "weft/codegen/llvm_emitter.h"
 

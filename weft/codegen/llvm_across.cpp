@@ -1,5 +1,5 @@
 // Emits stores that reduce across rows: each item fills partial results of its own, row by row; a
-// later stage combines those of all items, in order.
+// later stage combines the partial results of all items, in order.
 #include <algorithm>
 
 #include "weft/base/error.h"

@@ -62,14 +62,14 @@ class Emitter {
   void set_row_range();
   std::pair<llvm::Value*, llvm::Value*> chunk_range(int64_t whole);
   void emit_tile(int loop);
-  // Emits body(position) for each `step`-th position in [from, to) of `axis`. Where the loop's sums
-  // fold along it, they do so after each run of steps.
+  // Emits body(position) for each `step`-th position in [from, to) of `axis`. If the loop's sums
+  // fold along `axis`, they fold after each run of Fold::steps steps.
   template <class F>
   void emit_steps(int axis, llvm::Value* from, llvm::Value* to, int64_t step, int loop, F&& body) {
     const CpuSchedule::Fold* fold = fold_along(axis, loop);
     llvm::Value* end = to;
     if (fold != nullptr) {
-      // Steps of the vector axis are bodies; those of others are positions.
+      // A step along the vector axis is a loop body; a step along another axis is a position.
       const int64_t run = fold->steps * (axis == s_.vector_axis ? step : 1);
       from = nest_.open(from, to, run, false, 0);
       end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, word(run)), to);
@@ -81,8 +81,8 @@ class Emitter {
     nest_.close();
   }
   void emit_inner(size_t depth, int loop);
-  // Emits positions [from, to) of `axis`, unrolled, then the rest one by one; `exact` says that
-  // there is none.
+  // Emits positions [from, to) of `axis`, unrolled, then the rest one by one; `exact` says that no
+  // rest is left.
   void emit_unrolled(int axis, llvm::Value* from, llvm::Value* to, bool exact, int loop);
   llvm::Value* round_down(llvm::Value* x, int64_t step);
   // Emits the loop over the columns of a block or along a row: `along` vectors at a time, then the
@@ -136,7 +136,8 @@ class Emitter {
   llvm::Value* load_scratch(llvm::Value* pointer, DType type, bool vector);
   void store_scratch(llvm::Value* pointer, llvm::Value* value, DType type);
   DType scratch_type(const Instruction& reduce, int part) const;
-  // The level is that of a sum which folds; there is only one, of results, of others.
+  // A sum that folds has two levels of accumulators, terms and result; other reductions have only
+  // `result`.
   enum class Level : uint8_t { terms, result };
   llvm::Value* accumulator_pointer(const CpuSchedule::Array& reduction, int part, Level level);
   std::vector<llvm::Value*> load_accumulators(const CpuSchedule::Array& reduction, Level level);
@@ -154,7 +155,8 @@ class Emitter {
   void fold_sums(int loop);
   // Returns the vectors with which an accumulator begins, one for each part.
   std::vector<llvm::Value*> initial_vectors(const Instruction& reduce);
-  // Accumulators of rows are in registers: one for each copy of the body, and the second level.
+  // A rows kernel has its accumulators in registers: one for each copy of the body, and one for the
+  // second level, as copy -1.
   static constexpr int second_level = -1;
   int copies_of(int loop) const { return s_.unrolled == s_.vector_axis ? unroll_of(loop) : 1; }
   void begin_registers(const CpuSchedule::Array& reduction, int copy);
@@ -163,8 +165,8 @@ class Emitter {
                        const std::vector<llvm::Value*>& parts);
   // Combines the copies pairwise.
   std::vector<llvm::Value*> combined_copies(const CpuSchedule::Array& reduction, int loop);
-  // Combines copies, or takes the second level, then lanes pairwise into one scalar (rows): a value
-  // of the item or, if split, a partial result.
+  // Combines the copies of a rows kernel's accumulators, or takes the second level, then combines
+  // lanes pairwise into one scalar: a value of the item or, in a split kernel, a partial result.
   void finish_rows(int loop);
   std::vector<llvm::Value*> across_lanes(const Instruction& reduce,
                                          std::vector<llvm::Value*> parts);
@@ -182,8 +184,9 @@ class Emitter {
   llvm::Value* combine_across(const CpuSchedule::Array& array, const Store& store);
 
   // ---- values without reduced axes
-  // Computes the values that loops read once per column before loop `loop` (columns). Where each
-  // stage is a function of its own, it recomputes those of earlier loops.
+  // In a columns kernel, computes before loop `loop` the values per column that the loop reads. In
+  // a split kernel, whose stages are separate functions, it recomputes the values of earlier loops,
+  // too.
   void emit_columns_before(int loop);
   llvm::Value* scratch_column(const CpuSchedule::Array& array);
   void emit_final_section();
@@ -218,23 +221,25 @@ class Emitter {
   llvm::Value* random_blocks(int i, const Instruction& in, llvm::Value* step);
 
   // ---- memory
-  // Returns the address at the first lane. Each scope adds what its axes contribute.
+  // Returns the address at the first lane. The address is built scope by scope: each scope adds the
+  // offset along its own axes.
   llvm::Value* address(char what, int id, llvm::Value* base_of, int slot, const Affine& at,
                        DType storage, int scope);
   llvm::Value* shifted(llvm::Value* pointer, const Affine& at, int64_t size);
   llvm::Value* both(llvm::Value* a, llvm::Value* b);
   llvm::Value* all_lanes() { return llvm::ConstantInt::getTrue(vector_of(b_.getInt1Ty())); }
-  // Prefetch the line at a fixed distance (ask_ahead) or at `distance` bytes (ask_for) from
-  // `pointer`.
+  // Prefetch the cache line at `pointer` plus a prefetch distance: a fixed distance for loads and
+  // one for stores (ask_ahead), or `distance` bytes (ask_for).
   void ask_ahead(llvm::Value* pointer, bool to_write);
   void ask_for(llvm::Value* pointer, int64_t distance, bool to_write);
   bool asked_before(int i) const;
   void ask_for_later_items(int loop);
-  // Loads `lanes` vectors along the tile axis, one per lane, and transposes them to one per copy.
+  // Loads `lanes` vectors along the tile axis, one per lane, and transposes them in registers to
+  // one vector per copy.
   llvm::Value* load_transposed(int i, const Instruction& in);
   llvm::Value* load(int i, const Instruction& in, bool vector);
-  // Returns the condition of a store, or null if it has none: a result that does not span an axis
-  // is written at position 0 of it.
+  // Returns the condition of a store, or null if the store is unconditional. A result that does not
+  // span an axis is stored only at position 0 of the axis.
   llvm::Value* only_first(const Store& store);
   void emit_store(const Store& store, llvm::Value* value);
   void store_scalar(const Store& store, llvm::Value* pointer, llvm::Value* value);

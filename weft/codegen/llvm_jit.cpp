@@ -233,8 +233,8 @@ LoadedCode load_object(const std::string& object, const std::vector<std::string>
   auto& dylib =
       take(engine.createJITDylib("kernel" + std::to_string(count++)), "making room for a kernel");
   library->dylib = &dylib;
-  // The search order has the process last: two threads that look up one name there define it twice
-  // (LLVM 19).
+  // The search order has the process last: in LLVM 19, two threads that look up one name in the
+  // process define it twice.
   llvm::orc::JITDylibSearchOrder order =
       llvm::orc::makeJITDylibSearchOrder({&engine.getMainJITDylib()});
   for (const auto& other : engine.defaultLinkOrder()) order.push_back(other);

@@ -16,8 +16,8 @@ struct HostTarget {
 };
 const HostTarget& host_target();
 
-// Returns what the machine code of a module depends on besides the module: the CPU, the
-// version of LLVM and a hash of the source that sets LLVM's passes and options.
+// Returns a text of all that the machine code of a module depends on besides the module: the CPU,
+// the version of LLVM and a hash of the source that sets LLVM's passes and options.
 std::string compiler_text();
 
 // Optimizes the module and compiles it to an object file in memory.

@@ -67,8 +67,9 @@ Value* Emitter::load_transposed(int i, const Instruction& in) {
   return nest_.known(scope, {'v', i, copy_});
 }
 
-// Lines that another core wrote last arrive late, and few demand misses are in flight at once, so
-// loads and stores prefetch their lines, for writing in exclusive state.
+// Cache lines that another core wrote last arrive late, and a core has few demand misses in flight,
+// so loads and stores prefetch their lines. A prefetch for a store requests the line in exclusive
+// state.
 void Emitter::ask_ahead(Value* pointer, bool to_write) {
   constexpr int64_t write_distance = 1024;  // bytes, by measurement
   ask_for(pointer, to_write ? write_distance : read_distance, to_write);

@@ -138,7 +138,8 @@ Value* round_bf16(LlvmBuilder& b, Value* x) {
   return b.CreateBitCast(b.CreateAnd(result, integer(bits, -0x10000)), x->getType());
 }
 
-// Multiplies by two factors, so that neither overflows and subnormal results round once.
+// Computes x * 2^exponent by two factors, so that neither factor overflows and subnormal results
+// round once.
 Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
   llvm::Type* word = shaped_as(b.getInt32Ty(), x->getType());
   // Only a NaN's exponent is out of range, and any power will do for it. LLVM would scalarise a
@@ -151,7 +152,7 @@ Value* scale(LlvmBuilder& b, Value* x, Value* exponent) {
   return b.CreateFMul(b.CreateFMul(x, power(half)), power(b.CreateSub(whole, half)));
 }
 
-// Does the same in one instruction, for 16 lanes on AVX-512.
+// Computes x * 2^exponent in one instruction (vscalefps), for 16 lanes on AVX-512.
 Value* scale_avx512(LlvmBuilder& b, Value* x, Value* exponent) {
   Value *all = b.getInt16(0xffff), *current_rounding = b.getInt32(4);
   return b.CreateIntrinsic(

@@ -34,10 +34,11 @@ llvm::Value* to_memory(LlvmBuilder& b, llvm::Value* value, DType storage);
 std::vector<llvm::Value*> philox(LlvmBuilder& b, llvm::Value* blocks, llvm::Value* step,
                                  int64_t seed, int64_t stream);
 
-// Transposes a square of as many vectors as they have lanes, a power of two.
+// Transposes a square matrix of n vectors with n lanes each; n is a power of two.
 std::vector<llvm::Value*> transpose(LlvmBuilder& b, std::vector<llvm::Value*> rows);
 
-// Returns the identity of a reduction; for argmax and argmin, that of the value.
+// Returns the identity of a reduction; for argmax and argmin, the identity of the value, without
+// the position.
 llvm::Constant* identity(llvm::Type* type, Reduction reduction, DType dtype);
 // Combines `value`, which comes later, into `acc`.
 llvm::Value* combine(LlvmBuilder& b, Reduction reduction, DType dtype, llvm::Value* acc,

@@ -49,8 +49,8 @@ class Lowering {
   }
 
  private:
-  // Finds the iteration space: each axis has the largest extent of any value and is reduced where
-  // reductions say so.
+  // Finds the iteration space: each axis has the largest extent of any value and is reduced if a
+  // reduction that is not across rows reduces it.
   void find_space() {
     Shape space;
     Dims reduced;
@@ -69,7 +69,8 @@ class Lowering {
       grow(value->inputs[0].shape());
       reductions.push_back(value.node());
     }
-    // Where some reductions are along the innermost axis, the others reduce across those rows.
+    // If some reductions are along the innermost axis, it is the axis of rows, and the other
+    // reductions reduce across rows.
     int last = space.size() - 1;
     while (last > 0 && space[last] == 1) --last;
     auto of_rows = [&](const Node* node) { return node->attrs.dims("axes").contains(last); };
@@ -401,7 +402,8 @@ class Lowering {
 
 Kernel lower(const Launch& launch) { return Lowering(launch, Maths::own, false).run(); }
 
-// A row that threads hold in registers, one turn each, is read once, however many loops there are.
+// Online sums of exponentials save loops that read a row again. They save nothing if each thread
+// has one turn of a row: the row is then held in registers and read once.
 Kernel lower(const Launch& launch, GpuLanguage language) {
   Kernel online = Lowering(launch, maths_of(language), true).run();
   const auto sums = [](const Instruction& in) { return in.largest >= 0; };

@@ -81,8 +81,8 @@ class Merger {
     return false;
   }
 
-  // Returns the elements between neighbours along an axis: of stores or, where none varies along
-  // it, of loads.
+  // Returns the largest stride along an axis, in elements: of the stores or, if no store varies
+  // along the axis, of the loads.
   int64_t distance(int axis) const {
     int64_t widest = 0;
     for (const Store& store : kernel_.stores)

@@ -80,7 +80,7 @@ class Primitive {
   const Placement& place(int i) const { return operands_[static_cast<size_t>(i)]; }
   const Shape& shape(int i) const { return input(i).shape(); }
 
-  // Loads element `index` of input i, `further` from there; 0 where `guard` is false.
+  // Loads the element of input i at `index` plus the offset `further`; 0 where `guard` is false.
   Expr load(int i, std::span<const Position> index, Expr guard = {}, Further further = {}) {
     Instruction in{.op = Op::load,
                    .type = loaded_type(input(i).dtype()),
@@ -94,11 +94,13 @@ class Primitive {
   Expr load(int i, std::initializer_list<Position> index, Expr guard = {}, Further further = {}) {
     return load(i, std::span(index.begin(), index.size()), guard, further);
   }
-  // Covering is a window over an element, along one axis: whether there is one, and its index.
+  // Covering is a window that covers an element, along one axis: whether the window exists
+  // (`there`), and its index.
   struct Covering {
     Expr there, window;
   };
-  // Loads the element of input i that belongs to a window of rows and one of columns, or 0.
+  // Loads the element of input i for the window at indices row.window and column.window; 0 unless
+  // the window exists along both axes.
   Expr load_window(int i, const Position& n, const Position& c, const Covering& row,
                    const Covering& column) {
     return load(i, {n, c, zero(), zero()}, row.there & column.there,
@@ -183,12 +185,12 @@ class Primitive {
   Covering at_tap(int axis, const Position& element, const Position& tap, int64_t windows);
   std::vector<Position> add_coverings();
   Covering covering(int axis, const Position& element, const Position& before, int64_t windows);
-  // Returns the first element of a window, or of padding, along an axis.
+  // Returns the index of a window's first element along an axis; it is negative in the padding.
   Expr start_of(int axis, Expr window) {
     return window * integer(windows(axis).stride) - integer(windows(axis).padding);
   }
-  // Returns the number of elements of the window that begins at (h, w): those that are not padding,
-  // or all with count_include_pad.
+  // Returns the number of elements of the window that begins at (h, w): its elements without
+  // padding, or all of them with count_include_pad.
   Expr divisor(Expr h, Expr w, const Shape& x);
 
   const Node& node_;
@@ -248,8 +250,8 @@ Primitive::Covering Primitive::at_tap(int axis, const Position& element, const P
   return {(window * step == start) & (start >= 0.0) & (window < integer(count)), window};
 }
 
-// Adds an axis over the windows that may cover an element, for each axis of windows without
-// dilation: they are fewer than the taps where windows overlap in part.
+// For each axis of windows without dilation, adds a reduced axis over the windows that may cover an
+// element. If windows overlap in part, these windows are fewer than the taps.
 std::vector<Position> Primitive::add_coverings() {
   const Dims &kernel = node_.attrs.dims("kernel"), &stride = node_.attrs.dims("stride");
   return add_axes({ceil_div(kernel[0], stride[0]), ceil_div(kernel[1], stride[1])}, true);
@@ -355,7 +357,8 @@ void Primitive::avg_pool_gradient() {  // dy
         at);
 }
 
-// Each row scans all updates for its own, so that they are summed in a fixed order.
+// Each row scans all updates and adds the updates that name it, so that the order of its sum is
+// fixed.
 void Primitive::scatter_add() {  // into, indices, updates
   const std::vector<Position> row = add_axes(node_.type.shape);
   const std::vector<Position> place = add_axes(shape(1), true);

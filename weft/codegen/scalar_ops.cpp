@@ -8,7 +8,7 @@
 namespace weft::loop {
 DType storage_type(DType dtype) { return info(dtype).stored_only ? DType::u8 : dtype; }
 DType loaded_type(DType dtype) { return info(storage_type(dtype)).computed; }
-// Elements that hold several numbers are only moved, as the bytes that they are.
+// Elements that hold several numbers have no format: they are only moved, as bytes.
 bool has_format(DType dtype) { return info(dtype).stored_only && info(dtype).numbers == 1; }
 Expr from_memory(Expr element, DType dtype) {
   return has_format(dtype) ? number_of_bits(element, info(dtype).format) : element;

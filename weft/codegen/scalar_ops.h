@@ -8,12 +8,12 @@
 
 namespace weft::loop {
 
-// Convert an element from and to the form in which memory holds it: the same, except for dtypes
-// that the loop IR has no instructions for, whose bits are integers in memory (storage_type).
+// Convert an element from and to its form in memory. Both forms are the same, except for dtypes
+// without instructions in the loop IR: their bits are integers in memory (storage_type).
 Expr from_memory(Expr element, DType dtype);
 Expr to_memory(Expr value, DType dtype);
 DType storage_type(DType dtype);
-// Returns the type that a load of such an element yields.
+// Returns the type that a load of an element of `dtype` yields.
 DType loaded_type(DType dtype);
 // Converts `x` to the compute type of `dtype`, rounded to a value that `dtype` represents.
 Expr round_to(Expr x, DType dtype);

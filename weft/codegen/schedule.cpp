@@ -14,7 +14,7 @@
 namespace weft::loop {
 namespace {
 constexpr int64_t flat_block = 8192;                   // columns of an item without reductions
-constexpr int64_t reduced_block = 1024;                // with them: a few accumulators fit in L1
+constexpr int64_t reduced_block = 1024;                // with reductions: accumulators fit in L1
 constexpr int64_t tile_rows = 128, tile_columns = 32;  // transposition tile: few pages at a time
 constexpr size_t kept_limit = 256 << 10;  // bytes of kept values: they should stay in L2
 constexpr double worth_keeping = 10;      // vector operations that a kept value saves
@@ -23,7 +23,8 @@ constexpr int64_t most_items = 256;
 constexpr int64_t ahead_limit = 128 << 10;               // bytes of a row that may wait in L2
 constexpr double line_cost = 20, stored_line_cost = 10;  // vector operations per line of memory
 constexpr int64_t most_groups = 64;  // each with partial results of a row's length
-// Terms of a first level, so that adding it costs next to nothing. Those of columns are in memory.
+// The least terms that a first level sums, so that adding it to the second level costs next to
+// nothing. Columns have both levels in memory, rows in registers.
 constexpr int64_t least_terms = 32, least_column_terms = 64;
 
 double cost(const Instruction& in) {
@@ -76,7 +77,7 @@ class Scheduler {
   const Instruction& code(int i) const { return kernel_.code[static_cast<size_t>(i)]; }
   int64_t extent(int axis) const { return kernel_.axes[static_cast<size_t>(axis)].extent; }
 
-  // Chooses the axis with the most contiguous bytes; the last one of equals.
+  // Chooses the axis with the most contiguous bytes; of equal axes, the last.
   void choose_vector_axis() {
     double best = 0;
     bool found = false;
@@ -108,8 +109,8 @@ class Scheduler {
     s_.columns = !kernel_.axes[static_cast<size_t>(s_.vector_axis)].reduced;
   }
 
-  // Chooses as many lanes as the widest register has of the narrowest type that is computed with
-  // (at least 4 bytes), and no more than the axis can use.
+  // Chooses the lanes of a vector: a register's numbers of the narrowest type that the kernel
+  // computes with (at least 4 bytes), and no more lanes than the vector axis can use.
   void choose_lanes(int vector_bytes) {
     s_.vector_bytes = vector_bytes;
     bool wide = true;
@@ -177,7 +178,7 @@ class Scheduler {
     if (!s_.columns) return;
     int64_t columns = extent(s_.vector_axis);
     int64_t most = reduced_ != 0 ? reduced_block : s_.tile_axis >= 0 ? tile_columns : flat_block;
-    if (kernel_.loops() > 1) {  // what all loops read should stay in L2
+    if (kernel_.loops() > 1) {  // the columns that all loops read should stay in L2
       int64_t rows = std::max<int64_t>(1, kernel_.extent(reduced_));
       most = std::clamp<int64_t>(32768 / rows, std::min<int64_t>(4 * s_.lanes, most), most);
     }
@@ -209,7 +210,7 @@ class Scheduler {
     if (s_.items == 0 || s_.items * 2 >= wanted) return;
     int64_t pieces = ceil_div(wanted, s_.items);
     s_.split_axis = s_.inner.empty() ? s_.vector_axis : s_.inner.front();
-    for (int axis : s_.inner)  // the outermost that is long enough, or else the longest
+    for (int axis : s_.inner)  // the outermost axis that is long enough, or else the longest
       if (extent(s_.split_axis) < pieces && extent(axis) > extent(s_.split_axis))
         s_.split_axis = axis;
     if (!s_.columns && extent(s_.split_axis) < pieces && extent(s_.vector_axis) >= pieces * 1024)
@@ -235,7 +236,8 @@ class Scheduler {
     return total;
   }
 
-  // Visits what each loop computes and decides which values come from scratch instead.
+  // Visits the values that each loop needs and decides which of them the loop reads from scratch
+  // instead of computing them.
   void choose_arrays() {
     first_.assign(kernel_.code.size(), -1);
     loop_cost_.assign(static_cast<size_t>(kernel_.loops()), 0);
@@ -293,8 +295,8 @@ class Scheduler {
     return aligned(static_cast<size_t>(rows * row) * size_of(code(i).type));
   }
 
-  // A short body is bound by the latency of its accumulators, so it is unrolled further to have
-  // more of them.
+  // A short body is bound by the latency of its accumulators, so it is unrolled further, with an
+  // accumulator for each copy.
   void choose_unrolls() {
     for (int loop = 0; loop < kernel_.loops(); ++loop) {
       int most = loop_cost_[static_cast<size_t>(loop)] <= 8 ? 4 : s_.unroll;
@@ -303,8 +305,8 @@ class Scheduler {
     }
   }
 
-  // Folds sums whose accumulators would take more than twice the least number of terms, after about
-  // the square root of all.
+  // Folds sums of floats after every run of about the square root of all terms, at least
+  // least_terms or least_column_terms, if an accumulator would take more than two runs.
   void choose_folds() {
     const auto spanned = [&](int axis) { return axis == s_.split_axis ? s_.chunk : extent(axis); };
     for (int loop = 0; loop < kernel_.loops(); ++loop) {
@@ -399,8 +401,8 @@ class Scheduler {
     }
   }
 
-  // Returns whether a store is non-temporal: it writes whole lines with aligned vectors, and does
-  // not alias an operand, whose lines are in cache already.
+  // Returns whether a store is non-temporal: it writes whole lines with aligned vectors, its result
+  // has at least stream_bytes, and it does not alias an operand, whose lines are in cache already.
   bool streams(const Store& store, size_t stream_bytes) const {
     auto size = static_cast<int64_t>(size_of(store.storage));
     int64_t run = s_.tile_axis < 0 ? extent(s_.vector_axis) : s_.lanes;

@@ -56,16 +56,16 @@ struct CpuSchedule {
     int loop = 0;  // kept: the loop that fills it; per_column: the loop before which it is filled
     size_t first_level = 0;  // reductions of columns that fold: offset of the first level
   };
-  // These are accumulators (columns; rows keep them in registers), values without reduced axes that
-  // are computed once per column for the loops over reduced axes (columns), and values that later
-  // loops read again.
+  // `reductions` are accumulators of columns (rows have accumulators in registers). `per_column`
+  // are values without reduced axes, computed once per column for the loops over reduced axes.
+  // `kept` are values that later loops read again.
   std::vector<Array> reductions, per_column, kept;
   std::vector<Array> across;  // in the shared scratch of an item; `instruction` is the value stored
   int64_t stride = 1;         // columns of a block, rounded up to whole vectors
   size_t thread_scratch = 0;
-  // Shared scratch of a split kernel holds the accumulators of [item][chunk], then of [item], with
-  // reductions[i].at within each. With groups it holds partial results per item, with across[i].at
-  // within each.
+  // The shared scratch of a split kernel holds accumulators as [item][chunk], then as [item], each
+  // `partial_bytes` long; reductions[i].at is an offset in one. With groups it holds partial
+  // results as [item]; across[i].at is an offset in one.
   size_t partial_bytes = 0, shared_scratch = 0;
 
   // axes[i] are the axes that instruction i varies over in this schedule: in columns, a reduction
@@ -76,7 +76,7 @@ struct CpuSchedule {
   struct Ahead {
     int instruction = -1;
     int loop = 0;
-    int64_t bytes = 0;  // from the line of this item
+    int64_t bytes = 0;  // distance from this item's line
   };
   std::vector<Ahead> ahead;
   // streams[i] says whether store i is non-temporal: its lines are not read first and evict

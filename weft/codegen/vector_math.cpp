@@ -140,8 +140,8 @@ Expr erf_f32(Expr x) {
   return select(magnitude >= 1.0, with_sign_of(x, far), near);
 }
 
-// Turns is x modulo quarter turns (Payne and Hanek 1983): products with 29 bits of 2/pi at a time
-// are exact, and each drops its whole turns.
+// Turns is x modulo quarter turns (Payne and Hanek 1983): x is multiplied by 29 bits of 2/pi at a
+// time, which is exact, and each product drops its whole turns.
 struct Turns {
   Expr quadrant;  // i32, mod 4
   Expr rest;      // radians, f32, |rest| <= pi / 4
@@ -262,8 +262,8 @@ Expr single_floor_divide(Expr a, Expr b) {
 Expr single_remainder(Expr a, Expr b) { return floored_rest(b, call("fmod", a, b)); }
 Expr single_atan2(Expr y, Expr x) { return call("atan2", y, x); }
 
-// FormulaOfTwo is a formula of an operation of two f32, for kernels that must not use f64 or for
-// those that may.
+// FormulaOfTwo is a formula of an operation of two f32: for kernels that must not use f64
+// (is_single), or for kernels that may.
 struct FormulaOfTwo {
   std::string_view name;
   Expr (*of)(Expr a, Expr b);

@@ -13,8 +13,9 @@ namespace weft::loop {
 
 // Returns the value of a function of libm, or of an OpDef's `function`, for an f32 or f64.
 Expr function(std::string_view name, Expr x);
-// Returns a better value of this operation than its OpDef's `expression` for such operands, if
-// there is one: faster, or without f64 where a kernel must not use it (Maths::single).
+// Returns the value of operation `op` by a formula that is better than its OpDef's `expression`:
+// faster, or without f64 if the kernel must not use f64 (Maths::single). nullopt: no formula is
+// known for these operands.
 std::optional<Expr> formula(std::string_view op, std::span<const Expr> x);
 
 }  // namespace weft::loop

@@ -16,7 +16,7 @@ struct AttentionHeads {
   int64_t batch, heads, key_heads, queries, keys, depth, width;
   double scale;
   bool causal;
-  int64_t window;  // keys that a query sees; the largest number: all
+  int64_t window;  // most keys that a query sees; greatest int64: all keys
 
   explicit AttentionHeads(const Node& node)
       : batch(node.inputs[0].dim(0)),

@@ -30,9 +30,10 @@ struct Bound {
   // Returns the first element's alignment in bytes; slots begin at multiples of buffer_alignment.
   int64_t alignment() const;
 };
-// Returns a Bound for each operand: the inputs of the body's first node, then others.
+// Returns a Bound for each operand: the inputs of the body's first node, then the launch's other
+// operands.
 std::vector<Bound> bind_inputs(const Launch& launch);
-Bound bind_result(const Launch& launch);  // asserts that it is the only one
+Bound bind_result(const Launch& launch);  // asserts that the launch has one result
 // Return the operand or the result that holds `value`.
 Bound bind_operand(const Launch& launch, const Value& value);
 Bound bind_result(const Launch& launch, const Value& value);

@@ -31,11 +31,11 @@ std::span<const GpuModel> gpu_models();
 const GpuModel* find_gpu(std::string_view id);
 const GpuModel* find_gpu_of_driver(std::string_view name);
 
-// Planned times use the data sheet's peaks; the measured ones are stored beside them.
+// Planned times use the data sheet's peaks; the spec has the measured peaks beside them.
 MachineSpec spec_of(const GpuModel& gpu);
 
-// Returns a rough ratio of arithmetic to bandwidth for any CPU, so that plans for the host do
-// not depend on the machine. Times use measured peaks, as CPUs have no data sheet of them.
+// Returns a rough ratio of arithmetic to bandwidth for any CPU, so that plans for the host do not
+// depend on the machine. Times use measured peaks, as CPUs have no data sheets with peaks.
 const MachineSpec& processor_spec();
 
 }  // namespace weft

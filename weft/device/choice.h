@@ -15,7 +15,8 @@ namespace weft {
 
 // Returns the elements of a padded row: the row is rounded up to a multiple of 128 bytes, or of the
 // largest smaller power of two (at least 16, the widest load of a GPU thread) that adds no more
-// than an eighth. Multiples of 16 bytes, and rows too short for that, stay.
+// than an eighth. Rows that are multiples of 16 bytes, or too short for such padding, keep their
+// length.
 inline int64_t padded_row(int64_t elements, DType dtype) {
   constexpr size_t least = 16, most = 128, part = 8;
   const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
@@ -36,24 +37,24 @@ struct Room {
 struct KernelChoice {
   std::string kernel;               // "dnnl:conv"
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
-                                    // empty: any strides that `accepts` said yes to
-  int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; those that
-                                    // are not aligned are copied
+                                    // empty: the strides that choose() was given
+  int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; operands of
+                                    // less alignment are copied
   Dims result_order;                // axes of results of the node's shape, outermost first; empty:
                                     // row-major
   bool padded_rows = false;         // rows of the result are padded by padded_row
-  // `rooms` have the padding of operands, then results; the kernel is faster if all have it
-  // (Launch::padded). Empty: padding does not help.
+  // `rooms` describes the padded memory of the operands, then of the results. The kernel is faster
+  // if all of them are padded like this (Launch::padded). Empty: padding does not help.
   std::vector<Room> rooms = {};
   size_t workspace = 0;       // bytes
   size_t most_workspace = 0;  // bytes for a faster algorithm, if the arena has space
   // Bytes in which the kernel keeps fixed variables (Annotations::fixed) in a layout of its own
   // from run to run; it packs them anew after they were written.
   size_t kept = 0;
-  // Kernels of a plan that keep their last input in one layout share those bytes; empty: they are
-  // the kernel's own.
+  // This names the layout in which the kernel keeps its last input. Kernels of a plan that keep the
+  // same input in the same layout share the kept bytes; empty: the kernel has bytes of its own.
   std::string kept_layout = {};
-  int objects = 0;  // that the library makes for the kernel on this number of threads
+  int objects = 0;  // objects that the library makes for the kernel on these threads
   std::optional<int> in_place = {};  // operand whose memory the result may alias
   // `depth` is the count of terms that a matrix product sums at a time, in order, independent of
   // its extents; 0: not known. The same kernel then computes a part of the product with the same
@@ -80,9 +81,10 @@ class KernelSource {
     (void)body, (void)results, (void)operands;
     return std::nullopt;
   }
-  // Returns whether such a kernel can compute this composite, of a matrix product's sums and at
-  // most one other operand, as its epilogue. The composite's decomposition is then annotated with
-  // it (Annotations::composite), and mixed precision rounds the sums for all readers.
+  // Returns whether the kernel of a matrix product can compute this composite, whose operands are
+  // the product's sums and at most one other value, as its epilogue. The composite's decomposition
+  // is then annotated with it (Annotations::composite), and mixed precision rounds the sums for all
+  // readers.
   virtual bool is_epilogue(const Node& composite) const {
     (void)composite;
     return false;

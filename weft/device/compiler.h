@@ -16,10 +16,10 @@ namespace weft {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Runs or enqueues the kernel. Each pointer is that of a slot (kernels know offsets and strides);
-  // operands, results and workspace follow the order of the Launch. Allocates nothing.
+  // Runs or enqueues the kernel. Each pointer is the start of a slot (kernels know offsets and
+  // strides); operands, results and workspace follow the order of the Launch. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
-  // Receives the arguments of later runs, once before the first of them.
+  // Receives, once before the first run, the arguments that all runs will have.
   virtual void bind(void* const* operands, void* const* results, void* workspace) const {
     (void)operands, (void)results, (void)workspace;
   }

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Strides are in elements; that of a batch axis may be 0 (broadcast).
+// Strides are in elements; the stride of a batch axis may be 0 (broadcast).
 struct MatrixStrides {
   Dims batch;
   int64_t row = 0, column = 0;
@@ -33,7 +33,7 @@ Contraction simplest(const Type& type, const Type& a, const Dims& a_strides, con
                      const Dims& b_strides, const Dims& result_strides);
 
 // Returns the task with extents rounded up to padded_row, along axes of stride 1 whose rows are not
-// whole multiples of 16 bytes, where the padding of every matrix has space for them.
+// whole multiples of 16 bytes, where the padding of every matrix has space for the added elements.
 Contraction padded(const Contraction& task);
 
 }  // namespace weft

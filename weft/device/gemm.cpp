@@ -224,7 +224,7 @@ std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
 
   const Sums sums(body);
   const Value &sum = sums.values.back(), &made = results.back();
-  std::vector<Value> rest, read;  // rest: body after the sums; read: other values that it reads
+  std::vector<Value> rest, read;  // rest: nodes after the sums; read: their inputs from outside
   for (const Value& node : body)
     if (!holds(sums.values, node) && node->op->leaf != LeafKind::scalar) rest.push_back(node);
   for (const Value& node : rest)

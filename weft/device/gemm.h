@@ -1,4 +1,5 @@
-// Describes matrix products in the form of BLAS: column-major matrices or transposes of such.
+// Describes matrix products in the form of BLAS: column-major matrices, or transposes of
+// column-major matrices.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct Gemm {
 std::optional<Gemm> gemm_of(const Contraction& task);
 
 // A GemmChoice is the choice of a BLAS-like library for a product whose factors have one floating
-// point type, with or without sums so far. Operands are used in place or copied to row-major order.
+// point type, with or without an initial value of the sums. Operands are used in place or copied to
+// row-major order.
 struct GemmChoice {
   KernelChoice choice;  // without kernel and workspace
   Contraction task;
@@ -48,9 +50,9 @@ std::optional<GemmRooms> rooms_of(const Node& node, std::span<const Placement> o
 // Returns whether `value` broadcasts a contiguous vector with one number for each of `columns`.
 bool is_bias(const Value& value, int64_t columns);
 
-// A GemmEpilogue is what a library computes of a `matmul` by one matrix before it stores the
-// result, or of its operands as it reads them. Stored values have the product's type, sums any
-// width.
+// A GemmEpilogue is the computation that a library fuses with a `matmul` by one matrix: on the
+// sums, before it stores the result, or on the operands, as it reads them. Stored values have the
+// product's type, sums any width.
 struct GemmEpilogue {
   Value bias;    // added: a contiguous vector, one number for each column
   Value sum;     // product plus bias, if stored in addition to `function` of it
@@ -60,8 +62,8 @@ struct GemmEpilogue {
   // itself is stored.
   const OpDef* function = nullptr;
 };
-// Matches everything after the `matmul` in `body`, of which `results` are stored, to an epilogue;
-// nullopt where it is none of these.
+// Matches all nodes after the `matmul` in `body` to an epilogue; `results` are the values that the
+// launch stores. nullopt: the nodes are not such an epilogue.
 std::optional<GemmEpilogue> epilogue_of(std::span<const Value> body,
                                         std::span<const Value> results);
 

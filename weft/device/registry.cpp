@@ -12,7 +12,7 @@ struct Entry {
   LibraryFactory make;
   std::unique_ptr<KernelLibrary> made;
 };
-// Guards the maps. It is recursive, as libraries are made of others: "null:cuda" of "cuda".
+// Guards the maps. It is recursive, as making a library may make another: "null:cuda" makes "cuda".
 std::recursive_mutex& guard() {
   static std::recursive_mutex instance;
   return instance;

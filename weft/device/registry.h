@@ -15,9 +15,11 @@ void register_library(std::string name, LibraryFactory make);
 // A LibraryFamily makes the libraries named "NAME:WHICH" and "NAME", whose WHICH is "".
 struct LibraryFamily {
   std::function<std::unique_ptr<KernelLibrary>(const std::string& which)> make;
-  // Maps every WHICH of one device to one word, so that it is opened once; null: all differ.
+  // Maps every WHICH that names the same device to one word, so that the device is opened once;
+  // null: every WHICH is a different device.
   std::function<std::string(const std::string& which)> same_as = nullptr;
-  // Returns the number of devices here, which "0", "1", ... name; null: none can be listed.
+  // Returns the number of devices of this machine, named "0", "1", ...; null: devices cannot be
+  // listed.
   std::function<int()> count = nullptr;
 };
 void register_family(std::string name, LibraryFamily family);
@@ -30,8 +32,8 @@ void register_automatic(std::function<std::string()> choose);
 const KernelLibrary& library(const std::string& name);
 // Throws the Error that library() throws for an unknown name, without making the library.
 void check_library_name(const std::string& name);
-// Returns the peaks of a device by such a name, as far as they are known without measuring: those
-// of a CPU are the ones measured and cached before.
+// Returns the peaks of the device of a library name, as far as they are known without measuring: a
+// CPU's peaks are known if an earlier run measured and cached them.
 MachineSpec known_spec(const std::string& name);
 void register_known_specs(std::function<MachineSpec(const std::string& name)> find);
 std::vector<std::string> library_names();  // without "null:cuda", "cuda:h200", "opencl:1", ...

@@ -10,8 +10,8 @@ namespace weft {
 
 class Selection {
  public:
-  // Reads the cache for this machine, ignoring files that are not private. `machine` identifies
-  // what a measurement depends on: the device and versions of libraries.
+  // Reads the cache for this machine, ignoring files that are not private. `machine` identifies the
+  // device and the versions of libraries, on which a measurement depends.
   explicit Selection(const std::string& machine);
 
   // Returns the kernel that an earlier measurement found for the signature.

@@ -31,7 +31,8 @@ MachineSpec as_measured(MachineSpec machine) {
 
 namespace {
 bool is_attention(const Value& value) { return value->op->family == OpFamily::attention; }
-// Returns the narrowest float type of the inputs; those that are no factors are wider or no floats.
+// Returns the type of a product's factors: the narrowest float type of the inputs, as other inputs
+// are wider or are not floats.
 DType factor_type(const Node& product) {
   DType type = DType::f64;
   for (const Value& input : product.inputs)
@@ -94,9 +95,10 @@ bool has_unaligned_rows(const Launch& launch) {
 }  // namespace
 
 namespace {
-// Returns the bytes of repeated reads that miss the L2 cache. A loop that rereads a row finds its
-// end in the cache, as far as the rows in flight leave space. Half of the cache counts: that of an
-// A100 or H100 has two partitions, and a line read from the far one may occupy both.
+// Returns the bytes of repeated reads that miss the L2 cache. A loop that rereads a row finds the
+// row's end in the cache, as far as the rows in flight leave space. Half of the cache counts: the
+// L2 cache of an A100 or H100 has two partitions, and a line read from the far partition may occupy
+// both.
 double missed_bytes(const Reread& reread, const MachineSpec& machine) {
   const double in_flight = machine.processors * reread.in_flight;
   if (in_flight == 0) return reread.bytes;

@@ -14,7 +14,7 @@ namespace weft {
 // Sustained holds the fractions of the peaks that each kind of kernel sustains.
 struct Sustained {
   double products = 1;   // for deep matrix products
-  double shallow = 0;    // depth at which 16-bit products reach half of it; slower types need less
+  double shallow = 0;    // depth that gives half of `products` in 16 bits; slower types need less
   double unaligned = 1;  // factor for tensor cores on rows that are no multiple of 16 bytes
   double attention = 1;  // at a head width of 64; grows with the width up to `products`
   double rows = 1;       // share of the bandwidth, for kernels that reduce or gather
@@ -32,7 +32,7 @@ struct MachineSpec {
   size_t memory_bytes = 0;  // usable device memory; 0: unknown, or the host's
   // This is the bandwidth of offload, to files or from a device to the host's memory. 0: unknown.
   double file_bytes_per_s = 0;
-  bool both_ways = false;  // at that bandwidth in both directions at once
+  bool both_ways = false;  // offload reaches file_bytes_per_s in both directions at once
   std::optional<Sustained> sustained = {};
   // These are the streaming multiprocessors of a GPU, which share the L2 cache; 0: unknown.
   int processors = 0;
@@ -51,8 +51,8 @@ struct MachineSpec {
 // Returns the machine with measured peaks in place of the data sheet's, where they are known.
 MachineSpec as_measured(MachineSpec machine);
 
-// Returns the type of a launch's arithmetic: that of a product's operands, otherwise float32, or
-// float64 where a value has that type.
+// Returns the type of a launch's arithmetic: the type of a product's factors; without a product,
+// float64 if a value is float64, else float32.
 DType computed_in(const Launch& launch);
 
 double flops_per_s_of(const Launch& launch, const MachineSpec& machine);

@@ -20,7 +20,8 @@ struct Family {
   // Chooses as KernelChooser does, by a heuristic; nullopt where the family has no kernel for this
   // type.
   std::optional<KernelChoice> (*choose)(const Node& node, std::span<const Placement> operands);
-  // Returns all kernels that could be chosen, by different names; null where there is only one.
+  // Returns all kernels that could be chosen, each with a different name. A null pointer: the
+  // family has a single kernel.
   std::vector<KernelChoice> (*alternatives)(const Node& node, std::span<const Placement> operands);
   // Compiles the kernel that `launch` names.
   std::unique_ptr<Kernel> (*compile)(const Launch& launch);
@@ -31,7 +32,7 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
 std::vector<KernelChoice> matmul_alternatives(const Node& node,
                                               std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_matmul(const Launch& launch);
-// A product by kept panels adds a bias that the step does not assign as its epilogue.
+// A product with kept panels adds a fixed bias, which the step does not assign, as its epilogue.
 std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
                                                  std::span<const Value> results,
                                                  std::span<const Placement> operands);
@@ -81,10 +82,11 @@ std::unique_ptr<Kernel> compile_update_at(const Launch& launch);
 std::optional<KernelChoice> choose_argsort(const Node& node, std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_argsort(const Launch& launch);
 
-// These choose a matrix product, whichever operation it is for.
+// These choose the kernel of a matrix product for any operation, such as `matmul` or a 1 x 1
+// `conv`.
 KernelChoice choose_product(const Contraction& task);
 std::vector<KernelChoice> product_alternatives(const Contraction& task);
-bool is_product(std::string_view kernel);  // one of their names
+bool is_product(std::string_view kernel);  // a name that choose_product() gives
 
 // Compiles the kernel that `launch` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,

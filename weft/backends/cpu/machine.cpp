@@ -28,7 +28,7 @@
 namespace weft::cpu {
 namespace {
 
-// ---- what it is
+// ---- description of the host
 // -----------------------------------------------------------------------------------
 
 // Returns the text after the colon of the first line of /proc/cpuinfo that begins with `key`.
@@ -51,10 +51,10 @@ int usable_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// ---- how fast it is
+// ---- peaks of the host
 // -------------------------------------------------------------------------------
 
-// Ten independent chains of multiply-adds hide the latency of one: 4 or 5 cycles, two a cycle.
+// Ten independent chains of multiply-adds hide their latency: 4 or 5 cycles, at two per cycle.
 constexpr int chains = 10;
 constexpr int64_t rounds = 20000;
 

@@ -66,7 +66,7 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
     Stopwatch watch;
     kernel->run(places.data(), &out, scratch->data);
     const double took = watch.milliseconds();
-    if (run > 0) least = run == 1 ? took : std::min(least, took);  // the first one warms up
+    if (run > 0) least = run == 1 ? took : std::min(least, took);  // run 0 warms up
   }
   return least;
 }

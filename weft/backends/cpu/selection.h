@@ -10,13 +10,13 @@
 
 namespace weft::cpu {
 
-// Returns what a measurement is valid for: another CPU, number of cores or version of a
-// library has another identity, such as "Intel(R) Xeon(R), 2 cores, avx2 avx512f, up to avx512,
-// oneDNN 2.6.3".
+// Returns the identity of the machine for which a measurement is valid. It differs if the CPU, the
+// number of cores or the version of a library does: "Intel(R) Xeon(R), 2 cores, avx2 avx512f, up to
+// avx512, oneDNN 2.6.3".
 std::string machine_identity();
 
-// Runs each choice on operands in the given layouts, or in those that it asks for, and returns the
-// fastest. Takes a few runs of each, and memory for operands and result.
+// Runs each choice a few times on operands in the given layouts, or in the layouts that the choice
+// asks for, and returns the fastest. Allocates memory for operands and result.
 const KernelChoice& fastest(const Node& node, std::span<const Placement> operands,
                             const Family& family, std::span<const KernelChoice> choices);
 

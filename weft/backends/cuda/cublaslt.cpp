@@ -1,5 +1,5 @@
-// This is one file because what a choice promises, its workspace, alignment and epilogue, is what
-// its kernel then asks of the library, in the same terms.
+// This is one file because a choice promises a workspace, an alignment and an epilogue, and its
+// kernel then asks cuBLASLt for exactly these, in the same terms.
 #include "weft/backends/cuda/cublaslt.h"
 
 #include <algorithm>
@@ -118,7 +118,8 @@ DataType data_type(DType dtype) {
   }
 }
 
-// cuBLASLt's manual requires this alignment of workspaces, which is stricter than that of slots.
+// cuBLASLt's manual requires this alignment of workspaces, which is stricter than the alignment of
+// slots.
 constexpr size_t workspace_alignment = 256;
 constexpr size_t workspace_slack = workspace_alignment - buffer_alignment;
 
@@ -129,9 +130,9 @@ size_t workspace_bytes(const Contraction& task) {
   return aligned(std::min(most, parts * elements * sizeof(float))) + workspace_slack;
 }
 
-// Heuristics select kernels that assume this alignment, in bytes, of what an epilogue reads or
-// writes besides the result. The plan copies operands that begin elsewhere; results begin at
-// multiples of buffer_alignment, even in shared slots.
+// Heuristics select kernels that assume this alignment, in bytes, of the matrices and vectors that
+// an epilogue reads or writes besides the result. The plan copies operands of less alignment;
+// results begin at multiples of buffer_alignment, even in shared slots.
 constexpr int64_t epilogue_alignment = 16;
 bool suits_epilogue(int64_t byte_offset) { return byte_offset % epilogue_alignment == 0; }
 void check_alignment(const std::optional<Bound>& bound, const Launch& launch) {
@@ -140,8 +141,8 @@ void check_alignment(const std::optional<Bound>& bound, const Launch& launch) {
 }
 
 // cuBLASLt adds biases of the result's type, from an aligned address, to every column that it
-// computes. Returns the bytes at the end of the workspace for a converted or padded copy of another
-// bias, which has `count` elements; 0: the bias is usable in place.
+// computes. A bias of another type, alignment or number of elements (`count`) is first copied:
+// returns the bytes of the copy, at the end of the workspace; 0: the bias is usable in place.
 size_t converted_bytes(DType bias, int64_t byte_offset, const Contraction& task, int64_t count) {
   const DType result = task.dtype;
   const bool as_it_is = bias == result && count == task.n && suits_epilogue(byte_offset);
@@ -268,7 +269,7 @@ class Product : public Kernel {
         what, [&] { return to_text(fastest(device, all, workspace)); }, to_text(all[0].algorithm));
     found_ = all[0];
     if (std::optional<Algorithm> algorithm = algorithm_of(chosen)) {
-      Found checked{};  // another version of cuBLASLt may have written it
+      Found checked{};  // another version of cuBLASLt may have chosen it
       if (api_.check_algorithm(handle_, matmul_.get(), layouts_[0].get(), layouts_[1].get(),
                                layouts_[2].get(), layouts_[2].get(), &*algorithm, &checked) == 0 &&
           checked.workspace <= workspace) {

@@ -33,7 +33,7 @@ struct Alignments {
   uint32_t a, b, c, d;
 };
 // Returns the algorithms that weft may use within `workspace` bytes, ordered by cuBLASLt's estimate
-// of speed. `layouts` holds those of a, of b, and of c and d.
+// of speed. `layouts` has the layout of a, of b, and the common layout of c and d.
 std::vector<Found> candidates(Handle handle, Handle matmul, const std::array<Handle, 3>& layouts,
                               const Alignments& alignments, size_t workspace);
 }  // namespace cublaslt

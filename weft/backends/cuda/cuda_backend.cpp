@@ -17,8 +17,8 @@ namespace weft {
 namespace {
 constexpr int first_with_engines = 80;  // cuDNN has engines for attention and bfloat16
 
-// Decides for the plan's model, else for the present GPU. Without a usable GPU the answer is yes,
-// so that plans are those of a machine with one.
+// Returns whether to use cuDNN on the plan's GPU model, else on the present GPU. Without a usable
+// GPU the answer is yes, so that plans are the same as on a machine with a GPU.
 bool uses_cudnn(int number, const GpuModel* model) {
   if (model != nullptr && model->capability < first_with_engines) return false;
   if (!cuda::why_unusable(number).empty()) return true;

@@ -1,5 +1,5 @@
 // Issues copies between host and GPU during which the host continues: writes are staged through
-// pinned memory, and copies run in the stream of their direction, beside that of the kernels.
+// pinned memory, and copies run in the stream of their direction, beside the kernels' stream.
 #pragma once
 
 #include <algorithm>

@@ -305,7 +305,7 @@ class CudaDevice : public gpu::Device {
   std::unique_ptr<Staging> staging_;
   std::shared_ptr<Buffer> flushed_;  // allocated by the first flush_caches()
   std::vector<void*> parameters_;    // reused, as launches do not allocate
-  bool refuses_graphs_ = false;      // a capture has failed; later ones would too
+  bool refuses_graphs_ = false;      // a capture has failed; later captures would, too
 };
 }  // namespace
 

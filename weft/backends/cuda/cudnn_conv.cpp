@@ -34,7 +34,8 @@ size_t narrow_bytes(const Node& node) {
   return aligned(Type{node.inputs[0].dtype(), node.type.shape}.bytes());
 }
 
-// Winograd and FFT engines, and those with larger split-K, use this much if it is free.
+// Winograd and FFT engines, and engines with a larger split-K, use up to this workspace if that
+// memory is free.
 constexpr size_t most_workspace = size_t{256} << 20;
 
 // Returns an upper bound, as plans do not query the GPU. Tensor-core engines copy tensors whose

@@ -232,7 +232,7 @@ std::string ExecutionPlan::json() const {
   std::string json(static_cast<size_t>(count), '\0');
   if (library().get_attribute(plan_.get(), plan_json, char_type, count, &count, json.data()) != 0)
     return "";
-  return json.c_str();  // drops what follows the first zero
+  return json.c_str();  // drops the characters after the first zero
 }
 
 void ExecutionPlan::run(const Stream& stream, std::span<void* const> addresses,

@@ -82,8 +82,8 @@ class ExecutionPlan {
   size_t rank() const { return rank_; }                  // among the allowed engines, best first
   // Returns the extent in bytes of each tensor in memory, in order.
   const std::vector<size_t>& bytes() const { return bytes_; }
-  // Runs the plan on `stream`. `addresses` are those of the tensors in memory in order of creation.
-  // Allocates only where they differ from the last run's.
+  // Runs the plan on `stream`. `addresses` has the address of each tensor in memory, in order of
+  // creation. Allocates only if the addresses differ from the last run's.
   void run(const Stream& stream, std::span<void* const> addresses, void* workspace) const;
 
  private:
@@ -120,8 +120,8 @@ class Graph {
 
   // Returns up to `most` plans in the order of cuDNN's heuristics, from `first_rank` on. Their
   // engines obey the rules, are deterministic (unless WEFT_CUDA_ALLOW=nondeterministic) and round
-  // nothing before the float32 sums. Starts at the first where no engine has that rank; throws
-  // Error(device) with `what` where there is none at all.
+  // nothing before the float32 sums. Starts at the first plan if no engine has rank `first_rank`;
+  // throws Error(device) with `what` if there is no such engine at all.
   std::vector<ExecutionPlan> plans(const Descriptor& properties, const EngineRules& rules,
                                    const std::string& what, size_t most,
                                    size_t first_rank = 0) const;

@@ -23,7 +23,7 @@ struct Driver {
 
   SharedLibrary library;
   int version = 0;  // 13010: supports CUDA 13.1
-  // NOLINTBEGIN(readability-identifier-naming): the names that functions have there
+  // NOLINTBEGIN(readability-identifier-naming): the driver's names of its functions
   int (*cuInit)(unsigned flags) = nullptr;
   int (*cuDriverGetVersion)(int* version) = nullptr;
   int (*cuGetErrorName)(int status, const char** name) = nullptr;
@@ -78,8 +78,8 @@ struct Driver {
 // Returns the driver, which is never unloaded, as objects on a GPU may live as long as the process.
 const Driver& driver();
 
-// PerContext holds a library's handle for each context, and returns that of the current one.
-// Handles are never destroyed, as the driver is not unloaded.
+// PerContext holds one handle of a library per CUDA context; current() returns the current
+// context's handle. Handles are never destroyed, as the driver is not unloaded.
 class PerContext {
  public:
   explicit PerContext(std::function<Handle()> make) : make_(std::move(make)) {}

@@ -70,7 +70,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::s
   if (is_open()) return;
   folders.emplace_back("/usr/local/cuda/lib64/");
   for (fs::path& folder : wheel_folders()) folders.push_back(std::move(folder));
-  std::vector<std::string> candidates = names;  // a name is the system's
+  std::vector<std::string> candidates = names;  // the system's loader finds a bare name
   for (const fs::path& folder : std::span(folders).subspan(1))
     for (std::string& path : found_in(folder)) candidates.push_back(std::move(path));
   if (least) {

@@ -23,12 +23,12 @@ class SharedLibrary : public weft::SharedLibrary {
   // Loads the first of `names` ("libcuda.so.1") found in WEFT_CUDA_PATH or else where
   // tools/setup.sh --cuda installs libraries, then among the system's libraries, then in a CUDA
   // toolkit or Python's wheels. Outside of the first two folders, a library of at least the version
-  // `least` is preferred, as the system's may be older than that of the Python in use. Throws
-  // Error(device) with `hint`.
+  // `least` is preferred, as the system's library may be older than the library in the current
+  // Python's wheels. Throws Error(device) with `hint`.
   SharedLibrary(const std::vector<std::string>& names, const std::string& hint,
                 std::optional<LeastVersion> least = {});
-  // Loads a part of a library that was found: from its folder, or from where the system's loader
-  // finds both.
+  // Loads a part of the library `whole`: from the folder of `whole`, or by the system's loader if
+  // that found `whole`.
   SharedLibrary(const SharedLibrary& whole, const std::string& name, const std::string& hint);
 };
 

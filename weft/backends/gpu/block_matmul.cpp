@@ -1,6 +1,7 @@
-// 32 threads, a team, compute a few neighbouring columns: each decodes some numbers of a block, a
-// unit, of these columns at a time and multiplies all rows by them, then the team adds its sums. In
-// a product of groups a team has one row, and the columns are those of the group of that row.
+// A team of 32 threads computes a few neighbouring columns. Each thread decodes a unit (some
+// numbers of a block) of these columns at a time and multiplies all rows by it, then the team adds
+// its sums. In a grouped product a team has one row, and its columns are in the matrix of that
+// row's group.
 #include "weft/backends/gpu/block_matmul.h"
 
 #include <algorithm>
@@ -18,10 +19,11 @@ namespace weft::gpu {
 namespace {
 constexpr int threads = 128, team = 32;
 constexpr int64_t most_rows = 16, most_grouped_rows = 64;
-constexpr int64_t few_rows = 2;  // up to which a team has one column, as more teams wait for memory
+constexpr int64_t few_rows = 2;  // up to these, one column per team: more teams hide latency
 
-// A Layout says how a thread decodes a unit of block `b` to `to`. The unit's number `part` is known
-// as it runs, and `places` are where its runs of four neighbours begin in the block.
+// A Layout says how a thread decodes a unit of block `b` to `to`. The unit's number in the block,
+// `part`, is known at run time. `places` are the positions in the block at which the unit's runs of
+// four neighbours begin.
 struct Layout {
   int count;  // numbers of a unit
   std::vector<const char*> places;
@@ -115,7 +117,7 @@ constexpr const char* begin = R"(
   const i32 lane = (i32)THREAD % $team, member = (i32)THREAD / $team;
   const i32 first = ((i32)GROUP % $tiles * ($threads / $team) + member) * $own;
 )";
-// Rows after those of all groups are zeros, whose expert is one after the last.
+// Rows after the rows of all groups have results of zero; their expert is one after the last.
 constexpr const char* begin_grouped = R"(
   GLOBAL const $count* counts = $counts;
   const i64 row = (i32)GROUP / $tiles;

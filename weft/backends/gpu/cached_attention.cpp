@@ -1,7 +1,7 @@
-// A thread group has the queries that share keys, of one head of keys, and a part of the keys, in
-// tiles: each thread multiplies one key by all queries, then the group sums the weighed values, of
-// which each thread has some columns. Sums are rescaled as the maximum grows. A second launch
-// combines the parts.
+// A thread group has one key head: all queries that share it, and a part of its keys, tile by tile.
+// In a tile, each thread multiplies one key by all queries; then each thread sums the weighted
+// values in some columns. Sums are rescaled as the maximum grows. A second launch combines the
+// parts.
 #include "weft/backends/gpu/cached_attention.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace weft::gpu {
 namespace {
-constexpr int64_t threads = 64, members = 4;      // of a group, and of those that scan a row
+constexpr int64_t threads = 64, members = 4;      // of a group, and of a row's scan
 constexpr int64_t most_rows = threads / members;  // a row is a query of one head
 constexpr int64_t most_sums = 32;                 // of a thread
 constexpr int64_t enough_groups = 256;            // for a device

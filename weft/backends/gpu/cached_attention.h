@@ -1,5 +1,5 @@
-// Computes attention of few queries whose keys are a cache, as decoding does: thread groups share
-// the keys that are there, whatever the cache has room for (flash decoding, Dao et al. 2023).
+// Computes attention of few queries over a KV cache, as in decoding: thread groups divide the keys
+// in the cache, not its capacity, among themselves (flash decoding, Dao et al. 2023).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace weft::gpu {
 
 class KernelText;
 
-// Sets `visible`, whether `query` sees `key` of a cache in which position `before` is that of the
-// first query, and `score`: the product of both, scaled and capped, as a power of two.
+// Sets two words. `visible` is whether `query` sees `key`; the first query is at position `before`
+// of the cache. `score` is the product of both, scaled and capped, as the exponent of a power of
+// two.
 void set_cached_words(KernelText& text, const Node& node, const std::string& product);
 
 // Returns whether the queries that share a key, of an attention with `start`, are few enough.

@@ -17,8 +17,8 @@
 
 namespace weft::gpu {
 namespace {
-// InTwo runs a node's kernel, then one for the rest of the launch's body. Indices of pointers count
-// the launch's operands, then its results.
+// InTwo runs a node's kernel, then a second kernel for the rest of the launch's body. Indices of
+// pointers count the launch's operands, then its results.
 class InTwo : public Kernel {
  public:
   InTwo(std::unique_ptr<Kernel> node, std::unique_ptr<Kernel> rest, const Launch& launch,
@@ -70,7 +70,8 @@ void check_has_types_of(const Device& device, const Launch& launch) {
     if (is_wide(value) || std::ranges::any_of(value->inputs, is_wide))
       refuse_float64(device, value->op->name, value->module());
 }
-// Throws where the kernel needs float64: casts of wide integers to 16 bits do, too.
+// Throws if the kernel needs a float64 that the device lacks. Casts of wide integers to 16-bit
+// floats need float64, too.
 void check_has_types_of(const Device& device, const Launch& launch, const loop::Kernel& kernel) {
   const auto is_wide = [](const loop::Instruction& in) { return in.type == DType::f64; };
   if (!device.has_float64() && std::ranges::any_of(kernel.code, is_wide))
@@ -136,7 +137,7 @@ std::unique_ptr<Kernel> Compiler::compile_whole(const Provider& provider, const 
   if (!parts) parts = compile_in_two(provider, launch);
   return parts ? std::move(parts) : std::move(whole);
 }
-// Times a few runs of each on temporary memory.
+// Returns whether `one` is faster than `other`, by a few runs of both on temporary memory.
 bool Compiler::is_faster(const Kernel& one, const Kernel& other, const Plan& plan,
                          const Launch& launch) const {
   std::vector<std::shared_ptr<Buffer>> rooms;

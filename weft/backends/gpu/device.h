@@ -25,7 +25,7 @@ using Function = std::shared_ptr<void>;  // a kernel of a program; keeps it aliv
 class Device : public DeviceMemory {
  public:
   virtual std::string name() const = 0;
-  virtual std::string machine() const = 0;  // what measurements depend on
+  virtual std::string machine() const = 0;  // the device and versions that measurements depend on
   virtual loop::GpuLanguage language() const = 0;
   virtual bool has_float64() const { return true; }
   virtual DeviceMeters meters() const { return {}; }
@@ -38,8 +38,8 @@ class Device : public DeviceMemory {
   // each parameter that GpuKernel lists.
   virtual void launch(const Function& function, std::span<void* const> addresses, int64_t groups,
                       int threads) = 0;
-  // Records what `enqueue` issues, without executing it, as a kernel without operands that issues
-  // it all in each run (a CUDA graph); null: not supported.
+  // Records the launches that `enqueue` issues, without executing them, as one kernel without
+  // operands that issues them all in each run (a CUDA graph); null: not supported.
   virtual std::unique_ptr<Kernel> record(const std::function<void()>& enqueue) = 0;
   // Wraps a kernel so that profilers of the device show it under this name, where they can.
   virtual std::unique_ptr<Kernel> named(std::unique_ptr<Kernel> kernel,
@@ -48,13 +48,13 @@ class Device : public DeviceMemory {
     return kernel;
   }
 
-  // Returns the kernel to use for `signature`: what an earlier measurement found or, with
-  // WEFT_TUNE, `measure` finds; else `rule`. One measurement runs at a time; `prepare` builds its
-  // candidates before, while others are measured.
+  // Returns the kernel to use for `signature`: the result of an earlier measurement or, with
+  // WEFT_TUNE, of `measure`; else `rule`. One measurement runs at a time; `prepare` builds the
+  // candidates for `measure` while other measurements run.
   std::string select(
       const std::string& signature, const std::function<std::string()>& measure,
       const std::string& rule, const std::function<void()>& prepare = [] {});
-  // Replaces what selected() reports for the signature with the same choice and more details.
+  // Makes selected() report `text` for the signature: the same choice with more details.
   void describe(const std::string& signature, const std::string& text);
   std::map<std::string, std::string> selected() const;
   void prefer(const std::map<std::string, std::string>& kernels);
@@ -73,7 +73,7 @@ class Device : public DeviceMemory {
 };
 
 // Returns the index of the fastest of `count` candidates that `begin` enqueues, by the median of a
-// few runs with cold caches. Skips those that fail; rethrows the last failure where all do.
+// few runs with cold caches. Skips candidates that fail; rethrows the last failure if all fail.
 size_t fastest(Device& device, size_t count, const std::function<void(size_t index)>& begin);
 
 // A Print function returns a kernel whose names begin with the given prefix.

@@ -66,7 +66,8 @@ class Chooser : public KernelChooser {
       if (auto choice = provider->choose(node, operands); choice && !avoids(choice->kernel, node))
         return choice;
     if (!loop::has_loops(node)) return std::nullopt;
-    // A pool stores in the layout in which it reads, so that both are coalesced.
+    // A pool stores its result in the layout of its operand, so that loads and stores are
+    // coalesced.
     Dims order;
     if (node.op->family == OpFamily::pooling)
       order = physical_order(node.inputs[0].shape(), operands[0].strides);

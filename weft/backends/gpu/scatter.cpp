@@ -1,8 +1,8 @@
 // A stable radix sort, four bits a pass, orders the positions of the indices by row, ascending
 // within a row; out-of-range indices come last. The sorted list is cut into parts of equal length,
 // independent of rows: a thread sums a part's updates of each row, in order, writes rows that are
-// within the part, and leaves the others to a second launch, which adds their partial sums in
-// order. So the time does not depend on how the indices are distributed over rows.
+// within the part, and leaves rows that cross parts to a second launch, which adds the partial sums
+// of a row in order. So the time does not depend on how the indices are distributed over rows.
 #include "weft/backends/gpu/scatter.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct Sort {
   }
 };
 
-// Each pass reads keys; those of the first are the rows of the indices.
+// Each pass reads keys; the first pass's keys are the rows that the indices name.
 constexpr const char* first_keys = R"(
   GLOBAL const $index* indices = $indices;)";
 constexpr const char* first_key = R"(
@@ -93,8 +93,8 @@ constexpr const char* store_counts = R"(
     histogram[THREAD * $groups + GROUP] = total;
   }
 )";
-// Computes an exclusive prefix sum: the keys before those of each group and digit, which have
-// lesser digits or belong to earlier groups.
+// Computes an exclusive prefix sum. For each digit and group, it is the number of keys sorted
+// before: keys of lesser digits, and keys of the same digit in earlier groups.
 constexpr const char* scan = R"(
   GLOBAL i32* histogram = (GLOBAL i32*)(scratch_memory + scratch_at + $histogram);
   SHARED i32 totals[2][$threads];
@@ -213,8 +213,8 @@ constexpr const char* lists = R"(
   if (i >= $positions) return;
   const i32 column = (i32)(i % $columns);
 )";
-// The partial sum of a row that continues in the next part is stored at [part][1], that of a row
-// that began in an earlier part at [part][0].
+// The partial sum of a row that continues in the next part is stored at [part][1], the partial sum
+// of a row that began in an earlier part at [part][0].
 constexpr const char* sum_parts = R"(
   GLOBAL const i32* keys = (GLOBAL const i32*)(scratch + $from);
   GLOBAL const i32* positions = (GLOBAL const i32*)(scratch + $places);

@@ -28,8 +28,8 @@ constexpr const char* key_of_integer = R"(
 DEVICE i64 $prefix_key(GLOBAL const $bits* x, $wide at) { return (i64)x[at]; }
 )";
 
-// Positions are relative to the row. `own` is the start of the run of `at`, `both` that of the pair
-// of runs, and `low` and `high` bound the place in the other run.
+// Positions are relative to the row. `own` is the start of the run of `at`, `both` is the start of
+// the pair of runs, and `low` and `high` bound the place in the other run.
 constexpr const char* merge = R"(
   const $wide i = ($wide)GROUP * $threads + THREAD;
   if (i >= $elements) return;
@@ -55,7 +55,8 @@ constexpr const char* merge = R"(
   to[row + both + (at - own) + (low - others)] = mine;
 )";
 
-// Returns the bytes of one of two lists of positions, between which launches alternate.
+// Returns the bytes of a list of positions. Launches alternate between two lists (double
+// buffering).
 size_t list_bytes(int64_t elements) {
   return aligned(static_cast<size_t>(elements) * sizeof(int32_t));
 }

@@ -1,5 +1,5 @@
-// The null library plans like another one and runs nothing, for plans of hardware or sizes that are
-// not available here.
+// The null library plans like another library and runs nothing, for plans of hardware or sizes that
+// are not available here.
 #pragma once
 
 #include <memory>

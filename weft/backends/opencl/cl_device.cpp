@@ -48,9 +48,10 @@ T device_number(cl_device_id device, cl_device_info what) {
   return value;
 }
 
-// PoCL caches machine code as well, by default below a home that may be relative, or in a folder of
-// /tmp that others may create. PoclFolder sets it to a private folder of weft's cache or a
-// temporary one. Drivers read the environment when the first call loads them.
+// PoCL caches machine code as well, by default below a home directory whose path may be relative,
+// or in a folder of /tmp that other users may create. PoclFolder sets POCL_CACHE_DIR to a private
+// folder of weft's cache or a temporary folder. Drivers read the environment when the first call
+// loads them.
 class PoclFolder {
  public:
   PoclFolder() {
@@ -329,7 +330,7 @@ class ClDevice : public gpu::Device {
     explicit Arguments(std::shared_ptr<void> kernel) : kernel(std::move(kernel)) {}
     std::shared_ptr<void> kernel;
     std::vector<void*> addresses;
-    uint64_t changes = 0;  // changes() of ranges_ when they were set
+    uint64_t changes = 0;  // ranges_.changes() when the arguments were set
   };
   void set_arguments(Arguments& arguments, std::span<void* const> addresses) {
     const uint64_t changes = ranges_.changes();

@@ -75,7 +75,8 @@ constexpr std::string_view of_arguments[] = {
 };
 constexpr int no_platform = -1001;  // CL_PLATFORM_NOT_FOUND_KHR (CL/cl_ext.h)
 
-// Returns whether drivers report this code for a lost device, for which the standard has none.
+// Returns whether drivers report a lost device by this code: OpenCL has no code of its own for
+// that.
 bool may_be_lost(std::string_view name) {
   return name == "CL_DEVICE_NOT_AVAILABLE" || name == "CL_OUT_OF_RESOURCES" ||
          name == "CL_INVALID_COMMAND_QUEUE" || name == "CL_INVALID_CONTEXT" ||

@@ -58,8 +58,8 @@ void matmul(const Node&, const Operands& in, const View& out) {
     matmul_as<int64_t>(in, out);
 }
 
-// Indices are created once and then updated element by element, as creating one costs as much as a
-// product.
+// Indices are created once and then updated element by element, as creating an index costs as much
+// as a multiplication.
 void conv(const Node& node, const Operands& in, const View& out) {
   View x = in[0], weight = in[1];
   const Shape &from_shape = x.shape(), &w = weight.shape();

@@ -34,8 +34,8 @@ void set_constant(const View& out, const Dims& index, double value) {
     out.set(index, static_cast<int64_t>(value));
 }
 
-// Sets each element to the one of the only input at source(its index), or to attribute "value"
-// where the input has none there.
+// Sets the result's element at index i to the input's element at source(i), or to attribute "value"
+// if source(i) is outside of the input.
 template <class Source>
 void move(const Node& node, const View& x, const View& out, Source&& source) {
   for_each_index(out.shape(), [&](const Dims& i) {

@@ -84,7 +84,7 @@ class Operands {
 
  private:
   std::span<const Layout> layouts_;  // layouts of the launch's distinct operands
-  std::span<const int> slots_;       // per input: which of them it is
+  std::span<const int> slots_;       // per input: its index in layouts_
   void* const* pointers_;
 };
 

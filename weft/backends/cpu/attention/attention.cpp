@@ -37,7 +37,7 @@ struct Heads : AttentionHeads {
   }
   int64_t blocks() const { return ceil_div(queries, rows()); }
   int64_t sharing() const { return heads / key_heads; }  // query heads of one key head
-  // The query attends to keys low(query) .. seen(query) - 1, but for those that a mask hides.
+  // `query` attends to the keys low(query) .. seen(query) - 1, except keys that a mask hides.
   int64_t low(int64_t query) const {
     return query < window ? 0 : std::min(keys, query - window + 1);
   }
@@ -84,7 +84,7 @@ struct Mask : Placed {
 
 struct Tensors {
   Placed q, k, v, y, dy, dq, dk, dv;
-  Mask mask;  // without data: none
+  Mask mask;  // its `data` is null where the node has no mask
 };
 
 template <class Element, int vector_bytes, int tile_rows>
@@ -95,8 +95,8 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       Tiles::most_of, Tiles::of, Tiles::product, Tiles::sum, Tiles::take_across, Tiles::zero;
   using typename Tiles::Bits, typename Tiles::Vector;
 
-  // Hides the first `low` products of a row and those up to `seen` that the mask hides; returns
-  // whether it leaves any.
+  // Overwrites the products of keys before `low`, and of keys before `seen` that the mask hides, by
+  // hidden_score. Returns whether a key is left; if none is, the row holds no valid products.
   [[gnu::always_inline]] static bool hide(float* row, int64_t low, int64_t seen,
                                           const uint8_t* mask, int64_t stride) {
     std::fill(row, row + low, hidden_score);
@@ -299,8 +299,8 @@ class Attention : public Kernel {
       const Bound& mask = inputs_.back();
       all.mask = {mask.in(operands), mask.type.shape, mask.strides};
     }
-    // One thread computes the gradients of all heads that share keys, whose sums are over all their
-    // queries.
+    // One thread computes the gradients of all query heads that share a key head, because dk and dv
+    // are sums over the queries of all these heads.
     const int64_t each = gradient_ ? heads_.blocks() * heads_.sharing() : 1;
     const int64_t items = heads_.batch * heads_.heads * heads_.blocks() / each;
     const int64_t parts = std::min<int64_t>(threads_, items);
@@ -321,7 +321,8 @@ class Attention : public Kernel {
   Runner run_;
   int threads_;
 };
-// Returns whether scores are products alone, of which a window and a bool mask hide some.
+// Returns whether scores are plain products of queries and keys, without a start, a cap or an
+// additive mask. A window or a bool mask may hide keys.
 bool has_plain_scores(const Node& node) {
   if (node.attrs.has("start") || node.attrs.has("softcap")) return false;
   return !node.attrs.has("mask") || node.inputs.back().dtype() == DType::boolean;

@@ -1,8 +1,7 @@
-// Computes causal attention whose keys are a cache: the query at position p reads the keys up to p,
-// and only those of its window, whatever the cache has room for. Keys and values are read once per
-// block of rows, a row being a query of one of the heads that share them, and sums are rescaled as
-// the maximum grows (flash attention, Dao et al. 2022), so that scratch does not depend on the
-// cache's extent.
+// Computes causal attention whose keys are a KV cache: the query at position p reads only the keys
+// of its window up to p, however long the cache is. A row is one query of one head. Keys and values
+// are read once per block of rows, whose heads share them. Sums are rescaled as the maximum grows
+// (flash attention, Dao et al. 2022), so that scratch does not depend on the cache's extent.
 #include <algorithm>
 #include <limits>
 
@@ -32,7 +31,7 @@ struct Heads : AttentionHeads {
       : AttentionHeads(node),
         softcap(node.attrs.has("softcap") ? static_cast<float>(node.attrs.number("softcap")) : 0) {}
 
-  // Rows are the queries of all heads that share keys, position by position.
+  // The rows of a key head are the queries of all heads that share it, position by position.
   int64_t group() const { return heads / key_heads; }
   int64_t rows() const { return queries * group(); }
   int64_t rows_at_a_time() const { return std::min(most_rows, rows()); }
@@ -72,7 +71,7 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       Tiles::most_of, Tiles::of, Tiles::product, Tiles::sum, Tiles::take_across, Tiles::zero;
   using typename Tiles::Bits, typename Tiles::Vector;
 
-  // Row is one query of one head, and what it has summed so far.
+  // Row is one query of one head, with the maximum score and the sum of weights so far.
   struct Row {
     int64_t head, query;
     int64_t low, seen;  // it attends to keys low .. seen - 1
@@ -87,8 +86,9 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     return choose(negative, -y, y);
   }
 
-  // Replaces the products of a row with the keys from `key` on by weights relative to the row's new
-  // maximum; returns the factor of what was summed before.
+  // Replaces `scores`, the products of a row with block_keys keys from `key` on, by weights
+  // relative to the row's new maximum. Returns the factor that rescales the row's earlier sum of
+  // values.
   [[gnu::always_inline]] static float weigh(const Heads& heads, Row& row, float* scores,
                                             int64_t key) {
     const Vector hidden = of(hidden_score);
@@ -105,7 +105,7 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
       most = choose(less(most, score), score, most);
     }
     const float top = std::max(row.most, most_of(most));
-    if (top == hidden_score) {  // no key was visible yet, or no score of those is a number
+    if (top == hidden_score) {  // no visible key so far, or only scores of NaN or -inf
       const float weight = low < seen ? std::numeric_limits<float>::quiet_NaN() : 0;
       for (int64_t j = 0; j < block_keys; j += lanes) at(scores + j) = of(weight);
       row.total += weight;
@@ -160,7 +160,7 @@ struct Machine : AttentionTiles<vector_bytes, tile_rows> {
     }
   }
 
-  // Prefetches rows of a head of the cache: they are too few for the processor to notice.
+  // Prefetches rows of a head of the cache: so few rows do not trigger the hardware prefetcher.
   [[gnu::always_inline]] static void prefetch(const Rows<Element>& rows, int64_t count,
                                               int64_t columns) {
     constexpr int64_t line = 64 / int64_t{sizeof(Element)};

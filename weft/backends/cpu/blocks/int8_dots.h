@@ -8,9 +8,9 @@
 
 namespace weft::cpu::int8 {
 
-// Dot says how: by VNNI, whose first factor has no sign, so that quants are stored plus 128 and
-// sums begin at -128 times those of x; or by 16-bit sums of two products of magnitudes with the
-// signs of both, at most 2 * 128 * 127 < 2^15.
+// Dot names the method. vnni: vpdpbusd, whose first factor is unsigned, so that quants are stored
+// plus 128 and sums begin at -128 times the sum of x. signs: on AVX2, the magnitudes of w times x
+// with the signs of w, in 16-bit sums of two products, at most 2 * 128 * 127 < 2^15.
 enum class Dot { vnni, signs };
 
 template <class Body, class... Args>
@@ -34,7 +34,8 @@ template <class Ints>
   return Ints{} + four;
 }
 
-// Adds the products of two 16-bit numbers in each lane: `pair` is in all lanes of the other factor.
+// Multiplies the two 16-bit numbers in each lane of b by the two of `pair`, the same in all lanes,
+// and adds both products to the lane's sum.
 #if defined(__clang__)
 [[gnu::target("avx512f,avx512bw")]] inline void add_pairs(VectorOf<uint32_t, 64>& sums,
                                                           uint32_t pair,
@@ -77,7 +78,8 @@ template <class Ints>
 }
 
 #if defined(__clang__)
-// Clang inlines these functions after their callers were inlined into those of the target.
+// Clang inlines these functions only after their callers were inlined into run_vnni() or
+// run_avx2(), which have the instruction set.
 [[gnu::target("avx512f,avx512vnni")]] inline void add_dots(VectorOf<int32_t, 64>& sums,
                                                            const VectorOf<int32_t, 64>& w,
                                                            const VectorOf<int32_t, 64>& x) {

@@ -1,12 +1,13 @@
 // Computes the product of rows, rounded to int8, by a matrix in blocks
-// (weft/base/numbers/block_format.h). A tile is as many columns as a vector has lanes: its quants
-// are transposed to [k / 4, lane, 4] in the first-level cache, a range of k at a time, so that one
-// instruction multiplies four neighbours of k in each lane, and all rows use them. The rows are
-// rounded once for all threads. In a product of one row, as in decoding, sums of products are
-// transposed instead, which are fewer, and quants are read in the order of memory.
+// (weft/base/numbers/block_format.h). A tile has one column per lane of a vector. Its quants are
+// transposed to [k / 4, lane, 4] in the first-level cache, a range of k at a time, so that one
+// instruction multiplies four neighbours of k in each lane, and all rows reuse the transposed
+// quants. The rows are rounded once for all threads. A product of one row, as in decoding, reads
+// quants in the order of memory and transposes the sums of products instead, which are fewer than
+// the quants.
 //
-// Sums of integers are exact, and those of groups of them are in the order of k: results have the
-// same bits on every instruction set, in any number of rows and threads.
+// Integer sums are exact, and the scaled sums of groups are added in the order of k: results have
+// the same bits on every instruction set, with any number of rows and threads.
 //
 // This is one file, as each instruction set compiles all products into one function.
 #include <algorithm>
@@ -31,7 +32,7 @@ namespace {
 using namespace int8;
 
 template <int vector_bytes>
-constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // at a time, by registers
+constexpr int most_rows = vector_bytes == 64 ? 8 : 4;  // multiplied at a time, as registers allow
 
 // Call holds the operands of one call.
 struct Call {
@@ -72,8 +73,8 @@ struct Blocks {
     __builtin_unreachable();
   }
 
-  // Reads the first scales of blocks [begin, end) of each column, well before they are used, as a
-  // vector is loaded late after its lanes were stored.
+  // Reads the first scales of blocks [begin, end) of each column, well before their use: a vector
+  // load soon after the scalar stores of its lanes would stall, as store forwarding fails.
   template <class Format>
   [[gnu::always_inline]] static inline void read_heads(T& tile, const uint8_t* from, int64_t stride,
                                                        int64_t begin, int64_t end) {
@@ -84,10 +85,11 @@ struct Blocks {
           tile.heads[block][column] = Format::has_least ? word_at(head) : half_word_at(head);
       }
   }
-  // Prefetches the part of what is packed next that is as far into it as block `block` is into this
-  // range, so that each line is prefetched once, and all are spread evenly: prefetches of a whole
-  // range at once would delay each other and the products. Short rows are prefetched a tile ahead
-  // in the order of memory, which is faster; long ones a range ahead, as a tile exceeds the cache.
+  // Prefetches, while pack() packs block `block` of a range, the corresponding share of the blocks
+  // at `next`, which it packs later. So each line is prefetched once, and prefetches are spread
+  // evenly: the prefetches of a whole range at once would delay each other and the products. Short
+  // rows are prefetched a tile ahead in the order of memory, which is faster; long rows a range of
+  // k ahead, as a tile of them exceeds the cache.
   template <class Format>
   [[gnu::always_inline]] static inline void prefetch(const uint8_t* next, int64_t block,
                                                      int64_t stride) {
@@ -108,7 +110,8 @@ struct Blocks {
   static bool is_short(int64_t row_bytes) {
     return Format::numbers == 32 && row_bytes * lanes <= int64_t{16} << 10;
   }
-  // Packs `count` numbers of each column. `next` is where what prefetch() reads begins.
+  // Packs `count` numbers of each column. `next` is the first of the blocks that prefetch()
+  // fetches.
   template <class Format>
   [[gnu::always_inline]] static inline void pack(T& tile, const uint8_t* from, int64_t stride,
                                                  int64_t count, const uint8_t* next) {
@@ -136,8 +139,9 @@ struct Blocks {
           scales(rows.scales + from / neighbours),
           starts(rows.starts + from / Format::group) {}
 
-    // Adds to `all` the products of group g, of quants plus `more`: 0, or a power of 2 up to 128.
-    // The operations on floats are those of multiply().
+    // Adds the scaled sum of group g to `all`. `dots` has the products of quants plus `more` (0, or
+    // a power of 2 up to 128), and the sum without `more` is added. The float operations are the
+    // same as in multiply(), so that results have the same bits.
     template <int more>
     [[gnu::always_inline]] inline void add(const T& tile, int64_t g, Ints dots, Vector& all) const {
       if constexpr (more != 0) dots += starts[g] >> std::countr_zero(128U / more);
@@ -147,11 +151,12 @@ struct Blocks {
     }
   };
 
-  // Returns the sums of neighbours: of a in the lower half of each 16 bytes, of b in the upper.
+  // Adds neighbouring lanes, as phaddd does: each 16 bytes of the result have the two sums of a's
+  // 16 bytes, then the two sums of b's.
   template <int... lane>
   [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b,
                                                   std::integer_sequence<int, lane...>) {
-    // Floats are shuffled in one instruction, and keep the bits of the integers.
+    // As floats, the vectors are shuffled in one instruction; shuffles keep the integers' bits.
     const auto x = reinterpret_cast<Vector>(a), y = reinterpret_cast<Vector>(b);
     const auto even =
         __builtin_shufflevector(x, y, (lane / 4 * 4 + lane % 4 / 2 * lanes + lane % 2 * 2)...);
@@ -162,8 +167,8 @@ struct Blocks {
   [[gnu::always_inline]] static inline Ints pairs(Ints a, Ints b) {
     return pairs(a, b, std::make_integer_sequence<int, lanes>());
   }
-  // Returns the sums of as many groups of quants as vectors have lanes, in order, given the
-  // products of their pieces: of one or two pieces in each vector.
+  // Returns the sums of `lanes` groups of quants, in order. `dots` has the products of the groups'
+  // pieces, one or two pieces in each vector.
   template <int count>
   [[gnu::always_inline]] static inline Ints group_sums(const Ints (&dots)[count]) {
     const auto arranged = [](Ints a, Ints b, auto from) __attribute__((always_inline)) {
@@ -172,7 +177,7 @@ struct Blocks {
       }(std::make_integer_sequence<int, lanes>());
     };
     const Ints first = pairs(pairs(dots[0], dots[1]), pairs(dots[2], dots[3]));
-    if constexpr (count == 4) {  // each 16 bytes of a vector are those of a group
+    if constexpr (count == 4) {  // a group has 16 quants, whose dots are 16 bytes
       return arranged(first, first, [](int lane) constexpr {
         return lane % (lanes / 4) * 4 + lane / (lanes / 4);
       });
@@ -187,8 +192,8 @@ struct Blocks {
       });
     }
   }
-  // Returns the products of the pieces of one vector, of which `present` are in the row: none, one,
-  // or more.
+  // Returns the products of the one or two pieces in a vector. `present` is how many pieces the row
+  // has from this one on; 0 or less: the products are 0.
   template <class Format>
   [[gnu::always_inline]] static inline Ints piece_dots(const uint8_t* block, int number,
                                                        int64_t present, const int8_t* row) {
@@ -200,7 +205,7 @@ struct Blocks {
     if constexpr (lanes == 8) {
       quants = Format::piece(block, number);
     } else {
-      // The last piece stands for one after it, whose sums are not used.
+      // If the row has no next piece, this one is read twice; its second sums are not used.
       const int64_t next = single && present > 1 ? Format::bytes : 0;
       quants =
           both(Format::piece(block, number), Format::piece(block + next, single ? 0 : number + 1));
@@ -215,21 +220,22 @@ struct Blocks {
                reinterpret_cast<Ints&>(factors));
     return dots;
   }
-  // What is added to quants before they are multiplied by the only row.
+  // The number that is added to quants before the multiplication by the only row, as VNNI needs
+  // unsigned quants.
   template <class Format>
   static constexpr int row_added = dot == Dot::vnni && Format::is_signed ? 128 : 0;
 
   // Computes the only row of a product for a tile of columns. Each column is read from its first
-  // block to its last, in the order of memory, which is faster than blocks of all columns in turn;
-  // the sums of its groups are transposed, and then scaled.
+  // block to its last, in the order of memory, which is faster than one block of every column in
+  // turn. Then the sums of the columns' groups are transposed and scaled.
   template <class Format>
   [[gnu::always_inline]] static inline void stream(const Call& call, const uint8_t* w, T& tile,
                                                    Ints* sums_of_groups, Vector& sums) {
     constexpr int64_t ahead = 4096;  // bytes
     constexpr int group = Format::group, block_pieces = Format::numbers / 32;
     constexpr int count = group / 16 * 4,
-                  joined = lanes / 8;       // vectors of pieces, and their pieces
-    constexpr int pieces = count * joined;  // in as many groups as lanes
+                  joined = lanes / 8;       // vectors of pieces, and pieces per vector
+    constexpr int pieces = count * joined;  // of `lanes` groups
     constexpr int step = std::max(pieces, block_pieces),
                   step_bytes = step / block_pieces * Format::bytes;
     const int64_t stride = call.k / Format::numbers * Format::bytes;
@@ -289,7 +295,8 @@ struct Blocks {
     sums = all;
   }
 
-  // Adds the products of a bundle from number `from` on to sums.
+  // Adds the products of the tile and a bundle of rows, from number `from` of the rows on, to
+  // `sums`.
   template <class Format, int rows>
   [[gnu::always_inline]] static inline void multiply(const T& tile, const Call& call, int64_t first,
                                                      int64_t from, int64_t count, Vector* sums) {
@@ -329,7 +336,7 @@ struct Blocks {
     write_sum(call.result, call.dtype, row * call.n + column, sum);
   }
 
-  // Computes one tile of columns; sums are those of all rows.
+  // Computes one tile of columns; `sums` is scratch for the sums of all rows.
   template <class Format>
   [[gnu::always_inline]] static inline void compute(const Call& call, int64_t first, T& tile,
                                                     Vector* sums) {
@@ -337,7 +344,7 @@ struct Blocks {
     const int64_t columns = std::min<int64_t>(lanes, call.n - first);
     if constexpr (vector_bytes >= 32) {
       if (call.m == 1 && call.n >= lanes) {
-        const int64_t from = first + columns - lanes;  // the last tile begins in the one before
+        const int64_t from = first + columns - lanes;  // the last tile overlaps the previous one
         stream<Format>(call, call.w + from * w_row, tile, reinterpret_cast<Ints*>(sums + 1),
                        sums[0]);
         for (int64_t i = lanes - columns; i < lanes; ++i) write(call, 0, from + i, sums[0][i]);
@@ -351,7 +358,7 @@ struct Blocks {
       const int64_t bytes = count / Format::numbers * Format::bytes;
       const uint8_t* begin = w + from / Format::numbers * Format::bytes;
       const bool whole = columns == lanes;
-      if (!whole)  // the last column stands for those that are none
+      if (!whole)  // copies of the last column fill the tile
         for (int64_t i = 0; i < lanes; ++i)
           __builtin_memcpy(tile.copied + i * bytes, begin + std::min(i, columns - 1) * w_row,
                            static_cast<size_t>(bytes));
@@ -376,8 +383,8 @@ struct Blocks {
       for (int64_t i = 0; i < columns; ++i) write(call, row, first + i, sums[row][i]);
   }
 
-  // Columns computes the tiles [begin, end) of columns. Each format is a function of its own, as
-  // GCC takes longer to compile one function with all of them.
+  // Columns computes the tiles [begin, end) of columns. Each format has a function of its own, as
+  // GCC takes longer to compile one function with all formats.
   template <class Format>
   struct Columns {
     [[gnu::always_inline]] static inline void run(const Call* call, std::byte* scratch,
@@ -424,7 +431,7 @@ Variant variant() {
 
 struct Extents : BlockExtents {
   using BlockExtents::BlockExtents;
-  // Returns the bytes of scratch: the rounded rows, then a tile and sums for each thread.
+  // Returns the bytes of one thread's scratch: a tile, and sums. The rounded rows are shared.
   size_t own_bytes() const {
     const Variant chosen = variant();
     const int64_t of_groups = round_up(k / 16, 16) + k / 32;  // sums and heads, of one row

@@ -46,7 +46,7 @@ void round_neighbours(const float* x, const Rows& rows, const Bundle& bundle, in
 
 void round_rows(const std::byte* x, DType dtype, int64_t m, int64_t k, int64_t group,
                 int64_t most_rows, const Rows& rows) {
-  // Fewer numbers are rounded before other threads have begun.
+  // One thread has rounded up to this many numbers before other threads have begun.
   constexpr int64_t numbers_alone = 16384;
   const int64_t each = k / neighbours, blocks = m * each;
   auto round_blocks = [&](int64_t begin, int64_t end) {

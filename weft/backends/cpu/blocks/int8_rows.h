@@ -10,14 +10,14 @@
 
 namespace weft::cpu::int8 {
 
-inline constexpr int64_t neighbours = 32;  // numbers of a row that have one scale
+inline constexpr int64_t neighbours = 32;  // adjacent numbers of a row that share one scale
 inline constexpr int64_t cache_line = 64;
 
 // A Bundle is rows that are multiplied at a time.
 struct Bundle {
   int64_t first, rows;
 };
-// Returns the bundle of a row: of `most` rows, or of 4 or 1 of those left.
+// Returns the bundle that contains `row`: `most` rows or, of the last m % most rows, 4 or 1.
 inline Bundle bundle_of(int64_t row, int64_t m, int64_t most) {
   const int64_t left_from = m / most * most;
   if (row < left_from) return {row / most * most, most};
@@ -25,9 +25,9 @@ inline Bundle bundle_of(int64_t row, int64_t m, int64_t most) {
   return {row, 1};
 }
 
-// Rows are the rounded rows in scratch. A bundle follows the other, and has quants [k / 4, rows,
-// 4], scales [k / 32, rows], and starts [k / group, rows]: -128 times the sum of each group of
-// quants, 16 or 32, that a format scales together.
+// Rows are the rounded rows in scratch, bundle after bundle. A bundle has quants [k / 4, rows, 4],
+// scales [k / 32, rows] and starts [k / group, rows]. A start is -128 times the sum of the row's
+// quants in one group: the 16 or 32 numbers that share a scale in the matrix's format.
 struct Rows {
   int8_t* quants;
   float* scales;
@@ -43,8 +43,8 @@ struct Rows {
         starts(reinterpret_cast<int32_t*>(memory + m * k + m * k / neighbours * 4)) {}
 };
 
-// Rounds m rows of k numbers of `dtype`; `group` and `most_rows` are those of the format and of the
-// instruction set. rounded_to_int8() of weft/ops/blocks.cpp defines the values.
+// Rounds m rows of k numbers of `dtype`; `group` depends on the format of the matrix, `most_rows`
+// on the instruction set. rounded_to_int8() of weft/ops/blocks.cpp defines the values.
 void round_rows(const std::byte* x, DType dtype, int64_t m, int64_t k, int64_t group,
                 int64_t most_rows, const Rows& rows);
 

@@ -26,11 +26,12 @@
 
 namespace weft::cpu {
 namespace {
-// Up to few_rows rows all use what is decoded of a range of k, which stays in the first-level
-// cache. More rows use a group of whole columns, which stays in the second.
+// For up to few_rows rows, a range of k of one tile's columns is decoded at a time, which stays in
+// the first-level cache. For more rows, a group of whole columns is decoded at a time, which stays
+// in the second-level cache.
 constexpr int64_t few_rows = 16, range_of_few = 512, group_bytes = int64_t{160} << 10;
 constexpr int64_t tile_rows = 4, widest_lanes = 16;
-// Up to so many rows are multiplied in registers as blocks are decoded.
+// Up to this many rows multiply each block while it is decoded in registers, without scratch.
 constexpr int streamed_rows = 4;
 
 // ---- decoders: 16 numbers at a time are scale * quant + least
@@ -50,7 +51,8 @@ using Bytes = VectorOf<uint8_t, 16>;
   return high ? bytes_at(from) >> 4 : bytes_at(from) & 15;
 }
 
-// Calls emit(at, numbers) for the vectors of 16 numbers, of which the first is number `at`.
+// Computes quant * scale + least for 16 quants, the first of them number `at` of the block, and
+// calls emit(number, vector) for each vector of results.
 template <int vector_bytes, class Emit>
 [[gnu::always_inline]] inline void put(Quants quants, float scale, float least, int at,
                                        const Emit& emit) {
@@ -176,7 +178,7 @@ struct Call {
   DType dtype;        // type of the result
 };
 
-// Part is how the columns are divided: groups that are decoded at a time, in ranges of k.
+// Part is the piece of the matrix that is decoded at a time: a group of columns, over a range of k.
 struct Part {
   int64_t columns, range;
 
@@ -186,7 +188,8 @@ struct Part {
     else
       columns *= std::max<int64_t>(1, group_bytes / (tile_columns * k * int64_t{sizeof(float)}));
   }
-  // Returns the floats of scratch for one thread: decoded columns, and the sums between two ranges.
+  // Returns one thread's floats of scratch: decoded columns, and the sums that are carried from one
+  // range of k to the next.
   int64_t floats(int64_t m, int64_t k) const {
     const int64_t spilled = range < k ? round_up(m, tile_rows) * columns * widest_lanes : 0;
     return columns * range + spilled;
@@ -318,7 +321,7 @@ struct Blocks {
       const int64_t first = group * part.columns;
       for (int64_t from = 0; from < call.k; from += part.range) {
         const int64_t range = std::min(part.range, call.k - from);
-        for (int64_t j = 0; j < part.columns; ++j) {  // the last again where there are no more
+        for (int64_t j = 0; j < part.columns; ++j) {  // after the last column, decodes it again
           const int64_t column = std::min(first + j, call.n - 1);
           decode(format, call.w + column * w_row + from / format.numbers * format.bytes,
                  range / format.numbers, scratch + j * part.range);
@@ -361,7 +364,8 @@ Variant variant() {
 
 struct Extents : BlockExtents {
   using BlockExtents::BlockExtents;
-  // Scratch holds the floats of x, then those of each thread. A group may have few rows.
+  // Scratch holds x as floats, then own_floats() for each thread. A group of a grouped product may
+  // have few rows where m is large, so own_floats() is the larger of both cases.
   int64_t x_floats() const { return round_up(round_up(m, tile_rows) * k, widest_lanes); }
   int64_t own_floats() const {
     const auto floats = [&](int64_t rows) {

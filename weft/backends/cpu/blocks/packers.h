@@ -1,4 +1,4 @@
-// Reads blocks of as many columns of a matrix as vectors have lanes: a packer for each layout
+// Reads blocks of a matrix, of one column per lane of a vector: a packer for each layout
 // (weft/base/numbers/block_format.h). Files include it after their pragmas, which its functions
 // need.
 #pragma once
@@ -12,7 +12,7 @@ namespace weft::cpu::int8 {
 
 inline constexpr int64_t range = 512;  // numbers of a column that a tile holds
 
-// Tile is a range of k of as many columns as vectors have lanes, in scratch.
+// Tile is a range of k of one column per lane of a vector, in scratch.
 template <int vector_bytes>
 struct Tile {
   using Ints = VectorOf<int32_t, vector_bytes>;
@@ -22,9 +22,9 @@ struct Tile {
 
   Words quants[range / 4];                  // four neighbours of k in each lane
   Vector scales[range / 16];                // scales of groups of quants
-  Vector leasts[range / 32];                // -1/128 of what is added to each number of a group
+  Vector leasts[range / 32];                // -1/128 of the minimum that a group's numbers add
   uint32_t heads[range / 32][lanes];        // the first scales of blocks, as they are stored
-  uint8_t copied[lanes * range / 32 * 34];  // blocks of the last columns, and of no columns
+  uint8_t copied[lanes * range / 32 * 34];  // last columns, the last one repeated to a whole tile
 };
 
 [[gnu::always_inline]] inline uint32_t word_at(const uint8_t* from) {
@@ -45,7 +45,7 @@ struct Packer {
   using Vector = typename T::Vector;
   static constexpr int lanes = T::lanes;
 
-  // Returns 16 bytes of each column: vector j has bytes 4 j to 4 j + 3.
+  // Four has 16 bytes of each column: vector j has bytes 4 j to 4 j + 3.
   struct Four {
     Words at[4];
   };
@@ -81,8 +81,8 @@ struct Packer {
 
 inline constexpr uint32_t low_nibbles = 0x0f0f0f0f;
 
-// A Piece is 32 quants of one column, as a block has them: with a sign where `is_signed`, else plus
-// `zero`.
+// A Piece is 32 quants of one column as blocks store them: signed if the format `is_signed`, else
+// unsigned with `zero` added.
 using Piece = VectorOf<uint8_t, 32>;
 using FullWords = VectorOf<uint32_t, 32>;
 [[gnu::always_inline]] inline Piece piece_at(const uint8_t* from) {
@@ -90,13 +90,13 @@ using FullWords = VectorOf<uint32_t, 32>;
   __builtin_memcpy(&piece, from, sizeof(piece));
   return piece;
 }
-// Returns one piece after the other.
+// Returns both pieces in one vector, `first` in its lower half.
 [[gnu::always_inline]] inline VectorOf<uint8_t, 64> both(Piece first, Piece second) {
   return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
     return __builtin_shufflevector(first, second, i...);
   }(std::make_integer_sequence<int, 64>());
 }
-// Returns 16 bytes twice.
+// Returns a vector with the 16 bytes at `from` in both halves.
 [[gnu::always_inline]] inline FullWords twice(const uint8_t* from) {
   VectorOf<uint32_t, 16> once;
   __builtin_memcpy(&once, from, sizeof(once));
@@ -108,18 +108,18 @@ using FullWords = VectorOf<uint32_t, 32>;
   return __builtin_shufflevector(once, once, 0, 1, 2, 3, 0, 1, 2, 3);
 #endif
 }
-// Returns the bits of `mask` in each of 32 bytes, after a shift.
+// Returns 32 bytes, each shifted right by `shift` and masked by `mask`.
 [[gnu::always_inline]] inline Piece bits_at(const uint8_t* from, int shift, uint8_t mask) {
   FullWords words;
   __builtin_memcpy(&words, from, sizeof(words));
   return reinterpret_cast<Piece>(words >> shift & mask * uint32_t{0x01010101});
 }
 
-// Each packer of a layout has the extents of its blocks, scale(tile, index, block, stride), which
-// writes the scales of block `index` of a tile, where `block` is that of the first column,
-// quants(block, stride, to), which calls to(i, quants) with the numbers 4 i to 4 i + 3 of all
-// columns, in some order of i, and piece(block, number), which returns 32 quants of a column.
-// `head` is where the first scale is, -1: it needs none.
+// A packer of a layout has the extents of a block and three functions, where `block` is the first
+// column's block. scale(tile, index, block, stride) writes the scales of block `index` to the tile.
+// quants(block, stride, to) calls to(i, quants) with the numbers 4 i to 4 i + 3 of all columns, in
+// some order of i. piece(block, number) returns 32 quants of one column. `head` is the byte of a
+// block at which its first scale begins; -1: scale() does not use Tile::heads.
 template <int vector_bytes, Dot dot>
 struct Bytes8 : Packer<vector_bytes, dot> {
   using P = Packer<vector_bytes, dot>;
@@ -184,7 +184,8 @@ struct Nibbles : Packer<vector_bytes, dot> {
     const auto four = P::columns_at(block + nibbles, stride);
     unrolled<8>([&](auto j) __attribute__((always_inline)) {
       Words quants = four.at[j % 4] >> (j < 4 ? 0 : 4) & low_nibbles;
-      // The product moves bit i of four to bit 7 i + i = 8 i, among others.
+      // The multiplication copies bit i of the four bits to bit i + 7 i = 8 i; the mask drops its
+      // other copies.
       if constexpr (bits == 5)
         quants |= ((all_fifths >> 4 * j & 15) * 0x00204081 & 0x01010101) << 4;
       to(j, quants);
@@ -202,8 +203,9 @@ struct Lines : Packer<vector_bytes, dot> {
   static constexpr int zero = 0;
   [[gnu::always_inline]] static inline void scale(typename P::T& tile, int64_t index,
                                                   const uint8_t* block, int64_t stride) {
-    // `first` has four bytes each of d and m, of the scales and of the mins of four groups with
-    // upper bits of four others, and of the lower bits of those.
+    // `first` has four words: d and m; the scales of groups 0 to 3, with the upper bits of the
+    // scales of groups 4 to 7; the mins in the same way; the lower bits of scales and mins of
+    // groups 4 to 7.
     const auto first = P::columns_at(block, stride);
     const auto d = P::halves(first.at[0] & 0xffff), m = P::halves(first.at[0] >> 16);
     constexpr uint32_t sixes = 0x3f3f3f3f, upper = 0x30303030;

@@ -32,8 +32,8 @@ template <int count, class F>
     reinterpret_cast<Half*>(result)[at] = from_lane<Half>(sum);
 }
 
-// BlockExtents are the extents of x [m, k] times the transpose of w [n, k]; in a grouped product,
-// those of all rows and of the matrix of one group.
+// BlockExtents are the extents of x [m, k] times the transpose of w [n, k]. In a grouped product, m
+// counts the rows of all groups, and w is the matrix of one group.
 struct BlockExtents {
   int64_t m, n, k;
   explicit BlockExtents(const Node& node)
@@ -54,8 +54,8 @@ std::optional<KernelChoice> choose_block_product(const Node& node) {
   return choice;
 }
 
-// BlockProduct multiplies all rows by one matrix, or those of each group by its own. The matrix of
-// a group without rows is not read.
+// BlockProduct multiplies all rows by one matrix or, in a grouped product, the rows of each group
+// by the group's matrix. The matrix of a group without rows is not read.
 template <class Extents>
 class BlockProduct : public Kernel {
  public:

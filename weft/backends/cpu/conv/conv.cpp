@@ -245,8 +245,8 @@ std::optional<KernelChoice> choose_conv(const Node& node, std::span<const Placem
   return windows_choice(node, conv);
 }
 
-// Where oneDNN has no exact sums of products of bytes, they are summed in pairs. Few of them for
-// each result, as of depthwise convolutions, are left to floats.
+// Where oneDNN cannot sum products of 8-bit integers exactly, weft's kernels sum the products in
+// pairs. Convolutions with few products per result, such as depthwise ones, are left to floats.
 std::optional<KernelChoice> choose_conv_mixed(const Node& node, std::span<const Placement>) {
   const Convolution conv = convolution_of(node);
   if (auto choice = library_choice(node, conv)) return choice;

@@ -21,9 +21,9 @@ Convolution convolution_of(const Node& node);
 // fixed weight is packed once.
 std::optional<onednn::Problem> library_problem(const Node& node, const Convolution& conv);
 
-// Convolutions that follow each other, each with what is computed of its sums, element by element,
-// are one kernel where what lies between them would leave the cache; so is a convolution of
-// integers with its epilogue. Only the last value is stored.
+// Fuses a chain of convolutions, each with its elementwise epilogue, to one kernel if the
+// activations between them would leave the cache. A single convolution of integers is fused with
+// its epilogue, too. Only the last value is stored.
 std::optional<KernelChoice> choose_conv_chain(std::span<const Value> body,
                                               std::span<const Value> results);
 std::unique_ptr<Kernel> compile_conv_chain(const Launch& launch);

@@ -1,8 +1,8 @@
-// Computes a chain of convolutions, each with its epilogue, some rows of an image at a time: what
-// lies between two of them is read from the cache and never stored whole. oneDNN writes the sums
-// of a few rows to scratch, and the kernel that codegen makes of the epilogue reads them there.
-// That kernel is made for the whole value and runs on the positions of those rows alone, so that it
-// finds its other operands.
+// Computes a chain of convolutions, each with its epilogue, a strip of an image's rows at a time:
+// the activations between two convolutions are read from the cache and never stored whole. oneDNN
+// writes the sums of a strip to scratch, where the epilogue's generated kernel reads them. That
+// kernel is compiled for the whole value and runs on the strip's positions alone, so that it
+// addresses its other operands as usual.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +26,7 @@ using onednn::Range;
 constexpr size_t most_operands = 16;  // of an epilogue
 // A value between two convolutions of at least this size leaves the cache before it is read again.
 constexpr size_t worth_chaining = size_t{1} << 20;
-constexpr double most_repeated = 1.25;  // of the work of a chain, as strips overlap
+constexpr double most_repeated = 1.25;  // work of a chain per work of its links, as strips overlap
 
 // Returns the most bytes of a strip's values, which leave room in the second-level cache.
 size_t strip_bytes() {
@@ -40,7 +40,7 @@ size_t strip_bytes() {
 bool is_conv(const Value& value) {
   return (value->is("conv") || value->is("conv_mixed")) && value.rank() == 4;
 }
-// Depthwise convolutions compute little of what they read.
+// Depthwise convolutions compute little per byte that they read.
 bool is_depthwise(const Value& conv) {
   return conv->attrs.integer("groups") > 1 && conv->inputs[1].dim(1) == 1;
 }
@@ -48,11 +48,12 @@ bool is_in(std::span<const Value> values, const Value& value) {
   return std::ranges::find(values, value.node(), &Value::node) != values.end();
 }
 int64_t pixels_of(const Value& image) { return image.elements() / image.dim(1); }
-int64_t row_bytes(const Value& image) {  // of an image's rows
+int64_t row_bytes(const Value& image) {  // bytes of one row of an image
   return image.dim(3) * image.dim(1) * static_cast<int64_t>(size_of(image.dtype()));
 }
 
-// Returns where a value is if it is not copied: a view of its operand, else channels-last.
+// Returns the placement of a value without a copy: a view of its operand, else dense, with images
+// channels-last.
 Placement placement_of(const Value& value) {
   if (value->op->view != nullptr)
     if (auto at = value->op->view(*value.node(), placement_of(value->inputs[0]))) return *at;
@@ -60,28 +61,29 @@ Placement placement_of(const Value& value) {
   return {-1, 0,
           image ? dense_strides(value.shape(), channels_last) : row_major_strides(value.shape())};
 }
-// Returns whether a value is one number for each channel, or for each channel of an image.
+// Returns whether a value has one number per channel, or per channel of each image.
 bool is_by_channel(const Value& value) {
   const Dims strides = placement_of(value).strides;
   return strides[2] == 0 && strides[3] == 0;
 }
 
-// A Link is a convolution and what is computed of its sums, element by element.
+// A Link is a convolution with its epilogue, elementwise operations on the convolution's sums.
 struct Link {
   Value conv, result;
   std::vector<Value> epilogue;  // by id; empty: the result is the sums
-  std::vector<Value> others;    // what the epilogue reads but the sums
+  std::vector<Value> others;    // operands of the epilogue besides the sums
 };
 
-// The epilogue of a strip overwrites sums of the size of its results.
+// Returns whether an epilogue writes its results over the sums, because both have elements of one
+// size.
 bool in_place(const Link& link) {
   return size_of(link.result.dtype()) == size_of(link.conv.dtype());
 }
 
-// Returns the links of a body in order; nothing where it is no chain.
+// Returns the links of a body in order; an empty list if the body is not a chain.
 std::vector<Link> links_of(std::span<const Value> body, Value result) {
   std::vector<Link> links;
-  size_t computed = 0;  // nodes of the body in one of the links, but constants
+  size_t computed = 0;  // nodes in the links so far, without constants
   for (;;) {
     Link& link =
         links.emplace_back(Link{.conv = {}, .result = result, .epilogue = {}, .others = {}});
@@ -130,18 +132,20 @@ Launch epilogue_of(const Link& link, std::span<const Access> others) {
   launch.results = {{link.result, {static_cast<int>(launch.operands.size()), 0, strides}}};
   return launch;
 }
-// Returns whether positions of the kernel are whole pixels, or whole parts of them, in order.
+// Returns whether the epilogue's kernel iterates over pixels in order: each of its positions is a
+// pixel or an equal part of a pixel.
 bool goes_by_pixels(const Launch& epilogue, const Value& sums) {
   const int64_t extent = stage_extent(epilogue), pixels = pixels_of(sums);
   return extent > 0 && extent % pixels == 0 && sums.elements() % extent == 0;
 }
-// Epilogues store what the next link reads by ordinary stores, which keep it in the cache.
+// An epilogue that is not the last uses ordinary stores, which keep its result in the cache for the
+// next link; the last one may use non-temporal stores.
 CpuTarget target_of(bool last) {
   return last ? CpuTarget{} : CpuTarget{.stream_bytes = std::numeric_limits<size_t>::max()};
 }
 
-// Strips has the rows of each strip that each link computes: those of the last link do not overlap,
-// those of the others are what the next link reads.
+// Strips, as [link][strip], are the rows that a link computes for a strip. The last link's rows do
+// not overlap; an earlier link's rows are the rows that the next link reads, and overlap.
 using Strips = std::vector<std::vector<Range>>;
 Strips strips_of(std::span<const onednn::Problem> problems, int64_t rows, int64_t count) {
   Strips strips(problems.size());
@@ -153,20 +157,20 @@ Strips strips_of(std::span<const onednn::Problem> problems, int64_t rows, int64_
   return strips;
 }
 
-// A Chain has all that its kernel needs. Offsets are in the workspace: oneDNN's own, and in the
-// area that each thread has after it.
+// A Chain describes the kernel of a chain. Stage::workspace is an offset in oneDNN's part of the
+// workspace, which all threads share; a stage's other offsets are in a thread's area after that.
 struct Chain {
   struct Stage {
     Link link;
     std::vector<Range> strips;
     onednn::Strips conv;
-    Launch epilogue;  // without a body: there is none
+    Launch epilogue;  // its body is empty if the link has no epilogue
     size_t workspace = 0, sums = 0, result = 0, scratch = 0;
   };
   std::vector<Stage> stages;
-  std::vector<int64_t> first_rows;        // of x that each strip reads
-  size_t shared = 0, area = 0, kept = 0;  // bytes; area: of each thread
-  int objects = 0;                        // of oneDNN
+  std::vector<int64_t> first_rows;        // per strip: the first row of x that it reads
+  size_t shared = 0, area = 0, kept = 0;  // bytes; area: per thread
+  int objects = 0;                        // objects that oneDNN makes
 };
 
 // Returns the bytes of a strip's rows of a value.
@@ -175,7 +179,7 @@ size_t bytes_of(const Value& value, std::span<const Range> strips) {
   for (const Range& strip : strips) rows = std::max(rows, strip.size());
   return aligned(static_cast<size_t>(rows * row_bytes(value)));
 }
-// Returns the bytes that a thread needs for what lies between a strip's links.
+// Returns the bytes of a thread's sums and activations between a strip's links.
 size_t area_of(std::span<const Link> links, const Strips& strips) {
   size_t bytes = 0;
   for (size_t i = 0; i < links.size(); ++i) {
@@ -185,7 +189,8 @@ size_t area_of(std::span<const Link> links, const Strips& strips) {
   }
   return bytes;
 }
-// Returns strips whose values fit in the cache, as many for each thread.
+// Returns strips whose values fit in the cache (strip_bytes), in a number that divides evenly among
+// the threads if the rows allow it.
 Strips fitting(std::span<const Link> links, std::span<const onednn::Problem> problems) {
   const int64_t rows = links.back().conv.dim(2), threads = thread_count();
   const int64_t unit = threads / std::gcd(links.back().conv.dim(0), threads);
@@ -195,9 +200,9 @@ Strips fitting(std::span<const Link> links, std::span<const onednn::Problem> pro
   }
 }
 
-// Returns whether the chain takes less time than its links: what lies between them would leave the
-// cache, and little is computed twice. One convolution gains where its sums are wider than its
-// result.
+// Returns whether the chain takes less time than its links apart: the activations between links
+// would leave the cache, one of two neighbouring links is depthwise, and overlapping strips compute
+// little twice. A single convolution of integers with an epilogue always does.
 bool pays(std::span<const Link> links, const Strips& strips) {
   if (links.size() == 1) return links[0].conv->is("conv_mixed") && !links[0].epilogue.empty();
   double once = 0, all = 0;
@@ -307,12 +312,12 @@ class ConvChain : public Kernel {
   }
 
  private:
-  struct Part {  // of a stage, what is compiled and bound
+  struct Part {  // the compiled kernels and bound operands of a stage
     Bound weight;
     std::unique_ptr<Packed> kept;
     std::vector<size_t> others;  // operands of the launch that the epilogue reads
     CompiledKernel epilogue;
-    int64_t row_positions = 0;  // of the epilogue, for each row
+    int64_t row_positions = 0;  // positions of the epilogue's kernel per row
 
     std::byte* kept_data() const { return kept ? kept->data() : nullptr; }
   };
@@ -343,9 +348,9 @@ class ConvChain : public Kernel {
       const Value &conv = stage.link.conv, &result = stage.link.result;
       const bool computes = !stage.link.epilogue.empty();
       const Range rows = stage.strips[strip];
-      const int64_t first = image * conv.dim(2) + rows.begin;  // row, of all images'
+      const int64_t first = image * conv.dim(2) + rows.begin;  // row, counted over all images
       const bool last = i + 1 == parts_.size();
-      // Kernels of epilogues address these values as if all rows of them were there.
+      // An epilogue's kernel addresses whole values: these pointers are where row 0 would be.
       std::byte* all =
           last ? result_.out(thread.results) : area + stage.result - first * row_bytes(result);
       std::byte* all_sums = last && !computes ? all : area + stage.sums - first * row_bytes(conv);

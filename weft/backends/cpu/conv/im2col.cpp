@@ -22,7 +22,7 @@ DType window_dtype(const Convolution& conv) {
 // Sizes serve every part below. Windows are rows [groups][image, oh, ow][kh, kw, channel], weights
 // [groups][kh, kw, channel][output].
 struct Sizes {
-  int64_t group_channels, group_outputs, depth, pixels;  // depth: of one window in one group
+  int64_t group_channels, group_outputs, depth, pixels;  // depth: elements of a window in one group
   int64_t images;                                        // images whose windows exist at a time
 
   explicit Sizes(const Convolution& conv)
@@ -81,8 +81,8 @@ void write_windows(const Convolution& conv, const Sizes& sizes, const T* x, int6
   });
 }
 
-// Repacks weight[group, output, channel, kh, kw] to packed[group, kh, kw, channel, output]; where
-// the latter is what is read, back.
+// Repacks weight[group, output, channel, kh, kw] to packed[group, kh, kw, channel, output]; back
+// from `packed` to `weight` unless Plain is const.
 template <class Plain, class Packed>
 void repack_weight(const Convolution& conv, const Sizes& sizes, Plain* weight, Packed* packed) {
   const int64_t taps = conv.kernel[0] * conv.kernel[1];
@@ -219,7 +219,7 @@ struct WidenedBytes {
     dy = aligned(static_cast<size_t>(sizes.rows() * conv.outputs) * size_of(dtype));
   }
 };
-// Returns `count` elements in the type of windows: as they are, or widened into `to`.
+// Returns `count` elements in the type of windows: `from` itself, or a widened copy in `to`.
 const void* widened(const Convolution& conv, const void* from, std::byte* to, int64_t count) {
   const DType dtype = window_dtype(conv);
   if (dtype == conv.dtype) return from;

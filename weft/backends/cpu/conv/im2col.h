@@ -16,7 +16,7 @@ struct Convolution {
   Kind kind = Kind::forward;
   DType dtype = DType::f32, weight_dtype = DType::f32;
   bool wide = false;  // the result is the sums: float32 of narrower floats, int32 of 8-bit integers
-  bool packed_weight = false;  // is what im2col_pack_weight or winograd_pack_weight wrote
+  bool packed_weight = false;  // im2col_pack_weight or winograd_pack_weight wrote the weight
   int64_t batch = 0, channels = 0, outputs = 0, groups = 1;
   Dims in, out, kernel;  // extents of the two spatial axes
   Dims stride, padding, dilation;
@@ -32,7 +32,8 @@ struct Convolution {
 
 // Returns the bytes of scratch on `threads` threads.
 size_t im2col_workspace(const Convolution& conv, int threads);
-// Packs a weight once for convolutions forward with `packed_weight`: as many bytes as it has.
+// Packs a weight once for forward convolutions with `packed_weight`. `packed` has the weight's
+// size.
 void im2col_pack_weight(const Convolution& conv, const void* weight, void* packed);
 // Convolves a and b to the result: x, weight -> y (forward); dy, weight -> dx (input_gradient); x,
 // dy -> dweight (weight_gradient).

@@ -64,8 +64,8 @@ struct Windows {
   }
 };
 
-// Calls f(first channel, bytes) for vectors of lanes that cover the channels: whole ones, then
-// those of half the size, and so on down to one lane.
+// Calls f(first channel, bytes) for vectors that cover the channels: first vectors of `bytes`
+// bytes, then of half that size, and so on down to one lane.
 template <class Lane, int bytes, class F>
 [[gnu::always_inline]] inline void for_vectors(int64_t channels, const F& f, int64_t c = 0) {
   constexpr int64_t lanes = bytes / sizeof(Lane);
@@ -73,8 +73,8 @@ template <class Lane, int bytes, class F>
   if constexpr (lanes > 1) for_vectors<Lane, bytes / 2>(channels, f, c);
 }
 
-// NaN exceeds everything, and the last one wins among them, as in PyTorch. Of equals the first
-// wins.
+// `best` comes before `value`. NaN exceeds every number, and the last NaN wins, as in PyTorch;
+// among equal numbers the first wins.
 template <class Vector>
 [[gnu::always_inline]] inline Vector greater(Vector value, Vector best) {
   best = choose(less(best, value), value, best);
@@ -111,8 +111,8 @@ struct PooledRow {
   }
 };
 
-// A band is rows [from, until) of one image of dx. Each of its elements adds what the windows over
-// it give, in their order, so that the sums do not depend on where bands end.
+// A band is rows [from, until) of one image of dx. Each of its elements adds the gradients from the
+// windows that cover it, in the windows' order, so that the sums do not depend on where bands end.
 template <class Element, class Sum>
 struct Band {
   const Windows* windows;
@@ -123,8 +123,8 @@ struct Band {
   int64_t from, until;
 };
 
-// max_pool gives each gradient to the first maximum of its window, avg_pool spreads it. Windows
-// that do not overlap write, others add.
+// max_pool passes each gradient to the first maximum of its window, avg_pool spreads it over the
+// window. Gradients of windows that overlap are added; without overlap they are stored directly.
 template <class Element, class Sum, class Lane, bool largest, int most_bytes>
 struct GradientBand {
   // rounds says whether sums are kept in Lane until all windows were added.
@@ -134,7 +134,7 @@ struct GradientBand {
     const Windows& windows = *band->windows;
     const int64_t channels = windows.channels, row = windows.in[1] * channels;
     const bool covered = windows.tile(), adds = windows.overlap();
-    int64_t begun = band->from, ended = band->from;  // rows that hold sums, and whole ones
+    int64_t begun = band->from, ended = band->from;  // ends of the rows with sums, of finished rows
     const auto begin_rows = [&](int64_t until) __attribute__((always_inline)) {
       for (; begun < until; ++begun)
         if (!covered) std::fill_n(band->sums + begun % band->ring * row, row, Sum{});
@@ -251,7 +251,8 @@ void pool(const Windows& windows, const Element* x, Element* y) {
   });
 }
 
-// Returns the rows of sums that a thread keeps: none where each element of dx is in one window.
+// Returns the rows of sums in a thread's ring; 0 if each element of dx is in exactly one window and
+// needs no sum.
 int64_t ring_rows(const Windows& windows) {
   return windows.tile() ? 0 : std::min(windows.kernel[0], windows.in[0]);
 }

@@ -27,13 +27,14 @@ constexpr int out_side = 4;                    // side of a tile of y
 constexpr int taps = 3;
 // Channels come in multiples of half a block; whole blocks fill any vector.
 constexpr int64_t channel_block = 16, half_block = 8;
-constexpr int64_t wide_panel = 32;  // columns of a product in registers, or one block, or half
-constexpr int64_t tile_rows = 16;   // and rows, in one or several register tiles
-// Fewer tiles do not amortise the transformed weights: they are transformed, or are kept and take
-// four times the bytes; a weight gradient only transforms its sums.
+constexpr int64_t wide_panel = 32;  // columns of a product's panel, at most
+constexpr int64_t tile_rows = 16;   // rows of a product, in one or several register tiles
+// Fewer tiles than these do not amortise the transform of the weights (least_tiles), or kept
+// transformed weights, which take four times the bytes (least_tiles_kept). A weight gradient
+// transforms only its sums (least_tiles_to_sum).
 constexpr int64_t least_tiles = 128, least_tiles_kept = 16, least_tiles_to_sum = 64;
-// A block of transformed tiles should fit in a core's cache; where weights do not, a longer block
-// reuses them more.
+// A block of transformed tiles should fit in a core's cache. Weights that do not fit are reused
+// more by a longer block.
 constexpr int64_t short_block = 32, long_block = 64, cached_weights = 128 * 128;
 constexpr size_t most_sums = size_t{16} << 20;  // bytes of partial sums of a weight's gradient
 constexpr int64_t wanted_items = 8, item_outputs = 64;
@@ -97,8 +98,8 @@ template <class T>
 
 // ---- the task and its scratch
 
-// Task is y[image, h, w, made] = sum over 3 x 3 and `read` of x and weight; x and y are
-// channels-last. Tiles are numbered across all images.
+// Task is y[image, h, w, made] = sum over 3 x 3 taps and `read` channels of x times weight; x and y
+// are channels-last. Tiles are numbered across all images.
 struct Task {
   int64_t read, made;  // channels: summed over, and of the result
   Dims in, out, padding;
@@ -108,13 +109,13 @@ struct Task {
   int64_t weight_made, weight_read;  // strides of the weight
   bool flipped;                      // the weight's taps are reversed
   int64_t read_stride, made_stride;  // between rows of channels in scratch
-  // Between points in scratch: a cache line more than a block of rows, as a tile is transformed to
-  // all points at once, which must not meet in the same sets of the cache.
+  // Strides between points in scratch: a block of rows plus one cache line, as a tile is written to
+  // all points at once, whose lines must not fall in the same sets of the cache.
   int64_t read_point, made_point;
   int64_t parts = 1;   // weight gradient: ranges of tiles
   int64_t groups = 1;  // ranges of outputs
 
-  // Returns the first output of a group; that of the group after the last is `made`.
+  // Returns the first output of a group; for the group after the last, `made`.
   int64_t output_of(int64_t group) const {
     return std::min(made, group * round_up(ceil_div(made, groups), std::max(panel, channel_block)));
   }
@@ -127,8 +128,9 @@ int64_t panel_of(int64_t columns) {
   return half_block;
 }
 
-// A product reads the same column of tile_rows rows, which must not meet in few sets of the cache;
-// those of one block of channels are neighbours.
+// Returns the stride between rows of channels. A product reads the same column of tile_rows rows,
+// whose lines must not fall in few sets of the cache; rows of one channel block are adjacent
+// anyway.
 int64_t row_stride(int64_t channels) {
   return channels <= channel_block ? channels : channels + channel_block;
 }
@@ -163,8 +165,9 @@ Task task_of(const Convolution& conv) {
   return task;
 }
 
-// Threads share the transformed weights unless they are kept, or the sums of each part. Each thread
-// has its transformed tiles, the products or the transformed gradient, and a row of zeros.
+// Threads share the transformed weights, unless a kernel keeps them, or a weight gradient's sums of
+// each part. Each thread has its transformed tiles, its products or transformed gradient of y, and
+// a row of zeros.
 struct Scratch {
   size_t shared, tiles, products, zeros;
   size_t of_thread() const { return tiles + products + zeros; }
@@ -181,7 +184,7 @@ Scratch scratch_of(const Convolution& conv, const Task& task) {
 struct Job {
   const Task& task;
   const float *x, *other;  // other: the weight, or the gradient of y
-  const float* weights;    // transformed: shared ones, or kept ones
+  const float* weights;    // transformed weights, in `shared` or kept
   float* result;
   float *shared, *tiles, *products, *zeros;
 };
@@ -246,7 +249,7 @@ struct Machine {
     return {index / of_image, index % of_image / task.tiles[1] * out_side,
             index % task.tiles[1] * out_side};
   }
-  // Finds the elements of a tile in an image; those outside it are `zeros`.
+  // Sets `at` to a tile's elements in an image; elements outside of the image are at `zeros`.
   template <int extent>
   [[gnu::always_inline]] static inline void find_elements(const float* image, const Dims& size,
                                                           int64_t top, int64_t left,
@@ -602,7 +605,7 @@ void winograd_convolve(const Convolution& conv, const void* a, const void* b, vo
     in_parallel(Phase::write_weights, task.made, 1);
     return;
   }
-  // Threads that would get blocks of unequal number share those of each by outputs.
+  // If the threads would get unequal numbers of blocks, each block is divided by outputs (groups).
   if (task.blocks() % threads != 0 && task.blocks() < wanted_items * threads)
     task.groups = std::min<int64_t>(threads, ceil_div(task.made, task.panel));
   if (!conv.packed_weight) in_parallel(Phase::transform_weights, task.made, channel_block);

@@ -22,7 +22,7 @@ size_t winograd_workspace(const Convolution& conv, int threads);
 // it: the operand of convolutions with `packed_weight`.
 size_t winograd_packed_bytes(const Convolution& conv);
 void winograd_pack_weight(const Convolution& conv, const void* weight, void* packed);
-// Convolves; operands are those of im2col_convolve. Results do not depend on `threads`.
+// Convolves; the operands are the same as of im2col_convolve. Results do not depend on `threads`.
 void winograd_convolve(const Convolution& conv, const void* a, const void* b, void* result,
                        void* workspace, int threads);
 

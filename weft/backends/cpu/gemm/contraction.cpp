@@ -99,8 +99,8 @@ Scratch scratch_of(const Contraction& task, const Blocks& blocks) {
 // ---- the kernel, for one instruction set
 // ----------------------------------------------------------
 
-// Lines are the cache lines of what is packed next. They are prefetched one at a time while what
-// was packed is in use.
+// Lines are the cache lines of rows or of a panel that will be packed next, or of a result tile.
+// They are prefetched one at a time while the packed panel is multiplied.
 struct Lines {
   const std::byte *at = nullptr, *row = nullptr;
   int64_t along = 0;  // bytes from one row of lines to the next
@@ -142,7 +142,7 @@ struct Prefetches {
   }
 };
 
-// Sum is the type of sums, and Vector a vector of lanes, of which a pair's products are added.
+// Sum is the type of a lane's sum; both products of a Pair are added to one 32-bit sum.
 template <class Lane>
 using Sum = std::conditional_t<std::is_same_v<Lane, Pair>, uint32_t, Lane>;
 
@@ -203,7 +203,7 @@ struct Machine {
   using Number = Sum<Lane>;
   static constexpr int tile_columns = 2 * vector_bytes / static_cast<int>(sizeof(Lane));
 
-  // Block is what one packing of rows computes: an item for one range of K.
+  // Block is the work for which rows are packed once: one item over one range of K.
   struct Block {
     const std::byte *a, *b;
     void* result;
@@ -378,7 +378,8 @@ Runner runner(const Contraction& task) {
   }
 }
 
-// A result whose rows are dense is computed as the transposed product, whose columns are.
+// Kernels need a result with a column stride of 1. A result with a row stride of 1 instead is
+// computed as the transposed product (`swapped`).
 Contraction dense_columns(Contraction task, bool& swapped) {
   swapped = task.result.column != 1 && task.result.row == 1;
   if (!swapped) return task;
@@ -401,7 +402,8 @@ void fill_zeros(const Contraction& task, void* result) {
   }
 }
 
-// Returns the task whose depth counts lanes.
+// Returns the task with its depth in lanes: where products are summed in pairs, two steps of K are
+// one.
 Contraction in_lanes(Contraction task) {
   if (!in_pairs(task)) return task;
   task.k /= 2;
@@ -432,7 +434,7 @@ size_t contraction_workspace(const Contraction& given, int threads) {
 
 size_t contraction_workspace_by_rows(const Contraction& task, int threads) {
   if (is_empty(task) || task.k == 0) return 0;
-  // For fewer rows, too, cut() makes no larger blocks than these.
+  // These are the largest blocks that cut() makes for any number of rows up to task.m.
   const int64_t lanes = most_lanes(task);
   const Blocks largest{.rows = round_up(std::min(task.m, most_item_rows), most_tile_rows),
                        .columns = round_up(std::min(task.n, 32 * lanes), lanes),
@@ -448,7 +450,7 @@ Packing known_packing(const Contraction& task) {
   return *packing;
 }
 
-// Computes a product that is not empty, whose columns of the result are dense.
+// Computes a product that is not empty and whose result has a column stride of 1.
 void contract(const Contraction& whole, const Packing& packing, const void* a, const void* b,
               void* result, void* workspace, int threads) {
   const Contraction task = in_lanes(whole);

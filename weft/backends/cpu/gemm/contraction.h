@@ -1,8 +1,8 @@
 // The register-blocked matrix product for every numeric type and any strides serves types that
 // oneDNN lacks (float64, float16, integers) and operands that it would have to copy.
 //
-// The products of one element are summed `contraction_depth` at a time, from the first on, and
-// those sums in order, whatever the threads, the strides and the other elements.
+// The products of one element are summed in runs of `contraction_depth`, from the first on, and the
+// sums of the runs are added in order, whatever the threads, the strides and the other elements.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ size_t contraction_workspace_by_rows(const Contraction& task, int threads);
 void contract(const Contraction& task, const void* a, const void* b, void* result, void* workspace,
               int threads);
 
-// A b that no step assigns may be packed once, in panels of a tile's columns. Returns the bytes of
-// its panels; 0 where b is packed in each run, as one of several matrices, of a narrower type than
-// sums, the factor of the result's rows, or for so many rows that it hardly matters.
+// Returns the bytes of b packed in panels as wide as a tile. A fixed b, which no step assigns, is
+// packed once. 0: b is packed in each run, because it is one of several matrices, is narrower than
+// the sums, is the factor of the result's rows, or serves so many rows that packing hardly matters.
 size_t panels_bytes(const Contraction& task);
 // Packs all of b.
 void pack_panels(const Contraction& task, const void* b, void* panels);
-// Computes the product by the panels, to the bits of contract(). If not null, `bias` is added to
-// each row of a product in float32, to the bits of an addition that follows.
+// Computes the product from the panels, with the bits of contract(). `bias`, if not null, is added
+// to each row of a float32 product, with the bits of a separate addition.
 void contract_panels(const Contraction& task, const void* a, const void* panels, const float* bias,
                      void* result, void* workspace, int threads);
 

@@ -12,8 +12,8 @@
 
 namespace weft::cpu {
 namespace {
-// Returns element `at` of a factor as a lane; a pair is that element and its neighbour along the
-// depth, whose stride is that of pairs.
+// Returns the element at `at` as a lane. A Pair has the element and its neighbour along the depth;
+// `depth_stride` is then the stride between pairs.
 template <class Lane, class Element>
 [[gnu::always_inline]] inline Lane lane_at(const Element* at, int64_t depth_stride) {
   if constexpr (std::is_same_v<Lane, Pair>) {
@@ -127,8 +127,8 @@ Rounder rounder() {
                           run_baseline<SumRounder<Result, Lane>>);
 }
 
-// Calls f(Element{}, Lane{}) for a type whose numbers are exact in `lane`. Returns false if there
-// is no such pair.
+// Calls f(Element{}, Lane{}) for a type whose numbers are exact in `lane`. Returns false if `lane`
+// is not a lane for this type.
 template <class F>
 bool with_lane(DType dtype, DType lane, F&& f) {
   const auto narrow = [&](auto lane_zero) {

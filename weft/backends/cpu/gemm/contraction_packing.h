@@ -1,6 +1,6 @@
 // Declares the functions of a contraction that depend on the type of one factor, or of the result,
-// alone: a product of two types combines those of each, and its tiles know the type of the sums
-// only.
+// alone: a product of two types combines the functions of both types, and its tiles know the type
+// of the sums only.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ using Rounder = void (*)(const void* sums, int64_t sums_row, const MatrixStrides
                          int64_t rows, int64_t columns, void* to);
 
 // Products of integers of 8 bits whose depth is even are summed in pairs: a lane holds two
-// neighbours along the depth in 16 bits each, and one instruction multiplies both and adds them, of
-// which no sum of the instruction overflows. All instruction sets have it.
+// neighbours along the depth in 16 bits each, and one instruction (pmaddwd), which all instruction
+// sets have, multiplies both neighbours and adds the two products without overflow.
 struct Pair {
   uint32_t both;
 };
@@ -35,11 +35,12 @@ struct Packing {
   Rounder round;
   int64_t a_bytes, b_bytes;   // bytes of an element
   bool keeps_panels = false;  // b is in panels already
-  // Added to the sums of each column, which are float32 in the result's own memory; null: none.
+  // The bias: one number per column. The sums are then float32 in the result's own memory. null: no
+  // bias.
   const float* bias = nullptr;
 };
 
-// Returns the type of packed factors and of sums: that of the result, but float32 for narrower
+// Returns the type of packed factors and of sums: the result's type, but float32 for narrower
 // floats and int32 for narrower integers.
 DType lane_dtype(const Contraction& task);
 // Returns nullopt for types that the contraction has no kernel for.

@@ -35,8 +35,8 @@ struct FewRows {
   static constexpr int lanes = vector_bytes / 4, width = 2 * lanes;
   static constexpr int most_rows = vector_bytes == 64 ? 8 : 4;
 
-  // Adds one range of k to the sums of a tile, whose rows from m on repeat the last one, and the
-  // bias to the last range's.
+  // Adds the products of one range of k to a tile's sums and, after the last range, the bias. The
+  // tile's rows from m on repeat row m - 1.
   template <int rows, int panels>
   [[gnu::always_inline]] static inline void tile(const Call& call, int64_t row, int64_t column,
                                                  int64_t from, int64_t until) {

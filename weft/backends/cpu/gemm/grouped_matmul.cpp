@@ -1,6 +1,7 @@
-// Grouped matrix products run the contraction of contraction.h once per group with rows, whose
-// number it takes at run time; oneDNN's primitives are made for one number of rows. The matrix of a
-// group without rows is not read. A row's result has the same bits whatever the other groups.
+// Grouped matrix products run the contraction of contraction.h once for each group that has rows.
+// The contraction takes the number of rows at run time; oneDNN's primitives are made for one number
+// of rows. The matrix of a group without rows is not read. A row's result has the same bits
+// whatever the other groups.
 #include "weft/backends/cpu/gemm/contraction.h"
 #include "weft/backends/cpu/gemm/row_groups.h"
 #include "weft/backends/cpu/kernels.h"

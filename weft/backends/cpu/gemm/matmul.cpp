@@ -86,9 +86,10 @@ bool skinny_pays(const Contraction& task) {
   return is_skinny(task) && task.m <= most_rows && task.n >= 16 * task.m;
 }
 
-// The kernel for few rows replaces the contraction, and oneDNN as long as the time is that of
-// reading b. With more rows it has the dot products of AVX512-BF16, but only oneDNN has matrix
-// instructions. Panels that are kept are read faster than columns or rows.
+// The kernel for few rows replaces the contraction, and replaces oneDNN while the product is bound
+// by reading b. With more rows it replaces oneDNN if it has the dot products of AVX512-BF16, but
+// not on AMX, whose matrix instructions only oneDNN uses. Kept panels are read faster than b's
+// columns or rows.
 Route route_of(const Contraction& task) {
   constexpr int64_t memory_bound_rows = 4;
   if (has_few_rows(task) && panels_bytes(task) > 0) return Route::contraction;
@@ -111,7 +112,8 @@ std::string_view name_of(Route route) {
                                      : "dnnl:matmul";
 }
 
-// Returns oneDNN's primitive for a route that is not the contraction, if it has one.
+// Returns oneDNN's primitive for the product; nullopt: oneDNN has none. Only Route::pack_b lets
+// oneDNN choose the layout of b.
 std::optional<onednn::Primitive> library_primitive(const Contraction& task, Route route) {
   if (is_empty(task)) return std::nullopt;
   if (!are_bytes(task) && (task.a_dtype != task.b_dtype || !onednn::supports(task.a_dtype)))
@@ -199,7 +201,8 @@ class OwnProduct : public Kernel {
   int threads_;
 };
 
-// PanelProduct is the contraction whose b is kept in panels, with its bias if it has one.
+// PanelProduct is the contraction with b kept in packed panels, and with a bias if the launch has
+// one.
 class PanelProduct : public Kernel {
  public:
   PanelProduct(const Contraction& task, std::vector<Bound> inputs, const std::optional<Bound>& bias,
@@ -229,8 +232,8 @@ class PanelProduct : public Kernel {
   int threads_;
 };
 
-// Returns whether a copy that oneDNN can take pays: for bfloat16 always (only oneDNN has the matrix
-// instructions), for float32 where each element copied is used this often.
+// Returns whether it pays to copy a factor to a layout that oneDNN takes: for bfloat16 always (only
+// oneDNN has the matrix instructions), for float32 if each copied element is used often enough.
 bool copies_pay(DType dtype, int64_t uses) {
   return dtype == DType::bf16 || (dtype == DType::f32 && uses >= 256);
 }
@@ -244,8 +247,8 @@ Contraction task_of(const Node& node, const Dims& a_strides, const Dims& b_strid
   return task;
 }
 
-// Copied is the product with b, a, or both copied to be dense: in their order in memory, or
-// row-major.
+// Copied is the product after dense copies of b, of a, or of both. Copies keep the order of the
+// factor's axes in memory, or are row-major.
 struct Copied {
   Contraction task;
   std::vector<Dims> operand_order;  // empty where an operand keeps its layout
@@ -319,7 +322,8 @@ std::optional<Copied> best_copies(const Node& node, std::span<const Placement> o
   const Contraction& task = without_copies.task;
   if (!contracts(task)) return std::nullopt;
   if (task.a_dtype != task.b_dtype) return without_copies;
-  // One large product in place of many small ones is worth a copy, as are matrix instructions.
+  // A copy pays if it joins many small products to a large one, or if another kernel than the
+  // contraction, such as oneDNN's matrix instructions, can then compute the product.
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))
       if (other.task.batch.empty()) return other;
@@ -340,8 +344,8 @@ std::optional<KernelChoice> choose_matmul(const Node& node, std::span<const Plac
   return choice;
 }
 
-// Chooses the contraction, which packs a narrow factor from the type that it is stored in. Products
-// in bfloat16 are left to oneDNN's matrix instructions: their other factor is converted first.
+// Chooses the contraction, which widens a narrow factor as it packs it. Products in bfloat16 are
+// left to oneDNN's matrix instructions, after a conversion of the other factor.
 std::optional<KernelChoice> choose_matmul_mixed(const Node& node,
                                                 std::span<const Placement> operands) {
   if (node.type.dtype == DType::bf16) return std::nullopt;
@@ -431,7 +435,8 @@ std::unique_ptr<Kernel> compile_matmul(const Launch& launch) {
 }
 
 namespace {
-// Returns whether a value is one number for each column of every row, from a fixed variable.
+// Returns whether a value is a float32 bias from a fixed variable: one number per column, the same
+// in every row.
 bool is_fixed_bias(const Value& value) {
   if (value.dtype() != DType::f32 || !is_fixed(value)) return false;
   const auto strides_of = [](const auto& self, const Value& view) -> std::optional<Placement> {
@@ -446,7 +451,8 @@ bool is_fixed_bias(const Value& value) {
   return at->strides[at->strides.size() - 1] == 1;
 }
 
-// Returns the bias of a body that is a product and the addition of one; null: it is none.
+// Returns the bias of a body that is a `matmul` and the addition of a fixed bias; null: the body is
+// another computation.
 const Value* bias_of(std::span<const Value> body, const Value& result) {
   if (body.size() != 2 || !body[0]->is("matmul") || !body[1]->is("add")) return nullptr;
   const Value& product = body[0];
@@ -467,11 +473,13 @@ std::optional<KernelChoice> choose_biased_matmul(std::span<const Value> body,
   };
   const Dims a = row_major_strides(node.inputs[0].shape());
   const Dims b = row_major_strides(node.inputs[1].shape());
-  // Panels are read alike wherever the factors were, so that dense ones decide.
+  // Panels are read alike whatever the factors' strides were, so the route of dense factors
+  // decides.
   if (node.annotations.by_kernel != nullptr || route_of(product(a, b)) != Route::contraction)
     return std::nullopt;
   const Dims dense = Dims::iota(node.type.shape.size());
-  // Factors are copied where the product of their places would be one of several matrices.
+  // Factors are copied if their strides would make the product a batch of several matrices, which
+  // has no panels.
   for (const std::vector<Dims>& order : {std::vector<Dims>{{}, {}}, {dense, {}}, {dense, dense}}) {
     const Contraction task = product(order[0].empty() ? operands[0].strides : a,
                                      order[1].empty() ? operands[1].strides : b);

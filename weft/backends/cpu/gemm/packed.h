@@ -14,7 +14,8 @@
 
 namespace weft::cpu {
 
-// Returns the fixed variable that an operand is, or views; null: it is none.
+// Returns the fixed variable that an operand reads, directly or through views; null: the operand is
+// not a fixed variable.
 inline const Node* fixed_variable(const Value& operand) {
   const Node* node = operand.node();
   while (node->op->view != nullptr) node = node->inputs[0].node();
@@ -24,20 +25,21 @@ inline bool is_fixed(const Value& operand) { return fixed_variable(operand) != n
 
 class Packed {
  public:
-  // All kernels that keep this operand in one `layout` (KernelChoice::kept_layout) share its bytes;
-  // without a name they are the kernel's own.
+  // All kernels that keep this operand in the same `layout` (KernelChoice::kept_layout) share its
+  // packed bytes; with layout "", a kernel has packed bytes of its own.
   Packed(const Value& operand, size_t bytes, const std::string& layout = "");
 
   std::byte* data() const { return kept_->memory.buffer()->data; }
   // Returns whether the variable was written since it was packed, and notes that it is packed now.
-  // One of a plan without memory, whose kernels are timed, always was.
+  // A variable without storage, in a plan whose kernels are only timed, counts as written.
   bool packs_now() const {
     if (source_->storage == nullptr) return true;
     if (kept_->memory.is_copy_of(*source_->storage)) return false;
     kept_->memory.note_copy_of(*source_->storage);
     return true;
   }
-  // Calls pack() if the variable was written since, while other kernels that share the bytes wait.
+  // Calls pack() if the variable was written since it was packed; meanwhile other kernels that
+  // share the packed bytes wait.
   template <class Pack>
   void refresh(Pack&& pack) const {
     const std::lock_guard lock(kept_->mutex);
@@ -53,7 +55,7 @@ class Packed {
   static std::shared_ptr<Kept> shared(const Value& operand, size_t bytes,
                                       const std::string& layout);
 
-  Value operand_;  // keeps the node, by which kernels find what they share
+  Value operand_;  // keeps the node alive, the key of shared packed bytes
   std::shared_ptr<VariableState> source_;
   std::shared_ptr<Kept> kept_;
 };

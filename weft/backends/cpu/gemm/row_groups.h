@@ -10,7 +10,8 @@
 
 namespace weft::cpu {
 
-// Calls f(group, first row, rows) for each group in order, and returns the row behind the last.
+// Calls f(group, first row, rows) for each group in order, and returns the number of rows in all
+// groups.
 template <class F>
 int64_t for_each_group(const Bound& counts, void* const* operands, int64_t rows, const F& f) {
   int64_t from = 0;
@@ -23,7 +24,7 @@ int64_t for_each_group(const Bound& counts, void* const* operands, int64_t rows,
   return from;
 }
 
-// Returns where element `at` of a tensor begins, whose elements have this type.
+// Returns the address of element `at` of a dense tensor of this type.
 inline const std::byte* element(const std::byte* from, DType dtype, int64_t at) {
   return from + at * static_cast<int64_t>(size_of(dtype));
 }

@@ -27,7 +27,7 @@ namespace {
 struct Call {
   int64_t m, n, k;
   const void* a;       // packed by Pack
-  int64_t a_rows;      // m and copies of the last row, up to whole tiles
+  int64_t a_rows;      // m rounded up to whole tiles; added rows copy the last row
   const void* b;       // [k, n]
   int64_t b_stride;    // between columns for dot products, else between rows
   float* sums;         // [m, n], which is the result itself where that is float32
@@ -35,12 +35,12 @@ struct Call {
   void* result;        // [m, n]
   int64_t result_row;  // stride between rows
 
-  // The arithmetic of so few rows takes less time than reading b.
+  // With up to four rows, the arithmetic takes less time than reading b.
   bool is_memory_bound() const { return m <= 4; }
 };
 
-// Rows of a for dot products end in zeros up to whole lines. They are so far apart that the ranges
-// of 16 rows, 24 lines each (24 KiB), spread evenly over the sets of a 4 KiB way of L1.
+// For dot products, rows of a are padded with zeros to whole cache lines. Their stride spreads the
+// ranges of 16 rows, 24 lines each (24 KiB), evenly over the sets of a 4 KiB way of L1.
 constexpr int64_t line_bytes = 64, range_lines = 24, way_lines = 64;
 int64_t dots_stride(int64_t k, int64_t element) {
   const int64_t lines = ceil_div(k * element, line_bytes);
@@ -76,7 +76,7 @@ template <class Body, class... Args>
 #endif
 
 // Lines are the cache lines of `rows` rows, which are prefetched one at a time in the order of
-// memory, as the processor prefetches, too, only along rows.
+// memory, row after row, as the hardware prefetcher does, too.
 struct Lines {
   const std::byte *at = nullptr, *row = nullptr;
   int64_t stride = 0;  // bytes between rows
@@ -102,7 +102,7 @@ struct Lines {
   }
 };
 
-// GCC would load the operand of several instructions again in each of them.
+// Without this, GCC loads `vector` from memory again for each instruction that uses it.
 template <int bytes>
 [[gnu::always_inline]] inline void keep_in_register(
     [[maybe_unused]] VectorOf<float, bytes>& vector) {
@@ -121,7 +121,8 @@ template <bool pairs, int bytes>
     sum += a * b;
 }
 
-// Each `span` lanes of x, and then of y, hold the terms of one sum; adds the halves of these spans.
+// Each span of `span` lanes of x, and then of y, has the terms of one sum. Adds the two halves of
+// each span.
 template <int span, class Vector, int... lane>
 [[gnu::always_inline]] inline Vector folded(Vector x, Vector y,
                                             std::integer_sequence<int, lane...>) {
@@ -154,7 +155,7 @@ template <class Element, int bytes, bool pairs>
 struct Dots {
   using Vector = VectorOf<float, bytes>;
   using Left = std::conditional_t<pairs, BFloat16, float>;
-  static constexpr int lanes = bytes / static_cast<int>(sizeof(Left));  // k of one vector
+  static constexpr int lanes = bytes / static_cast<int>(sizeof(Left));  // steps of k in a vector
   static constexpr int64_t group = 24;  // columns, a multiple of any tile's
 
   static constexpr int64_t tile_rows(int64_t m) {
@@ -164,8 +165,8 @@ struct Dots {
 
   struct Range {
     int64_t from, until;  // a range of k; `from` is a multiple of `lanes`
-    int64_t lines;        // to prefetch for each line of a column, in the order of memory
-    int64_t ahead;        // if not 0, elements from what is read to what is prefetched instead
+    int64_t lines;        // lines to prefetch per line of a column, in the order of memory
+    int64_t ahead;        // if not 0: prefetch distance in elements, in place of `lines`
   };
 
   [[gnu::always_inline]] static inline Lines lines_of(const Call& call, int64_t k, int64_t depth,
@@ -181,7 +182,8 @@ struct Dots {
       return load<Element, bytes>(from);
   }
 
-  // Adds to `spilled`, the sums of the tile between two ranges, one vector each.
+  // Adds the products of a tile over one range of k. `spilled` has the tile's sums between two
+  // ranges, one vector for each.
   template <int rows, int columns>
   [[gnu::always_inline]] static inline void tile(const Call& call, int64_t row, int64_t column,
                                                  int64_t end, const Range& range, Vector* spilled,
@@ -286,15 +288,16 @@ struct Dots {
     }
   }
 
-  // Computes one row, a few columns side by side, as a multiply-add takes longer than to load its
-  // operand from the last cache. Each sum is in the order of tiles, so that a row has the same
-  // bits.
+  // Computes one row, a few columns side by side, as the latency of a multiply-add exceeds the time
+  // to load its operand from the last-level cache. Each sum is in the order of tile(), so that the
+  // row has the bits that it has in a tile.
   [[gnu::always_inline]] static inline void one_row(const Call& call, int64_t begin, int64_t end) {
     constexpr int columns = 4;
     constexpr int64_t line = line_bytes / sizeof(Element);
     const auto* const a = static_cast<const Left*>(call.a);
     const int64_t whole = call.k / lanes * lanes;
-    // The next columns are prefetched in the order of memory, unless that is too far ahead.
+    // The next columns are prefetched in the order of memory, unless they are more than 64 KiB
+    // ahead.
     constexpr int64_t ahead = 4096 / sizeof(Element), most_in_order = (64 << 10) / sizeof(Element);
     const bool in_order = columns * call.b_stride <= most_in_order;
     for (int64_t column = begin; column < end; column += columns) {
@@ -315,7 +318,7 @@ struct Dots {
         for (int j = 0; j < columns; ++j)
           multiply_add<pairs, bytes>(sums[j], factor, load_right(b[j] + k));
       }
-      if (whole < call.k) {  // the rest, from a copy that ends in zeros
+      if (whole < call.k) {  // the last elements, from a copy that ends in zeros
         const Vector factor = *reinterpret_cast<const Vector*>(a + whole);
         for (int j = 0; j < columns; ++j) {
           alignas(bytes) Element padded[lanes] = {};
@@ -340,13 +343,13 @@ struct Dots {
 // ---- contiguous rows of b: sums of multiples of its rows
 
 // A tile adds multiples of a few rows of b, which are read side by side, to the sums of `rows`
-// rows. Products that are bound by arithmetic do so for a panel of columns, whose sums stay in L2.
-// Tiles that exceed m compute its last row repeatedly.
+// rows. Columns are computed in panels, whose sums stay in L2. A tile that extends beyond row m - 1
+// computes that row repeatedly.
 template <class Element, int bytes, bool pairs>
 struct Multiples {
   using Vector = VectorOf<float, bytes>;
   using Bits = VectorOf<uint32_t, bytes>;
-  using Left = std::conditional_t<pairs, uint32_t, float>;  // numbers of one row: for one k, or two
+  using Left = std::conditional_t<pairs, uint32_t, float>;  // one row's numbers of one k, or of two
   static constexpr int lanes = bytes / 4;
   static constexpr int step = pairs ? 2 : 1;  // positions of k per iteration
 
@@ -357,7 +360,7 @@ struct Multiples {
   }
   static constexpr int64_t padded_rows(int64_t m) {
     if (m == 1) return 1;
-    if (bytes == 64 && m > 16) return round_up<int64_t>(m, 16);  // all tiles have as many rows
+    if (bytes == 64 && m > 16) return round_up<int64_t>(m, 16);  // all tiles have 16 rows
     int64_t rows = 0;
     while (rows < m) rows += std::max<int64_t>(4, tile_rows(m - rows));
     return rows;
@@ -366,7 +369,7 @@ struct Multiples {
   struct Tile {
     int64_t row, depth;
     bool first;        // whether this is the first range of k
-    int64_t fetching;  // steps that prefetch, as the tiles of other rows do as well
+    int64_t fetching;  // first steps of k, which prefetch; tiles of other rows share the work
     const Element* b;  // [depth, columns of the tile]
     int64_t b_row;
     float* sums;  // [m - row, columns of the tile]
@@ -423,7 +426,7 @@ struct Multiples {
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; ++j) right[j] = load_right(b + j * lanes, tile.b_row);
 
-      if constexpr (rows == 1) {  // the same columns of a row soon are faster than memory's order
+      if constexpr (rows == 1) {  // faster than prefetches in the order of memory
         constexpr int64_t soon = 8;
         for (int i = 0; i < lines; ++i)
           __builtin_prefetch(b + soon * tile.b_row + i * line_bytes / int64_t{sizeof(Element)}, 0,
@@ -447,10 +450,11 @@ struct Multiples {
   template <int rows, int vectors, int fewer = rows>
   [[gnu::always_inline]] static inline void tiles(const Call& call, int64_t begin, int64_t end) {
     constexpr int64_t columns = vectors * lanes;
-    constexpr int64_t column_bytes = 256;  // of a range of k, for tiles of all rows
+    constexpr int64_t column_bytes = 256;  // of a range of k, for tiles of 16 rows
     constexpr int64_t panel_sums = 8192, most_depth = column_bytes / 2;
     static_assert(sizeof(Element) >= 2);
-    // Lines of rows that are multiples of 4 KiB apart alias in L1, and tiles of other rows follow.
+    // Rows of b that are a multiple of 4 KiB apart alias in L1. If tiles of other rows of a read
+    // the same part of b again, that part is copied first.
     const bool copies = call.a_rows > rows && call.b_stride * sizeof(Element) % 4096 == 0;
     const int64_t depth = rows > 8   ? column_bytes / int64_t{sizeof(Element)}
                           : copies   ? 64
@@ -532,10 +536,10 @@ struct Multiples {
 // ---- conversions
 
 // Packs a as [rows, stride] for dot products, else as [k / step, rows, step] with zeros up to a
-// whole step; rows from m on repeat the last one.
+// whole step; rows from m on repeat row m - 1.
 struct Packing {
   int64_t m, k, rows;
-  int64_t stride;  // 0 unless for dot products
+  int64_t stride;  // between rows for dot products, else 0
 };
 template <class Element, class Packed, int bytes>
 struct Pack {
@@ -640,7 +644,7 @@ bool by_pairs(const Contraction& task) {
   return isa() >= Isa::avx512_bf16 && task.a_dtype == DType::bf16 && task.b_dtype == DType::bf16;
 }
 
-// Returns the bytes of a as it is packed, with the most rows and the widest elements.
+// Returns a bound of the bytes of the packed a: with the most added rows and the widest elements.
 size_t packed_bytes(const Contraction& task) {
   const int64_t most_added_rows = task.m > 16 ? 15 : 7;
   return aligned(static_cast<size_t>((task.m + most_added_rows) * dots_stride(task.k, 4)) *

@@ -1,12 +1,12 @@
 // Computes the matrix product of few rows by a large matrix (GEMV, skinny GEMM), as in decoding a
 // language model: the product reads each element of the large factor from memory once, in the order
-// of its memory, as the time of such a product is that of reading it. That factor may be stored in
-// a narrower type than the sums; its elements are widened in registers.
+// of memory, because reading that factor bounds the product's time. The large factor may be stored
+// in a narrower type than the sums; its elements are widened in registers.
 //
 // The terms of one element are summed in an order that depends on K, the types, the layout of the
 // large factor and the instruction set, whatever the threads and the other elements: a row of a
-// product of 16 rows has the bits of the same row alone. AVX512-BF16, which multiplies bfloat16 by
-// bfloat16, takes numbers and sums below the least normal float32 for zero.
+// product of 16 rows has the bits of the same row alone. The instruction of AVX512-BF16, for
+// bfloat16 by bfloat16, flushes subnormal float32 numbers and sums to zero.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ int shared_axis(const Problem& problem, int threads) {
 }
 
 // oneDNN takes matrices that are dense, by rows or by columns, so a part that is not dense is
-// copied; that of one row is dense.
+// copied. A part of one row is dense.
 void copy_unless_dense(Tensor& part) {
   const int row = part.shape.size() - 2, column = part.shape.size() - 1;
   if (part.shape[row] == 1 && part.strides[column] == 1) part.strides[row] = part.shape[column];
@@ -82,8 +82,9 @@ std::vector<Piece> cut_matmul(const Problem& problem, int threads) {
   return pieces;
 }
 
-// Activations are those before and after a convolution, whichever direction it computes: x is
-// [images, channels, rows, columns] before it, y after it.
+// Activations names the tensors of a problem that are x (or its gradient), the input of the
+// convolution, and y (or its gradient), its output, whichever direction is computed. Both are
+// [images, channels, rows, columns].
 struct Activations {
   Tensor Problem::* x;
   Tensor Problem::* y;

@@ -14,7 +14,7 @@ void check(dnnl_status_t status, const char* call) {
 }
 
 namespace {
-// Must run before oneDNN creates its first kernel, as the cap is one for the process.
+// Must run before oneDNN creates its first kernel, which fixes the cap for the whole process.
 void cap_instructions() {
   constexpr dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
                                      dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_bf16,
@@ -86,7 +86,8 @@ dnnl_memory_desc_t strided(const Tensor& tensor) {
 }
 
 namespace {
-// Returns the layout that the primitive is asked for: that of the tensor, or any.
+// Returns the layout that the primitive is asked for: the tensor's own or, if it is `free`, any
+// layout.
 dnnl_memory_desc_t wanted(const Tensor& tensor) {
   if (!tensor.free) return strided(tensor);
   dnnl_memory_desc_t layout;
@@ -140,8 +141,8 @@ Description describe_conv_forward(const Problem& problem, const Tensor& x, const
   return first_acceptable(&operation, nullptr);
 }
 
-// Gradients need the description of the forward convolution as a hint, of any implementation. It
-// has one type for all tensors, even where a gradient is wider than what it is computed from.
+// Gradients need a description of the forward convolution, by any implementation, as a hint. The
+// hint has the operands' type for all tensors, even if the gradient itself is wider.
 Description describe_conv_hint(const Problem& problem, Tensor x, Tensor weight, Tensor y) {
   x.free = weight.free = y.free = true;
   x.dtype = weight.dtype = y.dtype = problem.a.dtype;

@@ -35,7 +35,7 @@ struct Host {
   Engine engine;
   Stream stream;
   Attributes attributes;  // the caller provides scratchpads
-  Attributes adding;      // the same, and primitives add to the result
+  Attributes adding;      // as above; primitives also add to the result
 };
 const Host& host();  // one per process; the first call caps oneDNN's instruction set
 

@@ -43,7 +43,7 @@ class SingleThreaded {
   int before_ = omp_get_max_threads();  // a caller may have OpenMP regions of its own
 };
 
-// Base is what an offset is relative to. The first three are the caller's.
+// Base is the memory to which an offset is relative. a, b and the result are the caller's.
 enum Base : uint8_t { base_a, base_b, base_result, base_workspace, base_kept, bases };
 struct Place {
   Base base = base_workspace;
@@ -142,9 +142,9 @@ class Builder {
   explicit Builder(std::vector<Piece> pieces)
       : pieces_(std::move(pieces)), names_(argument_names(pieces_.front().problem.operation)) {}
 
-  // Makes the calls of each piece `copies` times, for threads that run it at once. Returns false
-  // where oneDNN has no implementation, or, with `as_given`, one that wants other layouts of
-  // activations.
+  // Makes the calls of each piece `copies` times, one copy for each thread that may run the piece
+  // at the same time. Returns false if oneDNN has no implementation or, with `as_given`, an
+  // implementation that wants other layouts of activations.
   bool build(int copies = 1, bool as_given = false) {
     const Problem& first = pieces_.front().problem;
     const bool adds = first.operation == Operation::conv_weight_gradient && pieces_.size() > 1;
@@ -305,8 +305,8 @@ class Builder {
     });
   }
 
-  // Converts an operand that all pieces read, once and by the whole team, before they begin; pieces
-  // of other sizes may need another layout.
+  // Converts an operand that all pieces read, once and by the whole team, before the pieces begin.
+  // Pieces of different sizes may need different layouts; each layout is converted once.
   Operand shared(const Operand& given, const dnnl_memory_desc_t& chosen, bool is_b) {
     for (const Operand& known : converted_)
       if (dnnl_memory_desc_equal(&known.layout, &chosen)) return known;
@@ -397,9 +397,9 @@ void Primitive::run(const void* a, const void* b, void* result, void* workspace,
 struct Strips::Parts {
   size_t workspace = 0, kept = 0;
   Stage packing;                   // converts b to the layout that is kept
-  std::vector<Stage> conversions;  // of b, before the strips of each run
-  Stage calls;                     // of each kind of strip, for each thread
-  std::vector<size_t> kinds;       // of each strip: its first entry in `calls`
+  std::vector<Stage> conversions;  // of b, run before the strips
+  Stage calls;                     // [kind of strip][thread]
+  std::vector<size_t> kinds;       // per strip: the first entry in `calls` of its kind
 };
 
 Strips::Strips(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -411,7 +411,7 @@ std::optional<Strips> Strips::make(const Problem& problem, std::span<const Range
   const SingleThreaded single;
   const int threads = thread_count();
   auto parts = std::make_unique<Parts>();
-  std::vector<Piece> pieces;  // strips of the same extents and padding share one
+  std::vector<Piece> pieces;  // strips of the same extents and padding share a piece
   const auto alike = [](const Problem& a, const Problem& b) {
     return a.a.shape == b.a.shape && a.result.shape == b.result.shape && a.padding == b.padding &&
            a.padding_after == b.padding_after;

@@ -61,7 +61,8 @@ class Primitive {
   // Returns the bytes that run() needs for b in the layout that is kept; 0: b is not converted.
   size_t kept() const;
   int objects() const;  // primitives of oneDNN, one or more for each thread that has a part
-  // `kept` is memory that holds what the last run left there; `packs` converts b to it.
+  // `kept` is memory of kept() bytes that keeps the converted b between runs; with `packs`, this
+  // run converts b to `kept` first.
   void run(const void* a, const void* b, void* result, void* workspace, void* kept = nullptr,
            bool packs = false) const;
 
@@ -71,12 +72,13 @@ class Primitive {
   std::unique_ptr<Parts> parts_;
 };
 
-// Strips computes a convolution some rows of one image at a time, on the thread that asks, where
-// the rows that it reads were just computed. Activations are channels-last.
+// Strips computes a convolution a strip of one image's rows at a time, on the calling thread, whose
+// cache has the rows that the strip reads if the thread has just computed them. Activations are
+// channels-last.
 class Strips {
  public:
-  // `strips` are rows of the result. Returns nullopt where oneDNN has no implementation for one, or
-  // one that reads only padding.
+  // `strips` are rows of the result. Returns nullopt if oneDNN has no implementation for a strip,
+  // or if a strip reads only padding.
   static std::optional<Strips> make(const Problem& problem, std::span<const Range> strips);
   Strips(Strips&&) noexcept;
   Strips& operator=(Strips&&) noexcept;
@@ -87,8 +89,9 @@ class Strips {
   int objects() const;
   // Converts b on the whole team, before any strip runs.
   void prepare(const void* b, void* workspace, void* kept, bool packs) const;
-  // Computes a strip from the first row that it reads to the first that it makes. `thread` is below
-  // thread_count(), another for each thread that runs. Returns whether oneDNN succeeded.
+  // Computes a strip: `a` is the first row that it reads, `result` the first row that it makes.
+  // `thread` is below thread_count(), and different for threads that run at the same time. Returns
+  // whether oneDNN succeeded.
   [[nodiscard]] bool run(size_t strip, int64_t thread, const void* a, const void* b, void* result,
                          void* workspace, void* kept) const;
 

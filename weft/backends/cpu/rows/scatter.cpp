@@ -1,10 +1,10 @@
 // scatter_add computes `into` with row i of `updates` added to row indices[i], in the order of i.
 //
-// The updates of each row are first linked in a chain. Then one thread writes each row once, from a
-// sum that 16-bit types keep in float32. Where the result aliases `into`, rows that no index names
-// are not touched.
+// The updates of each row are first linked in a chain. Then one thread writes each row once, from
+// its sum, which is in float32 for 16-bit types. Where the result aliases `into`, rows that no
+// index names are not touched.
 //
-// first_position returns the first of each such chain.
+// first_position returns the first position in each row's chain.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -50,8 +50,8 @@ struct Rows {
   bool same_memory, broadcast;  // `into` is the result's memory, or one broadcast element
 };
 
-// Computes elements [from, from + width) of one row: its old value plus all updates from `update`
-// on.
+// Computes elements [from, from + width) of one row: their old values plus all updates of the row's
+// chain from `update` on.
 template <class Element, class Lane>
 void add_chain(const Element* old, bool broadcast, const Element* updates, int64_t row_width,
                const Chains& chains, int32_t update, int64_t from, int64_t width, Element* to) {

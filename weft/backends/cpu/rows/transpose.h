@@ -21,7 +21,7 @@ template <class Low, int... lane>
 [[gnu::always_inline]] inline auto joined(Low low, Low high, std::integer_sequence<int, lane...>) {
   return __builtin_shufflevector(low, high, lane...);
 }
-// Loads one vector from the 16 bytes at `from`, those a stride later, and so on.
+// Loads one vector from 16 bytes of each of several rows: at `from`, at `from` + stride, and so on.
 template <class Lane, int bytes>
 [[gnu::always_inline]] inline VectorOf<Lane, bytes> gather_rows(const Lane* from, int64_t stride) {
   if constexpr (bytes == 16) {
@@ -45,7 +45,8 @@ template <int group, bool high, class Vector, int... lane>
        lane % side / group % 2 * lanes)...);
 }
 
-// Transposes the lanes of each 16 bytes of as many vectors as there are such lanes, 2 or 4.
+// Transposes the square matrix (2 x 2 or 4 x 4 lanes) that each 16 bytes of the 2 or 4 vectors
+// form.
 template <class Lane, int bytes>
 [[gnu::always_inline]] inline void transpose_lanes(
     VectorOf<Lane, bytes> (&row)[16 / sizeof(Lane)]) {
@@ -68,7 +69,7 @@ template <class Lane, int bytes>
   }
 }
 
-// Transposes 16 bytes of each of as many rows as a vector has lanes: to[k * to_stride + i] = from[i
+// Transposes 16 bytes of each row, for one row per lane of a vector: to[k * to_stride + i] = from[i
 // * from_stride + k].
 template <class Lane, int bytes>
 [[gnu::always_inline]] inline void transpose_block(const Lane* from, int64_t from_stride, Lane* to,

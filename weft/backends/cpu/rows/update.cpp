@@ -60,7 +60,7 @@ class UpdateAt : public Kernel {
 
   std::vector<Bound> inputs_;  // x, start, updates
   Bound result_;
-  int64_t rows_ = 1;  // rows of axis 0 with a start of their own; 1: all have one
+  int64_t rows_ = 1;  // rows of axis 0, each with its own start; 1: all share one
   int64_t outer_ = 1, extent_ = 0, size_ = 0;  // before the axis; along it, of x and of the updates
   int64_t bytes_ = 1;                          // bytes of one position of the axis
 };

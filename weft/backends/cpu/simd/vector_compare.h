@@ -1,6 +1,7 @@
-// Compares lanes of vectors and chooses by what they gave. A mask is a vector of integers or, where
-// vectors have 64 bytes, an integer with a bit per lane: GCC 12 would compare those lane by lane,
-// as it lowers what an always_inline function does before that is part of one with AVX-512.
+// Compares lanes of vectors and chooses lanes by the resulting mask. A mask is a vector of integers
+// or, where vectors have 64 bytes, an integer with a bit per lane: GCC 12 would compare 64-byte
+// vectors lane by lane, as it lowers an always_inline function before it inlines the function into
+// a caller with AVX-512.
 //
 // Include it below a file's own #pragma about optimization, which must cover these functions, too.
 #pragma once
@@ -9,11 +10,11 @@
 #include <type_traits>
 
 #include "weft/backends/cpu/rows/transpose.h"
-#include "weft/base/host/isa_dispatch.h"  // GCC knows the builtins of the instruction sets named there
+#include "weft/base/host/isa_dispatch.h"  // names targets, whose builtins GCC then knows
 
 namespace weft::cpu {
 
-enum class Predicate : uint8_t { equal = 0, less = 1, unordered = 3 };  // as instructions have them
+enum class Predicate : uint8_t { equal = 0, less = 1, unordered = 3 };  // as vcmpps encodes them
 
 #if defined(__clang__)
 template <class Vector>

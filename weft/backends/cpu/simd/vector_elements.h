@@ -7,11 +7,12 @@
 #include "weft/backends/cpu/rows/transpose.h"
 #include "weft/backends/cpu/simd/elements.h"
 #include "weft/backends/cpu/simd/vector_compare.h"
-#include "weft/base/host/isa_dispatch.h"  // GCC knows the builtins of the instruction sets named there
+#include "weft/base/host/isa_dispatch.h"  // names targets, whose builtins GCC then knows
 
 namespace weft::cpu {
 
-// These are rounding operands of conversion instructions: that of the thread, and to nearest even.
+// These are rounding operands of conversion instructions: the thread's rounding mode, and nearest
+// even.
 inline constexpr int current_rounding = 4, nearest_even = 0;
 
 // Loads a vector of `bytes` of lanes. GCC 12 needs its builtins to widen in one instruction.
