@@ -12,7 +12,7 @@ namespace weft {
 
 // An Arg is an argument of an operation: a value or weakly typed scalar, and the line of the call.
 struct Arg {
-  // Accepts values and what converts to one (variables).
+  // Accepts tensors, and types that convert to Tensor (Variable).
   template <std::convertible_to<Tensor> T>
   Arg(const T& value, std::source_location where = std::source_location::current())
       : value(value), where(where) {}

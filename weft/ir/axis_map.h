@@ -25,7 +25,7 @@ enum class Relation : uint8_t {
   plain,    // a range of the result depends on the same range of each operand that has the factor
   reduced,  // results of ranges of the operands are combined by Factor::combine
   affine,   // a range of the result depends on a window of an operand: FactoredAxis::window
-  whole,    // each element of the result may depend on all of it
+  whole,    // each element of the result may depend on the factor's whole extent
 };
 
 struct Factor {
@@ -54,8 +54,8 @@ struct AxisMap {
   std::vector<std::vector<FactoredAxis>> operands;  // [operand][axis]
   std::vector<FactoredAxis> result;
   std::string_view shape = {};  // the attribute that holds the result's shape
-  // The result is at place_in_whole() of a larger one, so that parts of positional factors can be
-  // computed.
+  // The node may be a part of a larger result, at place_in_whole(), so that its positional factors
+  // can be split into parts.
   bool has_place = false;
 
   explicit AxisMap(const Node& node);  // makes a map in which no axis has a factor
@@ -77,12 +77,12 @@ AxisMap axis_map(const Node& node);
 // factor each: `factor_of` returns the factor of axis i of the result.
 AxisMap axis_by_axis(const Node& node, Factor (*factor_of)(const Node& node, int axis));
 
-// Returns the place of a result (AxisMap::has_place) in the whole that it is a part of: attributes
-// "offset" and "strides" give the index of an element among all of the whole in row-major order,
-// for iota along its axis. A node without them is the whole.
+// Returns the place of a result (AxisMap::has_place) in the larger result that it is a part of.
+// Attributes "offset" and "strides" give the row-major index of an element in the larger result,
+// for iota the index along its axis. A node without them is not a part.
 Placement place_in_whole(const Node& node);
 
-// A Part is the part of a result in a range of a factor.
+// A Part is the part of a result that a range of one of its factors selects.
 struct Part {
   Shape shape;
   int axis = 0;      // axis of the result, where the part begins at index `from`

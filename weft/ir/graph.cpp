@@ -143,7 +143,7 @@ class Rewriter {
   }
 
  private:
-  // Recurs only into what a rule has just made: nodes below were replaced before.
+  // Recursion reaches only nodes that a rule has just made: all earlier nodes are replaced already.
   Value now(const Value& value) {
     if (const Value* known = replaced_.find(value.node())) return *known;
     Value current = with_inputs_of_now(value);

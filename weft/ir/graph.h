@@ -59,13 +59,14 @@ Graph rewrite(const Graph& graph, const std::function<Value(const Value& node)>&
 // Like rewrite(), but rewrites replacements and their inputs, too, until the rule keeps all nodes.
 Graph rewrite_fully(const Graph& graph, const std::function<Value(const Value& node)>& rule);
 
-// Throws InternalError naming the node if a rule of value.h or graph.h is broken.
+// Throws InternalError naming the node if a rule of tensor.h, node.h or graph.h is broken.
 void verify(const Graph& graph);
 
 std::string to_text(
     const Graph& graph);  // one line per node: "%12 = add(%3, %11) : f32[4, 8]  # blocks.0"
 std::string to_dot(const Graph& graph);
-// Returns a hash of structure, attributes and types that does not depend on ids.
+// Returns a hash of structure, attributes, types and the storage of computed leaves. It does not
+// depend on ids.
 uint64_t structural_hash(const Graph& graph);
 
 }  // namespace weft

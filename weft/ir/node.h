@@ -19,7 +19,8 @@ struct OpDef;
 struct VariableState;
 class Storage;
 
-// A GradientRule computes the gradients of a value's inputs, or empty ones, from the value's own.
+// A GradientRule maps the gradient of a value to the gradients of the value's inputs, or to empty
+// tensors where an input has none.
 using GradientRule = std::function<std::vector<Tensor>(const Tensor& gradient)>;
 
 // Annotations are notes of passes for later passes; they do not change a node's meaning.
@@ -27,9 +28,9 @@ struct Annotations {
   bool tf32 = false;        // a product whose float32 operands may be rounded to TF32
   bool compressed = false;  // a cast of activation compression
   bool fixed = false;       // a variable that the step does not assign
-  const std::string* by_kernel = nullptr;  // interned; a tile of rows: the kernel of the whole
-  // `composite` is the composite that this value equals, on operands in the same graph, where its
-  // expression is one that a library kernel may compute (KernelChooser::is_epilogue). Passes that
+  const std::string* by_kernel = nullptr;  // interned; of a row tile: the untiled node's kernel
+  // `composite` is the composite operation that this value equals, on operands in the same graph,
+  // if a library kernel may compute it as an epilogue (KernelChooser::is_epilogue). Passes that
   // rewrite a graph carry it over (carry_composite), because after simplify the expression can no
   // longer be recognized.
   Value composite = {};
@@ -51,11 +52,12 @@ struct Node {
   Annotations annotations;
   Type type;
   Origin origin;
-  // A leaf "data" has its elements in `storage`, row-major, wherever they are; null before they are
+  // Elements of a "data" leaf, row-major, on the host or on a device; null before they are
   // computed.
   std::shared_ptr<Storage> storage;
-  // A "data" leaf that eval computed keeps it: `expression` is the node that computed it, which
-  // gradients go through; `cut` says that it was dropped, so that gradients end with an Error.
+  // In a "data" leaf that eval made of a computed node, `expression` is the node that computed it,
+  // through which gradients flow; `cut` says that it was dropped, so that gradients end with an
+  // Error.
   Value expression;
   bool cut = false;
   std::shared_ptr<VariableState> variable;            // leaf "variable"

@@ -1,4 +1,4 @@
-// Offload is what a user lets a plan keep in files instead of memory while no kernel needs it.
+// Offload says which values a plan may keep in files instead of memory while no kernel needs them.
 #pragma once
 
 #include <cstddef>

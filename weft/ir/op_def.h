@@ -47,8 +47,8 @@ enum class Role : uint8_t {
   weight_gradient,  // gradient of the second operand
 };
 
-// ScalarOp names the scalar operations whose algebra others know: rules of arithmetic, epilogues of
-// products, sums of exponentials. All others are known by their OpDef alone.
+// ScalarOp names the scalar operations whose algebra passes and kernels use: rules of arithmetic,
+// epilogues of products, sums of exponentials. All other operations are known by their OpDef alone.
 enum class ScalarOp : uint8_t {
   none,
   identity,
@@ -68,8 +68,8 @@ enum class ScalarOp : uint8_t {
   select,
 };
 
-// Exact says on which types every kernel computes an elementwise operation to the bits of its
-// result in double, rounded once. The others are not folded.
+// Exact says for which types every kernel computes an elementwise operation to the bits of its
+// double result, rounded once. Operations on other types are not folded.
 enum class Exact : uint8_t { never, on_integers, always };
 
 struct AxisMap;
@@ -124,13 +124,13 @@ struct OpDef {
   Exact exact = Exact::never;
   bool predicate = false;             // yields bool
   ScalarOp combine = ScalarOp::none;  // reductions: combines two elements or two partial results
-  // For a reduction to an index, `index_of` is maximum or minimum, whose first position it gives.
-  // Such reductions have no `combine`, as indices alone do not say which of two partial results is
-  // the extreme.
+  // A reduction to an index (argmax, argmin) returns the first position of the extreme that
+  // `index_of` names, maximum or minimum. It has no `combine`, as indices alone do not say which of
+  // two partial results is the extreme.
   ScalarOp index_of = ScalarOp::none;
-  // Returns where a movement's elements are within its input's memory, or nullopt where strides
-  // cannot express it. Null means that the movement copies: one operand and attr "value" (pad), or
-  // several operands.
+  // Returns the placement of a movement's elements in its input's memory, or nullopt where strides
+  // cannot express it. Null means that the movement copies: from one operand with attr "value"
+  // (pad), or from several operands (concat).
   std::optional<Placement> (*view)(const Node& node, const Placement& input) = nullptr;
   bool keeps_order = false;  // a view of the same elements in the same order, with another shape
   // Computes the oracle, in double, of an elementwise op without `function`; the oracle is never
@@ -139,9 +139,10 @@ struct OpDef {
   double (*oracle)(double a, double b, double c) = nullptr;
   int64_t (*integer_oracle)(int64_t a, int64_t b, int64_t c) = nullptr;
 
-  // Null means the sum over the decomposition, or else one per output element (movement: 0).
+  // Counts operations. Null: the sum over the decomposition or, without one, one per element of the
+  // result (movement: 0).
   double (*flops)(const Node& node) = nullptr;
-  // Returns how the axes relate to those of the operands; axis_map() says what null means.
+  // Returns how the result's axes relate to those of the operands; axis_map() says what null means.
   AxisMap (*axes)(const Node& node) = nullptr;
   // Under mixed precision, operands and result have the narrow type while sums stay float32. A
   // contraction with attr "wide" returns the float32 sums.

@@ -1,4 +1,4 @@
-// Declares where nodes say that they were written, and the scopes that decide it.
+// Declares the origin of nodes (the user's line and the module), and the scopes that set it.
 #pragma once
 
 #include <source_location>

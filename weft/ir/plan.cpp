@@ -57,7 +57,7 @@ class Contents {
     const Node* node = access.value.node();
     slot.insert(node);
     for (; node->op->scalar == ScalarOp::identity; node = node->inputs[0].node())
-      slot.insert(node->inputs[0].node());  // a copy holds what it copies
+      slot.insert(node->inputs[0].node());  // a copy has the elements of its operand
   }
 
  private:

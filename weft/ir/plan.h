@@ -29,9 +29,9 @@ struct Slot {
   Space space = Space::arena;
   size_t bytes = 0;   // rounded up to buffer_alignment in the arena
   size_t offset = 0;  // in the arena, or in the plan's file; set by the memory pass
-  int first = 0,
-      last =
-          0;  // live in [first, last]; -1: before the first launch, launches.size(): after the last
+  // The slot is live from launch `first` to launch `last`. -1 is before the first launch,
+  // launches.size() is after the last.
+  int first = 0, last = 0;
   Value value;  // the first value stored in it (name, module, variable, data)
 };
 
@@ -51,10 +51,10 @@ struct Access {
 // Returns whether element i of `a`, in row-major order, has the same offset as element i of `b`,
 // for every i; slots are not compared.
 bool same_elements(const Access& a, const Access& b);
-// Returns whether accesses of one slot have an element in common; negative strides count as such.
+// Returns whether two accesses of one slot share an element; always true for negative strides.
 bool share_elements(const Access& a, const Access& b);
 
-// A Reread counts what the loops of a kernel read more than once.
+// A Reread counts the bytes that the loops of a kernel read more than once.
 struct Reread {
   double bytes = 0;      // operands' bytes for every read after the first
   double in_flight = 0;  // bytes of operands and results of the rows that the threads of one GPU
@@ -78,35 +78,36 @@ struct UnfusedOperand {
   FusionRefusal reason = FusionRefusal::none;
 };
 
-// A Launch is one kernel launch of the plan. `body` lists what it computes, inputs before users; a
-// fused kernel's body is loops over one iteration space (see value.h), a library kernel's is
-// usually one node.
+// A Launch is one kernel launch of the plan. `body` lists the nodes that it computes, inputs before
+// users. The body of a fused kernel is loops over one iteration space (see tensor.h); that of a
+// library kernel is usually one node.
 //
 // A transfer copies its operand to its result, one of which is in a file. It has no body and runs
 // asynchronously: until the launch that awaits it, no other launch may touch the result or write
-// the operand. The awaiting launch's operand is the side in the arena. Transfers run in the order
-// of their launches.
+// the operand. The operand of an await is the transfer's side in the arena. Transfers run in the
+// order of their launches.
 struct Launch {
   enum class Kind : uint8_t { fused, library, transfer, await };
   Kind kind = Kind::fused;
   std::string kernel;  // "add.relu", "dnnl:matmul"
   std::vector<Value> body;
-  std::vector<Access> operands;  // values the body reads from memory. Fused: distinct; library: the
-                                 // inputs of its first node in order, then what else it reads
-  std::vector<Access> results;   // values of the body that others read
+  // Values that the body reads from memory. Fused: each value once; library: the inputs of the
+  // first node in order, then the other values.
+  std::vector<Access> operands;
+  std::vector<Access> results;          // values of the body that others read
   std::vector<UnfusedOperand> unfused;  // operands that other fused kernels compute
-  // `in_place` has pairs of a result and an operand whose memory it may reuse when the operand dies
-  // here: only pairs that the kernel reads and writes at the same element, in that order. The
-  // memory pass leaves the pairs that it granted; only these share their bytes.
+  // `in_place` has pairs of a result and an operand whose memory the result may reuse when the
+  // operand dies here: only pairs that the kernel reads and writes at the same element, in that
+  // order. The memory pass leaves only the pairs that it granted; no others share their bytes.
   std::vector<std::pair<int, int>> in_place;
-  size_t workspace = 0;         // bytes of scratch
-  size_t most_workspace = 0;    // that the kernel can use: the memory pass gives what is free
-  int workspace_slot = -1;      // set by the memory pass where workspace > 0
-  size_t kept = 0;              // bytes outside of all slots (KernelChoice::kept)
-  std::string kept_layout;      // by which launches share them (KernelChoice::kept_layout)
-  int objects = 0;              // that the library makes for the kernel (KernelChoice::objects)
+  size_t workspace = 0;       // bytes of scratch
+  size_t most_workspace = 0;  // bytes for a faster algorithm, if the arena has space
+  int workspace_slot = -1;    // set by the memory pass where workspace > 0
+  size_t kept = 0;          // bytes of repacked variables outside of all slots (KernelChoice::kept)
+  std::string kept_layout;  // launches of one layout share `kept` (KernelChoice::kept_layout)
+  int objects = 0;          // objects that the library makes for the kernel (KernelChoice::objects)
   double flops = 0, bytes = 0;  // bytes: least traffic, each operand and result once
-  Reread reread;                // by the kernel's loops
+  Reread reread;                // repeated reads of the kernel's loops
   std::string module;           // path of the last node that has one
   bool padded = false;          // operands and results have the padding that the kernel asked for
   bool rematerialized = false;  // an earlier launch had the same operands
@@ -122,9 +123,9 @@ Launch part_of(const Launch& launch, int part);
 struct Assign {
   int state_slot = -1;
   Access value;  // dense and row-major; the slot where a launch stores it or where it already is
-  bool copy =
-      true;  // copied to the state slot after the last launch, in list order; false where the
-             // alias pass lets a launch write it there: `value` is then in the state slot
+  // Whether the value is copied to the state slot after the last launch, in list order. False where
+  // the alias pass lets a launch write it to the state slot: `value` is then in that slot.
+  bool copy = true;
 };
 
 struct Plan {

@@ -11,7 +11,7 @@ struct PlanSummary {
   std::string device = {};  // the device of the plan: "NVIDIA H100 80GB HBM3"; "cpu"
   // These are bytes of that device's memory.
   size_t state_bytes = 0;  // variables, and copies of them in other types
-  // Tensors from outside the step, what derives from weights alone, and weights that kernels
+  // Tensors from outside the step, values that derive from weights alone, and weights that kernels
   // packed.
   size_t constant_bytes = 0;
   size_t arena_bytes = 0;      // activations and scratch; the steps of a program share it
@@ -26,7 +26,7 @@ struct PlanSummary {
   int64_t rematerialized = 0;  // launches among these that recompute values
   double seconds = 0;          // at best, by the peaks of the device; 0: they are not known (of a
                                // CPU until `weft devices --measure`)
-  double likely_seconds = 0;   // as such kernels usually run; 0: not known better
+  double likely_seconds = 0;   // at the rates that such kernels usually reach; 0: not known
 
   size_t memory_bytes() const { return state_bytes + constant_bytes + arena_bytes + staging_bytes; }
   double expected_seconds() const { return likely_seconds > 0 ? likely_seconds : seconds; }

@@ -91,8 +91,8 @@ Expr is_nan(Expr x);
 Expr is_finite(Expr x);
 Expr truth(Expr x);     // whether x is not 0
 Expr to_float(Expr x);  // integers become f64
-// Returns the remainder of a division by b that rounds to minus infinity, where `rest` is that of
-// one that truncates.
+// Returns the remainder of division by b that rounds to minus infinity; `rest` is the remainder of
+// division that truncates.
 Expr floored_rest(Expr b, Expr rest);
 // Returns the floored quotient of two floats by Python's rules, where `floored` is the floor of the
 // rounded one: -1 instead of -0 where the exact quotient is below 0, as in 1 / -infinity, and nan

@@ -30,7 +30,7 @@ constexpr DType product_type(Precision precision) {
 enum class Recompute : uint8_t {
   automatic,  // all where there is a memory limit, else none
   none,
-  selective,  // only kernels without products
+  selective,  // only generated kernels, no library kernels (products)
   full,       // all; without a memory limit, for at most a third more work
 };
 
@@ -38,18 +38,18 @@ struct StepOptions {
   Mode mode = Mode::train;
   std::string device = "auto";  // auto | cpu | cuda | opencl | reference | null (plans as cpu)
   Precision precision = Precision::as_written;
-  // `activations` is the type in which the backward pass reads float32 activations, f32 or bf16
-  // (activation compression). Gradients are those of rounded activations; losses change by the
-  // order of sums alone.
+  // `activations` is the type, f32 or bf16, in which the backward pass reads float32 activations
+  // (activation compression). Gradients are those of the rounded activations; losses change only by
+  // the order of sums.
   DType activations = DType::f32;
   // `memory` limits the bytes of state, constants and arena together; 0: no limit. A step that
   // exceeds it is rematerialized; where that is not enough, Error(does_not_fit) is thrown.
   size_t memory = 0;
   size_t held = 0;  // bytes of that limit in use by others, such as the state of another step
-  // `beside` is the host bytes that the program holds for other purposes while the step runs. A
-  // step that does not fit in addition is refused before it allocates.
+  // `beside` is the bytes of host memory that the program holds for other purposes while the step
+  // runs. A step that does not fit beside them is refused before it allocates.
   size_t beside = 0;
-  Recompute recompute = Recompute::automatic;  // full without a limit: as small as it goes
+  Recompute recompute = Recompute::automatic;  // full, no limit: smallest plan for 1/3 more work
   // `rematerialize` has patterns of the paths of modules ("blocks.*") that are rematerialized,
   // whatever the limit: the backward pass recomputes their activations by the same kernels, with
   // the same bits. The results of a module are stored. A pattern that no module of the step matches
@@ -58,7 +58,7 @@ struct StepOptions {
   // `row_tiles` is the number of tiles in which the widest rows (logits) are computed (row tiling),
   // with the same bits, so that they never exist whole; 0: as the limit requires.
   int row_tiles = 0;
-  std::optional<double> until = {};  // processor_seconds(): then no more is tried to fit
+  std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
   Offload offload = {};
   std::vector<std::string> skip = {};  // optional passes to leave out, by name
 };

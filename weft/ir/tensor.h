@@ -36,14 +36,14 @@ class RowIterator;
 class Tensor;
 using Value = Tensor;
 
-// Axes are the axes that a method works on: x.sum(1), x.sum({0, -1}). None means all.
+// Axes lists the axes that a method reduces: x.sum(1), x.sum({0, -1}). Empty means all.
 struct Axes : Dims {
   using Dims::Dims;
   Axes(int64_t axis) : Dims{axis} {}
 };
 
-// TensorMethods are those functions of weft/ops/ops.h that programs chain most, for a Self that
-// converts to Tensor: Tensor itself (weft/ops/methods.cpp) and Variable (weft/tensor/trace.cpp).
+// TensorMethods gives Self the functions of weft/ops/ops.h that programs chain most, as methods.
+// Self converts to Tensor: it is Tensor (weft/ops/methods.cpp) or Variable (weft/tensor/trace.cpp).
 template <class Self>
 class TensorMethods {
  public:

@@ -1,4 +1,4 @@
-// Includes what the functions of operations work on: tensors, their nodes and arguments.
+// Includes the types that operations work on: tensors, their nodes and arguments.
 #pragma once
 
 #include "weft/ir/arg.h"

@@ -29,12 +29,12 @@ enum class Category : uint8_t {
 };
 std::string_view name(Category category);
 
-// A Derivation says that a variable holds what an expression of other variables gives; the runtime
-// computes it again after one of these was written.
+// A Derivation says that a variable holds the result of an expression of other variables. The
+// runtime computes it again after one of those variables was written.
 struct Derivation {
   Value expression;  // of variable leaves and constants
   std::vector<std::shared_ptr<VariableState>> sources;
-  std::vector<uint64_t> seen;  // writes of each source when it was computed; empty: never
+  std::vector<uint64_t> seen;  // each source's writes at the last computation; empty: never
 };
 
 // Variables are state that outlives a step: parameters, optimizer state, statistics, counters.
@@ -48,9 +48,9 @@ struct VariableState {
   Category category;
   bool frozen = false;               // a parameter that does not train
   std::shared_ptr<Storage> storage;  // row-major elements
-  std::weak_ptr<Node> leaf;  // the leaf through which handles outside of steps read it; they own it
-  // `copies` have the elements in narrower types, which planned steps read instead. Each copy owns
-  // the variable that it is a copy of.
+  std::weak_ptr<Node> leaf;  // the node that handles outside of steps hold to read the variable
+  // `copies` hold the elements in narrower types, which planned steps read instead. Each copy owns
+  // the variable that it copies.
   std::vector<std::weak_ptr<VariableState>> copies;
   std::shared_ptr<VariableState> copy_of;
   std::shared_ptr<Derivation> derivation;  // null: elements of its own

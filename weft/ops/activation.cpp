@@ -1,5 +1,5 @@
-// Defines the activations. Those that have a cheaper or safer derivative than their expression are
-// composites with a gradient rule; the others are plain expressions.
+// Defines the activations. An activation is a composite with a gradient rule where that gives a
+// cheaper or safer derivative than its expression; the others are plain expressions.
 #include <cmath>
 #include <numbers>
 

@@ -20,7 +20,7 @@ struct Parts {
   bool causal;
   int64_t window;
   // Takes a node of attention, of its gradient or of its statistics. Attributes "mask" and "start"
-  // say that these operands follow those that each such node has, in this order.
+  // say that the node has these operands, in this order, after all others.
   explicit Parts(const Node& node)
       : q(node.inputs[0]),
         k(node.inputs[1]),
@@ -105,8 +105,9 @@ Gradients gradients_of(const Parts& parts, const Tensor& dy) {
   return all;
 }
 
-// together() and apart() map [3, B, H, T, D] <-> [B, 3 H, T, D]. Gradients of q, k and v along an
-// axis of their own meet their like in the gradient of a product that computed q, k and v at once.
+// together() and apart() map [3, B, H, T, D] <-> [B, 3 H, T, D]. With an axis of their own, the
+// gradients of q, k and v line up with the gradient of one product that computed q, k and v at
+// once.
 Tensor together(const Tensor& x) {
   const Shape& s = x.shape();
   return reshape(permute(x, {1, 0, 2, 3, 4}), {s[1], s[0] * s[2], s[3], s[4]});
@@ -116,8 +117,8 @@ Tensor apart(const Tensor& x) {
   return permute(reshape(x, {s[0], 3, s[1] / 3, s[2], s[3]}), {1, 0, 2, 3, 4});
 }
 
-// Returns the type of the gradients of q, k and v in one value [B, H + 2 G, T, D]: heads of q, of k
-// and of v.
+// Infers the type of the gradients of q, k and v as one value [B, H + 2 G, T, D]: heads of q, then
+// of k, then of v.
 Type joined_gradients(std::span<const Tensor> inputs, const Attrs&) {
   Shape shape = inputs[0].shape();
   shape[1] += 2 * inputs[1].dim(1);
@@ -139,14 +140,14 @@ const OpDef& attention_logsumexp_def = define({
       Parts parts(node);
       return logsumexp(parts.scores(parts.visible()), {.axes = {3}, .keepdim = true});
     },
-    // The cost is that of the rows alone: the kernel of attention has their scores.
+    // The cost is only that of the rows, as the kernel of attention computes the scores anyway.
     .family = OpFamily::attention,
     .role = Role::statistics,
     .flops = [](const Node& node) { return 2.0 * static_cast<double>(node.type.elements()); },
 });
 
-// Operands y and attention_logsumexp follow from q, k and v: kernels that have them read them, the
-// decomposition does without.
+// Operands y and attention_logsumexp follow from q, k and v. Kernels that are given them read them;
+// the decomposition ignores them.
 const OpDef& attention_backward_def = define({
     .name = "attention_backward",
     .arity = -1,
@@ -154,7 +155,7 @@ const OpDef& attention_backward_def = define({
     .infer = joined_gradients,
     .decompose = [](const Node& node) -> Tensor {
       Gradients all = gradients_of(Parts(node), node.inputs[3]);
-      all.resize(3);  // a mask has none
+      all.resize(3);  // the mask has no gradient
       return all[0].shape() == all[1].shape() ? together(stack(all, 0)) : concat(all, 1);
     },
     // The axes hold for the decomposition and for kernels that read y and attention_logsumexp.
@@ -164,7 +165,7 @@ const OpDef& attention_backward_def = define({
         [](const Node& node) {
           AxisMap map(node);
           constexpr int batch = 0, heads = 1, depth = 3, k = 1, v = 2, matrices = 6;
-          const bool masked = node.attrs.has("mask");  // by an operand behind the matrices
+          const bool masked = node.attrs.has("mask");  // the mask is the operand after the matrices
           const int64_t key_heads = node.inputs[k].dim(heads);
           const bool shared = node.inputs[0].dim(heads) != key_heads;
           // Heads of the result are [3, H] where each head of q has its own k and v.
@@ -197,7 +198,8 @@ const OpDef& attention_backward_def = define({
         },
 });
 
-// Expresses the gradient by results of the forward pass, which simplify merges with those there.
+// Expresses the gradient by nodes of the forward pass, which simplify merges with the forward pass
+// itself.
 Tensor with_forward(const Node& gradient) {
   std::vector<Tensor> inputs(gradient.inputs.begin(), gradient.inputs.begin() + 4);
   std::vector<Tensor> forward(inputs.begin(), inputs.begin() + 3);
@@ -209,8 +211,8 @@ Tensor with_forward(const Node& gradient) {
   return make_node(attention_backward_def, std::move(inputs), gradient.attrs);
 }
 
-// attention_gradient is all gradients in one value, for q, k, v of one shape but for the number of
-// heads, without a mask or with a bool one.
+// attention_gradient joins all gradients in one value. q, k and v have one shape but for the number
+// of heads; there is no mask, or a bool one.
 const OpDef& attention_gradient_def = define({
     .name = "attention_gradient",
     .arity = -1,
@@ -247,7 +249,7 @@ Gradients attention_gradient(const Tensor& y, const Tensor& dy) {
     for (int64_t i = 0; i < 3; ++i)
       gradients.push_back(reshape(slice(parts_of_all, 0, i, i + 1), keys));
   }
-  gradients.resize(inputs.size());  // a mask has none
+  gradients.resize(inputs.size());  // the mask has no gradient
   return gradients;
 }
 
@@ -307,7 +309,7 @@ Tensor attention(Arg q, Arg k, Arg v, const AttentionOptions& options) {
   WEFT_CHECK(options.window >= 0 && options.softcap >= 0,
              "[attention] window and softcap must be at least 0. Got {} and {}.", options.window,
              options.softcap);
-  // A window that no query reaches beyond is none.
+  // A window at least as long as all queries hides no key, and is left out.
   const bool all_seen = !options.start.defined() && options.window >= q.value.dim(2);
   if (options.window > 0 && !all_seen) attrs = attrs.with({"window", options.window});
   if (options.softcap > 0) attrs = attrs.with({"softcap", options.softcap});

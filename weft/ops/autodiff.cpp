@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 using Nodes = std::vector<Tensor>;
 
-// Returns what computed a value: its own node, or the expression of a value that was read.
+// Returns the node that computed a value: its own node or, if the value was read, its expression.
 const Tensor& expression_of(const Tensor& value) {
   return value->expression.defined() ? value->expression : value;
 }

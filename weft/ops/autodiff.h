@@ -9,13 +9,14 @@
 
 namespace weft {
 
-// In a chain of values that were read, each computed from the one before, at most this many
-// expressions are kept. The next expression is cut (Node::cut), which frees those behind it;
+// A chain of evaluated values, each computed from the one before, keeps at most this many
+// expressions. Then the next expression is cut (Node::cut), which frees the expressions before it;
 // otherwise a loop that reads its state in each iteration would grow without end.
 inline constexpr size_t longest_chain = 1000;
 
-// Returns whether `a` precedes `b` where each node follows all that its expression reads. Ids say
-// so, except for handles of a variable that were read: each is computed from a younger one.
+// Returns whether `a` precedes `b` in an order in which each node follows all nodes that its
+// expression reads. Ids give this order, except for handles of a variable that were read: such a
+// handle is computed from a younger node.
 bool computed_before(const Node& a, const Node& b);
 
 // Returns d(sum of y * seed) / d(x) for each x of `wrt`: zeros if y does not depend on x. `seed`

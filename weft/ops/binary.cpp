@@ -87,8 +87,8 @@ const OpDef& pow_def = define({
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor& a = y->inputs[0];
       const Tensor& b = y->inputs[1];
-      // a^0 and 0^b, b >= 0, are constant. What their slopes are multiplied by must be finite, so
-      // that neither they nor their own gradients are NaN.
+      // a^0 is constant in a, and 0^b (b >= 0) in b. The factors beside these slopes of 0 must be
+      // finite, so that neither the slopes nor their own gradients are NaN.
       const Tensor lower = select(b == 0, 1, b) - 1;
       const Tensor is_flat = logical_and(a == 0, b >= 0);
       return {dy * b * pow(a, lower), dy * y * log(select(is_flat, 1, a))};
@@ -99,8 +99,8 @@ const OpDef& pow_def = define({
     .test = {.low = 0.2, .high = 3},
 });
 
-// Returns the gradient of an operand of an extreme: 0 where the other one `wins`, half of dy where
-// they are equal. A NaN is in both gradients, as neither operand wins.
+// Returns an operand's share of the gradient of an extreme: 0 where the other operand `wins`, half
+// of dy where both are equal. With a NaN neither operand wins, and both get dy.
 Tensor share(const Tensor& wins, const Tensor& is_tie, const Tensor& dy) {
   return select(is_tie, 0.5 * dy, select(wins, 0.0, dy));
 }
@@ -381,8 +381,8 @@ const OpDef& select_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Without attr "open" the gradient passes at the bounds too, as clamp's does in PyTorch; with it
-// only between them, as hardtanh's. Bounds that cross give `high`.
+// Without attr "open" the gradient also passes at the bounds, as in PyTorch's clamp; with it only
+// between them, as in hardtanh. Bounds with low > high give `high`.
 const OpDef& clamp_def = define({
     .name = "clamp",
     .arity = 3,

@@ -28,14 +28,15 @@ int64_t moved_right(int64_t a, int64_t b, int64_t) {
 Expr complement(Expr x) { return x ^ constant_like(x, -1); }
 int64_t bits_of(Expr x) { return info(x.type()).bits; }
 
-// Counts from the width on shift all bits out; the instruction does not know them.
+// Counts below 0 or of at least the width shift all bits out; the shift instruction does not define
+// them.
 Expr shift_left_code(Exprs x) {
   const Expr zero = constant_like(x[0], 0);
   const Expr inside = (x[1] >= 0.0) & (x[1] < static_cast<double>(bits_of(x[0])));
   const Expr count = select(inside, x[1], zero);
   return select(inside, loop::shift_left(x[0], count), zero);
 }
-// Signed integers are filled with their sign: their complement is shifted where they are negative.
+// The shift fills signed integers with their sign: where x is negative, its complement is shifted.
 Expr shift_right_code(Exprs x) {
   const Expr inside = (x[1] >= 0.0) & (x[1] < static_cast<double>(bits_of(x[0])));
   const Expr count = select(inside, x[1], constant_like(x[0], 0));
@@ -129,8 +130,8 @@ const OpDef& shift_right_def = define({
              .no_gradient = of_bits},
 });
 
-// Returns the type of as many bits, whose values are floats where those of `dtype` are integers,
-// and integers where they are floats; for bytes, the one with or without a sign.
+// Returns the type that bitcast() reads `dtype` as: the integer of a float's width and back; for
+// bytes, the type with or without a sign.
 std::optional<DType> counterpart(DType dtype) {
   constexpr std::pair<DType, DType> pairs[] = {
       {DType::f32, DType::i32}, {DType::f64, DType::i64}, {DType::u8, DType::i8}};

@@ -77,8 +77,8 @@ struct Blocks {
   }
 };
 
-// Returns the digits of each byte in base `base` along `axis`, the lowest first: bytes
-// [R, .., 1, ..] become `shape`, which has as many digits at that axis.
+// Returns the digits of each byte in base `base` along `axis`, the lowest first. Bytes
+// [R, .., 1, ..] become `shape`, whose extent along the axis is the number of digits.
 Tensor digits(const Tensor& byte, const Shape& shape, int axis, double base, int bits) {
   const Tensor place = iota(shape, axis, DType::f32);
   return lower(floor(broadcast_to(byte, shape) * power(1 / base, place, bits)), base);
@@ -154,9 +154,9 @@ void check_float(DType dtype, std::string_view op, std::string_view what) {
              "[{}] {} must be f64, f32, bf16 or f16. Got {}.", op, what, name(dtype));
 }
 
-// Returns float32 x with every 32 neighbours of a row rounded to integers in [-127, 127] times a
-// scale, as if in Q8_0 with scales of float32. Neighbours of which one is not finite become NaN;
-// those below 2^-100, whose scales could have no inverse, zeros.
+// Rounds every 32 neighbours of a row to integers in [-127, 127] times a scale, like Q8_0 but with
+// float32 scales; returns float32. Neighbours become NaN if one of them is not finite, and zeros if
+// all are below 2^-100, as their scale might have no inverse.
 Tensor rounded_to_int8(const Tensor& x) {
   constexpr int64_t neighbours = 32;
   constexpr double most_quant = 127, least_magnitude = 0x1p-100;
@@ -213,8 +213,8 @@ Tensor product_of_rounded(const Node& node) {
   return product_of(node, narrow_to(rounded_to_int8(x), widen(x).dtype()));
 }
 
-// The gradient takes rounded activations as they were before, the straight-through estimator
-// (Bengio et al. 2013).
+// The gradient ignores the rounding of the activations: the straight-through estimator (Bengio et
+// al. 2013).
 Gradients product_gradient(const Tensor& y, const Tensor& dy) {
   const Tensor &x = y->inputs[0], &w = y->inputs[1];
   const Tensor numbers = dequantize_blocks(w, y->attrs.text("format"), x.dtype());
@@ -231,7 +231,7 @@ AxisMap product_axes(const Node& node) {
   for (int axis = 0; axis < n; ++axis)
     map.relate(node, {.size = x[axis]}, {{0, axis}, {result, axis}});
   map.relate(node, {.size = w[0]}, {{1, 0}, {result, n}});
-  // Sums over blocks can be split, those over the numbers of one cannot.
+  // The sum over blocks can be split; the sum over the numbers of one block cannot.
   map.relate(node, {.size = w[1], .relation = Relation::reduced}, {{0, n}, {1, 1}});
   map.relate(node, {.size = format_of(node.attrs).numbers, .relation = Relation::whole}, {{0, n}});
   map.relate(node, {.size = w[2], .relation = Relation::whole}, {{1, 2}});

@@ -79,8 +79,8 @@ Type weight_gradient_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {product_dtype(inputs[0].dtype(), attrs), weight};
 }
 
-// Places says where x[N, gc, H, W], weight[go, c, KH, KW] and y[N, go, OH, OW] are: two of them are
-// operands, the third is the result.
+// Places says which tensors of a node are x[N, gc, H, W], weight[go, c, KH, KW] and
+// y[N, go, OH, OW]: two are operands (by number), the third is the result.
 struct Places {
   int x, weight, y;
 };
@@ -261,8 +261,8 @@ Tensor finished(Tensor y, const Tensor& bias, int spatial) {
   return spatial == 1 ? squeeze(y, first_spatial) : y;
 }
 
-// A convolution over three axes is one over N * OD images, whose channels are those of the KD
-// slices that each reads.
+// A convolution over three axes is a convolution over two, of N * OD images: the channels of an
+// image are the channels of the KD slices that one slice of the result reads.
 struct Volumes {
   Volumes(const Tensor& weight, const Attrs& attrs)
       : weight(weight),
@@ -277,8 +277,8 @@ struct Volumes {
         dilation(attrs.dims("dilation")[0]) {}
   static Dims last_two(const Dims& dims) { return {dims[1], dims[2]}; }
 
-  // Returns those of the padded slices [N, D, C, H, W] that slice `k` of the kernel reads:
-  // [N, out, C, H, W].
+  // Returns the padded slices, of [N, D, C, H, W], that slice `k` of the kernel reads for each
+  // slice of the result: [N, out, C, H, W].
   Tensor read(const Tensor& slices, int64_t k, int64_t out) const {
     return slice(slices, 1, k * dilation, k * dilation + (out - 1) * stride + 1, stride);
   }

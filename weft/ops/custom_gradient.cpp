@@ -19,7 +19,7 @@ Gradients user_gradient(const Tensor& y, const Tensor& dy) {
                "[custom_gradient] gradient {} must be {}, as its input is. Got {}.", i,
                to_string(type), to_string(given[i].type()));
   }
-  given.insert(given.begin(), Tensor());  // no gradient flows into what computed y
+  given.insert(given.begin(), Tensor());  // y itself gets no gradient
   return given;
 }
 

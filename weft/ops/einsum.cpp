@@ -135,7 +135,8 @@ class Einsum {
                        [&](const Term& term) { return has(term.labels, label); });
   }
 
-  // Returns operand `i` with diagonals for repeated axes, summed over axes that nothing else has.
+  // Returns operand `i` with repeated axes as diagonals, summed over axes that are in no other
+  // operand and not in the result.
   Term prepared(size_t i) const {
     Term term = terms_[i];
     for (size_t second = 0; second < term.labels.size(); ++second) {

@@ -201,7 +201,7 @@ Tensor slice_rows_at(const Tensor& x, int axis, const Tensor& start, int64_t siz
   return take_along_axis(x, places_along(places, shape, axis), axis);
 }
 
-// A kernel that has x in place writes the updates alone.
+// A kernel that updates x in place writes only the updates.
 const OpDef& update_at_def = define({
     .name = "update_at",
     .arity = 3,
@@ -271,7 +271,7 @@ Tensor put_along_axis(Arg x, Arg indices, Arg values, int axis) {
   const Tensor to = positions(value, to_value(indices, {}), at, "put_along_axis");
   return reshape(index_put(flatten(value), to, values), value.shape());
 }
-// Every row looks up the last of the updates that name it.
+// Each row of the result takes the last of the updates whose index names it.
 Tensor index_put(Arg into, Arg indices, Arg updates) {
   CallSite here(into.where);
   const Tensor target = to_value(into, {}), places = to_value(indices, {});

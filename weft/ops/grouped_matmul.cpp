@@ -37,8 +37,8 @@ Type grouped_weight_gradient_type(std::span<const Tensor> inputs, const Attrs&) 
   return {x.dtype(), {counts.dim(0), x.dim(1), dy.dim(1)}};
 }
 
-// Returns whether row m belongs to group e, bool [E, M, 1]. Counts below 0 are 0; as those above M
-// are M, the sums do not overflow.
+// Returns whether row m belongs to group e, as bool [E, M, 1]. Counts are clamped to [0, M], so
+// that their sums do not overflow.
 Tensor members(const Tensor& counts, int64_t rows) {
   const int64_t groups = counts.dim(0);
   const Tensor count = minimum(maximum(cast(counts, DType::i64), 0), rows);
@@ -59,7 +59,7 @@ const OpDef& weight_gradient_def = define({
       return {
           grouped_matmul(dy, transpose(upstream), counts), grouped_matmul(x, upstream, counts), {}};
     },
-    // Both factors are zero outside of a group, as zero times an infinite number is none.
+    // Both factors are set to zero outside of a group, because zero times infinity is NaN.
     .decompose = [](const Node& node) -> Tensor {
       const Tensor &x = node.inputs[0], &dy = node.inputs[1];
       const Tensor inside = members(node.inputs[2], x.dim(0));
@@ -105,8 +105,8 @@ const OpDef& grouped_matmul_def = define({
           w->is("permute") ? transpose(weight_gradient(dy, x)) : weight_gradient(x, dy);
       return {grouped_matmul(dy, transpose(w), counts), dw, {}};
     },
-    // All rows are multiplied by all matrices, E times the work. Products of other groups are
-    // dropped, not multiplied by zero, as they may be infinite.
+    // Multiplies all rows by all matrices, E times the work. The products with matrices of other
+    // groups are dropped by a select, because they may be infinite.
     .decompose = [](const Node& node) -> Tensor {
       const Tensor& x = node.inputs[0];
       const Tensor products = matmul(unsqueeze(x, 0), node.inputs[1]);

@@ -9,9 +9,9 @@ namespace weft {
 namespace {
 using Kind = Index::Kind;
 
-// Returns x whose axes from `axis` on, one for each of `indices`, are replaced by the elements that
-// these tensors name together. The axes are read as one, whose positions are row-major; -1 is
-// outside of it.
+// Returns x with the axes from `axis` on, one for each of `indices`, replaced by the elements that
+// the index tensors name together. The axes are merged into one with row-major positions; position
+// -1 is outside of it.
 Tensor gathered(const Tensor& x, int axis, std::span<const Index> indices) {
   const auto replaced = static_cast<int>(indices.size());
   Tensor at, is_inside;

@@ -9,13 +9,13 @@
 //   x[rows]                   x[rows]        a tensor of integers: the rows that it names
 //   x[{arange(4), labels}]    x[arange(4), labels]
 //
-// A number drops its axis; the shape of a tensor replaces it. Tensors for neighbouring axes
-// broadcast, and together name elements; they replace all of these axes. Negative numbers count
+// A number drops its axis; the shape of an index tensor replaces its axis. Tensors for neighbouring
+// axes broadcast, name elements together, and replace all of these axes. Negative numbers count
 // from the end. Axes without an index stay whole. Indexing only reads (index_put() replaces
 // elements); it throws Error(usage) for more indices than axes, numbers outside of their axis,
-// ranges that leave it, steps below 1 (flip() reverses), tensors that are no neighbours, and masks,
-// whose number of elements is known only when the graph runs. So are the elements of an index:
-// those outside of the axis read zeros, as in gather().
+// ranges that leave it, steps below 1 (flip() reverses), tensors for axes that are no neighbours,
+// and masks, whose number of elements is known only when the graph runs. The elements of an index
+// tensor are known only then, too: an element outside of its axis reads zero, as in gather().
 #pragma once
 
 #include <concepts>

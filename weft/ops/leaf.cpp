@@ -1,4 +1,4 @@
-// Leaves are what a graph reads.
+// Defines the leaves of a graph: inputs, variables, data, scalars and iotas.
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +16,8 @@ const OpDef& leaf(LeafKind kind, std::string_view name, std::string_view doc, Ax
   return define(
       {.name = name, .kind = OpKind::leaf, .arity = 0, .doc = doc, .leaf = kind, .axes = axes});
 }
-// Stored leaves are whole along every axis: a part of one is a slice.
+// A stored leaf is whole along every axis: it is not computed in parts, and a part of it is a
+// slice.
 AxisMap stored(const Node& node) {
   return axis_by_axis(node, [](const Node& each, int axis) {
     return Factor{.size = each.type.shape[axis], .relation = Relation::whole};

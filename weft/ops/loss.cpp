@@ -9,11 +9,11 @@ namespace weft {
 namespace {
 constexpr ReduceOptions no_options{};
 
-// Rows is what forward and backward of the cross entropy share: `shifted`, the logits [.., C] in
-// float32 at least minus the maximum of their row; `label_hit`, the one-hot label; `powers`,
-// exp(shifted), and their sum `total` per row [.., 1]. Subtracting the maximum keeps the digits of
-// a small loss: where the label's logit is the largest, log p is exactly -log(total). Loss and
-// gradient of rows whose label is no class are NaN.
+// Rows holds the values that forward and backward of the cross entropy share: `shifted`, the logits
+// [.., C] in float32 at least minus the maximum of their row; `label_hit`, the one-hot label;
+// `powers`, exp(shifted), and their sum `total` per row [.., 1]. Subtracting the maximum keeps the
+// digits of a small loss: where the label's logit is the largest, log p is exactly -log(total).
+// Loss and gradient are NaN in a row whose label is no class.
 struct Rows {
   Tensor shifted, label_hit, powers, total, has_class;
   double smoothing;
@@ -96,8 +96,8 @@ Tensor bounded_log_of_rest(const Tensor& p) {
   return select(is_one, -100, log1p(-select(is_one, 0, p)));
 }
 
-// The gradient of p is PyTorch's, whose slope is at most 1e12: a probability of 0 or 1 that is
-// wrong moves, though its loss is clamped.
+// The gradient by p divides by p (1 - p), at least 1e-12, as PyTorch's does: a wrong probability of
+// exactly 0 or 1 still moves, though its loss is clamped.
 const OpDef& bounded_cross_entropy_def = define({
     .name = "bounded_cross_entropy",
     .arity = 2,
@@ -116,8 +116,9 @@ const OpDef& bounded_cross_entropy_def = define({
     .test = {.low = 0.1, .high = 0.9, .second_low = 0, .second_high = 1},
 });
 
-// ClassLabels holds which rows [.., 1] of scores [.., C] count, and their classes: 0 for rows that
-// do not count, -1 or C for a label that is no class, which narrowing keeps outside of the classes.
+// ClassLabels holds whether each row [.., 1] of scores [.., C] counts, and the row's class. The
+// class is 0 for a row that does not count, and -1 or C for a label that is no class, so that the
+// narrower type keeps it invalid.
 struct ClassLabels {
   Tensor counts, classes;
   ClassLabels(const Tensor& scores, const Tensor& labels, int64_t ignore_index, std::string_view op,

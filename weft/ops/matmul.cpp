@@ -103,8 +103,8 @@ const OpDef& matmul_add_def = define({
     .test = {.integers = true},
 });
 
-// A product of two types is the product of both in a common type in which the numbers of both are
-// exact. Kernels that read the factors as they are stored override it.
+// matmul_mixed multiplies factors of two types in a common type that holds the numbers of both
+// exactly. Kernels that read the factors as they are stored override it.
 const OpDef& matmul_mixed_def = define({
     .name = "matmul_mixed",
     .arity = 2,
@@ -115,7 +115,8 @@ const OpDef& matmul_mixed_def = define({
     },
     .gradient = [](const Tensor& y, const Tensor& dy) -> Gradients {
       const Tensor &a = y->inputs[0], &b = y->inputs[1];
-      // Integers have no gradient; the other factor's reads them as they are stored.
+      // An integer factor has no gradient; the other factor's gradient reads the integers as
+      // stored.
       Gradients gradients(2);
       if (is_float(a.dtype()))
         gradients[0] = narrow_to(product_to(dy, last_two_swapped(b), a.shape()), a.dtype());
@@ -177,7 +178,7 @@ DType mixed_product_dtype(DType a, DType b) {
   if (!is_float(a) && !is_float(b))
     return std::max(whole_bits(a), whole_bits(b)) > whole_bits(DType::i32) ? DType::i64
                                                                            : DType::i32;
-  // A type that only stores counts as the narrowest float.
+  // Types that only store, and 8-bit integers, rank below every float that computes.
   const auto least = [](DType dtype) { return info(dtype).stored_only || !is_float(dtype); };
   for (DType dtype : {a, b})
     WEFT_CHECK(is_float(dtype) || info(dtype).bits == 8,

@@ -1,5 +1,5 @@
 // Movement rearranges elements without arithmetic; most of it becomes strides over the same bytes.
-// This is one file because the gradients of most of these operations are others of them.
+// This is one file because most of these operations are each other's gradients.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -20,7 +20,7 @@ AxisMap reshape_axes(const Node& node) {
   map.shape = "shape";
   const Shape &from = node.inputs[0].shape(), &to = node.type.shape;
   int in = 0, out = 0;
-  int64_t left_in = 1, left_out = 1;  // not yet related, of axes in - 1 and out - 1
+  int64_t left_in = 1, left_out = 1;  // extents of axes in - 1 and out - 1 not yet related
   while (node.type.elements() > 0) {
     while (left_in == 1 && in < from.size()) left_in = from[in++];
     while (left_out == 1 && out < to.size()) left_out = to[out++];
@@ -96,8 +96,8 @@ const OpDef& reshape_def = define({
     .test = {.integers = true, .booleans = true},
 });
 
-// Relates axes one by one; along an axis for which `moves` is true, element i of the result reads
-// the operands' elements in `window_of`.
+// Relates axes one by one. Along an axis for which `moves` is true, element i of the result reads
+// the window `window_of` of each operand.
 AxisMap with_window(const Node& node, const std::function<Window(int operand, int axis)>& window_of,
                     const std::function<bool(int axis)>& moves) {
   AxisMap map(node);

@@ -102,8 +102,8 @@ const OpDef& rms_normalize_def = define({
         },
 });
 
-// Where weight and bias have one element per normalized set, their gradients are the sums that the
-// gradient of x needs: dy and x are read once for the sums and once for dx.
+// Where weight and bias have one element per normalized set, their gradients are sums that the
+// gradient of x needs, too: dy and x are read once for all sums, and once more for dx.
 struct BatchStatistics {
   Tensor centred, inverse_deviation;  // x - mean, 1 / sqrt(variance + eps)
   ReduceOptions batch;

@@ -163,8 +163,8 @@ Tensor bitwise_not(Arg x);
 // negative, or at least the width, shift all bits out.
 Tensor shift_left(Arg x, Arg count);
 Tensor shift_right(Arg x, Arg count);
-// Reads the bits of f32 as i32, of f64 as i64, and back, those of integers as others of their
-// width, and bool as bytes.
+// Reads the bits of f32 as i32, of f64 as i64, and back; those of an integer as another integer of
+// the same width, and those of bool as a byte.
 Tensor bitcast(Arg x, DType dtype);
 
 // ---- activations (activation.cpp): composites of the above
@@ -335,8 +335,8 @@ Tensor one_hot(Arg indices, int64_t classes, DType dtype = DType::f32);
 
 // ---- contractions (matmul.cpp, grouped_matmul.cpp, conv.cpp)
 // [..., M, K] x [..., K, N]; batch axes broadcast; vectors as NumPy. Factors of two types are read
-// as they are stored, and give the wider float, the float beside an integer of 8 bits (a quantized
-// weight), float32 of two 8-bit floats, and int32 or int64 of two integers.
+// as they are stored. The result has the wider float type, the type of the float beside an 8-bit
+// integer (a quantized weight), float32 for two 8-bit floats, and int32 or int64 for two integers.
 Tensor matmul(Arg a, Arg b);
 Tensor linear(Arg x, Arg weight, const Tensor& bias = {});  // x[..., I] weight[O, I] bias[O]
 // Multiplies rows that are sorted by group by the matrix of their group: of x[M, K], the first
@@ -370,22 +370,22 @@ Tensor conv_transpose(Arg x, Arg weight, const Tensor& bias = {},
 // x[..., M] of i4x2 -> [..., 2 M] of i8, in [-8, 7]; and back, where larger numbers saturate.
 Tensor unpack(Arg x);
 Tensor pack(Arg x);
-// Returns (x - zero) scale, of numbers in i8, u8, i16, u16, i32, an 8-bit float or i4x2, in the
-// type of the scale. Scale and zero have the shape of the (unpacked) numbers, but along each axis
-// an extent that divides theirs: one number for a block of neighbours. Without a zero it is 0.
+// Returns (x - zero) scale in the type of the scale, for numbers of i8, u8, i16, u16, i32, an 8-bit
+// float or i4x2. Each extent of scale and zero divides that of the (unpacked) numbers: one element
+// serves a block of neighbours. Without a zero it is 0.
 Tensor dequantize(Arg x, Arg scale, const Tensor& zero = {});
-// Returns round(x / scale) + zero in `dtype` (i8, u8, i16, u16, or an 8-bit float, which has no
-// zero and is rounded by its format): ties go to even, and numbers outside of the type saturate.
-// Scale and zero are by blocks, as those of dequantize(), whose inverse this is.
+// Returns round(x / scale) + zero in `dtype`: i8, u8, i16, u16, or an 8-bit float, which has no
+// zero and rounds by its format. Ties go to even, and numbers outside of the type saturate. Scale
+// and zero have blocks as in dequantize(), the inverse of this.
 Tensor quantize_affine(Arg x, Arg scale, const Tensor& zero, DType dtype);
-// Returns dequantize(quantize_affine(x, scale, zero, dtype), scale, zero). The gradient is the
-// straight-through estimate (Bengio et al. 2013): that of the result where x did not saturate, else
-// 0. Scale and zero get none.
+// Returns dequantize(quantize_affine(x, scale, zero, dtype), scale, zero). The gradient of x is the
+// straight-through estimate (Bengio et al. 2013): dy where x did not saturate, else 0. Scale and
+// zero have no gradient.
 Tensor fake_quantize(Arg x, Arg scale, const Tensor& zero, DType dtype);
 // Quantized holds x[..., K] as numbers of i8, an 8-bit float or i4x2 (packed: K even), symmetric
-// about 0, and the scale of each `block` neighbours along the last axis (a divisor of K; 0: all of
-// it), of x's type: the greatest magnitude of a block becomes the greatest of the type (127, 7,
-// 448, 57344).
+// about 0, and one scale of x's type for each `block` neighbours along the last axis (a divisor of
+// K; 0: the whole axis). The scale maps the greatest magnitude of a block to the greatest number of
+// the type (127, 7, 448, 57344).
 struct Quantized {
   Tensor numbers, scale;
 };
@@ -481,8 +481,8 @@ Tensor huber_loss(Arg prediction, Arg target, double delta = 1,
 // Computes huber_loss / beta; beta 0 gives l1_loss.
 Tensor smooth_l1_loss(Arg prediction, Arg target, double beta = 1,
                       Reduction reduction = Reduction::mean);
-// Computes target (log target - log_probabilities), or 0 where the target is 0. The divergence is
-// not the mean over elements, but the sum over a row's (PyTorch's "batchmean": sum / rows).
+// Computes target (log target - log_probabilities), or 0 where the target is 0. Reduction::mean is
+// over elements, while the divergence is the sum over a row (PyTorch's "batchmean": sum / rows).
 Tensor kl_div(Arg log_probabilities, Arg target, Reduction reduction = Reduction::mean);
 // Takes probabilities in [0, 1], whose logarithms are clamped to at least -100.
 Tensor binary_cross_entropy(Arg probability, Arg target, Reduction reduction = Reduction::mean);
@@ -507,9 +507,9 @@ struct AttentionOptions {
   int64_t window = 0;
   // Scores become softcap tanh(score / softcap) before the mask (Gemma 2); 0: they stay.
   double softcap = 0;
-  // `start` is integers [B], causal only: the position of the first query of each row, where the
-  // keys are a cache that holds position 0 first. Keys beyond a query's position may hold anything
-  // finite. Empty: 0.
+  // `start` is integers [B], causal only: the position of each row's first query, where the keys
+  // are a cache that begins at position 0. Keys after the position of a query may be any finite
+  // numbers. Empty: 0.
   Tensor start = {};
   double dropout = 0;  // dropout rate of the attention weights, drawn by `key`
   RandomKey key = {};
@@ -530,8 +530,8 @@ LstmStates lstm(Arg gates, Arg weight, Arg h, Arg c);
 Tensor gru(Arg gates, Arg weight, Arg bias, Arg h);
 
 // ---- gradients (custom_gradient.cpp)
-// Returns y with a gradient that the user defines: `rule` maps the gradient of the result to those
-// of the inputs, in their order; what computed y is not differentiated.
+// Returns y with a gradient that the user defines: `rule` maps the gradient of the result to the
+// gradients of `inputs`, in their order. The computation of y itself is not differentiated.
 //   Tensor through = custom_gradient(round(x), {x}, [](const Tensor& dy) {
 //     return std::vector{dy};
 //   });

@@ -26,8 +26,8 @@ Type pool_type(std::span<const Tensor> inputs, const Attrs& attrs) {
   return {inputs[0].dtype(), pooled_shape(inputs[0].type(), attrs)};
 }
 
-// Relates images and channels one by one, and spatial axes by `window_of`: which elements of an
-// operand make one of the result.
+// Relates batch and channel axes one by one, and spatial axes by `window_of`: the window of an
+// operand that one element of the result reads.
 using WindowOf = Window (*)(int operand, int64_t kernel, int64_t stride, int64_t padding);
 AxisMap pool_axes(const Node& node, WindowOf window_of, std::string_view shape = {}) {
   AxisMap map(node);
@@ -201,16 +201,16 @@ struct Windows {
       : kernel(per_axis(options.kernel, {}, axes, 1, "kernel")),
         stride(per_axis(options.stride, kernel, axes, 1, "stride")),
         padding(per_axis(options.padding, Dims::filled(axes, 0), axes, 0, "padding")) {
-    for (int i = 0; i < axes; ++i)  // else a window could be in the padding alone
+    for (int i = 0; i < axes; ++i)  // else a window could lie in the padding alone
       WEFT_CHECK(2 * padding[i] <= kernel[i],
                  "[pool] padding must be at most half the kernel. Got {} of {}.",
                  to_string(padding), to_string(kernel));
   }
 };
 
-// Pools x[N, C, D, H, W] by two applications of `pool`, over slices and then over what their
-// windows gave along D: the greatest element and the mean of a box are those of its slices, and the
-// first maximum is in the first slice that has one.
+// Pools x[N, C, D, H, W] by two applications of `pool`: to each slice [H, W], then along D to the
+// results. The maximum and the mean of a box are those of the results of its slices, and the first
+// maximum is in the first slice that has one.
 template <class Pool>
 Tensor pool_volumes(const Tensor& x, const Windows& windows, Pool pool) {
   const auto last = [](const Dims& of) { return Dims{of[1], of[2]}; };

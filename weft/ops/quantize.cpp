@@ -64,7 +64,7 @@ const OpDef& pack_def = define({
     .test = {.low = -12, .high = 12, .floats = false, .no_gradient = "yields integers"},
 });
 
-// Returns the numbers of a value, one per element.
+// Returns x with one number per element: unpacked, if its type packs several.
 Tensor numbers_of(const Tensor& x) { return info(x.dtype()).numbers > 1 ? unpack(x) : x; }
 Shape shape_of_numbers(const Type& type) {
   Shape shape = type.shape;
@@ -72,7 +72,7 @@ Shape shape_of_numbers(const Type& type) {
   return shape;
 }
 
-// Repeats the numbers of blocks for each element of `shape`.
+// Repeats each block's element for all elements of the block, up to shape `shape`.
 Tensor for_blocks(Tensor x, const Shape& shape) {
   for (int axis = 0; axis < shape.size(); ++axis)
     if (x.dim(axis) != shape[axis]) x = repeat(x, shape[axis] / x.dim(axis), axis);
@@ -109,7 +109,7 @@ Range range_of(DType dtype) {
   return {has_sign(dtype) ? -count : 0, count - 1};
 }
 
-// Returns x / scale + zero before it is saturated; whole where the numbers are integers.
+// Returns x / scale + zero before saturation; rounded to whole numbers if `dtype` is an integer.
 Tensor unsaturated(const Tensor& x, const Tensor& scale, const Tensor& zero, DType dtype) {
   const Tensor wide = widen(x);
   Tensor numbers = wide / for_blocks(widen(cast(scale, wide.dtype())), wide.shape());

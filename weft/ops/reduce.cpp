@@ -52,8 +52,9 @@ const OpDef& sum_def = define({
     .test = {.integers = true},
 });
 
-// The gradient prod / x would divide by zero. The only zero's gradient is the product of the other
-// elements; each of two zeros' is that product times the other zero, whose gradient is not 0.
+// The gradient prod / x would divide by zero. Where a row has one zero, the zero's gradient is the
+// product of the other elements. Where it has two, each zero's gradient is that product times the
+// other zero: it is 0, but its own gradient is not.
 const OpDef& prod_def = define({
     .name = "prod",
     .kind = OpKind::reduce,
@@ -166,8 +167,7 @@ Tensor counted(const Arg& x) {
   bool narrow = x.value.defined() && !is_float(x.value.dtype()) && x.value.dtype() != DType::i64;
   return narrow ? cast(x, DType::i64) : x.value;
 }
-// Returns whether any or all elements hold, as an extreme of bool; over no elements it is
-// `of_none`.
+// Computes any() or all() as the max or min of bool; over no elements the result is `of_none`.
 Tensor truth(const OpDef& extreme, const Arg& x, const ReduceOptions& options, bool of_none) {
   Tensor holds = cast(x, DType::boolean);
   Dims axes = reduce_axes(options.axes, holds.rank(), extreme.name);
@@ -244,8 +244,8 @@ Tensor variance(Arg x, ReduceOptions options, double correction) {
              to_string(x.value.shape()));
   return in_wide(value, [&](const Tensor& terms) {
     Tensor centred = terms - mean(terms, {.axes = axes, .keepdim = true});
-    // What the mean was rounded by is in each difference, and so in their sum, which is zero else
-    // (Chan, Golub and LeVeque 1983).
+    // Each difference contains the rounding error of the mean, and so does their sum, which is zero
+    // otherwise (Chan, Golub and LeVeque 1983).
     Tensor rest = stop_gradient(square(sum(centred, options)) * (1 / count));
     return maximum(sum(centred * centred, options) - rest, 0) * (1 / (count - correction));
   });

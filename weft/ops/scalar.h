@@ -1,5 +1,5 @@
-// Declares what rows of elementwise operations are written with: the scalar code that kernels run
-// (OpDef::expression) and integers that wrap (OpDef::integer_oracle).
+// Declares the means of defining elementwise operations: scalar code, which kernels run
+// (OpDef::expression), and integers that wrap (OpDef::integer_oracle).
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // Composites on 16-bit floats compute in float32 inside and round once, at their end, which is more
-// exact and cheaper than rounding after every operation. It is a rule for those with a sum: a sum
+// exact and cheaper than rounding after every operation. Composites with a sum must do so: a sum
 // passes the largest float16, 65,504, long before the mean or the norm that it leads to.
 #pragma once
 
@@ -9,10 +9,10 @@ namespace weft {
 
 // Returns `x` in float32 if it is f16 or bf16, else unchanged.
 inline Tensor widen(const Tensor& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
-// Returns the type of a product of two types: the wider float; float32 for two that have no common
-// one (float16 and bfloat16) or that only store; the float beside an integer of 8 bits; int32 of
-// two integers whose numbers it holds, else int64. Throws Error(usage) for a float and a wider
-// integer, and for types of several numbers.
+// Returns the type of a product of two types: the wider float; float32 for two floats without a
+// common type (float16 and bfloat16) or for types that only store; the float beside an 8-bit
+// integer; of two integers, int32 if it holds the numbers of both, else int64. Throws Error(usage)
+// for a float beside a wider integer, and for types of several numbers per element.
 DType mixed_product_dtype(DType a, DType b);
 // Returns `x` back in `dtype` (`x` itself where it has it already).
 inline Tensor narrow_to(const Tensor& x, DType dtype) {

@@ -16,7 +16,7 @@ class Binding {
   Binding(const Plan& plan, PlanKernels& kernels, Residency& residency)
       : plan_(plan), kernels_(kernels), residency_(residency) {}
 
-  // Places variables and binds every kernel, those of copies anew.
+  // Places variables, takes new kernels for transfers, and binds all kernels to their addresses.
   void bind();
   // Returns whether the addresses of the last bind() are those of the plan's slots.
   bool is_valid() const { return !launches_.empty() && !residency_.has_moved(); }

@@ -14,8 +14,8 @@ namespace weft {
 class Copies {
  public:
   Copies(const Plan& plan, const KernelLibrary& library);
-  // Refreshes in place what the plan reads and that is stale. Copies are rounded on the host, to
-  // the same bits as by the kernels; derived values are computed by the library.
+  // Refreshes in place the stale copies and derived values that the plan reads. Copies are rounded
+  // on the host, to the same bits as by the kernels; the library computes derived values.
   void refresh() const;
   // Marks all assigned state as written, before the run, because a run may fail at any launch.
   void note_writes() const;

@@ -27,7 +27,7 @@ constexpr bool debug_build = false;
 #endif
 }  // namespace
 
-// Running is the part of an executable that a plan which cannot run lacks.
+// Running holds everything that an executable needs to run. A plan that cannot run has none.
 class Executable::Running {
  public:
   Running(const Plan& plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,

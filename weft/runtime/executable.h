@@ -23,11 +23,11 @@ using LaunchTimer = std::function<void(size_t launch, double begin, double secon
 
 class Executable {
  public:
-  // Compiles the kernels, several in parallel, and runs each that a library may refuse once on
-  // arbitrary contents. Moves variables that the plan offloads to a file in `folder`. A null
-  // workspace makes a plan that cannot run. Throws KernelsRefused, and Error(does_not_fit) if
-  // memory has no room for the plan, its compilation and `beside` bytes of the host that the
-  // program holds.
+  // Compiles the kernels, several in parallel, and runs each kernel that a library may refuse once
+  // on arbitrary contents. Moves variables that the plan offloads to a file in `folder`. With a
+  // null workspace the plan cannot run. Throws KernelsRefused, and Error(does_not_fit) if memory
+  // has no room for the plan, its compilation and `beside`, the host bytes that the program holds
+  // for other purposes.
   Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
              const std::string& folder = ".", size_t beside = 0);
   ~Executable();
@@ -35,8 +35,8 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   // Copies inputs (evaluated, of the plan's types) into their slots and runs the launches in order.
-  // Results are views of the arena; those whose handles are still held when any executable of the
-  // workspace runs next are copied out first.
+  // Results are views of the arena. A result whose handle is still held when any executable of the
+  // workspace runs next is copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
 
   const Plan& plan() const { return plan_; }
@@ -47,8 +47,8 @@ class Executable {
   std::byte* address(int slot) const;
   // Returns the bytes of the arena that were touched; other executables may share the arena.
   size_t used_arena_bytes() const;
-  // Leaves the arena to those who hold elements of its results; the next run takes another. The
-  // workspace must be one that no other executable has.
+  // Leaves the arena to the holders of its results; the next run allocates another one. No other
+  // executable may have this workspace.
   void release();
   // An empty observer ends the calls.
   void set_observer(LaunchObserver observer);
@@ -71,8 +71,8 @@ std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder = ".", size_t beside = 0);
 
-// Plans `graph` for the library on this thread count and compiles it. Where the library only plans,
-// or the workspace is null, it compiles nothing that runs.
+// Plans `graph` for the library on this thread count and compiles it. If the library only plans, or
+// the workspace is null, nothing is compiled and the executable cannot run.
 std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrary& library,
                                           std::shared_ptr<Workspace> workspace,
                                           PassOptions options = {});

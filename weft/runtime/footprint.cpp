@@ -35,8 +35,8 @@ size_t runtime_bytes(int threads, std::span<const Plan* const> plans) {
         objects += static_cast<size_t>(launch.objects);
   }
   const int compiling = std::min(threads, compile_threads());
-  // The kernel maps more of the library's code than a run touches: neighbours of each page, or huge
-  // pages of 2 MiB where segments of the file are aligned for them.
+  // The operating system maps more of the library's code than a run touches: neighbours of each
+  // page, or huge pages of 2 MiB where segments of the file are aligned for them.
   return 62 * 1024 * kibibyte + static_cast<size_t>(compiling) * 2048 * kibibyte +
          static_cast<size_t>(threads) * 64 * kibibyte + kernels * 16 * kibibyte +
          generated.size() * 16 * kibibyte + objects * 5 * kibibyte;

@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// Returns the sum of a constant (code of weft, LLVM, oneDNN and CLBlast that a run touches, and
-// their heaps), the memory of each of compile_threads(), that of each kernel's nodes, step and
-// machine code, that of each distinct generated kernel (which a warm kernel cache saves), and the
-// objects that library kernels are made of.
+// Returns an estimate in bytes: a constant (code of weft, LLVM, oneDNN and CLBlast that a run
+// touches, and their heaps), and shares for each thread, each of compile_threads(), each launch
+// (nodes, step and machine code), each distinct generated kernel (none with a warm kernel cache),
+// and each object that library kernels are made of.
 size_t runtime_bytes(int threads, std::span<const Plan* const> plans);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Inputs copies what a run is given to the plan's slots.
+// Inputs copies the inputs of a run to the plan's slots.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,7 @@ class Inputs {
   const Plan& plan_;
   const Residency& residency_;
   DeviceMemory& memory_;
-  // These are the buffers on host and device, and the copy between them; null: inputs are not
-  // staged.
+  // Staging buffers on host and device, and the copy between them; null: inputs are not staged.
   std::shared_ptr<Buffer> here_, there_;
   std::unique_ptr<CopyStream> copy_;
 };

@@ -48,7 +48,7 @@ void ValueRange::include(const ValueRange& other) {
   infinities += other.infinities;
 }
 
-// Reads what the step will read and may overwrite.
+// Notes the ranges of inputs and variables, which the step may overwrite.
 void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const Value> inputs) {
   stored_.clear();
   known_.clear();

@@ -26,7 +26,7 @@ class Poison {
   void forbid(const Range& range) const;
 
   std::vector<Range> inputs_;
-  std::vector<std::vector<Range>> born_, dead_;  // at the begin and at the end of each launch
+  std::vector<std::vector<Range>> born_, dead_;  // by launch: live at its begin, dead at its end
   Range all_;
   std::byte* arena_ = nullptr;
 };

@@ -126,7 +126,7 @@ std::byte* Residency::address(int slot) const {
   return nullptr;
 }
 
-// Steps of other plans may still be copying.
+// A storage that changes its borrower waits for copies that steps of other plans began.
 void Residency::lend() const {
   for (const Slot& slot : plan_.slots) {
     if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
@@ -179,8 +179,8 @@ class HostResidency : public Residency {
     }
   }
 
-  // Allocates one file for the variables that have none yet and for the plan's own slots. Variables
-  // that were on a device return to their file.
+  // Allocates one file for the variables that have no file yet and for the plan's own slots.
+  // Variables that were on a device return to their file.
   void place_offloaded() override {
     auto paged = [](size_t bytes) { return round_up(bytes, FileRange::alignment); };
     std::vector<VariableState*> to_move;
@@ -203,8 +203,8 @@ class HostResidency : public Residency {
     }
   }
 
-  // Kernels read constants from the graph's buffers. Populates pages of assigned state before a
-  // run.
+  // Constants need no place: kernels read them from the graph's buffers. Populates the pages of
+  // assigned state, so that a run need not.
   void place_constants() override {
     for (const Assign& assign : plan_.assigns)
       if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
@@ -235,8 +235,8 @@ class HostResidency : public Residency {
   }
 
  private:
-  // Returns the bytes of state that is a view of files and that the plan does not write: the kernel
-  // drops these pages where memory is short.
+  // Returns the bytes of state that is a view of files and that the plan does not write: the
+  // operating system drops these pages where memory is short.
   size_t mapped_bytes() const {
     std::vector<bool> is_assigned(plan_.slots.size());
     for (const Assign& assign : plan_.assigns)
@@ -255,9 +255,9 @@ class HostResidency : public Residency {
     place_offloaded();
     align_assigned();
   }
-  // Kernels read state at any address that is a multiple of the element's size, but store whole
-  // vectors: assigned state that is a view of a file moves to memory of its own where the file
-  // aligns it less.
+  // Kernels read state at any address that is a multiple of the element's size, but they store
+  // whole vectors. Assigned state that is a view of a file moves to memory of its own where the
+  // file aligns it less.
   void align_assigned() {
     for (const Assign& assign : plan_.assigns) {
       const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];

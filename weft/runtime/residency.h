@@ -25,8 +25,9 @@ class Results;
 // the others wait. It grows when an executable is made, never during a run.
 //
 // Results stay in the arena after a run, and the thread that ran may read them without a lock until
-// it runs again. So a run on another thread does not touch them: the first one leaves the arena to
-// them and allocates one of its own, and from then on every run copies its results out (is_shared).
+// it runs again. A run on another thread must not touch them: the first such run leaves the arena
+// to the results and allocates a new arena; from then on every run copies its results out
+// (is_shared).
 struct Workspace {
   // Waits for the run of another thread, and returns the lock that a user of the arena holds.
   [[nodiscard]] std::unique_lock<std::mutex> enter();
@@ -35,13 +36,13 @@ struct Workspace {
   bool is_shared = false;     // several threads have used it
   std::shared_ptr<Buffer> buffer;
   DeviceMemory* memory = nullptr;  // owns the buffer; null without one
-  Results* results = nullptr;      // those that are in the arena
-  // `lent` is the caller's memory that the arena grows in, aligned to buffer_alignment; empty: it
-  // is allocated.
+  Results* results = nullptr;      // the results that are in the arena
+  // `lent` is memory of the caller, aligned to buffer_alignment, in which the arena grows; empty:
+  // the arena is allocated.
   std::span<std::byte> lent = {};
   // Throws Error(does_not_fit) where the caller's memory has fewer bytes.
   void reserve(size_t bytes, DeviceMemory& memory);
-  void shrink(size_t bytes);  // back to the size before a plan that is not used
+  void shrink(size_t bytes);  // back to the size before a plan that was given up
   // Moves results in the arena whose handles are held to memory of their own.
   void detach_results();
   // Measures the end of the highest cache line that was written since the buffer was allocated.
@@ -59,7 +60,7 @@ class Residency {
   // Throws Error(does_not_fit) if memory has no room for the plan. `staged` is the bytes of staged
   // inputs on the device, `beside` the host bytes that the program holds for other purposes.
   virtual void check_fits(size_t staged, size_t beside) const = 0;
-  // Allocates what the plan offloads, before the arena is allocated.
+  // Allocates files or host memory for offloaded slots, before the arena is allocated.
   virtual void place_offloaded() = 0;
   virtual void place_constants() = 0;
   // Allocates variables where kernels can access them. Addresses stay valid until has_moved().
@@ -74,7 +75,7 @@ class Residency {
   virtual CopyKernels copies() = 0;
   // Waits for all copies that began, even after a launch threw.
   virtual void settle() {}
-  // Gives copies of offloaded variables to the plan's device, or back to the host.
+  // Lends the host memory of offloaded variables to the plan's device, or returns it to the host.
   void lend() const;
 
  protected:
@@ -91,7 +92,7 @@ class Residency {
 
  private:
   std::byte* arena_ = nullptr;                                  // at the last place()
-  std::vector<std::pair<const Storage*, uint64_t>> variables_;  // and their moves(), likewise
+  std::vector<std::pair<const Storage*, uint64_t>> variables_;  // storages and their moves() then
 };
 
 // Makes the residency for host memory, with files in `folder`, or for a device.

@@ -1,6 +1,6 @@
-// Results are the handles of what the last run of a plan computed. They are views of the arena:
-// those that somebody still holds when a plan of the same workspace runs next get memory of their
-// own first.
+// Results are the handles of the outputs of a plan's last run, as views of the arena. An output
+// that somebody still holds when a plan of the same workspace runs next moves to memory of its own
+// first.
 #pragma once
 
 #include <memory>
@@ -22,16 +22,16 @@ class Results {
   Results(const Results&) = delete;
   Results& operator=(const Results&) = delete;
 
-  // Detaches the results that are in the arena, whose next results are these.
+  // Detaches the results that are in the arena, which will hold these results next.
   void claim_arena();
   // Moves results whose handles are held to memory of their own.
   void detach();
-  // Makes handles of what a run computed. Those of the last run that nobody holds are used again.
-  // Where threads share the arena, moves the results to memory of their own.
+  // Makes handles of the outputs of a run, and reuses the handles of the last run that nobody
+  // holds. Where threads share the arena, moves the results to memory of their own.
   std::span<const Value> show();
   // Drops all handles, as their addresses are no longer the plan's.
   void forget();
-  // Leaves the arena to those who hold elements of it.
+  // Leaves the arena to the holders of its elements.
   void release();
 
  private:
@@ -42,7 +42,7 @@ class Results {
   DeviceMemory& memory_;
   std::shared_ptr<Workspace> workspace_;
   std::vector<Value> values_;  // by output; empty handle: none was made yet
-  bool have_left_ = false;     // the arena, for memory of their own
+  bool have_left_ = false;     // whether the results moved out of the arena, to memory of their own
 };
 
 }  // namespace weft

@@ -14,12 +14,12 @@
 
 namespace weft {
 namespace {
-// `seconds` returns those of a kernel.
+// `seconds` returns the duration of one launch.
 template <class Seconds>
 double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds) {
   if (!machine.known()) return 0;
-  double now = 0, to_files = 0, from_files = 0;  // when the way is free
-  std::map<int, double> over;                    // when the transfer of a slot is
+  double now = 0, to_files = 0, from_files = 0;  // when the direction is free
+  std::map<int, double> over;                    // when the last transfer of a slot ends
   for (const Launch& launch : plan.launches) {
     if (launch.kind == Launch::Kind::transfer) {
       double& way = machine.both_ways && is_fetch(plan, launch) ? from_files : to_files;
@@ -86,7 +86,7 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
     if (slot.space == Space::file && slot.value->variable != nullptr)
       summary.file_bytes += slot.bytes;
   }
-  std::set<std::pair<const Node*, std::string>> shared;  // what launches keep together
+  std::set<std::pair<const Node*, std::string>> shared;  // packed weights that launches share
   for (const Launch& launch : plan.launches) {
     summary.bytes += launch.bytes;
     if (launch.kept_layout.empty() ||

@@ -47,9 +47,9 @@ void read_variable(const Tensor& leaf) {
   leaf->expression = make_node(op("identity"), {now});
 }
 
-// Expressions finds the nodes behind values that were just read, and which of their expressions a
-// gradient may still need: those that lead to a variable, to a tensor that is held elsewhere, or to
-// a cut. Nobody can ask for other gradients, so the other expressions are dropped.
+// Expressions finds the nodes behind values that were just read, and the expressions among them
+// that a gradient may still need: those that lead to a variable, to a tensor that is held
+// elsewhere, or to a cut. Nobody can ask for other gradients, so all other expressions are dropped.
 class Expressions {
  public:
   explicit Expressions(std::span<const Tensor> read) {
@@ -91,7 +91,7 @@ class Expressions {
     long handles = 0;     // all handles to the node
     long references = 0;  // handles held by other nodes that were found
     bool leads = false;   // leads to something a gradient can be asked for
-    bool needed = false;  // such a gradient goes through it
+    bool needed = false;  // a gradient that can be asked for goes through it
     bool is_held() const { return handles > references; }
   };
 
@@ -174,7 +174,7 @@ struct CompiledStep::State {
     }
   };
   std::vector<Cached> cache;
-  std::shared_ptr<Workspace> workspace;  // the caller's; null: that of the program
+  std::shared_ptr<Workspace> workspace;  // the caller's; null: shared by the program's steps
 
   // Returns null if no executable is cached for these types.
   Executable* prepared(std::span<const Type> types) const {
@@ -202,8 +202,8 @@ std::shared_ptr<Workspace> shared_workspace(const DeviceMemory& memory) {
   return workspace;
 }
 
-// Returns whether every run of a step sees the same elements of a value that was computed outside
-// of it, because it derives from elements in memory or from no variable.
+// Returns whether a step reads a value that was computed outside of it as a constant: the value
+// derives from elements in memory, or from no variable.
 bool is_constant(const Tensor& value) {
   Graph made_of;
   made_of.outputs = {value};

@@ -24,7 +24,7 @@ struct Graph;
 struct Plan;
 
 Mode current_mode();
-class ModeScope {  // sets the mode of what is computed, or captured, while it lives
+class ModeScope {  // sets the mode for computing and capturing while it lives
  public:
   explicit ModeScope(Mode mode);
   ~ModeScope();
@@ -33,14 +33,15 @@ class ModeScope {  // sets the mode of what is computed, or captured, while it l
   Mode saved_;
 };
 
-// Within a step that is being captured: applies a pass to `results` and to all that the step
-// assigned so far, as one graph, and returns its outputs. The pass keeps variables and the order.
+// Within a step that is being captured: applies a pass to the graph of `results` and of all
+// assignments so far, and returns the outputs of that graph. The pass keeps variables and the
+// order.
 std::vector<Tensor> transform_captured(std::span<const Tensor> results,
                                        const std::function<Graph(const Graph&)>& pass);
 
-// CompiledStep is the step behind compile(): values in, values out. Threads may run steps of their
-// own at once, of which one waits for the other where they share memory; one step is for one thread
-// at a time, as its results are its own until its next run.
+// CompiledStep is the step behind compile(): values in, values out. Several threads may run a step
+// each; steps that share memory wait for each other. One step is for one thread at a time, because
+// its next run replaces its results.
 class CompiledStep {
  public:
   using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -50,12 +51,12 @@ class CompiledStep {
   CompiledStep& operator=(CompiledStep&&) noexcept;
 
   // Puts the arena of all plans of this step in the caller's memory instead of the memory that the
-  // steps of a program share; for the host's devices, before the first run. It must be aligned to
-  // buffer_alignment (64 bytes) and outlive the step and its results. Whatever else writes there
-  // between runs spoils results that were not copied out, and nothing else. A run whose plan needs
-  // more bytes throws Error(does_not_fit).
+  // steps of a program share; for the host's devices, before the first run. The memory must be
+  // aligned to buffer_alignment (64 bytes) and outlive the step and its results. Other writes to it
+  // between runs spoil only results that were not copied out. A run whose plan needs more bytes
+  // throws Error(does_not_fit).
   void use_workspace(std::span<std::byte> memory);
-  // Captures the step for inputs of these types, for who plans it without running it.
+  // Captures the step for inputs of these types, for a caller that plans it without running it.
   Graph capture(std::span<const Type> types) const;
   // Captures and plans the step for inputs of these types, once, without running it.
   Executable& prepare(std::span<const Type> types);
@@ -72,7 +73,7 @@ class CompiledStep {
   std::unique_ptr<State> state_;
 };
 
-// A step accepts tensors and what converts to one (variables).
+// A step accepts tensors, and types that convert to Tensor (Variable).
 template <class T>
 concept ReadsAsTensor = std::convertible_to<const T&, Tensor>;
 // TypedInput is a tensor, or only its type, for which a step is planned.
@@ -137,7 +138,7 @@ auto call_with(F& function, [[maybe_unused]] std::span<const Tensor> inputs,
 }
 }  // namespace detail
 
-// A Compiled is what compile() returns: it is called like the function, with tensors.
+// A Compiled is the result of compile(): it is called like the function, with tensors.
 template <class Result>
 class Compiled {
  public:

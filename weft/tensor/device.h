@@ -1,4 +1,4 @@
-// Declares devices: what runs the kernels of a step, or what a step can be planned for.
+// Declares devices, which run the kernels of steps, or for which steps can be planned.
 #pragma once
 
 #include <cstddef>
@@ -25,10 +25,10 @@ class Device {
   operator const std::string&() const { return name_; }
   // Returns the model: "NVIDIA H100 80GB HBM3"; "cpu" for the CPU.
   std::string model() const;
-  // Returns whether steps can run there now; opens the device.
+  // Returns whether steps can run on the device now; opens it.
   bool is_present() const;
-  // Returns the bytes of the memory that plans may use there: all of it, that of the data sheet
-  // where the device is absent. 0: not known.
+  // Returns the bytes of the device's memory, which plans may use; of an absent device, those of
+  // its data sheet. 0: not known.
   size_t memory_bytes() const;
   friend bool operator==(const Device&, const Device&) = default;
 
@@ -41,9 +41,9 @@ class Device {
 // for weft or for the installed libraries are not listed.
 std::vector<Device> devices();
 
-// While it lives, eval() and all that reads values compute on that device; else on the CPU.
-// Results come to the host. Scopes nest; each is of its thread. Throws Error(device) where the
-// device is absent.
+// While a DeviceScope lives, eval() and all functions that read values compute on its device;
+// without a scope, on the CPU. Results come to the host. Scopes nest; each belongs to its thread.
+// Throws Error(device) where the device is absent.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);

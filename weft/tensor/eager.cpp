@@ -25,7 +25,7 @@ namespace weft {
 using detail::EagerPlans;
 namespace {
 constexpr size_t most_plans = 64;
-// A cached plan copies its inputs into its arena. For inputs of more bytes than these, planning
+// A cached plan copies its inputs into its arena. For more bytes of inputs than this, planning
 // again costs less than the copy and its memory.
 constexpr size_t most_input_bytes = size_t{64} << 20;
 // The cached plans together stage at most these bytes of inputs, once in pinned memory of the host

@@ -16,8 +16,8 @@ namespace weft::detail {
 std::vector<Tensor> run_eagerly(std::span<const Tensor> values);
 
 struct EagerPlans {
-  int64_t made = 0;  // since the process began, kept or not
-  size_t kept = 0;   // now
+  int64_t made = 0;  // plans made since the process began, kept or not
+  size_t kept = 0;   // plans in the cache now
 };
 EagerPlans eager_plans();
 

@@ -23,7 +23,7 @@ struct Buffer;
 // A Variable is state that outlives a step: a parameter, a moment of the optimizer, a running mean,
 // a counter. It is a handle; copies refer to the same state. Reading it yields its value at the
 // start of the step, or the value last assigned within the step; an assignment takes effect at the
-// end of the step. It has the methods of the Tensor that it holds, for which they read it.
+// end of the step. It has the methods of Tensor, which read it and work on its value.
 class Variable : public TensorMethods<Variable> {
  public:
   Variable() = default;
@@ -131,7 +131,8 @@ Tensor tensor(std::initializer_list<T> elements, const Shape& shape,
   using Element = std::conditional_t<std::integral<T>, int64_t, float>;
   return tensor(std::vector<Element>(elements.begin(), elements.end()), shape, where);
 }
-// A CallLine is the line of a call. {} is none, so that it is a shape in tensor({1}, {}).
+// A CallLine is the line of a call. It cannot be made from {}, so that the {} in tensor({1}, {}) is
+// a shape.
 struct CallLine {
   CallLine(std::source_location where) : where(where) {}
   std::source_location where;

@@ -74,7 +74,7 @@ std::vector<Tensor> transform_captured(std::span<const Tensor> results,
     assigned.push_back(i);
     graph.assignments.push_back({touched.leaf, touched.current});
   }
-  graph = pass(graph);  // which may touch more
+  graph = pass(graph);  // the pass may touch more variables
   for (size_t i = 0; i < assigned.size(); ++i)
     trace->touched[assigned[i]].current = graph.assignments[i].value;
   return graph.outputs;
@@ -210,8 +210,8 @@ RandomKey next_random_key() {
     const int64_t stream = trace->streams.next(module != nullptr ? *module : "");
     return {.step = random_step().value(), .seed = seed, .stream = stream};
   }
-  // Outside of steps every call has a step number of its own that no step has, and as an element,
-  // so that a loop draws with one plan; parameters are drawn at -1.
+  // Outside of steps every call gets a step number below -1, which no step has; parameters are
+  // drawn at -1. The number is an element, not a constant, so that a loop draws with one plan.
   return {.step = tensor(std::vector<int64_t>{-2 - draws_outside++}, {}), .seed = seed};
 }
 

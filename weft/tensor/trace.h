@@ -33,7 +33,7 @@ Trace* active_trace();
 // Runs `function` on input leaves of these types and returns the whole step.
 Graph capture(const CompiledStep::Function& function, std::span<const Type> types, Mode mode);
 
-// Copies the present value for handles that read it, before the variable changes.
+// Gives handles that read the variable a copy of its present value, before it changes.
 void detach_readers(VariableState& state);
 
 }  // namespace weft::detail

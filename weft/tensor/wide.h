@@ -1,4 +1,4 @@
-// Declares what modules with sums on 16-bit floats compute by: in float32 inside, rounded once.
+// Declares helpers for modules that sum 16-bit floats: they compute in float32 and round once.
 #pragma once
 
 #include "weft/ops/wide.h"

@@ -1,5 +1,5 @@
-// Exports elementwise operations, whose operands may broadcast. Functions that ONNX lacks are
-// expressed by those that it has, in forms that lose no digits.
+// Exports elementwise operations, whose operands may broadcast. A function without an ONNX operator
+// is composed of several operators, in a form that loses no digits.
 #include <cmath>
 #include <numbers>
 
@@ -10,7 +10,7 @@ namespace weft::onnx {
 namespace {
 using Name = std::string;
 
-// Of builds expressions of one type, as formulae are read: t.mul(t(2), x).
+// An Of writes operators of one type as formulae are written: t.mul(t(2), x).
 struct Of {
   Emitter& to;
   DType dtype;
@@ -105,7 +105,8 @@ Name cast(Emitter& to, const weft::Node& node, Operands x) {
 
 // ---- two and three operands
 
-// Returns the remainder with the divisor's sign; ONNX has that for integers alone.
+// Returns the remainder with the divisor's sign. ONNX's Mod has that sign for integers only; for
+// floats (fmod) the remainder has the dividend's.
 Name remainder_of(const Of& t, const Name& a, const Name& b) {
   if (!is_float(t.dtype)) return t.to.add("Mod", {a, b});
   const Name rest = t.to.add("Mod", {a, b}, {{"fmod", int64_t{1}}});
@@ -133,7 +134,8 @@ Name atan2(Emitter& to, const weft::Node& node, Operands operands) {
   return t.where(is_zero, beside, t.add(angle, t.where(t.less(x, t(0)), behind, t(0))));
 }
 
-// ONNX shifts numbers without a sign. Others are multiplied and divided by powers of two, in i64.
+// Shifts of all integers are products and quotients by powers of two, in i64: ONNX's BitShift takes
+// unsigned integers only.
 template <bool left>
 Name shift(Emitter& to, const weft::Node& node, Operands x) {
   const DType dtype = node.type.dtype;
@@ -152,7 +154,7 @@ Name shift(Emitter& to, const weft::Node& node, Operands x) {
 Name silu(Emitter& to, const weft::Node&, Operands x) {
   return to.add("Mul", {x[0], to.add("Sigmoid", {x[0]})});
 }
-// This is the form that runtimes know, and replace by one kernel.
+// Runtimes know GELU in this form, and replace it by one kernel.
 Name gelu(Emitter& to, const weft::Node& node, Operands x) {
   const Of t = of(to, node);
   const Name erf = to.add("Erf", {t.div(x[0], t(std::numbers::sqrt2))});

@@ -67,7 +67,7 @@ std::string Emitter::constant(const Tensor& value, std::string_view name) {
   const std::string_view bytes(reinterpret_cast<const char*>(value->data()), type.bytes());
   std::string key = fmt::format("{} {}", to_string(type), bytes);
   if (const auto known = constants_.find(key); known != constants_.end()) return known->second;
-  constexpr size_t most_in_node = 1 << 16;  // bytes; elements of nodes cannot be external
+  constexpr size_t most_in_node = 1 << 16;  // bytes; elements of an attribute cannot be external
   const bool in_node = is_float(type.dtype) && !type.shape.empty() && type.bytes() < most_in_node;
   const std::string result =
       in_node ? add("Constant", {}, {{"value", value}}) : initializer(std::string(name), value);
@@ -100,7 +100,7 @@ int64_t Emitter::batches(const weft::Node& value, int axis) const {
   return *multiple;
 }
 
-// A number of a graph for b rows is n b where that for b + 1 rows is n (b + 1).
+// Returns n where a number is n b with b rows and n (b + 1) with one row more; 0 where it is fixed.
 std::optional<int64_t> Emitter::multiple_of_rows(int64_t here, int64_t there) const {
   if (here == there) return 0;
   const int64_t multiple = here / batch_;
@@ -166,7 +166,7 @@ std::string Emitter::reshape(const std::string& x, const weft::Node& like) {
   }
   if (std::ranges::count(extents, -1) > 1) return add("Reshape", {x, this->shape(like)});
   Attributes attributes;
-  if (is_empty) attributes["allowzero"] = int64_t{1};  // else 0 copies the operand's extent
+  if (is_empty) attributes["allowzero"] = int64_t{1};  // without it, 0 copies the operand's extent
   return add("Reshape", {x, integers(extents)}, attributes);
 }
 

@@ -36,7 +36,7 @@ class Emitter {
 
   // ---- nodes; each returns the name of its result
   std::string add(std::string_view op, Names inputs, Attributes attributes = {});
-  // Returns result `which` of a node with several.
+  // Adds a node of several results and returns the name of result `which`.
   std::string add_result(std::string_view op, Names inputs, Attributes attributes, size_t which);
   std::string cast(const std::string& x, DType from, DType to);
   std::string reshape(const std::string& x, const weft::Node& like);  // to the shape of `like`
@@ -47,31 +47,33 @@ class Emitter {
   // ---- constants
   std::string number(double value, DType dtype);  // shape []
   std::string integers(const std::vector<int64_t>& values);
-  // Floats with axes become Constant nodes, as initializers of floats are what trains.
+  // A small float constant with axes becomes a Constant node: as an initializer it would read back
+  // as a trainable parameter.
   std::string constant(const Tensor& value, std::string_view name = "constant");
   std::string initializer(const std::string& name, Tensor value);
 
-  // ---- extents. A graph for any number of rows has extents that are multiples of that number.
-  // Returns that multiple for an axis; 0 where the extent is fixed.
+  // ---- extents. Where the number of rows is symbolic, an extent is fixed or a multiple of it.
+  // Returns the multiple for an axis; 0 where the extent is fixed.
   int64_t batches(const weft::Node& value, int axis) const;
-  // Returns the same of a number that is `here`, and `there` for one row more; nullopt where it
-  // depends on the number of rows in another way.
+  // Returns the multiple for a number that is `here`, and `there` for one row more; nullopt where
+  // the number depends on the rows in another way.
   std::optional<int64_t> multiple_of_rows(int64_t here, int64_t there) const;
-  std::string rows();  // their number, i64 [1]
+  std::string rows();  // the number of rows, i64 [1]
   // Returns the extent of an axis. Throws NotSymbolic where it depends on the number of rows.
   int64_t fixed(const weft::Node& value, int axis) const;
   std::string extent(const weft::Node& value, int axis);         // i64 [1]
   std::string extent_number(const weft::Node& value, int axis);  // i64 []
   std::string shape(const weft::Node& value);                    // i64 [rank]
-  // Returns the shape that extends a value of shape `from` to `to`; extents that it has already may
-  // be 1 there.
+  // Returns the operand of an Expand from shape `from` to the shape of `to`. It is 1 along axes
+  // that have the extent already.
   std::string expansion(const weft::Node& to, const Shape& from);
 
-  void require(int64_t opset);  // the operator that follows is this new
+  void require(int64_t opset);  // raises the operator set to at least `opset`
   void set_module(const std::string* module) { module_ = module; }
   std::string unused_name(const std::string& wanted);
 
-  // Sets what the rows share: the same graph for another batch, and the input that has the rows.
+  // Sets the same graph with one row more (by node of this graph), the number of rows of this
+  // graph, and the input whose first axis is the rows.
   void set_other(std::unordered_map<const weft::Node*, const weft::Node*> other, int64_t batch,
                  std::string rows_input);
   bool is_symbolic() const { return !other_.empty(); }
@@ -90,14 +92,14 @@ class Emitter {
 using Operands = std::span<const std::string>;
 
 struct ExportRow {
-  std::string_view op;    // weft's
-  std::string_view onnx;  // the operator that it is, where `emit` is null
+  std::string_view op;    // name of the operation in weft
+  std::string_view onnx;  // the ONNX operator that it equals, where `emit` is null
   std::string (*emit)(Emitter& to, const weft::Node& node, Operands x) = nullptr;
-  // Operands of an elementwise row may be any that broadcast to the node's shape.
+  // Whether an operand may have any shape that broadcasts to the node's.
   bool elementwise = false;
-  // All axes of its operands but the last two may be such; the last two are whole.
+  // Whether an operand may broadcast along all axes but the last two, along which it is whole.
   bool broadcasts_batch = false;
-  // Returns whether the row takes a node; others are decomposed. Null: it takes all.
+  // Returns whether the row exports a node; otherwise the node is decomposed. Null: always.
   bool (*takes)(const weft::Node& node) = nullptr;
 };
 std::span<const ExportRow> elementwise_export_rows();
@@ -112,15 +114,16 @@ struct Match {
   std::vector<Value> operands;  // empty: absent
   std::function<std::string(Emitter& to, Operands x)> emit;
 };
-// Returns what a node, together with those that it alone reads, is as one operator.
+// Matches the expression that ends in a value, and whose inner nodes have no other users, to one
+// operator; nullopt: no match.
 std::optional<Match> match_expression(const Value& value, const Uses& uses);
-// Returns what a quantization or its inverse is.
+// Matches quantize_affine, dequantize or fake_quantize to QuantizeLinear, DequantizeLinear or both.
 std::optional<Match> match_quantization(const Value& value);
-// Returns whether every recurrent layer of a graph is one of ONNX's, as its users read no more of
-// it than the states.
+// Returns whether every recurrent layer of a graph can become an LSTM or GRU node: its users read
+// only its hidden states.
 bool has_recurrent_layers_of_onnx(const weft::Graph& graph);
 
-// Emits a convolution; an empty bias is none.
+// Emits a convolution; `bias` is empty where the convolution has none.
 std::string emit_conv(Emitter& to, const weft::Node& node, const std::string& x,
                       const std::string& weight, const std::string& bias);
 

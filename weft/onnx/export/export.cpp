@@ -18,7 +18,7 @@
 namespace weft::onnx {
 namespace {
 
-// Returns whether a node needs no nodes of ONNX: what reads it reads its operand.
+// Returns whether a node becomes no node of ONNX: its users read its operand instead.
 bool is_alias(const weft::Node& node) {
   return node.is("broadcast") || node.op->scalar == ScalarOp::identity;
 }
@@ -27,7 +27,7 @@ bool is_kept(const weft::Node& node, bool recurrent_layers) {
   return is_recurrent ? recurrent_layers : find_export_row(node) != nullptr;
 }
 
-// Decomposes what has no row, until only rows and leaves remain.
+// Decomposes operations that have no export row, until only rows and leaves remain.
 weft::Graph lowered(const weft::Graph& graph) {
   const bool layers = has_recurrent_layers_of_onnx(graph);
   return rewrite_fully(graph, [&](const Value& value) {
@@ -53,8 +53,8 @@ void check(const weft::Graph& graph) {
                 fmt::join(refused, ", "));
 }
 
-// A Result is what an ONNX graph has for a value: a name, and the shape behind it, which broadcasts
-// to the value's.
+// A Result is a value of the ONNX graph that stands for a value of weft: its name, and its shape,
+// which broadcasts to the shape of weft's value.
 struct Result {
   std::string name;
   Shape shape;
@@ -122,7 +122,7 @@ class Export {
     return graph_.inputs.empty() ? "" : results_.at(graph_.inputs[0].node()).name;
   }
 
-  // Decides from the outputs on which nodes are needed, and which expressions are one operator.
+  // Finds, from the outputs back, which nodes are needed and which expressions become one operator.
   void select() {
     for (const Value& output : graph_.outputs) needed_.insert(output.node());
     const std::vector<Value>& nodes = uses_.nodes();
@@ -176,7 +176,7 @@ class Export {
         shape};
   }
 
-  // Returns the shape of two that broadcast to one, aligned at their last axes.
+  // Returns the shape that `a` and `b` broadcast to, aligned at their last axes.
   static Shape broadcast(const Shape& a, const Shape& b) {
     if (a.size() < b.size()) return broadcast(b, a);
     Shape shape = a;
@@ -196,7 +196,8 @@ class Export {
         std::span(shape.begin(), shape.end()).first(static_cast<size_t>(shape.size() - 2)));
   }
 
-  // Returns whether a reshape is what broadcasting does by itself.
+  // Returns whether a reshape only prepends axes of extent 1, as ONNX's broadcasting does by
+  // itself.
   static bool adds_leading_axes(const weft::Node& node) {
     if (!node.is("reshape")) return false;
     const Shape &from = node.inputs[0].shape(), &to = node.type.shape;
@@ -207,7 +208,8 @@ class Export {
     return true;
   }
 
-  // Attributes that differ for another number of rows are shapes, whose rows know them, or numbers.
+  // Refuses attributes that differ for another number of rows, except shapes: export rows write
+  // these in terms of the number of rows.
   void check_attributes(const weft::Node& node) const {
     if (!emitter_.is_symbolic()) return;
     const weft::Node& other = emitter_.other(node);
@@ -276,8 +278,8 @@ class Export {
     }
     return emitter_.constant(as_bytes(value));
   }
-  // A constant of integers may depend on the rows: it numbers them, or has multiples of their
-  // number among its elements, as shapes do.
+  // Emits integers that depend on the number of rows: the numbers 0, 1, 2, ... of the rows, or a
+  // list in which some elements are multiples of that number, as in a shape.
   std::string emit_counts(const Value& value, const weft::Node& other) {
     if (value.dtype() != DType::i64) throw NotSymbolic{"a constant depends on it"};
     const auto elements_of = [](const weft::Node& node) {
@@ -308,7 +310,8 @@ class Export {
         emitter_.add("Add", {counted, emitter_.constant(tensor(known, value.shape()))});
     return value.rank() > 0 ? sum : emitter_.add("Squeeze", {sum, emitter_.integers({0})});
   }
-  // ONNX has no type of two numbers in a byte that weft's operations on it could be expressed in.
+  // i4x2 (two numbers in a byte) is exported as u8: weft's operations on its bytes could not be
+  // expressed on a 4-bit type of ONNX.
   static Tensor as_bytes(const Value& value) {
     if (value.dtype() != DType::i4x2) return value;
     value.eval();
@@ -322,7 +325,7 @@ class Export {
     return variables_[&state] = emitter_.initializer(state.name, as_bytes(elements));
   }
 
-  // Returns a name of the value in its own shape.
+  // Returns the name of the value, expanded to its whole shape.
   std::string whole(const Value& value) {
     Result& result = results_.at(value.node());
     if (result.shape == value.shape()) return result.name;
@@ -344,8 +347,8 @@ class Export {
     return {.name = name, .dtype = dtype, .shape = std::move(dims), .refused = {}};
   }
 
-  // Gives the result of a node the name of the output. Other values, and a result that is an
-  // output already, are copied.
+  // Renames the result of a node to the name of the output. An input, an initializer, and a result
+  // that is an output already, are copied by an Identity.
   void add_output(size_t i) {
     const Value& output = graph_.outputs[i];
     emitter_.set_module(nullptr);
@@ -409,8 +412,8 @@ bool is_exported(const OpDef& def) {
   return def.kind == OpKind::leaf || def.decompose != nullptr || is_alias || row_of(def) != nullptr;
 }
 
-// Two graphs, for two and for three rows, show what depends on their number; no extent of theirs is
-// 1, which would broadcast.
+// Compares the graphs for two and for three rows to find which numbers depend on the number of
+// rows. One row would not do: an extent of 1 broadcasts.
 Exported export_model(const BuildGraph& build, const ExportOptions& options) {
   constexpr int64_t batch = 2;
   if (options.batch) return {export_fixed(build, options, *options.batch), ""};

@@ -9,7 +9,7 @@
 //   onnx::write(onnx::export_model(build, {.inputs = {"features"}, .outputs = {"logits"}}).model,
 //               "mlp.onnx");
 //
-// An operation that ONNX has no operator for is exported as what it is composed of.
+// An operation without an ONNX operator is decomposed, and its parts are exported.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ using BuildGraph = std::function<weft::Graph(int64_t batch)>;
 
 struct ExportOptions {
   std::vector<std::string> inputs, outputs;  // names, in the graph's order
-  // Rows that the exported model takes. Absent: any number, where the graph is the same for each
-  // (an extent "batch"), or else one.
+  // Number of rows that the exported model takes. Absent: any number (the symbolic extent "batch")
+  // where the graphs for all numbers agree, else one row.
   std::optional<int64_t> batch = {};
   std::string name = "weft";  // of the graph
 };
@@ -40,12 +40,11 @@ struct Exported {
   std::string fixed;  // why the batch is fixed although it was not given; "" where it is symbolic
 };
 
-// The least operator set that files use; those with an operator that is newer say a newer one.
+// The operator set that an exported file names, unless one of its operators is newer.
 inline constexpr int64_t export_opset = 18;
 
-// The elements of initializers are those of the variables, not copies. Throws Error(usage) that
-// names the module for an operation of training that ONNX has no operators for: random numbers and
-// some gradients.
+// Initializers share the memory of the variables. Throws Error(usage) that names the operation and
+// its module where ONNX has no operator for it: for random numbers and some gradients.
 Exported export_model(const BuildGraph& build, const ExportOptions& options);
 
 // Returns whether a node of this operation can be exported, by itself or by its parts.

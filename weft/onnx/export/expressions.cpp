@@ -10,7 +10,8 @@ namespace weft::onnx {
 namespace {
 using Name = std::string;
 
-// Returns the vector [extent] that a value repeats along all axes but `axis`; empty if it is none.
+// Returns the vector [extent] that a value repeats along all axes but `axis`; empty where the value
+// is no such broadcast.
 Value vector_along(const Value& value, int axis) {
   const int64_t extent = value.dim(axis);
   const int behind = value.rank() - 1 - axis;
@@ -65,7 +66,7 @@ std::optional<Match> with_bias(const Value& value, const Uses& uses) {
 
 // ---- means
 
-// sum(x) (1 / count), whose axes may be dropped between.
+// Matches sum(x) * (1 / count). A reshape may drop the reduced axes before the product.
 std::optional<Match> mean(const Value& value, const Uses& uses) {
   auto product = split(value, "sum", uses);
   if (!product) product = split(value, "reshape", uses);
@@ -127,7 +128,7 @@ std::optional<Match> layer_norm(const Value& product, const Value& bias, const U
 
 // ---- recurrent layers
 
-// Projection is x[T, B, I] weight[G, I]' + bias[G], the gates' part of the inputs.
+// Projection is x[T, B, I] weight[G, I]' + bias[G]: the share of the inputs in the gates.
 struct Projection {
   Value x, weight, bias;
 };

@@ -15,8 +15,8 @@ std::vector<int64_t> on_both_sides(const Dims& padding) {
   return pads;
 }
 
-// Emits a product of two factors, which are widened where its sums are not rounded ("wide"), or
-// where ONNX has no product of their type.
+// Emits a product of two factors. The factors are widened where the sums stay unrounded (attr
+// "wide"), and where ONNX has no product of their integer type.
 template <class Emit>
 Name product(Emitter& to, const weft::Node& node, const Name& a, const Name& b, Emit emit) {
   const DType dtype = node.inputs[0].dtype();
@@ -44,8 +44,8 @@ Name conv(Emitter& to, const weft::Node& node, Operands x) {
   return emit_conv(to, node, x[0], x[1], "");
 }
 
-// The gradient of a convolution's input is a transposed convolution; elements that no window
-// reached are output padding.
+// The gradient of a convolution's input is a transposed convolution. Pixels that no window reached
+// are its output padding.
 Name conv_input_gradient(Emitter& to, const weft::Node& node, Operands x) {
   Emitter::Attributes attributes = conv_attributes(node);
   std::vector<int64_t> further;
@@ -61,8 +61,8 @@ Name conv_input_gradient(Emitter& to, const weft::Node& node, Operands x) {
   });
 }
 
-// The gradient of a convolution's weight is a convolution of images by gradients, over the rows of
-// the batch, where stride and dilation change places.
+// The gradient of a convolution's weight is a convolution of the images by the gradients of the
+// result, in which batch and channels, and stride and dilation, change places.
 Name conv_weight_gradient(Emitter& to, const weft::Node& node, Operands x) {
   const Shape &image = node.inputs[0].shape(), &weight = node.type.shape;
   const Shape& dy = node.inputs[1].shape();
@@ -83,7 +83,7 @@ Name conv_weight_gradient(Emitter& to, const weft::Node& node, Operands x) {
                            {"pads", on_both_sides(node.attrs.dims("padding"))},
                            {"group", groups}});
     const Name all = to.add("Transpose", {y}, {{"perm", Ints{1, 0, 2, 3}}});
-    // Pixels that no window reached would be further elements of the kernel.
+    // Cuts the excess at the end of the kernel, which comes from pixels that no window reached.
     return to.add("Slice", {all, to.integers({0, 0}), to.integers({weight[2], weight[3]}),
                             to.integers({2, 3}), to.integers({1, 1})});
   });
@@ -109,7 +109,8 @@ Name along_axis(Emitter& to, std::string_view op, const weft::Node& node, Operan
 
 // ---- normalization
 
-// Returns whether a node normalizes over its last axes, of which there are fewer than all.
+// Returns whether a node normalizes over its last axis, or over several last axes that leave at
+// least two others.
 bool is_over_last_axes(const weft::Node& node) {
   const Dims& axes = node.attrs.dims("axes");
   const int rank = node.type.shape.size();
@@ -124,8 +125,8 @@ Tensor zeros_of(int64_t count, DType dtype) {
   return tensor(std::vector<double>(static_cast<size_t>(count), 0), {count}, dtype);
 }
 
-// Over one axis it is a LayerNormalization; over several, whose weight would have an element for
-// each of theirs, an InstanceNormalization of the axis before them.
+// Emits a LayerNormalization for one axis. Over several axes its weight would have an element for
+// each of their positions, so an InstanceNormalization of the axis before them is emitted.
 Name normalize(Emitter& to, const weft::Node& node, Operands x) {
   const DType dtype = node.type.dtype;
   const Shape& shape = node.type.shape;
@@ -163,7 +164,7 @@ constexpr ExportRow layer_exports[] = {
      .emit = [](Emitter& to, const weft::Node& node,
                 Operands x) { return along_axis(to, "LogSoftmax", node, x); }},
     {.op = "normalize", .onnx = {}, .emit = normalize, .takes = is_over_last_axes},
-    // Recurrent layers are matched with what reads them.
+    // match_expression() matches a recurrent layer together with the slice that reads its states.
     {.op = "lstm", .onnx = "LSTM"},
     {.op = "gru", .onnx = "GRU"},
 };

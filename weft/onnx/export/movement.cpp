@@ -54,13 +54,13 @@ Name concatenate(Emitter& to, const weft::Node& node, Operands x) {
   return to.add("Concat", {x.begin(), x.end()}, {{"axis", node.attrs.integer("axis")}});
 }
 
-// ---- gathers and scatters. Weft reads zeros at indices outside of the axis, and drops what is
-// scattered there; ONNX forbids such indices.
+// ---- gathers and scatters. At an index outside of the axis weft's gathers read 0 and its scatters
+// drop the update; ONNX forbids such indices.
 
 struct Bounds {
   double low, high;
 };
-// Returns bounds of the elements, as far as they follow from constants.
+// Returns bounds of the elements where these follow from constants; else nullopt.
 std::optional<Bounds> bounds_of(const Value& value, int depth = 0) {
   constexpr int deepest = 16;
   const weft::Node& node = *value.node();
@@ -92,8 +92,8 @@ std::optional<Bounds> bounds_of(const Value& value, int depth = 0) {
     return Bounds{a->low * b->low, a->high * b->high};
   return {};
 }
-// Returns whether the elements are those of an input, such as tokens, which a model may take to be
-// valid.
+// Returns whether the elements come from a model input, such as tokens, whose indices may be
+// assumed to be valid.
 bool is_input(const Value& value) {
   const weft::Node& node = *value.node();
   if (node.is("input")) return true;
@@ -107,7 +107,7 @@ bool is_valid(const Value& indices, int64_t extent) {
   return bounds && bounds->low >= 0 && bounds->high < static_cast<double>(extent);
 }
 
-// Checked are indices in i64 that are valid, and which of them were so before.
+// Checked holds indices in i64, 0 in place of invalid ones, and a mask of the valid ones.
 struct Checked {
   Name indices, valid;
 };
@@ -154,7 +154,7 @@ Name scatter_add(Emitter& to, const weft::Node& node, Operands x) {
                 {{"reduction", std::string("add")}});
 }
 
-// The first position of a row is the least of those that are scattered there.
+// The first position of a row is the least position that is scattered to the row.
 Name first_position(Emitter& to, const weft::Node& node, Operands x) {
   const Value& indices = node.inputs[0];
   for (int axis = 0; axis < indices.rank(); ++axis) to.fixed(*indices.node(), axis);
@@ -172,7 +172,7 @@ Name first_position(Emitter& to, const weft::Node& node, Operands x) {
   return to.add("Where", {to.add("Equal", {first, none}), to.number(-1, DType::i64), first});
 }
 
-// A TopK of all elements sorts; of equal ones it takes those in front first.
+// A TopK of all elements sorts them; of equal elements it takes the lower index first.
 Name argsort(Emitter& to, const weft::Node& node, Operands x) {
   const int last = node.type.shape.size() - 1;
   const Name count = to.integers({to.fixed(node, last)});

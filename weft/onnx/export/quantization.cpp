@@ -1,5 +1,5 @@
-// Exports quantization as QuantizeLinear and DequantizeLinear: one number for the whole tensor, or
-// one for each place of an axis.
+// Exports quantization as QuantizeLinear and DequantizeLinear, with one scale for the whole tensor
+// or one for each index along an axis.
 #include <utility>
 
 #include "weft/onnx/export/emitter.h"
@@ -15,8 +15,8 @@ DType numbers_of(const weft::Node& node) {
   return static_cast<DType>(node.attrs.integer("dtype"));
 }
 
-// Returns the axis along which the scale differs; -1 where it is one number, nullopt where no
-// operator has such a scale.
+// Returns the axis along which the scale varies; -1 for a single scale, nullopt for a scale that
+// the operators cannot have (by blocks, or along several axes).
 std::optional<int> scale_axis(const weft::Node& node) {
   const Shape &x = node.inputs[0].shape(), &scale = scale_of(node).shape();
   std::optional<int> axis;
@@ -37,7 +37,7 @@ bool is_linear(const weft::Node& node) {
          floats && same_zero && node.type.elements() > 0 && scale_axis(node).has_value();
 }
 
-// Returns the value of shape `shape` behind reshapes; the value itself where there is none.
+// Returns the value under the reshapes that has shape `shape`; `value` itself where none has it.
 Value behind_reshapes(const Value& value, const Shape& shape) {
   for (const Value* at = &value;; at = &(*at)->inputs[0]) {
     if (at->shape() == shape) return *at;
@@ -45,14 +45,15 @@ Value behind_reshapes(const Value& value, const Shape& shape) {
   }
 }
 
-// Returns the shape that operators want of a scale or zero: [] or [places of the axis].
+// Returns the shape of scale and zero point in ONNX: [], or [extent of the axis].
 Shape list_of(const weft::Node& node) {
   const int axis = *scale_axis(node);
   return axis < 0 ? Shape() : Shape{scale_of(node).dim(axis)};
 }
 std::vector<int64_t> extents(const Shape& shape) { return {shape.begin(), shape.end()}; }
 
-// Emits a node on its operand, scale and zero, if it has one; `rounds`: it quantizes.
+// Emits QuantizeLinear (if `rounds`) or DequantizeLinear on operand, scale and optional zero point;
+// for fake_quantize both.
 Name emit(Emitter& to, const weft::Node& node, std::vector<Name> inputs, bool rounds) {
   const int axis = *scale_axis(node);
   Emitter::Attributes attributes;
@@ -61,7 +62,7 @@ Name emit(Emitter& to, const weft::Node& node, std::vector<Name> inputs, bool ro
     attributes["axis"] = int64_t{axis};
   }
   if (size_of(numbers_of(node)) > 1) to.require(21);
-  // The zero says the type of the numbers.
+  // The type of the zero point decides the type of the result.
   if (rounds && inputs.size() < 3)
     inputs.push_back(to.constant(zeros(list_of(node), numbers_of(node)), "zero"));
   Name y = to.add(rounds ? "QuantizeLinear" : "DequantizeLinear", inputs, attributes);

@@ -46,7 +46,7 @@ void refer_to(::onnx::TensorProto& tensor, const std::string& file, const Place&
   }
 }
 
-// Brings elements that are outside of the message into it.
+// An Inliner moves the external data of tensors into the message itself.
 class Inliner {
  public:
   explicit Inliner(ExternalData& external) : external_(external) {}
@@ -80,7 +80,7 @@ class Inliner {
   ExternalData& external_;
 };
 
-// Returns where the state of a model is in a safetensors file of it.
+// Returns where each tensor of a model's state lies in the model's safetensors file.
 Places places_of(const weft::Model& model) {
   const std::vector<io::NamedBytes> tensors = io::bytes_of(io::state_of(model));
   const std::vector<uint64_t> offsets = io::offsets_in_file(tensors, io::pytorch_metadata());
@@ -114,8 +114,9 @@ void add_reads(const ::onnx::GraphProto& graph, std::set<std::string>& names) {
   for (const auto& output : graph.output()) names.insert(output.name());
 }
 
-// Makes nodes of batch normalization use the running statistics, where these are state: weft goes
-// by the step's mode, but other runtimes by the file, which may have been exported in training.
+// Makes BatchNormalization nodes use the running statistics where these are state of the model.
+// weft decides by the step's mode; other runtimes obey the node's training_mode, which the export
+// may have set.
 void use_statistics(::onnx::GraphProto& graph, const Places& state) {
   std::set<std::string> read;
   add_reads(graph, read);
@@ -159,7 +160,7 @@ void apply(const Edit& edit, ::onnx::NodeProto& node, ::onnx::ModelProto& proto)
   shape.add_dims(std::ssize(edit.shape));
   for (const int64_t extent : edit.shape) shape.add_int64_data(extent);
   if (proto.ir_version() >= 4) return;
-  auto& input = *graph.add_input();  // where old files list initializers, too
+  auto& input = *graph.add_input();  // before IR version 4, inputs include all initializers
   input.set_name(edit.shape_name);
   auto& type = *input.mutable_type()->mutable_tensor_type();
   type.set_elem_type(::onnx::TensorProto::INT64);
@@ -204,7 +205,7 @@ std::string narrowed_form(const std::string& kept, const Model& file, const Narr
     if (const auto narrow = narrowing.initializers.find(each.name());
         narrow != narrowing.initializers.end())
       set_shape(each, narrow->second.shape());
-  for (auto& each : *graph.mutable_input())  // of old files, which list initializers there, too
+  for (auto& each : *graph.mutable_input())  // before IR version 4, these include initializers
     if (const auto narrow = narrowing.initializers.find(each.name());
         narrow != narrowing.initializers.end())
       set_shape(*each.mutable_type()->mutable_tensor_type()->mutable_shape(),

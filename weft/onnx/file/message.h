@@ -18,8 +18,8 @@ namespace weft::onnx {
 
 inline constexpr size_t message_limit = size_t{2} << 30;  // protobuf's, in bytes
 
-// Parses a message; `file` names it in messages. Throws Error(data) for bytes that are none, and
-// for 2 GiB and more, which is protobuf's limit.
+// Parses a message; `file` names it in errors. Throws Error(data) for bytes that are no message,
+// and for 2 GiB and more, the limit of protobuf.
 void parse_message(google::protobuf::MessageLite& message, std::string_view bytes,
                    const std::string& file);
 
@@ -30,9 +30,9 @@ class ExternalData {
   ExternalData(std::string file, std::string folder)
       : file_(std::move(file)), folder_(std::move(folder)) {}
 
-  // Returns the bytes of a tensor, `usual` of them where it does not say its length; what is
-  // written to them stays in memory. `what` names it in messages. Throws Error(data) for a file
-  // outside of the folder, and for one that is missing or too short.
+  // Returns a tensor's bytes, of which there are `usual` where the tensor gives no length. Writes
+  // to them stay in memory. `what` names the tensor in errors. Throws Error(data) for a file
+  // outside of the folder, and for a file that is missing or too short.
   std::shared_ptr<Buffer> bytes_of(const ::onnx::TensorProto& proto, uint64_t usual,
                                    const std::string& what);
 

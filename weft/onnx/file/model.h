@@ -1,5 +1,5 @@
-// Declares what an ONNX file says, free of protobuf's classes: what the reader fills in, the
-// importer interprets, and the exporter builds. Format: the ONNX specification
+// Declares the contents of an ONNX file without the classes of protobuf: the reader fills them in,
+// the importer interprets them, and the exporter builds them. Format: the ONNX specification
 // (docs/IR.md, onnx.proto), IR versions 3 and up.
 #pragma once
 
@@ -27,27 +27,27 @@ using Attribute = std::variant<int64_t, double, std::string, Tensor, std::shared
                                std::vector<Tensor>>;
 
 struct Node {
-  std::string op, domain;                    // "" is ai.onnx, whose other name it is
+  std::string op, domain;                    // domain "" means "ai.onnx"
   std::string name;                          // may be empty
   std::vector<std::string> inputs, outputs;  // "": absent
   std::map<std::string, Attribute, std::less<>> attributes;
-  // Attributes of a function's nodes may refer to those of the call: own name to the call's.
+  // In a function, an attribute may refer to an attribute of the call: own name to the call's.
   std::map<std::string, std::string, std::less<>> references = {};
-  int value_bits = 0;  // of the tensor that a Constant holds, as in ElementType
+  int value_bits = 0;  // bits of the numbers in a Constant's tensor, as in ElementType
 };
 
-// A Dim is an extent, or a name for one that is bound when the model is loaded or run.
+// A Dim is an extent, or the name of an extent that is bound when the model is loaded or run.
 struct Dim {
-  int64_t extent = -1;  // -1: known by `symbol`, or unknown if that is empty
+  int64_t extent = -1;  // -1: named by `symbol`, or unknown if that is empty
   std::string symbol;
 };
 
 struct ValueInfo {
   std::string name;
-  std::optional<DType> dtype;             // absent: not said
+  std::optional<DType> dtype;             // absent: the file does not say
   int bits = 0;                           // as in ElementType
-  std::optional<std::vector<Dim>> shape;  // absent: not said
-  std::string refused;  // what it is, if that is no tensor, or one of a type that weft lacks
+  std::optional<std::vector<Dim>> shape;  // absent: the file does not say
+  std::string refused;  // what the value is, if it is no tensor or has a type that weft lacks
 };
 
 struct Initializer {
@@ -58,18 +58,18 @@ struct Initializer {
 
 struct Graph {
   std::string name;
-  std::vector<Node> nodes;  // as in the file: each after those that it reads
+  std::vector<Node> nodes;  // in the order of the file; Net sorts them topologically
   std::vector<Initializer> initializers;
-  std::vector<ValueInfo> inputs;    // without those that are initializers
-  std::vector<ValueInfo> defaults;  // inputs of the file that are initializers
+  std::vector<ValueInfo> inputs;    // without inputs that have an initializer
+  std::vector<ValueInfo> defaults;  // inputs that have an initializer
   std::vector<ValueInfo> outputs;
-  std::map<std::string, ValueInfo, std::less<>> values;  // what the file says of those in between
+  std::map<std::string, ValueInfo, std::less<>> values;  // declared types of intermediate values
 };
 
 struct Function {
   std::string name, domain;
   std::vector<std::string> inputs, outputs;
-  std::vector<std::string> attributes;                     // those without defaults
+  std::vector<std::string> attributes;                     // attributes without a default
   std::map<std::string, Attribute, std::less<>> defaults;  // attributes and their defaults
   std::vector<Node> nodes;
   std::map<std::string, int64_t, std::less<>> opsets;
@@ -88,17 +88,17 @@ struct Model {
 // Operator sets of ai.onnx that weft reads.
 inline constexpr int64_t oldest_opset = 7, newest_opset = 28;
 
-// Reads a model of at most 2 GiB, as protobuf's messages are, and its external data, which is
-// mapped. Throws Error(data) with one line that names the file and the place: for bytes that are no
-// message, tensors whose bytes do not fit their shape, external data outside of the folder, and
-// types of numbers that weft lacks; Error(usage) where there is no file. Memory is bounded by the
-// file's size: elements are eight times as many bytes at most.
+// Reads a model of at most 2 GiB, the limit of protobuf, and maps its external data. Throws
+// Error(data) with one line that names the file and the place: for bytes that are no message,
+// tensors whose bytes do not fit their shape, external data outside of the folder, and types of
+// numbers that weft lacks; Error(usage) where there is no file. The elements take at most eight
+// times the bytes of the file.
 Model read(const std::string& path);
 // Reads a model from bytes; `name` stands for the file in messages, and external data is refused.
 Model parse(std::string_view bytes, const std::string& name);
-// WriteOptions says where the elements of initializers go: into the file, or, where those together
-// have more than `most_inline_bytes`, behind each other into a file PATH.data beside it, which the
-// model refers to by its name as external data.
+// WriteOptions says where the elements of initializers go: into the model's file or, if together
+// they have more than `most_inline_bytes`, into a file PATH.data beside it, to which the model
+// refers by name as external data. Initializers below 1 KiB stay in the model's file.
 struct WriteOptions {
   int64_t most_inline_bytes = (int64_t{2} << 30) - (int64_t{64} << 20);  // of protobuf's 2 GiB
 };
@@ -106,16 +106,16 @@ struct WriteOptions {
 // Error(failed) for a file that cannot be written, and Error(usage) for a model whose nodes alone
 // are larger than protobuf's messages can be.
 void write(const Model& model, const std::string& path, const WriteOptions& options = {});
-// Reads a tensor in a file of its own (TensorProto), as test data of ONNX has them.
+// Reads a tensor from a file of its own (TensorProto), the form of test data of ONNX.
 Tensor read_tensor(const std::string& path);
 
-// Makes ordinary inputs, behind all others, of those defaults that are named: their elements will
-// be given. Other names are left to whoever binds the inputs.
+// Appends the named defaults to the ordinary inputs, since the caller will give their elements.
+// Skips names that are no defaults: whoever binds the inputs reports them.
 void override_defaults(Model& model, std::span<const std::string> names);
 
-// Returns whether the path ends like a model's.
+// Returns whether the path ends in ".onnx".
 bool is_model_file(const std::string& path);
-// Throws Error(usage) for a path that ends like a model's and names nothing.
+// Throws Error(usage) for a path that ends in ".onnx" where no file exists.
 void check_there(const std::string& path);
 
 // Returns "file: node 'conv1' (Conv)" for messages.

@@ -31,7 +31,7 @@ constexpr Sets known_sets[] = {{"", oldest_opset, newest_opset},
                                {"ai.onnx.preview", 1, 1},
                                {"ai.onnx.preview.training", 1, 1}};
 
-// Opset names: both stand for the operators of the specification.
+// The domains "" and "ai.onnx" both mean the operators of the specification.
 std::string domain_of(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
 class Reader {
@@ -114,7 +114,8 @@ class Reader {
     return from_buffer(std::move(copy), type);
   }
 
-  // Returns elements that are in one of the repeated fields of numbers.
+  // Returns the elements of the message's repeated field for their type (float_data, int32_data,
+  // ...).
   Tensor typed(const ::onnx::TensorProto& proto, const Type& type, const ElementType& element,
                const std::string& what) const {
     switch (type.dtype) {
@@ -135,7 +136,7 @@ class Reader {
       auto owner = std::make_shared<std::string>(std::move(bytes));
       return elements(owner, {owner->data(), owner->size()}, type, element, what);
     }
-    switch (size_of(type.dtype)) {  // the bits of one element in each number
+    switch (size_of(type.dtype)) {  // int32_data holds one element per number, in its low bits
       case 1:
         return copied<uint8_t>(proto.int32_data(), type, what);
       case 2:
@@ -240,7 +241,8 @@ class Reader {
     return all;
   }
 
-  // What a file says of values inside of a graph binds nothing: an impossible shape is none there.
+  // Shapes of inputs and outputs (border) bind. The file only hints at those of values inside of a
+  // graph, so that an impossible one is ignored.
   enum class Place { border, inside };
   ValueInfo value_info(const ::onnx::ValueInfoProto& proto, Place place = Place::border) const {
     ValueInfo info{.name = proto.name(), .dtype = {}, .shape = {}, .refused = {}};
@@ -312,7 +314,8 @@ class Reader {
                       .outputs = {proto.output().begin(), proto.output().end()},
                       .attributes = {proto.attribute().begin(), proto.attribute().end()}};
     function.opsets = opsets(proto.opset_import());
-    // Field 11, attributes with defaults, is younger than the message classes.
+    // Field 11, attributes with defaults, is newer than the message classes, which keep it as an
+    // unknown field.
     const auto& unknown = proto.GetReflection()->GetUnknownFields(proto);
     for (int i = 0; i < unknown.field_count(); ++i) {
       const auto& field = unknown.field(i);

@@ -23,16 +23,17 @@ std::optional<ElementType> element_type(int64_t onnx_type);
 int64_t onnx_type(DType dtype);
 std::string onnx_type_name(int64_t onnx_type);  // "float", "uint16"
 
-// Returns a byte for each of `count` numbers of two or four bits, the low ones of a byte first.
+// Unpacks `count` numbers of two or four bits into a byte each. The first number of a byte is in
+// its low bits.
 std::shared_ptr<Buffer> unpacked(std::span<const char> bytes, int64_t count,
                                  const ElementType& type);
-// Cast integers, or floating point after truncation, to numbers of few bits: the low bits remain,
-// or what is beyond saturates.
+// Cast integers, or floats after truncation, to numbers of two or four bits: wrapped_to() keeps the
+// low bits, saturated_to() clamps.
 Tensor wrapped_to(const Tensor& x, const ElementType& type);
 Tensor saturated_to(const Tensor& x, const ElementType& type);
 
-// Casts floating point to an 8-bit float; what rounds beyond its greatest number becomes NaN (e4m3)
-// or infinite (e5m2), where cast() saturates.
+// Casts floats to an 8-bit float. A number that rounds beyond the format's greatest becomes NaN
+// (e4m3) or infinity (e5m2), where cast() saturates.
 Tensor cast_without_saturation(const Tensor& x, DType to);
 
 }  // namespace weft::onnx

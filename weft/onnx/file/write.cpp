@@ -21,9 +21,9 @@ namespace weft::onnx {
 namespace {
 using Proto = ::onnx::AttributeProto;
 
-constexpr uint64_t alignment = 4096;     // of external elements, so that they can be mapped
-constexpr size_t least_external = 1024;  // bytes; shapes and scalars stay where tools look for them
-constexpr int function_defaults = 11;    // the field of FunctionProto is younger than its class
+constexpr uint64_t alignment = 4096;     // bytes; external data can then be mapped
+constexpr size_t least_external = 1024;  // bytes; smaller initializers stay in the message
+constexpr int function_defaults = 11;    // number of a field of FunctionProto that its class lacks
 
 class Writer {
  public:

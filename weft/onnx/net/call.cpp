@@ -7,7 +7,7 @@
 
 namespace weft::onnx {
 namespace {
-constexpr int64_t most_elements = int64_t{1} << 24;  // of a constant that decides what is computed
+constexpr int64_t most_elements = int64_t{1} << 24;  // limit for constants that decide the graph
 }
 
 Tensor leaf_of(const Tensor& constant) {
@@ -45,7 +45,7 @@ std::vector<Tensor> Call::all() const {
   return values;
 }
 
-// A file of a few bytes can compute a small number from very many.
+// A file of a few bytes can compute a small constant from a value of very many elements.
 void Call::check_folds(size_t input) const {
   std::vector<const weft::Node*> open{inputs_[input].node()};
   std::unordered_set<const weft::Node*> seen(open.begin(), open.end());

@@ -1,5 +1,5 @@
-// A Call is a node of an ONNX graph on its way into weft's: its operands, attributes, and the
-// version of its operator set. Operators (operators.h) are functions of a Call.
+// A Call is a node of an ONNX graph while it is imported: its operands, attributes, and the version
+// of its operator set. Operators (operators.h) are functions of a Call.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ namespace weft::onnx {
 
 class Interpreter;
 
-// Returns a leaf of its own over the elements of a constant: a step that is captured warns of older
-// ones.
+// Returns a new leaf over the elements of a constant. A captured step would warn of an older leaf.
 Tensor leaf_of(const Tensor& constant);
 
 class Call {
@@ -43,12 +42,12 @@ class Call {
   bool has(size_t input) const { return input < size() && inputs_[input].defined(); }
   const Tensor& operator[](size_t input) const;  // refuses a node without it
   Tensor optional(size_t input) const { return has(input) ? inputs_[input] : Tensor(); }
-  // Returns all operands. Refuses a node that has none, or lacks one.
+  // Returns all operands. Refuses a node without operands, or with one left out.
   std::vector<Tensor> all() const;
   // Returns whether an operand derives from constants alone, so that its elements can be known.
   bool is_constant(size_t input) const;
-  // Returns the bits of the numbers of an operand, 2 or 4, or 0 for all of its type; and notes
-  // those of a result.
+  // bits() returns the bits of each number of an operand, 2 or 4, or 0 for the whole type;
+  // with_bits() notes the bits of a result.
   int bits(size_t input) const;
   Tensor with_bits(const Tensor& result, int bits) const;
   // Notes that an operand's elements index an axis of this extent (Interpreter::note_indices).
@@ -75,7 +74,7 @@ class Call {
   std::vector<std::string> texts(std::string_view attribute) const;
   Tensor tensor(std::string_view attribute) const;  // empty: absent
   const Graph& graph(std::string_view attribute) const;
-  // Returns the type of this number in files. Refuses one that weft lacks.
+  // Returns the type with this number in TensorProto.DataType. Refuses a type that weft lacks.
   ElementType type_of(int64_t onnx_type) const;
 
   // Returns the axis of an attribute in [0, rank).

@@ -118,7 +118,7 @@ void Interpreter::check_declared(const ValueInfo& info, const Tensor& value) {
   if (!info.refused.empty() || (info.dtype && *info.dtype != value.dtype()))
     throw Error(ErrorKind::data, "[onnx] {}: '{}' is declared as {} and computed as {}.",
                 printable(file_), printable(info.name), to_string(info), to_string(value.type()));
-  // Graphs inside of others may run more than once, with other shapes.
+  // A nested graph (of If, Loop, Scan) may run more than once, with other shapes each time.
   if (depth_ == 0 && !fits(info, value.shape()))
     misfits_.push_back(fmt::format("'{}' is declared as {} and computed as {}",
                                    printable(info.name), printable(to_string(info)),
@@ -141,7 +141,7 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
     scopes_.back()[model.graph.inputs[i].name] = inputs[i];
     leaves_.push_back(inputs[i].node());
     set_bits(inputs[i], model.graph.inputs[i].bits);
-    fits(model.graph.inputs[i], inputs[i].shape());  // binds its symbols
+    fits(model.graph.inputs[i], inputs[i].shape());  // binds the symbolic extents
   }
   graph_ = &model.graph;
   run_nodes(model.graph.nodes, model.opsets);
@@ -153,7 +153,7 @@ std::vector<Tensor> Interpreter::run(std::span<const Tensor> inputs) {
 
 void Interpreter::note_indices(const Tensor& value, int64_t extent, const std::string& place) {
   if (indices_ == nullptr || graph_ != &net_.model().graph) return;
-  // Views of all elements and casts leave them as they are.
+  // Looks through casts and through views of all elements, which do not change the indices.
   Value from = value;
   while (from->inputs.size() == 1 && from->inputs[0].elements() == value.elements() &&
          (from->op->view != nullptr || from->is("cast")) && !is_float(from->inputs[0].dtype()))
@@ -185,7 +185,8 @@ std::vector<Tensor> Interpreter::run_inside(const Graph& graph, std::vector<Tens
 
 std::vector<Tensor> Interpreter::call_function(const Function& function, const Call& call) {
   if (++depth_ > deepest) call.refuse("more than {} functions call each other", deepest);
-  // The attributes of the call replace what the function's nodes refer to.
+  // Nodes of the function take the attributes that they refer to from the call, or from its
+  // defaults.
   std::vector<Node> nodes = function.nodes;
   auto given = function.defaults;
   for (const auto& [name, value] : call.node().attributes) given.insert_or_assign(name, value);

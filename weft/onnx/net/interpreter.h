@@ -15,8 +15,8 @@
 
 namespace weft::onnx {
 
-inline constexpr int deepest = 64;  // functions and graphs inside each other
-// Calls of functions and steps of loops may be exponentially many in the size of a file.
+inline constexpr int deepest = 64;  // nesting of functions and graphs
+// Nested calls and loops may run exponentially many operators in the size of a file.
 inline constexpr int64_t most_operators = int64_t{1} << 18;
 inline constexpr size_t most_value_bytes = size_t{1} << 40;  // more than any machine holds
 
@@ -27,18 +27,18 @@ class Interpreter {
 
   // Returns the outputs of the whole model.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
-  // Returns the outputs of a graph that is an attribute (of If, Loop, Scan). It also reads the
-  // values around it.
+  // Returns the outputs of a graph that is an attribute (of If, Loop, Scan). The graph may also
+  // read values of the graphs around it.
   std::vector<Tensor> run_inside(const Graph& graph, std::vector<Tensor> inputs, const Call& call);
-  // Returns the variable of the model that a value is the present state of; empty for any other.
+  // Returns the variable of the model whose present state `value` is; empty for any other value.
   Variable variable_of(const Tensor& value) const;
   // Returns whether a value derives from constants alone: from no input, variable or random number.
   bool is_constant(const Tensor& value);
-  // Integers of two or four bits are values of bytes; the interpreter notes how few they are.
+  // An integer of two or four bits is held in a byte; bits_of() tells how many bits it has.
   int bits_of(const Tensor& value) const;
   void set_bits(const Tensor& value, int bits);
-  // Notes that a node takes the elements of a value as indices of an axis, where these are those of
-  // an input of the model and the node runs in any case.
+  // Notes that a node indexes an axis by the elements of a value, if they are those of a model
+  // input and the node runs in any case.
   void note_indices(const Tensor& value, int64_t extent, const std::string& place);
 
  private:
@@ -52,24 +52,24 @@ class Interpreter {
   void add_initializers(const Graph& graph, bool outermost);
   Tensor output(const std::string& name, const std::string& of) const;
   std::vector<Tensor> outputs_of(const Graph& graph, const std::string& of);
-  // Holds a value against what the file says of it: refuses another type, and notes another shape,
-  // as onnxruntime does.
+  // Compares a value with its declaration in the file. Refuses another type; notes another shape,
+  // of which the model warns, as onnxruntime does.
   void check_declared(const ValueInfo& info, const Tensor& value);
   bool fits(const ValueInfo& info, const Shape& shape);
   void warn_of_shapes() const;
 
   const Net& net_;
   const std::string& file_;
-  std::vector<IndexInput>* indices_;       // null: nobody asks
+  std::vector<IndexInput>* indices_;       // null: the caller wants none
   std::vector<const weft::Node*> leaves_;  // the inputs of the model
   std::deque<Scope> scopes_;               // innermost last
   size_t visible_ = 0;  // index of the outermost scope that names are looked up in
   const Opsets* opsets_ = nullptr;
-  const Graph* graph_ = nullptr;                         // whose nodes run; null in a function
-  std::map<std::string, int64_t, std::less<>> extents_;  // of symbols
+  const Graph* graph_ = nullptr;  // the graph whose nodes run; null in a function
+  std::map<std::string, int64_t, std::less<>> extents_;  // by symbol
   std::vector<std::string> misfits_;                     // values of another shape than declared
   int depth_ = 0;
-  int64_t operators_ = 0;                        // that have run
+  int64_t operators_ = 0;                        // count of operators that have run
   std::unordered_map<uint64_t, bool> constant_;  // by the node's id
   std::unordered_map<uint64_t, int> bits_;       // likewise
 };

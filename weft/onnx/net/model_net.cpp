@@ -39,7 +39,7 @@ std::vector<std::string_view> companion_names() {
   return names;
 }
 
-// Returns the index of the one input that is no companion, which takes the samples.
+// Returns the index of the input that takes the samples: the one input that is no companion.
 size_t samples_input(const Net& net, const std::string& name, InputKind kind) {
   std::optional<size_t> found;
   for (size_t i = 0; i < net.inputs().size(); ++i) {

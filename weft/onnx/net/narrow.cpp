@@ -12,7 +12,7 @@ std::vector<int64_t> integers_of(const Tensor& tensor) {
   return integers;
 }
 
-// Returns the elements of an initializer, or of what a Constant holds; nullopt for other values.
+// Returns the elements of an initializer or of a Constant node; nullopt for other values.
 std::optional<std::vector<int64_t>> constant_of(const Graph& graph, const std::string& name) {
   for (const Initializer& each : graph.initializers)
     if (each.name == name) return integers_of(each.value);
@@ -36,12 +36,12 @@ std::string new_name(const Graph& graph, std::string name) {
   return name;
 }
 
-// Returns whether one operand of a node is all that reads a value.
+// Returns whether a value is read exactly once: by one operand of a node, or as an output.
 bool is_read_once(const Graph& graph, const std::string& name) {
   int64_t count = std::ranges::count(graph.outputs, name, &ValueInfo::name);
   for (const Node& node : graph.nodes) {
     count += std::ranges::count(node.inputs, name);
-    for (const auto& [key, value] : node.attributes)  // graphs inside may read it
+    for (const auto& [key, value] : node.attributes)  // a nested graph may read it, too
       if (std::holds_alternative<std::shared_ptr<const Graph>>(value)) return false;
   }
   return count == 1;
@@ -70,7 +70,7 @@ std::map<std::string, Edit, std::less<>> edits_of(const Model& file, const Narro
     const auto value = narrowing.values.find(node.outputs[0]);
     if (value == narrowing.values.end()) continue;
     const auto& [before, after] = value->second;
-    // Among convolutions of several groups, only depthwise ones lose channels.
+    // Of convolutions with several groups only depthwise ones lose channels, and a group with each.
     if (node.op == "Conv" && groups_of(node) > 1 && before[1] != after[1])
       edits[value->first].groups = groups_of(node) * after[1] / before[1];
     if ((node.op != "Reshape" && node.op != "Expand") || node.inputs.size() < 2) continue;
@@ -109,7 +109,7 @@ Model narrowed(Model file, const Narrowing& narrowing) {
         {.name = edit->second.shape_name,
          .value = tensor(edit->second.shape, {std::ssize(edit->second.shape)})});
   }
-  graph.defaults.clear();  // whose shapes are those of before
+  graph.defaults.clear();  // their declared shapes are out of date
   std::erase_if(graph.values, [&](const auto& each) {
     return narrowing.values.contains(each.first) || narrowing.initializers.contains(each.first);
   });

@@ -48,7 +48,7 @@ class Checker {
     throw Error(ErrorKind::data, "[onnx] {}: weft lacks {} of its operators: {}.",
                 printable(model_.file), unknown_.size(), fmt::join(list, ", "));
   }
-  // Returns whether the elements of a value of the outermost graph must be known.
+  // Returns whether the elements of a value of the outermost graph must be known at graph build.
   bool is_static(std::string_view name) const { return static_.contains(name); }
   Use use_of(std::string_view initializer) const {
     const auto found = uses_.find(initializer);
@@ -60,14 +60,14 @@ class Checker {
 
   void check_function(Function& function) {
     Names known(function.inputs.begin(), function.inputs.end());
-    const bool counts = std::exchange(counts_uses_, false);  // its names are its own
+    const bool counts = std::exchange(counts_uses_, false);  // the names in a function are its own
     opsets_ = function.opsets.empty() ? &model_.opsets : &function.opsets;
     check_nodes(function.nodes, known, 0);
     counts_uses_ = counts;
   }
 
-  // Finds the inputs of functions that must be known; a function that calls another needs what that
-  // one needs, so that this goes on until nothing changes.
+  // Finds the inputs of functions that must be known. A function needs what the functions that it
+  // calls need, so this repeats until nothing changes.
   void note_functions() {
     for (bool changes = true; changes;) {
       changes = false;
@@ -99,7 +99,7 @@ class Checker {
     check_nodes(graph.nodes, known, depth);
   }
 
-  // Puts nodes in an order in which each follows those that it reads.
+  // Sorts nodes topologically: each follows the nodes whose results it reads.
   void check_nodes(std::vector<Node>& nodes, Names& known, int depth) {
     Names computed;
     for (const Node& node : nodes)
@@ -136,8 +136,8 @@ class Checker {
     for (const Node& node : std::views::reverse(nodes)) note_static(node);
   }
 
-  // The graphs of a node compute its results; they read the values around them, and in loops the
-  // operands, of which each step gives those of the next. Two rounds pass that on.
+  // The graphs of a node (If, Loop, Scan) compute its results and read values around them. A step
+  // of a loop also reads the results of the step before: two rounds pass the need through both.
   void note_graphs(const Node& node, bool is_needed) {
     for (const auto& [name, value] : node.attributes) {
       const auto* graph = std::get_if<std::shared_ptr<const Graph>>(&value);
@@ -157,7 +157,7 @@ class Checker {
     }
   }
 
-  // What must be known passes that on to what it is computed from, except for its shape.
+  // If a node's result must be known, so must its operands, except where it reads only their shape.
   void note_static(const Node& node) {
     const bool needs_elements = node.op != "Shape" && node.op != "Size";
     const bool is_needed =
@@ -211,7 +211,8 @@ class Checker {
       }
   }
 
-  // Refuses what the operator or function of a node lacks: it would be ignored.
+  // Refuses operands, outputs and attributes that a node's operator or function does not have: they
+  // would be ignored.
   void check_signature(const Node& node, const Function* function, const Operator* op,
                        size_t index) const {
     std::string excess;
@@ -234,7 +235,7 @@ class Checker {
   const std::map<std::string, int64_t, std::less<>>* opsets_ = nullptr;  // of the nodes checked
   std::map<std::string, int> unknown_;
   std::map<std::string, Use, std::less<>> uses_;
-  bool counts_uses_ = true;  // not in functions
+  bool counts_uses_ = true;  // false in functions
   Names static_;
   std::map<const Function*, std::set<size_t>> static_operands_;
 };
@@ -350,7 +351,7 @@ std::vector<Tensor> Net::operator()(std::span<const Tensor> inputs,
                                     std::vector<IndexInput>* indices) const {
   check_inputs("[onnx] " + printable(model_.file), this->inputs(), types_of(inputs));
   std::vector<Tensor> values(inputs.begin(), inputs.end());
-  for (size_t i = 0; i < values.size(); ++i)  // a step warns of elements from outside of it
+  for (size_t i = 0; i < values.size(); ++i)  // a captured step warns of older leaves
     if (static_inputs_[i] && values[i]->storage != nullptr) values[i] = leaf_of(values[i]);
   return Interpreter(*this, indices).run(values);
 }

@@ -4,8 +4,8 @@
 //   onnx::Net net(onnx::read("resnet.onnx"));
 //   auto step = compile([&](Tensor x) { return net({x})[0]; });
 //
-// Shapes are static in weft: those of the inputs of a call bind the symbolic extents of the file,
-// and what the file computes from shapes is folded.
+// Shapes are static in weft: the shapes of a call's inputs bind the symbolic extents of the file,
+// and values that the file computes from shapes are folded.
 #pragma once
 
 #include <map>
@@ -22,14 +22,14 @@ namespace weft::onnx {
 struct IndexInput {
   size_t input;
   int64_t extent;
-  std::string node;  // as errors name it
+  std::string node;  // its name in errors
 };
 
 class Net : public nn::Module {
  public:
-  // Throws Error(data) for a model with operators that weft lacks, all of which the message lists
-  // with their counts, for one whose values form a cycle or come from nowhere, and for a node with
-  // operands, outputs or attributes that its operator lacks in the operator set of the file.
+  // Throws Error(data) for a model with operators that weft lacks (the message lists all of them
+  // with their counts), for values that form a cycle or come from nowhere, and for a node with
+  // operands, outputs or attributes that its operator does not have in the file's operator set.
   explicit Net(Model model);
   Net(nn::Module& parent, Model model);  // its variables have the same names as without a parent
   ~Net() override;
@@ -38,19 +38,19 @@ class Net : public nn::Module {
   const std::vector<ValueInfo>& inputs() const { return model_.graph.inputs; }
   const std::vector<ValueInfo>& outputs() const { return model_.graph.outputs; }
 
-  // Returns which inputs decide shapes (the operand of a Reshape): their elements must be known
-  // when the graph is built, so that a step that is compiled captures them.
+  // Returns which inputs decide shapes (the second operand of a Reshape). Their elements must be
+  // known when the graph is built, so that a compiled step captures them.
   const std::vector<bool>& static_inputs() const { return static_inputs_; }
 
-  // Returns the outputs of the model. Inputs are in the order of the file's. Throws Error(data)
-  // that names the node for one that does not take its operands, and Error(usage) for inputs of
-  // other types than the file says. Appends to `indices`, if not null, the inputs that are indices
-  // as they are: whoever knows their elements can check them.
+  // Returns the outputs of the model. Inputs are in the order of the file. Throws Error(data) that
+  // names a node which does not take its operands, and Error(usage) for inputs of other types than
+  // the file's. Appends to `indices`, if not null, the inputs that nodes use as indices unchanged,
+  // so that whoever knows their elements can check them.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs,
                                  std::vector<IndexInput>* indices = nullptr) const;
 
-  // Returns the types of the inputs, where `extents` binds symbolic extents by name. Throws
-  // Error(usage) that lists those that have none, and for a name of none of them.
+  // Returns the types of the inputs; `extents` binds symbolic extents by name. Throws Error(usage)
+  // that lists the extents that are unbound, and for a name that no extent has.
   using Extents = std::map<std::string, int64_t, std::less<>>;
   std::vector<Type> input_types(const Extents& extents) const;
 
@@ -58,7 +58,7 @@ class Net : public nn::Module {
   friend class Interpreter;
 
   void add_variables();
-  // Returns the name of a value as the path of a layer, whose result a nn::OutputScope keeps.
+  // Returns the path under which nn::OutputScope keeps a value, as the result of a layer.
   std::string path_of(const std::string& value) const;
 
   Model model_;

@@ -8,7 +8,8 @@
 
 namespace weft::onnx {
 namespace {
-// Returns those inputs that a step takes, or those that it captures.
+// Returns the inputs that are passed on each run; with `are_static`, those whose values are fixed
+// when the step is compiled.
 std::vector<Tensor> chosen(const Net& net, std::span<const Tensor> inputs, bool are_static) {
   std::vector<Tensor> some;
   for (size_t i = 0; i < inputs.size() && i < net.static_inputs().size(); ++i)
@@ -41,7 +42,7 @@ void check_indices(const Net& net, std::span<const IndexInput> indices,
 }
 }  // namespace
 
-// Captured is a step with the values of its static inputs.
+// A Captured is the step for one set of values of the static inputs.
 struct Runner::Captured {
   Captured(const Net& net, std::vector<Tensor> values, const StepOptions& options)
       : fixed(std::move(values)),

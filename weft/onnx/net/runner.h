@@ -19,9 +19,9 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Returns the outputs, which are valid as those of CompiledStep::run() are. Inputs are in the
-  // order of the file's. Throws as Net's call does, and Error(data) for an element that is no index
-  // of the axis that it is to index.
+  // Returns the outputs, which stay valid as those of CompiledStep::run() do. Inputs are in the
+  // order of the file. Throws as Net's call does, and Error(data) for an element that is no valid
+  // index of the axis that it indexes.
   std::span<const Tensor> run(std::span<const Tensor> inputs);
   // Return the plan or the executable for inputs of these types. Throw Error(usage) where the
   // elements of an input decide shapes.

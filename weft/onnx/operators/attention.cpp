@@ -29,7 +29,7 @@ Tensor shared_heads(const Call& call, const Tensor& x, int64_t query_heads) {
 
 // ---- attention
 
-// Scores are [B, H, T, S]; a mask of the node is padded to S and has at least two axes.
+// Returns the node's mask, padded to the S keys of the scores [B, H, T, S].
 Tensor mask_of(const Call& call, int64_t keys) {
   if (!call.has(3)) return {};
   Tensor mask = call[3];
@@ -75,10 +75,11 @@ Tensor visible_keys(const Call& call, int64_t queries, int64_t keys) {
     visible = visible.defined() ? logical_and(visible, condition) : condition;
   };
   const Tensor key = iota(shape, 3);
-  Tensor lengths;  // keys that are no padding, by row
+  Tensor lengths;  // keys of each row before its padding
   if (call.has(6)) lengths = reshape(cast(call[6], DType::i64), {call[6].elements(), 1, 1, 1});
   if (causal || left >= 0 || right >= 0) {
-    // The last query is at the last key: of the cache, or of those that are no padding.
+    // The last query is at the last key: after the past keys, or at the row's last key before
+    // padding.
     Tensor query = iota(shape, 2);
     if (call.has(4))
       query = query + call[4].dim(2);
@@ -107,7 +108,7 @@ Tensors attention_operator(const Call& call) {
                   {.causal = call.flag("is_causal"), .scale = scale, .softcap = softcap});
     return {heads.were_joined ? join_heads(y) : y, heads.present_k, heads.present_v};
   }
-  // Queries and keys each take the root of the scale.
+  // Queries and keys are each multiplied by the root of the scale.
   const Tensor root = scalar(std::sqrt(scale), dtype);
   const Tensor k = shared_heads(call, heads.k, heads.q.dim(1));
   const Tensor v = shared_heads(call, heads.v, heads.q.dim(1));
@@ -118,7 +119,7 @@ Tensors attention_operator(const Call& call) {
     scores = tanh(scores / softcap) * softcap;
     if (mode == 1) observed = scores;
   }
-  // The bias of all masks, of the scores' type; a row of it that is -inf hides all keys.
+  // All masks combined, in the type of the scores. A row that is all -inf hides all keys.
   Tensor bias;
   if (Tensor mask = mask_of(call, keys); mask.defined())
     bias = mask.dtype() == DType::boolean ? select(mask, scalar(0, dtype), scalar(-infinity, dtype))
@@ -144,7 +145,7 @@ Tensors attention_operator(const Call& call) {
           cast(observed, dtype)};
 }
 
-// Scores and weights pass through graphs of the node's own.
+// The node's own graphs score_mod and prob_mod map the scores and the weights.
 Tensors flex_attention(const Call& call) {
   const Tensor& q = call[0];
   const Tensor k = shared_heads(call, call[1], q.dim(1)), v = shared_heads(call, call[2], q.dim(1));
@@ -200,7 +201,7 @@ Tensors rotary_embedding(const Call& call) {
 
 // ---- layers with a state
 
-// Convolves x[B, C, T] by channel with what came before, which `past_state` holds.
+// Convolves x[B, C, T] by channel; operand `past_state` holds the elements before the first.
 Tensors causal_conv_with_state(const Call& call) {
   const Tensor &x = call[0], &weight = call[1];
   if (x.rank() != 3 || weight.rank() != 3)

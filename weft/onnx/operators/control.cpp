@@ -1,5 +1,5 @@
-// Maps ONNX's control flow. Weft's graphs have none: a condition that is known picks its branch,
-// one that is not selects between the results of both, and loops are unrolled.
+// Maps ONNX's control flow, which weft's graphs do not have. A condition that is known picks its
+// branch, an unknown one selects between the results of both branches, and loops are unrolled.
 #include <algorithm>
 
 #include "weft/onnx/net/interpreter.h"
@@ -9,7 +9,7 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-constexpr int64_t most_steps = 4096;  // of a loop that is unrolled
+constexpr int64_t most_steps = 4096;  // limit for a loop that is unrolled
 
 Tensors if_operator(const Call& call) {
   Interpreter& interpreter = call.interpreter();
@@ -31,15 +31,15 @@ Tensors if_operator(const Call& call) {
   return results;
 }
 
-// Steps holds the values of each step for each result that a loop puts together. Where there was no
-// step, it holds one value of the type that a step would give, and `is_none` is set.
+// Steps holds, for each result that a loop stacks, its value at each step. For a loop without steps
+// it holds one value of a step's type, and `is_none` is set.
 struct Steps {
   std::vector<Tensors> values;
   bool is_none = false;
 };
 
-// Returns Steps of none: the types are those that the body declares, or that it computes of
-// `inputs`.
+// Returns the Steps of a loop without steps. The types are those that the body declares, or those
+// that it computes from `inputs`.
 Steps no_steps(const Call& call, const Graph& body, size_t states, const Tensors& inputs) {
   Steps steps{.values = {}, .is_none = true};
   Tensors computed;
@@ -106,7 +106,8 @@ Tensors loop_operator(const Call& call) {
   return state;
 }
 
-// Scanning holds which operands of a Scan are states, and how it walks along the others.
+// Scanning holds how many operands of a Scan are states, and the axis and direction of the others
+// and of the results.
 struct Scanning {
   size_t states = 0, results = 0;
   std::vector<int64_t> in_axes, in_backward, out_axes, out_backward;
@@ -175,7 +176,7 @@ Tensors scanned(const Call& call, const Graph& body, const Scanning& how, const 
   return state;
 }
 
-// Before opset 9 the first operand is lengths, and all others have a batch as first axis.
+// Before opset 9, operand 0 of a Scan is lengths, and the first axis of all others is the batch.
 Tensors scan_operator(const Call& call) {
   const Graph& body = call.graph("body");
   if (call.opset() >= 9) {

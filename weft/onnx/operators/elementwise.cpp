@@ -53,7 +53,7 @@ Tensor quotient(Arg a, Arg b) {
   return select(logical_and(not_equal(rest, 0), opposite), floored + 1, floored);
 }
 
-// fmod has the sign of the dividend, and the operator's other form that of the divisor.
+// With attribute fmod the result has the sign of the dividend, without it that of the divisor.
 Tensors mod(const Call& call) {
   const Tensor &a = call[0], &b = call[1];
   if (!call.flag("fmod")) return {remainder(a, b)};
@@ -68,7 +68,7 @@ Tensors mod(const Call& call) {
 
 Tensors power(const Call& call) {
   const Tensor &base = call[0], &exponent = call[1];
-  // A known exponent becomes a scalar, whose small whole powers are products.
+  // A known exponent becomes a scalar, because pow() computes small whole powers as products.
   if (is_float(base.dtype()) && exponent.elements() == 1 && exponent.rank() <= base.rank() &&
       call.is_constant(1))
     return {pow(base, call.number_at(1))};
@@ -78,7 +78,7 @@ Tensors power(const Call& call) {
   return {cast(pow(cast(base, exponent.dtype()), exponent), base.dtype())};
 }
 
-// The whole gradient passes at a bound, as clamp's does.
+// At a bound the whole gradient passes, as through clamp().
 Tensors clip(const Call& call) {
   Tensor x = call[0];
   const bool in_inputs = call.opset() >= 11;
@@ -131,7 +131,7 @@ Tensors is_infinite(const Call& call) {
   if (high && low) return {logical_or(above, below)};
   if (high) return {above};
   if (low) return {below};
-  return {logical_and(above, below)};  // nowhere
+  return {logical_and(above, below)};  // false everywhere
 }
 
 // Slopes have the shape of the operand's channels, or broadcast to it.

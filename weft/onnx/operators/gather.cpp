@@ -56,8 +56,8 @@ int64_t product(const Shape& shape, int from, int to) {
   return count;
 }
 
-// Turns the tuples along the last axis of `indices` into row-major positions in the axes of `shape`
-// from `first` on.
+// Turns each index tuple along the last axis of `indices` into a row-major position in the axes of
+// `shape` that begin with axis `first`.
 Tensor positions_of(const Call& call, const Tensor& indices, const Shape& shape, int first) {
   const int64_t depth = indices.dim(-1);
   if (first + depth > shape.size())
@@ -96,8 +96,8 @@ Tensors gather_nd(const Call& call) {
   return {reshape(found, joined(indices.shape(), indices.rank() - 1, x.shape(), batch + depth))};
 }
 
-// Combines rows[N, W] with updates[M, W] at positions[M]. Products and extremes compare each row
-// with each update.
+// Combines rows[N, W] with updates[M, W] at positions[M], by the node's `reduction`. mul, max and
+// min compare each row with each update.
 Tensor scatter_rows(const Call& call, const Tensor& rows, const Tensor& positions,
                     const Tensor& updates) {
   const std::string how = call.text("reduction", "none");
@@ -124,7 +124,8 @@ Tensors scatter_elements(const Call& call) {
   if (!(indices.shape() == updates.shape()))
     call.refuse("its indices are {} and its updates {}", to_string(indices.shape()),
                 to_string(updates.shape()));
-  // The position in memory of each update: its own index, but along `axis`.
+  // Row-major position in x of each update: along `axis` by its index, along other axes by its own
+  // place.
   const Dims strides = row_major_strides(x.shape());
   Tensor position = indices * strides[axis];
   for (int i = 0; i < x.rank(); ++i)

@@ -72,7 +72,8 @@ Tensors conv_operator(const Call& call) {
   })};
 }
 
-// Cuts, or extends by zeros, the ends of the spatial axes of a whole transposed convolution.
+// Cuts the spatial axes of a transposed convolution without padding to `size` elements from `first`
+// on; missing elements at the end are zeros.
 Tensor cut_ends(const Tensor& whole, const Dims& first, const Dims& size) {
   Tensor y = whole;
   for (int i = 0; i < first.size(); ++i) {
@@ -165,8 +166,8 @@ Tensors conv_transpose_operator(const Call& call) {
 
 // ---- normalizations
 
-// Running statistics that are state of the model are updated where it trains, and used where it
-// does not, whatever the file's training_mode says: it was exported in one of the two.
+// Running statistics that are state of the model are updated in training mode and used in
+// evaluation mode, whatever the file's training_mode says: it tells only how the file was exported.
 Tensors batch_normalization(const Call& call) {
   if (!call.flag("spatial", true))  // of opsets before 9
     call.refuse("its statistics are of each place ('spatial' is 0), which weft does not compute");
@@ -181,7 +182,8 @@ Tensors batch_normalization(const Call& call) {
   if (!trains)
     return {batch_norm_eval(x, mean, variance, call[1], call[2], epsilon), mean, variance};
   const BatchNorm batch = batch_norm_train(x, call[1], call[2], epsilon);
-  // PyTorch keeps the unbiased variance; the specification means the biased one.
+  // State keeps the unbiased variance, as in PyTorch; other results have the biased one of the
+  // specification.
   const double count = static_cast<double>(x.elements()) / static_cast<double>(x.dim(1));
   const double correction = is_state && count > 1 ? count / (count - 1) : 1;
   const Tensor next_mean = mean * momentum + cast(batch.mean, mean.dtype()) * (1 - momentum);
@@ -199,7 +201,7 @@ Tensors instance_normalization(const Call& call) {
   return {group_norm(x, x.dim(1), call[1], call[2], call.number("epsilon", 1e-5))};
 }
 
-// Before opset 21 scale and bias are by group.
+// Before opset 21, scale and bias have one element per group instead of one per channel.
 Tensors group_normalization(const Call& call) {
   const Tensor& x = call[0];
   const int64_t groups = call.integer("num_groups");
@@ -213,7 +215,7 @@ Tensors group_normalization(const Call& call) {
   return {group_norm(x, groups, scale, bias, call.number("epsilon", 1e-5))};
 }
 
-// Normalizes over all axes from `axis` on.
+// A Normalized is an operand whose axes from `axis` on are normalized together.
 struct Normalized {
   Tensor rows;   // x as [M, K]
   Shape beside;  // shape of statistics: extents of 1 from `axis` on
@@ -226,7 +228,8 @@ Normalized rows_of(const Call& call, const Tensor& x) {
   parts.inner = parts.rows.dim(1);
   return parts;
 }
-// Returns scale or bias as [K] where they are as large as what is normalized.
+// Returns scale or bias as [K] where it has an element for each of the K that are normalized
+// together; else empty.
 Tensor as_row(const Tensor& values, const Normalized& parts) {
   return values.defined() && values.elements() == parts.inner ? reshape(values, {parts.inner})
                                                               : Tensor();
@@ -270,7 +273,7 @@ Tensors lrn(const Call& call) {
   const double alpha = call.number("alpha", 1e-4), beta = call.number("beta", 0.75);
   constexpr int64_t most_channels = int64_t{1} << 16;
   if (size < 1 || x.rank() < 2) call.refuse("its size is at least 1, of channels. Got {}", size);
-  // Channels further away than all others are none.
+  // A window reaches no further than the outermost channel, however large its size.
   const int64_t last = std::max<int64_t>(x.dim(1) - 1, 0);
   Dims low = Dims::filled(x.rank(), 0), high = low;
   low[1] = std::min((size - 1) / 2, last);

@@ -1,5 +1,5 @@
-// Maps those operators of ai.onnx.ml that work on numbers: trees, linear models and what prepares
-// features for them. Strings and maps are refused.
+// Maps the operators of ai.onnx.ml that work on numbers: trees, linear models, and preparation of
+// features. Strings and maps are refused.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -123,13 +123,13 @@ Tensors linear_regressor(const Call& call) {
 
 enum Branch : int64_t { leq, lt, gte, gt, eq, neq, member, leaf };
 
-// A Forest has the nodes of all trees in one list; leaves lead to themselves.
+// A Forest has the nodes of all trees in one list; both branches of a leaf lead to the leaf itself.
 struct Forest {
   std::vector<double> split;
-  std::vector<int64_t> mode;  // a Branch each
+  std::vector<int64_t> mode;  // a Branch for each node
   std::vector<int64_t> feature, yes, no, roots;
   std::vector<double> missing_is_yes;
-  std::vector<std::vector<double>> members;  // of nodes of mode `member`
+  std::vector<std::vector<double>> members;  // set that a node of mode `member` tests
   std::vector<double> weights;               // [nodes, targets]
   std::vector<double> counts;                // [nodes, targets]: 1 where the leaf has a weight
   int64_t targets = 1;
@@ -151,7 +151,8 @@ struct Forest {
   }
 };
 
-// Returns the steps from a root to its deepest leaf. Refuses branches that lead nowhere or back.
+// Returns the number of nodes on the longest path from a root to a leaf. Refuses branches that lead
+// nowhere or back.
 int64_t depth_of(const Call& call, const Forest& forest) {
   const int64_t count = std::ssize(forest.mode);
   std::vector<int64_t> depth(forest.size(), 0);  // 0: not known; -1: on the way

@@ -16,14 +16,14 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Operator {
   std::string_view name;
-  std::string_view signature;                      // what its nodes may have, as in signature.h
-  std::vector<Tensor> (*build)(const Call& call);  // one value per output; later ones may lack
+  std::string_view signature;  // of operands, results and attributes (signature.h)
+  std::vector<Tensor> (*build)(const Call& call);  // one value per output; the last may be missing
   std::string_view domain = "";
   // Bit i is set where the elements of operand i decide shapes or what is computed, so that they
   // must be known when the graph is built.
   uint32_t constants = 0;
-  uint32_t buffers = 0;  // bit i: an initializer there is state that does not train
-  uint32_t weights = 0;  // bit i: an initializer there holds the integers of a weight or a bias
+  uint32_t buffers = 0;  // bit i: an initializer as operand i is state that does not train
+  uint32_t weights = 0;  // bit i: an initializer as operand i holds integers of a weight or bias
 };
 
 std::span<const Operator> elementwise_operators();

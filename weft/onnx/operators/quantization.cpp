@@ -1,5 +1,5 @@
-// Maps ONNX's quantized operators. Products and convolutions of integers are those of weft on
-// numbers less their zero, summed in int32; what rounds is quantize_affine() alone.
+// Maps ONNX's quantized operators. Products and convolutions subtract the zero points from their
+// integers and sum in int32; only quantize_affine() rounds.
 #include <algorithm>
 
 #include "weft/ir/op_def.h"
@@ -13,8 +13,8 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// Returns a scale or zero as blocks of x: one number, one for each place of an axis, or, with
-// block_size, one for so many neighbours along it.
+// Returns a scale or zero point by blocks, as quantize_affine() takes it: one number, one for each
+// index along an axis or, with block_size, one for that many neighbours along it.
 Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
   if (!blocks.defined()) return blocks;
   const int64_t block = call.integer("block_size", 0);
@@ -27,7 +27,7 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
       call.refuse("blocks of {} along axis {} of {} need scales of {}. Got {}", block, axis,
                   to_string(x.shape()), to_string(shape), to_string(blocks.shape()));
     if (x.dim(axis) % block == 0) return blocks;
-    return slice(repeat(blocks, block, axis), axis, 0, x.dim(axis));  // the last one is shorter
+    return slice(repeat(blocks, block, axis), axis, 0, x.dim(axis));  // the last block is shorter
   }
   if (blocks.rank() > 1)
     call.refuse("a scale or zero is one number, or a list. Got {}", to_string(blocks.type()));
@@ -41,7 +41,8 @@ Tensor blocks_of(const Call& call, const Tensor& blocks, const Tensor& x) {
   return reshape(blocks, shape);
 }
 
-// Returns the zero of a node as blocks of x; empty where it is none, or known to be 0 everywhere.
+// Returns the zero point by blocks; empty where the node has none, or it is known to be 0
+// everywhere.
 Tensor zero_of(const Call& call, const Tensor& x) {
   Tensor zero = blocks_of(call, call.optional(2), x);
   if (!zero.defined() || !call.interpreter().is_constant(zero)) return zero;
@@ -50,14 +51,14 @@ Tensor zero_of(const Call& call, const Tensor& x) {
                                                                                     : zero;
 }
 
-// Returns the type of the numbers: that of the zero, or attribute output_dtype.
+// Returns the type of the quantized numbers: the zero point's, or that of attribute output_dtype.
 ElementType numbers_of(const Call& call) {
   if (call.has(2)) return {call[2].dtype(), call.bits(2)};
   const int64_t wanted = call.integer("output_dtype", 0);
   return wanted != 0 ? call.type_of(wanted) : ElementType{DType::u8};
 }
 
-// An 8-bit float has no zero; the file may name one for its type.
+// An 8-bit float has no zero point; a file may still give one to name the type.
 Tensors quantize_linear(const Call& call) {
   Tensor x = call[0];
   const ElementType type = numbers_of(call);
@@ -76,7 +77,7 @@ Tensors quantize_linear(const Call& call) {
   return {call.with_bits(saturated_to(y, type), type.bits)};
 }
 
-// Returns whether two blocks hold the same numbers: of one value, or equal constants.
+// Returns whether two scales or zero points are equal: the same value, or equal constants.
 bool same_blocks(const Call& call, const Tensor& a, const Tensor& b) {
   if (before_reshapes(a) == before_reshapes(b)) return true;
   Interpreter& interpreter = call.interpreter();
@@ -90,7 +91,8 @@ bool is_inverse(const Call& call, const Tensor& x, const Tensor& scale, const Te
   return has_zero == zero.defined() && (!has_zero || same_blocks(call, x->inputs[2], zero));
 }
 
-// What was quantized by the same scale is a fake_quantize(), through which gradients pass.
+// A QuantizeLinear followed by a DequantizeLinear of the same scale and zero point becomes one
+// fake_quantize(), which has a gradient.
 Tensors dequantize_linear(const Call& call) {
   const Tensor& x = call[0];
   const Tensor scale = blocks_of(call, call[1], x);
@@ -113,7 +115,7 @@ Tensors dynamic_quantize_linear(const Call& call) {
   return {quantize_affine(x, reshape(scale, one), reshape(zero, one), DType::u8), scale, zero};
 }
 
-// Returns integers of 32 bits less their zero, which is one number or one for each place of `axis`.
+// Returns x - zero in i32. The zero point is one number, or one for each index along `axis`.
 Tensor centred(const Call& call, const Tensor& x, const Tensor& zero, int axis) {
   Tensor wide = cast(x, DType::i32);
   if (!zero.defined()) return wide;
@@ -131,7 +133,7 @@ Tensor centred(const Call& call, const Tensor& x, const Tensor& zero, int axis) 
   return wide - beside;
 }
 
-// Zeros of the rows of a and the columns of b; sums are exact.
+// Returns the product of a and b in i32. Zero points belong to the rows of a and the columns of b.
 Tensor product(const Call& call, size_t a, size_t a_zero, size_t b, size_t b_zero) {
   const Tensor left =
       centred(call, call[a], call.optional(a_zero), std::max(call[a].rank() - 2, 0));
@@ -153,7 +155,7 @@ Tensor convolution(const Call& call, size_t x, size_t x_zero, size_t w, size_t w
   return conv(around, weight, {}, options);
 }
 
-// Returns sums scaled to the result's numbers; `scale` broadcasts to them.
+// Multiplies i32 sums by a scale, which broadcasts to them, and rounds the products to `dtype`.
 Tensor requantized(const Tensor& sums, const Tensor& scale, const Tensor& y_zero, DType dtype) {
   const Tensor wide = cast(sums, DType::f32) * cast(scale, DType::f32);
   const Shape one = Dims::filled(wide.rank(), 1);

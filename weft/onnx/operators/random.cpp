@@ -1,5 +1,5 @@
-// Maps ONNX's operators that draw random numbers. They are weft's, which follow from the seed of
-// the run: the specification fixes no generator, and a node's own seed is left aside.
+// Maps ONNX's operators that draw random numbers. weft's generator draws them, from the seed of the
+// run: the specification fixes no generator, and a node's own seed is ignored.
 #include "weft/onnx/file/types.h"
 #include "weft/onnx/operators/operators.h"
 
@@ -39,8 +39,8 @@ Tensors draw_bernoulli(const Call& call) {
   const Tensor drawn = less(rand(probability.shape()), cast(probability, DType::f32));
   return {cast(drawn, drawn_type(call, probability.dtype()))};
 }
-// Draws classes of unnormalized log probabilities [B, C] by the greatest of them and Gumbel noise
-// (Maddison et al. 2014): [B, samples].
+// Draws classes [B, samples] from unnormalized log probabilities [B, C]: the argmax after Gumbel
+// noise is added (Maddison et al. 2014).
 Tensors draw_multinomial(const Call& call) {
   const Tensor& x = call[0];
   const int64_t samples = call.integer("sample_size", 1);

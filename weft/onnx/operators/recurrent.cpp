@@ -1,5 +1,5 @@
-// Maps ONNX's recurrent layers. Those that PyTorch exports become weft's lstm() and gru(); other
-// forms (activations, peepholes, lengths) are unrolled here.
+// Maps ONNX's recurrent layers. The forms that PyTorch exports become weft's lstm() and gru();
+// other forms (activations, peepholes, lengths) are unrolled here.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -11,8 +11,8 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Activation = std::function<Tensor(const Tensor&)>;
 
-// An ActivationRow is an activation; `alphas` and `betas` are 1 where it has such a number, whose
-// default follows.
+// An ActivationRow is an activation function. `alphas` and `betas` are 1 where it takes such a
+// number; `alpha` and `beta` are the defaults.
 struct ActivationRow {
   std::string_view name;
   size_t alphas = 0, betas = 0;
@@ -41,7 +41,7 @@ Tensor with_bias(const Tensor& x, const Tensor& bias) { return bias.defined() ? 
 // A Direction is one pass over the sequence, with its part of the operands.
 struct Direction {
   bool reversed = false;
-  Tensor x;               // [T, B, I]; reversed already
+  Tensor x;               // [T, B, I], in the order of the pass
   Tensor w, r;            // [gates H, I], [gates H, H]
   Tensor w_bias, r_bias;  // [gates H]; empty: none
   Tensor h, c;            // [B, H]
@@ -52,7 +52,8 @@ struct Direction {
 
   Tensor both_biases() const { return with_bias(w_bias, r_bias); }
   Tensor clipped(const Tensor& gates) const { return clip > 0 ? clamp(gates, -clip, clip) : gates; }
-  // Returns `now` for the rows whose sequence has step t, else `before`.
+  // Returns `now` for the rows of the batch whose sequence has a step t, and `before` for the
+  // others.
   Tensor where_it_goes_on(int64_t t, const Tensor& now, const Tensor& before) const {
     if (!lengths.defined()) return now;
     // Step t of a reversed sequence is the t-th of its own elements, as x was reversed by length.
@@ -73,8 +74,8 @@ Tensor reversed(const Tensor& x, const Tensor& lengths) {  // x[T, B, ...], leng
   return take_along_axis(x, select(less(step, beside), beside - 1 - step, step), 0);
 }
 
-// Gives all directions their activations, whose numbers follow each other in the node's lists: a
-// function takes those that it has.
+// Sets the activations of all directions. The node lists the alphas and betas of all functions one
+// after another, and a function reads only the numbers that it takes.
 void add_activations(const Call& call, const std::vector<std::string>& defaults, Layer& layer) {
   std::vector<std::string> names = call.texts("activations");
   const size_t count = defaults.size() * layer.directions.size();
@@ -105,7 +106,7 @@ void add_activations(const Call& call, const std::vector<std::string>& defaults,
                 alphas.size(), betas.size());
 }
 
-// Returns the number of directions that the weights have; sets the sizes of the layer. `x` is
+// Sets the sizes of the layer from its operands, and returns the number of directions. `x` is
 // [T, B, I].
 int64_t read_sizes(const Call& call, const Tensor& x, int64_t gates, Layer& layer) {
   const Tensor &w = call[1], &r = call[2];
@@ -173,7 +174,7 @@ struct States {
   Tensor all, last, last_cell;
 };
 
-// Puts the directions together: Y, Y_h and, for an LSTM, Y_c.
+// Stacks the directions into the results: Y, Y_h and, for an LSTM, Y_c.
 Tensors joined(const Layer& layer, const std::vector<States>& states, bool has_cell) {
   std::vector<Tensor> all, last, cells;
   for (size_t d = 0; d < states.size(); ++d) {
@@ -202,7 +203,7 @@ Tensor step_of(const Tensor& x, int64_t t) { return squeeze(slice(x, 0, t, t + 1
 Tensor gate(const Tensor& gates, int64_t index, int64_t hidden) {
   return slice(gates, -1, index * hidden, (index + 1) * hidden);
 }
-// Puts the gates of a weight or bias, if there is one, in another order.
+// Reorders the gates of a weight or bias; an empty tensor stays empty.
 Tensor arranged(const Tensor& gates, const std::vector<int64_t>& order) {
   if (!gates.defined()) return gates;
   const int64_t hidden = gates.dim(0) / std::ssize(order);

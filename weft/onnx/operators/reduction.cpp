@@ -10,7 +10,7 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// A Reduction is applied over axes, with extents of 1 kept, to operands in float32 at least.
+// A Reduce is applied over axes that stay with extent 1; 16-bit floats arrive as float32.
 using Reduce = Tensor (*)(const Tensor& x, const ReduceOptions& over);
 
 Tensor product(const Tensor& x, const ReduceOptions& over) { return prod(x, over); }
@@ -29,7 +29,7 @@ Tensor log_sum(const Tensor& x, const ReduceOptions& over) {
 Tensor log_sum_exp(const Tensor& x, const ReduceOptions& over) {
   return logsumexp(is_float(x.dtype()) ? x : cast(x, DType::f64), over);
 }
-// Over no elements the extremes are those of the type.
+// Over no elements the maximum is the least number of the type, and the minimum the greatest.
 Tensor empty_extreme(const Tensor& x, const ReduceOptions& over, bool greatest) {
   Shape shape = x.shape();
   for (int64_t axis : over.axes) shape[static_cast<int>(axis)] = 1;
@@ -51,7 +51,7 @@ Tensor extreme(const Tensor& x, const ReduceOptions& over, bool greatest) {
 Tensor greatest(const Tensor& x, const ReduceOptions& over) { return extreme(x, over, true); }
 Tensor least(const Tensor& x, const ReduceOptions& over) { return extreme(x, over, false); }
 
-// Axes are an operand from opset 18 on, for sums from 13.
+// The axes are an operand from opset `since` on (18; for sums 13), and an attribute before.
 template <Reduce reduce, int64_t since = 18>
 Tensors reduction(const Call& call) {
   const Tensor &given = call[0], x = widen(terms_of(given));
@@ -93,7 +93,7 @@ Tensor shifted(const Tensor& x, int axis, int64_t distance, double value) {
   return slice(padded, axis, 0, x.dim(axis));
 }
 
-// Combines prefixes along an axis; `neutral` stands before the first.
+// Applies prefix sums or products along an axis; an exclusive one begins with `neutral`.
 Tensors prefixes(const Call& call, Tensor (*combine)(const Tensor&, int), double neutral) {
   const DType dtype = call[0].dtype();
   const Tensor x = widen(terms_of(call[0]));
@@ -105,7 +105,8 @@ Tensors prefixes(const Call& call, Tensor (*combine)(const Tensor&, int), double
   return {reverse ? flip(result, {axis}) : result};
 }
 Tensor sums(const Tensor& x, int axis) { return cumsum(x, axis); }
-// Doubles the length of the products in each step (Hillis and Steele 1986).
+// Computes prefix products in log2(n) passes, each of which doubles their reach (Hillis and Steele
+// 1986).
 Tensor products(const Tensor& x, int axis) {
   Tensor y = widen(x);
   for (int64_t distance = 1; distance < x.dim(axis); distance *= 2)
@@ -113,7 +114,7 @@ Tensor products(const Tensor& x, int axis) {
   return y;
 }
 
-// Before opset 13 these work on all axes from `axis` on, as on one.
+// Before opset 13, these operators flatten all axes from `axis` on into one.
 Tensors along_axis(const Call& call, Tensor (*function)(const Tensor&, int)) {
   const Tensor& x = call[0];
   if (call.opset() >= 13) return {function(x, call.axis("axis", -1, x.rank()))};

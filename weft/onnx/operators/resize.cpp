@@ -22,11 +22,11 @@ struct Resizing {
 
 struct AxisResize {
   int64_t from = 0, to = 0;
-  double scale = 1;  // to / from; where the file gives scales, `to` is rounded down from it
-  double start = 0, end = 1;  // the region that tf_crop_and_resize takes, in parts of the axis
+  double scale = 1;           // the file's scale, from which `to` is rounded down, else to / from
+  double start = 0, end = 1;  // the region of tf_crop_and_resize, as fractions of the axis
 };
 
-// Returns where in the operand's axis each element of the result is.
+// Returns the coordinate along the operand's axis of each element of the result.
 std::vector<double> coordinates_of(const Call& call, const Resizing& how, const AxisResize& axis) {
   const auto in = static_cast<double>(axis.from);
   const double out = axis.scale * in;  // not rounded
@@ -74,8 +74,8 @@ double weight_at(const Resizing& how, double distance) {
   return 0;
 }
 
-// Returns the [to, from] weights of an axis. Elements beyond the ends are the first and the last;
-// with exclude_outside they have no weight. Antialiasing widens what is weighed by 1 / scale.
+// Returns the weights [to, from] of an axis. A neighbour beyond an end is the first or last
+// element, or with exclude_outside has no weight. Antialiasing widens the kernel by 1 / scale.
 std::vector<double> weights_of(const Resizing& how, const AxisResize& axis,
                                const std::vector<double>& places) {
   const double narrow = how.antialias ? std::min(axis.scale, 1.0) : 1;
@@ -111,7 +111,7 @@ bool has_images(const Tensor& x, int axis) { return axis >= 2 && x.rank() <= 5; 
 Tensor nearest(const Call& call, const Resizing& how, const Tensor& x, int axis,
                const AxisResize& extents, const std::vector<double>& places) {
   std::vector<int64_t> from;
-  bool is_even = true;  // as interpolate()
+  bool is_even = true;  // every place is that of interpolate()
   for (double at : places) {
     const int64_t place = nearest_to(call, how.rounding, at);
     is_even = is_even && place == std::ssize(from) * extents.from / extents.to;
@@ -161,7 +161,8 @@ Tensor resized_axis(const Call& call, const Resizing& how, const Tensor& x, int 
   return select(outside, scalar(how.outside, y.dtype()), y);
 }
 
-// Resizes in float32 what is not float32 or float64; integers saturate.
+// Resizes all axes. Except for nearest, types other than float32 and float64 compute in float32;
+// integers saturate.
 Tensor resized(const Call& call, const Resizing& how, const std::vector<AxisResize>& extents) {
   const Tensor& x = call[0];
   const bool computes = how.mode != "nearest";

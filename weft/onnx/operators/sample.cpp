@@ -9,7 +9,7 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// Returns places of 16 bits in float32, whose fractions they need.
+// Returns coordinates of 16 bits in float32, which keeps their fractions.
 Tensor in_float(const Tensor& x) { return computes_wider(x.dtype()) ? cast(x, DType::f32) : x; }
 
 enum class Beyond : uint8_t { zeros, border, reflection };
@@ -38,7 +38,7 @@ Tensor reflected(const Tensor& x, double low, double high) {
   return select(equal(remainder(turns, 2), 0), rest + low, high - rest);
 }
 
-// A Tap is one of the neighbours along an axis of each place: its index and weight.
+// A Tap is one neighbour along an axis of every sampled place: its index and weight.
 struct Tap {
   Tensor index, weight;  // floating point, shaped like the places
 };
@@ -51,7 +51,8 @@ std::vector<Tensor> cubic_weights(const Tensor& t) {
   return {far(t + 1), near(t), near(1 - t), far(2 - t)};
 }
 
-// Sampler reads pixels at places, of which each axis of the space has a tensor of coordinates.
+// A Sampler reads pixels at places, which are given as one tensor of coordinates for each spatial
+// axis.
 struct Sampler {
   std::string mode = "linear";  // nearest, linear, cubic
   Beyond beyond = Beyond::zeros;
@@ -86,8 +87,8 @@ struct Sampler {
     return all;
   }
 
-  // Calls visit(weight, value) for each combination of neighbours; value is shaped like the places,
-  // with the channels as a last axis. `image` is the number of the image of each place.
+  // Calls visit(weight, value) for each combination of neighbours along the axes. `value` is shaped
+  // like the places, with the channels as last axis; `image` is the image number of each place.
   template <class Visit>
   void visit(const Pixels& pixels, const Tensor& image, const std::vector<Tensor>& places,
              Visit visit) const {
@@ -141,7 +142,7 @@ Tensors grid_sample(const Call& call) {
     sampler.beyond = Beyond::reflection;
   else if (padding != "zeros")
     call.refuse("its padding_mode is '{}', which weft does not know", padding);
-  std::vector<Tensor> places;  // the grid's numbers are in the order of axes from the last
+  std::vector<Tensor> places;  // the grid holds the coordinate of the last axis first
   for (int i = 0; i < axes; ++i) {
     const auto extent = static_cast<double>(x.dim(i + 2));
     const Tensor number = last_axis(grid, axes - 1 - i);
@@ -153,7 +154,7 @@ Tensors grid_sample(const Call& call) {
   return {cast(permute(y, order), x.dtype())};
 }
 
-// Returns a grid of normalized places of `extent` pixels along an axis.
+// Returns the normalized coordinate along `axis` of each pixel of `space`.
 Tensor along_axis(const Shape& space, int axis, bool aligns) {
   const auto extent = static_cast<double>(space[axis]);
   const Tensor index = iota(space, axis, DType::f32);
@@ -183,8 +184,8 @@ Tensors affine_grid(const Call& call) {
   return {reshape(grid, shape)};
 }
 
-// Means, or greatest numbers, of `ratio` x `ratio` places in each cell of each region (He et al.
-// 2017, "Mask R-CNN").
+// Takes the mean, or the maximum, of `ratio` x `ratio` samples in each cell of each region (He et
+// al. 2017, "Mask R-CNN").
 Tensors roi_align(const Call& call) {
   const Tensor &x = call[0], &regions = call[1];
   const int64_t height = call.integer("output_height", 1), width = call.integer("output_width", 1);
@@ -273,7 +274,7 @@ Tensors deform_conv(const Call& call) {
   return {call.has(3) ? y + reshape(call[3], {weight.dim(0), 1, 1}) : y};
 }
 
-// Sums columns[N, C K, L] into the places of an image that im2col read them from.
+// Adds columns[N, C K, L] into the pixels that im2col read them from: the transpose of im2col.
 Tensors col2im(const Call& call) {
   const Tensor& columns = call[0];
   const std::vector<int64_t> image = call.integers(1), block = call.integers(2);
@@ -335,7 +336,7 @@ Tensors max_unpool(const Call& call) {
   if (pads.empty()) pads.assign(2 * axes, 0);
   if (axes == 0 || kernel.size() != axes || stride.size() != axes || pads.size() != 2 * axes)
     call.refuse("its kernel does not fit {}", to_string(x.type()));
-  Shape pooled = x.shape();  // what MaxPool read
+  Shape pooled = x.shape();  // the shape of MaxPool's operand
   for (size_t i = 0; i < axes; ++i) {
     const int axis = static_cast<int>(i) + 2;
     pooled[axis] = (x.dim(axis) - 1) * stride[i] - pads[i] - pads[i + axes] + kernel[i];

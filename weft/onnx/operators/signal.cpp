@@ -12,14 +12,15 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-constexpr int64_t longest_transform = 8192;  // whose matrices are 256 MiB each
+constexpr int64_t longest_transform = 8192;  // its cosine and sine matrices have 256 MiB each
 
-// Spectrum is the parts of complex numbers along the last axis; imaginary is empty for real ones.
+// A Spectrum holds the parts of complex numbers; `imaginary` is empty for real numbers.
 struct Spectrum {
   Tensor real, imaginary;
 };
 
-// Returns cos and sin of 2 pi i k / length, [from, to], for which i k is reduced first.
+// Returns cos and sin of 2 pi i k / length, [from, to]. i k is reduced modulo `length` first, to
+// keep the angle exact.
 Spectrum waves(int64_t from, int64_t to, int64_t length, DType dtype) {
   std::vector<double> cosines, sines;
   for (int64_t i = 0; i < from; ++i)
@@ -56,8 +57,8 @@ Spectrum transformed(const Spectrum& x, int64_t length, int64_t bins, bool inver
           y.imaginary + matmul(imaginary, wave.real)};
 }
 
-// Returns the real signal of which x is the first half of the spectrum, times its length: each bin
-// but those that are their own mirror images counts twice.
+// Returns `length` times the real signal whose half spectrum is x. Each bin counts twice, except
+// the bins that are their own mirror image.
 Tensor real_signal(const Spectrum& x, int64_t length) {
   const int64_t bins = length / 2 + 1;
   std::vector<double> counts(static_cast<size_t>(bins), 2);
@@ -70,7 +71,7 @@ Tensor real_signal(const Spectrum& x, int64_t length) {
   return y - matmul(fitted(x.imaginary, bins) * twice, wave.imaginary);
 }
 
-// Takes apart x[..., 1 or 2] and moves `axis` to the end.
+// Splits x[..., 1 or 2] into real and imaginary parts, and moves `axis` to the end.
 Spectrum parts_of(const Call& call, const Tensor& x, int axis) {
   if (x.rank() < 2 || x.dim(-1) < 1 || x.dim(-1) > 2 || axis == x.rank() - 1)
     call.refuse("its operand has real numbers or pairs along its last axis. Got {}",
@@ -219,7 +220,7 @@ Tensors tf_idf(const Call& call) {
     call.refuse("its ngram_indexes or max_skip_count are impossible");
   const Tensor words = cast(x.rank() == 1 ? unsqueeze(x, 0) : x, DType::i64);
   Tensor counts = zeros({width, words.dim(0)});
-  size_t first = 0;  // of the n-grams of a length among all
+  size_t first = 0;  // place of the n-grams of this length among all n-grams
   for (size_t n = 0; n < starts.size(); ++n) {
     const int64_t from = starts[n], length = static_cast<int64_t>(n) + 1;
     const int64_t to = n + 1 < starts.size() ? starts[n + 1] : std::ssize(pool);

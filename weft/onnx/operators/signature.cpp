@@ -66,14 +66,15 @@ size_t count_of(std::string_view word) {
   return word == "*" ? std::numeric_limits<size_t>::max() : static_cast<size_t>(number(word));
 }
 
-// Empty names at the end stand for nothing.
+// Counts names without empty ones at the end, which stand for nothing.
 size_t count_of(const std::vector<std::string>& names) {
   size_t count = names.size();
   while (count > 0 && names[count - 1].empty()) --count;
   return count;
 }
 
-// Returns what is beyond a signature; `name` and `when` say whose it is.
+// Returns a clause on what a node has beyond a signature, "" if nothing; `name` and `when` say
+// whose signature.
 std::string excess(const Node& node, const Signature& signature, std::string_view name,
                    std::string_view when) {
   const size_t operands = count_of(node.inputs), results = count_of(node.outputs);

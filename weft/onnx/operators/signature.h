@@ -1,15 +1,14 @@
-// A Signature is what a node may have that calls an operator: how many operands and results, and
-// which attributes. The row of an operator (operators.h) writes those of all operator sets as
+// A Signature says what a node that calls an operator may have: how many operands and results, and
+// which attributes. The row of an operator (operators.h) has one text for all of its operator sets:
 //
 //   [@SET] OPERANDS -> RESULTS[: ATTRIBUTES]
 //
 //   "@20 1 -> 1: approximate"            Gelu: from set 20 on
-//   "1 3@11 -> 1: max@-10 min@-10"       Clip: up to 3 operands from set 11 on, instead of
-//   attributes
+//   "1 3@11 -> 1: max@-10 min@-10"       Clip: operands from set 11 on replace attributes
 //
-// OPERANDS and RESULTS are how many there may be at most, `*` for any number. `@11` holds from set
-// 11 on, `@-10` up to set 10, `@9-12` in between. Attributes of sets before those that weft reads
-// are listed if they change nothing (consumed_inputs), as files still have them; others are not.
+// OPERANDS and RESULTS are the most that a node may have, `*` for any number. `@11` holds from set
+// 11 on, `@-10` up to set 10, `@9-12` from 9 to 12. Of the attributes of sets that are older than
+// weft reads, only those that change nothing (consumed_inputs) are listed: files still have them.
 #pragma once
 
 #include <cstdint>

@@ -18,8 +18,8 @@ Tensor classes_last(const Call& call, const Tensor& x) {
   return permute(x, order);
 }
 
-// Both losses pick a log probability of each row; an ignored label counts nowhere. Rows are in
-// float32 at least, as are their sums.
+// Both losses take a log probability for each row; a row with the ignored label counts nowhere.
+// Rows and their sums are in float32 at least.
 template <class Rows>
 Tensor loss_of(const Call& call, Rows rows) {
   const std::string how = call.text("reduction", "mean");
@@ -65,7 +65,7 @@ Tensors softmax_cross_entropy(const Call& call) {
 
 struct Update {
   Tensor rate, step;
-  size_t count = 0;  // of tensors
+  size_t count = 0;  // tensors that are updated
   std::vector<Tensors> groups;
 
   const Tensor& operator()(size_t group, size_t i) const { return groups[group][i]; }
@@ -82,7 +82,7 @@ Update update_of(const Call& call, size_t groups) {
   }
   return update;
 }
-// Returns the gradient with that of the square of the tensor's norm.
+// Returns the gradient plus that of the L2 penalty on the tensor (norm_coefficient).
 Tensor regularized(const Call& call, const Update& update, size_t i) {
   return update(1, i) + update(0, i) * call.number("norm_coefficient", 0.0);
 }
@@ -129,7 +129,7 @@ Tensors adam(const Call& call) {
   return joined({values, means, squares});
 }
 
-// At step 0 the gradient counts in full, whatever beta.
+// At step 0 the gradient has the weight 1 instead of beta.
 Tensors momentum(const Call& call) {
   const Update update = update_of(call, 3);
   const double alpha = call.number("alpha"), beta = call.number("beta");

@@ -16,13 +16,13 @@
 
 namespace weft::onnx {
 namespace {
-// These rows of the table of elementwise operators change a type, not a number, or nothing, or ask
-// whether the number that a graph gives, the rounded one, is finite.
+// Elementwise operators that are no parts: they change only the type, or nothing, or ask whether a
+// number is finite, which must be the rounded number of the graph.
 constexpr std::array<std::string_view, 6> not_parts{"BitCast",  "Cast",  "CastLike",
                                                     "Identity", "IsInf", "IsNaN"};
 constexpr std::array<std::string_view, 4> scaling_parts{"Div", "Mul", "Pow", "Sqrt"};
-constexpr int longest_chain = 16;  // of operations from a sum to a statistic
-constexpr int most_moves = 64;     // between a rounding and what reads it
+constexpr int longest_chain = 16;  // most operations between a sum and a statistic
+constexpr int most_moves = 64;     // most movements between a rounding and its reader
 
 bool is_elementwise(const Tensor& x) { return x->op->kind == OpKind::elementwise; }
 
@@ -31,7 +31,7 @@ bool is_one_number(const Tensor& x) {
          (x->op->kind == OpKind::movement && is_one_number(x->inputs[0]));
 }
 
-// Returns whether x has elements of its first input in other places.
+// Returns whether x holds elements of its first input at other positions.
 bool is_moved(const Tensor& x) {
   return (x->op->kind == OpKind::movement && x->inputs.size() == 1) || x->op->name == "gather";
 }
@@ -43,14 +43,15 @@ Tensor moved_as(const Tensor& x, const Tensor& input) {
   return rebuild(*x.node(), std::move(inputs));
 }
 
-// Returns the value whose elements x has, in other places or types.
+// Returns the value that the elements of x come from, through movements, gathers and casts.
 const Tensor& origin_of(const Tensor& x) {
   const Tensor* at = &x;
   while (is_moved(*at) || (*at)->op->scalar == ScalarOp::cast) at = &(*at)->inputs[0];
   return *at;
 }
 
-// Returns whether a value has one number everywhere it is not 0, as far as its elements are known.
+// Returns whether all elements of a value that are not 0 are one number; false where elements are
+// not known.
 bool is_mask(const Tensor& x) {
   const Tensor& origin = origin_of(x);
   if (origin->op->leaf == LeafKind::scalar) return true;
@@ -76,8 +77,8 @@ bool is_computed(const Tensor& x) {
   return origin->variable == nullptr && origin->storage == nullptr;
 }
 
-// Returns whether a product is a sum by another name: of what a mask lets through, of squares, or
-// of a row that is weighted by a computed one.
+// Returns whether a product is in effect a sum: of the elements that a mask selects, of squares, or
+// of a row weighted by a computed row.
 bool is_sum_of_products(std::span<const Tensor> factors) {
   if (factors.size() < 2) return true;
   if (std::ranges::any_of(factors, is_mask)) return true;
@@ -88,7 +89,7 @@ bool is_sum_of_products(std::span<const Tensor> factors) {
   return is_of_vector && is_computed(a) && is_computed(b);
 }
 
-// Returns whether a value is made by additions of one value in several places, as prefix sums are.
+// Returns whether a value adds one value to itself at several positions, as prefix sums do.
 bool adds_copies(const Tensor& x) {
   if (x->op->scalar != ScalarOp::add) return false;
   std::set<const weft::Node*> seen;
@@ -106,12 +107,12 @@ bool adds_copies(const Tensor& x) {
   return true;
 }
 
-// Unrounding finds values before their rounding. It remembers what it found, as graphs read one
-// value on many paths.
+// Unrounding finds the float32 values that 16-bit values were rounded from. It caches them, because
+// graphs reach one value on many paths.
 class Unrounding {
  public:
-  // Returns the float32 value that a 16-bit one was rounded from, if that is a statistic, or
-  // computed from one and other values.
+  // Returns the float32 value that a 16-bit value was rounded from, if that is a statistic or
+  // computed from a statistic and other values; else empty.
   Tensor source_of(const Tensor& x, int depth = 0) {
     if (!computes_wider(x.dtype()) || depth > most_moves) return {};
     const auto known = sources_.find(x.node());
@@ -130,8 +131,8 @@ class Unrounding {
   }
 
  private:
-  // Returns whether a value is a sum over axes, windows or prefixes, or what elementwise
-  // operations, activations (composites) and extremes make of such sums, no larger than they are.
+  // Returns whether a value is a statistic: a sum over axes, windows or prefixes, or made of such
+  // sums by elementwise operations that do not broadcast, activations (composites) and extremes.
   bool is_statistic(const Tensor& x, int depth = 0) {
     if (depth > longest_chain) return false;
     const auto known = statistics_.find(x.node());
@@ -155,7 +156,7 @@ class Unrounding {
 
   Tensor find_source(const Tensor& x, int depth) {
     if (is_moved(x)) return moved_as(x, source_of(x->inputs[0], depth + 1));
-    // Several values in one place, or one of them by a condition.
+    // The operation joins several values (concat), or selects between two.
     if (x->op->kind == OpKind::movement || x->op->scalar == ScalarOp::select) {
       std::vector<Tensor> inputs = x->inputs;
       bool any = false;
@@ -171,8 +172,8 @@ class Unrounding {
     if (source.dtype() != DType::f32) return {};
     return is_unrounded(source, depth) ? source : Tensor();
   }
-  // Returns whether a float32 value is a statistic, is computed from one and other values, or is an
-  // extreme of such values.
+  // Returns whether a float32 value is a statistic, is computed from a statistic and other values,
+  // or is an extreme of such values.
   bool is_unrounded(const Tensor& x, int depth) {
     if (is_statistic(x)) return true;
     if (depth > most_moves) return false;
@@ -217,8 +218,9 @@ const Tensor& made_by(const Tensor& x) {
       (*at)->op->scalar == ScalarOp::cast && (*at)->inputs[0].dtype() == DType::f32;
   return is_rounded ? (*at)->inputs[0] : *at;
 }
-// Returns whether a 16-bit value is a sum that a file writes as additions: of values as large as it
-// is, or of other such sums or products. The addition of a bias is none.
+// Returns whether a 16-bit value is a sum that a file writes as additions: of computed values as
+// large as the sum, or of at least one term that is itself a sum, a product or a power. The
+// addition of a bias is no such sum.
 bool is_written_sum(const Tensor& x) {
   if (!x.defined() || !computes_wider(x.dtype()) || !is_addition(made_by(x))) return false;
   const std::vector<Tensor>& terms = made_by(x)->inputs;
@@ -232,7 +234,7 @@ bool is_written_sum(const Tensor& x) {
            return is_addition(made_by(term)) || op == ScalarOp::mul || op == ScalarOp::pow;
          });
 }
-// Returns such a sum in float32, of at most `left` operations more.
+// Returns a written sum in float32, rebuilt by at most `left` more operations.
 Tensor written_sum(Unrounding& find, const Tensor& x, int& left) {
   Tensor source = find.source_of(x);
   if (source.defined()) return source;
@@ -270,7 +272,8 @@ std::optional<DType> unround_operands(const Node& node, std::vector<Tensor>& ope
       if (x.defined()) x = find.unrounded(x);
     return dtype;
   }
-  // Scales and roots of a written sum alone: what is added to goes on in 16 bits.
+  // A written sum is read in float32 only by operators that scale it or take its root; other sums
+  // go on in 16 bits.
   if (std::ranges::find(scaling_parts, node.op) == scaling_parts.end()) return {};
   const auto sum = std::ranges::find_if(operands, is_written_sum);
   if (sum == operands.end()) return {};

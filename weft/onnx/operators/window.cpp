@@ -1,5 +1,5 @@
-// Maps ONNX's pools. Those that weft's do not cover (other paddings, dilation, indices, integers)
-// combine the elements of each place of the kernel.
+// Maps ONNX's pools. Pools that weft's own do not cover (other paddings, dilation, indices,
+// integers) combine the elements at each place of the kernel.
 #include <cmath>
 #include <limits>
 
@@ -12,8 +12,8 @@ namespace weft::onnx {
 namespace {
 using Tensors = std::vector<Tensor>;
 
-// Returns whether weft's pools take these windows: padding on both sides alike, of at most half the
-// kernel.
+// Returns whether weft's pools take x and these windows: floats, at most three axes, no dilation,
+// and equal padding on both sides of at most half the kernel.
 bool is_plain(const Tensor& x, const Windows& windows) {
   if (!is_float(x.dtype()) || !windows.is_dense() || windows.axes() > 3) return false;
   for (int i = 0; i < windows.axes(); ++i)
@@ -32,7 +32,7 @@ Tensor pooled(const Tensor& x, const Windows& windows, Pool pool) {
   return squeeze(pool(unsqueeze(x, 2), options), 2);
 }
 
-// Returns the least number of a type, which no maximum is below.
+// Returns the least number of a type, with which a maximum starts.
 double least_of(DType dtype) {
   if (is_float(dtype)) return -infinity;
   return info(dtype).kind == NumberKind::with_sign ? -std::ldexp(1.0, whole_bits(dtype)) : 0;
@@ -111,7 +111,7 @@ Tensors average_pool(const Call& call) {
                              }),
                       dtype)};
   check_places(call, windows.kernel);
-  // Elements beyond the padding, which ceil_mode adds, never count.
+  // Elements in the additional padding of ceil_mode never count in the mean.
   Windows given = windows;
   if (!call.text("auto_pad", "NOTSET").starts_with("SAME")) {
     const std::vector<int64_t> pads = call.integers("pads");

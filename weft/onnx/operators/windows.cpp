@@ -13,7 +13,7 @@ Dims dims_of(const Call& call, const char* attribute, const Dims& otherwise) {
   return Dims(given);
 }
 
-constexpr int64_t most = int64_t{1} << 31;  // of each number: what follows from several is counted
+constexpr int64_t most = int64_t{1} << 31;  // limit for each number: products of two fit int64
 
 void check_least(const Call& call, const Dims& dims, int64_t least, const char* what) {
   if (std::ranges::any_of(dims, [&](int64_t number) { return number < least || number > most; }))
@@ -31,8 +31,8 @@ void pad_same(Windows& windows, const Shape& x, bool upper) {
   }
 }
 
-// Adds the padding that makes a window of those elements that the last whole one leaves over; a
-// window that would start in the padding at the end is left out.
+// Adds padding at the end so that elements that the last whole window leaves over get a window of
+// their own, unless that window would start in the padding at the end.
 void round_up_extents(Windows& windows, const Shape& x) {
   for (int i = 0; i < windows.axes(); ++i) {
     const int64_t stride = windows.stride[i], extent = x[i + 2];

@@ -5,7 +5,7 @@
 
 namespace weft::onnx {
 
-// Windows are along the spatial axes, which are those after the second.
+// Windows lie along the spatial axes: all axes of x[N, C, ...] after the second.
 struct Windows {
   Dims kernel, stride, dilation, low, high;  // low, high: padding before and after each axis
 
@@ -20,14 +20,14 @@ struct Windows {
   }
 };
 
-// Returns the windows of a node over x[N, C, ...]. Padding follows auto_pad; ceil_mode is met by
-// more padding at the end. `kernel` is that of a weight where the node does not say it.
+// Returns the windows of a node over x[N, C, ...]. Padding follows auto_pad; ceil_mode becomes more
+// padding at the end. `kernel` is the weight's, for a node that does not give its own.
 Windows windows_of(const Call& call, const Shape& x, const Dims& kernel = {});
 
 // Pads the spatial axes as the windows do.
 Tensor padded(const Tensor& x, const Windows& windows, double value);
-// Returns the element of each window at a place of the kernel, from x padded already: a tensor like
-// the pooled one.
+// Returns the element of every window at one place of the kernel, in the shape of the pooled
+// result. x is padded already.
 Tensor tap(const Tensor& padded, const Windows& windows, const Dims& place);
 // Refuses a kernel of more places than a graph has operations for.
 void check_places(const Call& call, const Dims& kernel);
