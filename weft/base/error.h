@@ -73,9 +73,9 @@ struct UserLocation {
   UserLocation(const char* file, unsigned line) : file(file), line(line) {}
   UserLocation(const std::source_location& where) : file(where.file_name()), line(where.line()) {}
 
-  const char* file = nullptr;  // "": a caller without a line, which errors then do not name
+  const char* file = nullptr;  // null or "": no line is known, and errors name none
   unsigned line = 0;
-  std::string_view op = {};  // the operation that the user called there: "relu"
+  std::string_view op = {};  // operation that the user called on this line: "relu"
 };
 UserLocation current_user_location();
 void set_current_user_location(UserLocation where);

@@ -68,7 +68,7 @@ class Writer {
     still_unread(unread_variables_, made.unread_variables);
     return made;
   }
-  // Leaves those keys that no rendering has read.
+  // Keeps in `all` only the keys that no rendering so far has read.
   static void still_unread(std::optional<std::vector<std::string>>& all,
                            std::vector<std::string>& now) {
     if (!all)
@@ -83,7 +83,7 @@ class Writer {
         i == 0 && !is_answer ? std::string() : render(i, /*add_generation_prompt=*/is_answer).text;
     Rendering whole = render(i + 1, /*add_generation_prompt=*/false);
     size_t begin = common_bytes(tokenizer_, whole.text, prompt);
-    size_t rewritten = 0;  // bytes of which this rendering has no marks
+    size_t rewritten = 0;  // bytes at the start in which this rendering has no marks
     if (begin < prompt.size()) {
       const size_t history =
           i == 0 ? 0 : common_begin(prompt, render(i, /*add_generation_prompt=*/false).text);
@@ -116,8 +116,8 @@ class Writer {
     texts_.back().text = std::move(whole.text);
   }
 
-  // Replaces the marks of the last text from byte `from` on by those of its latest rendering, which
-  // may mark fewer answers than those before: a template may mark the last one alone.
+  // Replaces the last text's marks from byte `from` on by the marks of its latest rendering. That
+  // may mark fewer answers than earlier renderings did: a template may mark the last answer alone.
   void mark_answers(const std::vector<TextRange>& generated, size_t from) {
     std::vector<LearnedPart>& parts = texts_.back().parts;
     std::erase_if(parts, [&](const LearnedPart& part) { return part.touched && part.end > from; });
@@ -129,11 +129,11 @@ class Writer {
     std::ranges::sort(parts, {}, &LearnedPart::begin);
   }
 
-  // Returns where message i begins in a text in which the template changed what was said before it,
-  // `history`, of which the text has the first `same` bytes alike: behind the longest end of the
-  // history that the text repeats, where only what lies between was left out or put in. Where the
-  // mark at the history's end alone differs, as templates write it in another way where nothing
-  // follows, the message begins at `token`, where the tokens of the two part.
+  // Returns the byte of `text` at which message i begins, if the template rendered the messages
+  // before it in another way than in `history`. Both agree in their first `same` bytes. The message
+  // begins after the longest suffix of `history` that `text` repeats, if the two differ by one
+  // deletion or insertion. If they differ only in the mark at the end of `history`, the message
+  // begins at `token`, where their tokens first differ.
   static size_t end_of_history(const std::string& history, size_t same, const std::string& text,
                                size_t token, size_t i) {
     constexpr size_t longest_mark = 24;  // bytes
@@ -157,11 +157,11 @@ class Writer {
                 i);
   }
 
-  // Makes of the text of a conversation, in which the template changed what was said before message
-  // i (gpt-oss drops the reasoning of calls once there is an answer), the prompt that a model sees,
-  // with the message behind it. The first `history` bytes of the prompt write the messages before,
-  // of which the text has the first `same` alike: the message begins behind the longest end of the
-  // prompt that the text repeats, with the request for an answer and some of those messages.
+  // Replaces the text before message i by `prompt`, the text that a model sees when it writes the
+  // message. The template renders earlier messages in another way once the message is there
+  // (gpt-oss then drops the reasoning of tool calls). Bytes [0, history) of the prompt are the
+  // earlier messages; the text agrees with its first `same` bytes. The message begins after the
+  // longest suffix of the prompt that the text repeats; it must contain the generation prompt.
   static void put_behind(const std::string& prompt, size_t history, size_t same, Rendering& whole,
                          size_t i) {
     const size_t least = prompt.size() - history + 1;
@@ -195,7 +195,8 @@ class Writer {
     if (unread_variables_)
       for (const std::string& key : *unread_variables_) ++report_.unread[key];
   }
-  // Reasoning has several names, of which a template reads one; the first stands for all.
+  // A message has its reasoning under several names, and a template reads one of them. Only the
+  // first name is reported as unread, and only if the template reads none.
   bool is_read_reasoning(size_t i, const std::string& key) const {
     if (!std::ranges::count(reasoning_names, key)) return false;
     return key != reasoning_names[0] ||

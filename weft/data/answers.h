@@ -22,18 +22,18 @@ struct AnswerText {
 struct AnswerReport {
   std::map<std::string, int64_t> unread = {};  // values of a key, "name of user messages"
   int64_t cut_prompts = 0;                     // answers whose texts lack the end of their prompt
-  std::string cut = {};                        // that end, of the first of them
-  int64_t rewritten = 0, texts = 0;            // conversations of several texts, and those
+  std::string cut = {};                        // the missing end of the first such prompt
+  int64_t rewritten = 0, texts = 0;            // conversations of several texts; their texts
 };
 
-// Returns the texts in which the learned messages of a conversation are learned: each is what the
-// template writes for the conversation up to that message, behind the prompt that it writes for a
-// model to answer to. Where the template marks answers by {% generation %}, those parts are
-// learned. Messages share a text as long as it goes on from that of the message before; where the
-// template rewrites what was said before, another begins. Where it writes a message after what its
-// prompt does not say, as gpt-oss does without the reasoning of calls, the message is learned
-// behind its prompt. Throws Error(usage) where the template cannot write a message, or changes what
-// was said before it so that the two have no end in common.
+// Returns the training texts of a conversation. A message is learned in the rendering of the
+// conversation up to it: all that follows its prompt (the rendering of the messages before it, with
+// a generation prompt before an answer), or the parts that the template marks by {% generation %}.
+// Messages share a text as long as each rendering continues the one before; if the template
+// rewrites earlier messages, a new text begins. If the rendering then does not contain the prompt
+// (gpt-oss drops the reasoning of tool calls), the message is put behind its prompt. Throws
+// Error(usage) if the template cannot render a message, or rewrites the earlier messages so that
+// the start of the message cannot be found.
 std::vector<AnswerText> answer_texts(const Conversation& conversation, const ChatTemplate& chat,
                                      const Tokenizer& tokenizer, AnswerReport& report);
 

@@ -33,7 +33,7 @@ struct Others {
   std::string first;
 };
 
-// Adds the pictures of a folder, then those of its folders in the order of their names.
+// Adds the pictures of a folder, then those of its subfolders, each in the order of names.
 void add_pictures(const fs::path& folder, int64_t label, int level, ImageFolder& all,
                   Others& others) {
   if (level > most_levels)

@@ -30,25 +30,26 @@ struct ImageFolder {
   std::vector<Picture> pictures;
 };
 
-// `known`: the classes of an earlier part of the run, which are the labels; another one is an
-// error, and one without a folder here has no pictures. Throws Error(data) for a folder that has no
-// classes, a class that has no pictures, and for folders that are nested deeper than 32 levels.
+// `known` are the classes of the training set: labels are their indices. A folder of another class
+// is an error; a class of `known` without a folder has no pictures. Throws Error(data) for a folder
+// that has no classes, a class that has no pictures, and for folders that are nested deeper than 32
+// levels.
 ImageFolder read_image_folder(const std::string& path,
                               const std::optional<std::vector<std::string>>& known = {});
 
-// Returns whether a path ends as those of pictures do.
+// Returns whether a path ends in .jpg, .jpeg or .png, in any case.
 bool is_picture(const std::string& path);
-// Returns the pictures of a folder, then those of the folders in it, by name. Throws Error(data)
-// for a folder that has none, or that is nested deeper than 32 levels.
+// Returns the paths of a folder's pictures, then of its subfolders' pictures, by name. Throws
+// Error(data) for a folder without a picture, or nested deeper than 32 levels.
 std::vector<std::string> pictures_below(const std::string& folder);
 
 // Returns the shape [C, H, W] that the first picture has, before transforms.
 Shape first_shape(const ImageFolder& folder, int channels);
 
 // Returns the pictures at `indices`. A picture is decoded whenever its sample is written, in the
-// thread of the loader, so that bytes() is that of the list of files alone; write() takes memory
-// for one decoded picture. write() throws Error(data) that names the file. The fingerprint is one
-// of names, labels and sizes of the files, not of their contents.
+// thread of the loader, so bytes() counts the list of files alone; write() takes memory for one
+// decoded picture. write() throws Error(data) that names the file. The fingerprint hashes names,
+// labels and sizes of the files, not their contents.
 std::shared_ptr<const Source> image_folder_source(std::shared_ptr<const ImageFolder> folder,
                                                   std::vector<int64_t> indices,
                                                   ImageTransform transform);

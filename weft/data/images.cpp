@@ -63,10 +63,10 @@ class ImageSource : public Source {
   ImageTransform transform_;
 };
 
-// Files holds the paths of a split of a format, or what is missing.
+// Files holds the paths of the files of one split, or the name of a missing file.
 struct Files {
   std::vector<std::string> paths;
-  std::string missing;  // empty if all are there
+  std::string missing;  // empty if no file is missing
 };
 
 // Adds the first of `names` that exists in `folder`.

@@ -26,7 +26,7 @@ struct BatchOptions {
   bool shuffle = false;
   std::optional<bool> drop_last = {};  // a short last batch; default: yes where shuffled
   int64_t seed = 0;
-  std::optional<int64_t> epoch = {};  // default: 0, then one more for each call of batches()
+  std::optional<int64_t> epoch = {};  // default: 0, 1, ... by each call that omits it
   int prefetch = 2;
 };
 
@@ -54,7 +54,7 @@ class ImageDataset {
   // Returns samples [first, last).
   ImageDataset slice(int64_t first, int64_t last) const;
   ImageDataset transform(const Transforms& transforms) const;        // replaces former ones
-  ImageDataset normalize(const Normalization& normalization) const;  // replaces the former one
+  ImageDataset normalize(const Normalization& normalization) const;  // replaces the former values
 
   std::shared_ptr<const Source> source() const;
   Batches batches(int64_t size, const BatchOptions& options = {}) const;
@@ -85,7 +85,7 @@ ImageDataset image_dataset(std::string_view name, std::string_view split,
                            const std::string& root = data_directory());
 
 // These load any other data set. IDX: u8 images [N, H, W] or [N, C, H, W], u8 labels [N]. Labels
-// are below `classes`; 0 means as many classes as the labels have.
+// must be below `classes`; 0: the greatest label + 1.
 ImageDataset images_from_idx(const std::string& images, const std::string& labels,
                              int64_t classes = 0);
 ImageDataset images_from_cifar(const std::vector<std::string>& paths);

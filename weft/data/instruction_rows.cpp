@@ -60,7 +60,7 @@ bool has_long_integer(const Json& value) {
          (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX});
 }
 
-// Returns the objects of a list, or of the JSON text of one.
+// Returns a list of objects, given as a list or as the JSON text of a list.
 Json list_of_objects(const Json& value, const std::string& name) {
   if (value.is_string()) {
     try {
@@ -106,8 +106,8 @@ std::string role_of_sender(const std::string& sender) {
   return found == roles.end() ? sender : found->second;
 }
 
-// Throws for a call of a function that has no name, in either form that templates read; other types
-// of calls have keys of their own.
+// Throws for a function call without a name, as {"function": {"name"}} or {"name"}. Calls of
+// another "type" are not checked: they have other keys.
 void check_call(const Json& call, std::string path) {
   if (has(call, "type") && text_at(call, "type", path) != "function") return;
   const Json* function = find(call, "function");
@@ -117,7 +117,8 @@ void check_call(const Json& call, std::string path) {
     throw io::JsonError(path + ".name is empty");
 }
 
-// Returns the calls that a "function_call" of ShareGPT spells in JSON: one, or a list of them.
+// Returns the tool calls of a ShareGPT message from "function_call". Its "value" is the JSON text
+// of one call, or of a list of calls.
 Json calls_of(const Json& message, const std::string& path) {
   const std::string text = text_at(message, "value", path);
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -147,14 +148,15 @@ Json renamed(const Json& message, const std::string& path) {
   return made;
 }
 
-// A MessageReader makes messages what a chat template reads.
+// A MessageReader converts the messages of a row to the keys and contents that a chat template
+// reads.
 class MessageReader {
  public:
   MessageReader(const ChatTemplate* chat, ContentKinds kinds, Conversation& conversation)
       : chat_(chat), kinds_(kinds), conversation_(conversation) {}
 
-  // Adds the messages of a list; `answers`: those of the assistant are learned where they do not
-  // say otherwise.
+  // Adds the messages of a list. `answers`: the assistant's messages are learned, unless their own
+  // "weight" or "train" says otherwise.
   void add(const Json& list, const std::string& name, bool answers = true) {
     if (!list.is_array()) throw io::JsonError(name + " must be a list");
     for (size_t i = 0; i < list.size(); ++i) {
@@ -232,7 +234,7 @@ class MessageReader {
     }
     return all_text && !kinds_.parts ? Json(joined) : content;
   }
-  // Returns a text as the template reads it: as it is, or as a list of one part.
+  // Returns a text in the form that the template reads: a string, or a list of one part.
   Json in_kind(const std::string& text) const {
     if (kinds_.text) return text;
     return Json::array({{{"type", "text"}, {"text", text}}});
@@ -258,7 +260,7 @@ class MessageReader {
 // ---- rows
 // ----------------------------------------------------------------------------------------
 
-// A Form is known by `marks`; it reads `others`, too.
+// A Form is recognized by the keys `marks`; its rows may also have the keys `others`.
 struct Form {
   std::string_view name;
   std::vector<std::string_view> marks, others = {};
@@ -274,8 +276,8 @@ const std::vector<Form>& forms() {
   return all;
 }
 
-// Returns whether a row has a text beside what the text was made of, as those of Stanford Alpaca
-// do.
+// Returns whether a row of the form `other` also has "text", made from its other columns, as rows
+// of Stanford Alpaca have.
 bool repeats(const Json& row, const Form& text, const Form& other) {
   const Json *whole = find(row, "text"), *output = find(row, "output");
   return text.name == "text" && other.name == "instruction and output" && whole->is_string() &&
@@ -283,9 +285,9 @@ bool repeats(const Json& row, const Form& text, const Form& other) {
          whole->get_ref<const std::string&>().ends_with(output->get_ref<const std::string&>());
 }
 
-// Returns the form of a row: the only one whose marks it has, whole before in part (rows of
-// messages may have their prompt beside), and texts before empty ones, as a table has every column
-// in every row.
+// Returns the form of a row: the only form of which the row has all marks, or else any (rows with
+// messages may also have "prompt"). Marks with nonempty text come first, because a table has every
+// column in every row.
 const Form& form_of(const Json& row) {
   const auto has_text = [&](std::string_view mark) {
     const Json* value = find(row, mark);
@@ -372,7 +374,7 @@ class RowReader {
     return conversation;
   }
 
-  // An empty text is that of a table in which other rows have one.
+  // An empty "system" is left out: in a table, only some rows may have a system message.
   void add_system(MessageReader& messages) const {
     if (const std::string text = text_or_empty(row_, "system"); !text.empty())
       messages.add_text("system", text);
@@ -394,7 +396,8 @@ class RowReader {
     messages.add_text("assistant", text_at(row_, "output"), /*learned=*/true);
   }
 
-  // Gives the other keys of a row to the template, as far as there is one.
+  // Passes the row's other keys to the chat template as variables; without a template, or where it
+  // cannot read a key, the key counts as unread.
   void read_variables(const Form& form, InstructionRow& made) const {
     auto* conversation = std::get_if<Conversation>(&made.sample);
     for (const auto& [key, value] : row_.items()) {
@@ -421,7 +424,7 @@ class RowReader {
     if (chat_ == nullptr) return !has_long_integer(value);
     return !chat_->defines(key) && (!has_long_integer(value) || chat_->may_read(key));
   }
-  // An empty list is none, as templates announce tools where they are given a list.
+  // An empty list counts as absent, because templates write an introduction of tools for any list.
   static void read_list(const std::string& key, const Json& value, std::optional<Json>& into) {
     Json list = list_of_objects(value, key);
     if (!list.empty()) into = std::move(list);
@@ -453,7 +456,7 @@ ContentKinds content_kinds(const ChatTemplate& chat) {
     try {
       const std::string text =
           chat.render(Json::array({{{"role", "user"}, {"content", content}}}), {});
-      // A list that is printed as a whole has the names of its keys.
+      // A template that prints the list of parts as it is also prints the key "type".
       return text.find(probe) != std::string::npos && text.find("'type'") == std::string::npos &&
              text.find("\"type\"") == std::string::npos;
     } catch (const TemplateRefusal&) {

@@ -21,8 +21,8 @@
 
 namespace weft::data {
 
-// A message has its reasoning under the first two of these names, whichever the row has, as
-// transformers gives it to templates.
+// A row may have the reasoning of a message under any of these names. The template gets it under
+// the first two, as transformers passes it.
 inline constexpr std::string_view reasoning_names[] = {"reasoning_content", "thinking",
                                                        "reasoning"};
 
@@ -31,8 +31,8 @@ struct TextRow {
   std::string prompt, completion;
 };
 
-// Conversation is what a chat template reads. Messages have their keys in the order of the row,
-// without those that are null, "weight" and "train".
+// Conversation is the input of a chat template. Messages have their keys in the order of the row,
+// without "weight", "train" and keys whose value is null.
 struct Conversation {
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   std::vector<bool> learned = {};  // of each message
@@ -47,17 +47,17 @@ struct InstructionRow {
   std::vector<std::string> unread = {};  // keys that no text reads
 };
 
-// ContentKinds says as what a template reads the content of a message.
+// ContentKinds says in which forms a template reads the content of a message.
 struct ContentKinds {
   bool text = true, parts = true;  // a text; a list of {"type": "text", "text": "..."}
 };
-// Asks a template by letting it write a message of each kind.
+// Finds the forms by rendering a message in each form.
 ContentKinds content_kinds(const ChatTemplate& chat);
 
-// `chat` is the template that will write conversations, null where there is none: it may know
-// further roles. Contents become of a kind that it reads. Alpaca's rows are conversations where
-// there is one, else texts in the words of Stanford Alpaca. Throws io::JsonError for what is in no
-// form, or in several.
+// `chat` is the template that will render conversations, or null. It may know further roles.
+// Contents are converted to a form that it reads. Rows with an instruction and an output become
+// conversations if there is a template, else texts in the words of Stanford Alpaca. Throws
+// io::JsonError for a row that has no form, or several.
 InstructionRow read_instruction_row(const nlohmann::ordered_json& row, const ChatTemplate* chat,
                                     ContentKinds kinds = {});
 

@@ -34,7 +34,7 @@ class Reader {
         frame_(frame_of(tokenizer, 0)),
         kinds_(options.chat ? content_kinds(*options.chat) : ContentKinds()) {}
 
-  // Throws io::JsonError for what is no sample.
+  // Adds the samples of a line. Throws io::JsonError for an object that is no instruction row.
   void add(const nlohmann::ordered_json& object) {
     InstructionRow row =
         read_instruction_row(object, options_.chat ? &*options_.chat : nullptr, kinds_);
@@ -45,7 +45,7 @@ class Reader {
       add(std::get<Conversation>(row.sample), row.learned);
   }
 
-  // Says of the file `name` what no sample has.
+  // Warns of the keys and the prompts of the file `name` that no sample contains.
   void report(const std::string& name) const {
     for (const auto& [key, count] : report_.unread)
       logging::warn("[data] {}: {} is left out, {} times: {} does not read it.", name,
@@ -126,7 +126,7 @@ class Reader {
   AnswerReport report_;
 };
 
-// Returns the tokens of a sample that a model reads: the last one is a label alone.
+// Returns the number of input tokens of a sample: its last token is a label only.
 int64_t inputs_of(const Instruction& sample) { return std::ssize(sample.tokens) - 1; }
 
 // Each row of a source is a list of samples.
@@ -138,15 +138,15 @@ Rows one_by_one(size_t samples) {
   return rows;
 }
 
-// Packs by best fit, the longest sample first: a sample joins the row in which it leaves the fewest
-// tokens, the earliest of those.
+// Packs by best fit, the longest sample first: a sample joins the row in which it leaves the least
+// room, the earliest of such rows.
 Rows packed_rows(const std::vector<Instruction>& samples, int64_t seq_len) {
   std::vector<uint32_t> order(samples.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater(),
                            [&](uint32_t i) { return inputs_of(samples[i]); });
   Rows rows;
-  std::set<std::pair<int64_t, size_t>> room;  // tokens that are left, and the row
+  std::set<std::pair<int64_t, size_t>> room;  // room of a row in tokens, and the row
   for (const uint32_t i : order) {
     const int64_t count = inputs_of(samples[i]);
     auto best = room.lower_bound({count, 0});

@@ -22,9 +22,9 @@ namespace weft::data {
 
 struct InstructionOptions {
   std::optional<ChatTemplate> chat = {};  // writes conversations; absent: they are refused
-  std::optional<ChatTemplate> chat_with_tools = {};  // writes those with tools; absent: `chat` does
+  std::optional<ChatTemplate> chat_with_tools = {};  // for conversations with tools; absent: `chat`
   std::optional<int32_t> end = {};  // the id that ends a text or a completion, and is learned
-  bool last_answer = false;  // of a conversation only the last message that counts is learned
+  bool last_answer = false;         // only the last learned message of a conversation stays learned
 };
 
 // Instruction is one sample: its tokens, which of them are learned, and whether it goes on with the
@@ -36,8 +36,8 @@ struct Instruction {
 };
 
 // Returns the samples of a text; empty lines are skipped. Throws Error(data), "NAME:LINE: ...", for
-// a line that is no such object, and for a conversation without an answer; Error(usage) where the
-// template cannot write one. Warns of keys that no sample reads.
+// a line that is no instruction row, and for a conversation without an answer; Error(usage) if the
+// template cannot render a conversation. Warns of keys that no sample reads.
 std::vector<Instruction> parse_instructions(std::string_view text, const std::string& name,
                                             const Tokenizer& tokenizer,
                                             const InstructionOptions& options = {});
@@ -45,10 +45,10 @@ std::vector<Instruction> parse_instructions(std::string_view text, const std::st
 std::vector<Instruction> read_instructions(const std::string& path, const Tokenizer& tokenizer,
                                            const InstructionOptions& options = {});
 
-// Returns samples as inputs i64 [seq_len] and labels i64 [seq_len], of which those that are not
-// learned are ignored_label. `packed`: inputs are i64 [2, seq_len], the tokens of as many samples
-// as fit, and the position of each token in its sample. Longer ones are cut, and left out where
-// nothing that is learned remains, with a warning that counts them by the name of the file. Throws
+// Returns samples as inputs i64 [seq_len] and labels i64 [seq_len]; a label that is not learned is
+// ignored_label. `packed`: a row holds several samples, and inputs are i64 [2, seq_len]: tokens,
+// and the position of each token in its sample. Samples longer than seq_len are cut, and left out
+// if no learned token remains, with a warning that counts them and names the file. Throws
 // Error(data) if no sample remains.
 std::shared_ptr<const Source> instruction_source(std::vector<Instruction> samples, int64_t seq_len,
                                                  const std::string& name, bool packed = false);

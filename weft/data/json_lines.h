@@ -7,9 +7,8 @@
 
 namespace weft::data {
 
-// Calls `read`, which parses it, with each line that is not empty. Throws Error(data),
-// "NAME:LINE: ...", for an io::JsonError of `read`, and likewise for its Error, of whose kind it
-// then is.
+// Calls `read` with each line that is not empty. An io::JsonError of `read` becomes Error(data), an
+// Error keeps its kind; both get "NAME:LINE: " before their message.
 void read_json_lines(std::string_view file, const std::string& name,
                      const std::function<void(std::string_view)>& read);
 // Reads a file of at most 4 GiB.

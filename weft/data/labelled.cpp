@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr size_t most_labels = size_t{1} << 16;  // rows of a head
 
 bool is_whole_number(std::string_view text) {
-  constexpr size_t most_digits = 18;  // as many as int64_t always holds
+  constexpr size_t most_digits = 18;  // a number of 18 digits always fits int64_t
   return !text.empty() && text.size() <= most_digits && (text == "0" || text.front() != '0') &&
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -34,8 +34,8 @@ std::string listed(const std::vector<std::string>& names) {
          (shown.size() < names.size() ? ", ..." : "");
 }
 
-// Classes numbers the labels of a file: those of the model's head, or its own in the order in which
-// they appear, until finish() sorts them.
+// Classes gives each label of a file its class id: in the model's head, or by first appearance,
+// until finish() sorts the labels.
 class Classes {
  public:
   explicit Classes(const LabelOptions& options) : options_(options) {
@@ -45,7 +45,7 @@ class Classes {
     names_are_numbers_ = std::ranges::all_of(options_.known->names, is_whole_number);
   }
 
-  // Throws io::JsonError for what is no label.
+  // Returns the class id of a label. Throws io::JsonError for a value that is no label.
   int32_t add(const json& value) {
     const bool is_number = value.is_number_integer();
     const std::string label = is_number           ? io::json_text(value)
@@ -132,7 +132,7 @@ class LabelReader {
     if (options.only_known) of_words_ = options.known->of_words;
   }
 
-  // Throws io::JsonError for what is no sample.
+  // Adds the sample of a line. Throws io::JsonError for an object that is no sample.
   void read(const json& object) {
     if (!object.is_object()) throw io::JsonError("a sample must be an object");
     const bool of_words = object.contains("tokens");
@@ -179,7 +179,7 @@ class LabelReader {
       const int32_t label = classes_.add(labels[i]);
       const std::string word = words[i].get<std::string>();
       if (word.empty()) continue;
-      // The space tells tokenizers of bytes that a word begins; those of BERT drop it.
+      // Byte-level tokenizers mark the begin of a word by a space; BERT's tokenizers drop it.
       const std::vector<int32_t> tokens = tokenizer_.encode(" " + word, {.special_tokens = false});
       for (size_t j = 0; j < tokens.size(); ++j) {
         sample.tokens.push_back(tokens[j]);

@@ -46,8 +46,8 @@ struct LabelOptions {
 };
 
 // Returns the samples of a text; empty lines are skipped. Throws Error(data), "NAME:LINE: ...", for
-// a line that is no such object, for a label that is not known where it must be, and for a sample
-// without a token; and for more than 65,536 labels, or only one.
+// a line that is no such object, for an unknown label with `only_known`, and for a sample without a
+// token; and for more than 65,536 labels, or only one.
 LabelledTexts parse_labelled(std::string_view text, const std::string& name,
                              const Tokenizer& tokenizer, const LabelOptions& options = {});
 // Reads a file of at most 4 GiB.

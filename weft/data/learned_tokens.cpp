@@ -7,8 +7,9 @@ namespace weft::data {
 namespace {
 bool is_space(char c) { return std::string_view(" \t\r\n").find(c) != std::string_view::npos; }
 
-// Returns for each token a byte of the text that it spells: the last, or within a character the
-// first. Returns nullopt where the tokens spell another text, as normalizers rewrote it.
+// Returns for each token the offset of the last byte of the text that it completes, or, if it
+// completes no character, the first byte of the character that it is part of. Returns nullopt if a
+// normalizer rewrote the text, so that the tokens spell another one.
 std::optional<std::vector<size_t>> bytes_of(const Tokenizer& tokenizer, std::string_view text,
                                             std::span<const int32_t> tokens) {
   StreamDecoder decoder(tokenizer, {.skip_special = false});
@@ -72,7 +73,7 @@ size_t common_bytes(const Tokenizer& tokenizer, const std::string& text, const s
   const auto common = static_cast<size_t>(common_count(tokens, encoded(tokenizer, other)));
   const auto bytes = bytes_of(tokenizer, text, tokens);
   if (bytes) return common == 0 ? 0 : std::min((*bytes)[common - 1] + 1, text.size());
-  // Where the bytes of tokens are unknown, the text that both begin with ends at a character.
+  // Without the bytes of tokens, returns the common prefix of both texts, cut at a character.
   size_t same = static_cast<size_t>(std::ranges::mismatch(text, other).in1 - text.begin());
   while (same > 0 && (static_cast<unsigned char>(text[same]) & 0xc0) == 0x80) --same;
   return same;

@@ -12,23 +12,23 @@
 
 namespace weft::data {
 
-// LearnedPart is the part of a text from byte `begin` up to byte `end`. Its tokens are those whose
-// last byte it has; `touched`: those of which it has a byte at all, as transformers counts the
+// LearnedPart is the part of a text from byte `begin` up to byte `end`. A token belongs to the part
+// if its last byte does; with `touched`, if any of its bytes does, as transformers counts the
 // tokens of {% generation %}.
 struct LearnedPart {
   size_t begin = 0, end = 0;
   bool touched = false;
 };
 
-// Returns which tokens of a text belong to its parts, which are in its order and do not overlap.
-// Where a normalizer rewrote the text, a part begins and ends where the text up to there has other
-// tokens than the whole.
+// Returns for each token of a text whether it belongs to a part. Parts are ascending and do not
+// overlap. If a normalizer rewrote the text, the bound of a part is the first token in which the
+// text up to the bound, encoded alone, differs from `tokens`.
 std::vector<bool> learned_tokens(const Tokenizer& tokenizer, const std::string& text,
                                  std::span<const int32_t> tokens,
                                  std::span<const LearnedPart> parts);
 
-// Returns the byte of `text` up to which it has the tokens of `other`: that behind `other`, where
-// it begins with it.
+// Returns the number of bytes at the start of `text` whose tokens `other` has, too; other.size() if
+// `text` begins with `other`.
 size_t common_bytes(const Tokenizer& tokenizer, const std::string& text, const std::string& other);
 
 }  // namespace weft::data

@@ -67,7 +67,7 @@ struct Slot {
   Label* label_data() const {
     return reinterpret_cast<Label*>(labels->data());
   }
-  // Returns whether nothing else holds its tensors, or a value that shares their bytes.
+  // Returns whether the loader alone holds the tensors and their bytes.
   bool unshared() const { return unshared(inputs) && unshared(labels); }
 
  private:
@@ -150,7 +150,8 @@ class Loader::Impl {
   const LoaderState& state() const { return state_; }
 
  private:
-  // Takes back the slots that the caller let go, and adds one for each that it keeps.
+  // Takes back the slots that the caller has released, and adds a new slot for each that it still
+  // holds.
   void reclaim() {
     std::unique_lock lock(mutex_);
     auto kept =
@@ -266,7 +267,7 @@ class Loader::Impl {
 
   LoaderState state_;        // the caller's position
   std::deque<Slot> slots_;   // never shrinks; addresses are stable
-  std::vector<Slot*> lent_;  // those that the caller may still hold
+  std::vector<Slot*> lent_;  // slots that the caller may still hold
   double waited_ = 0;
 
   LoaderState cursor_;  // next batch to fill; owned by the thread while it runs

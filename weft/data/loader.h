@@ -52,12 +52,12 @@ class Source {
   // Returns the shape of one sample's labels, [] or [T], or [N] for N targets.
   virtual Shape label_shape() const = 0;
   virtual DType label_dtype() const { return DType::i64; }  // f32: targets, which are numbers
-  // Write one sample: input_type().bytes(), and as many labels or targets as label_shape() has. A
-  // source has the one that its label_dtype() says.
+  // Write one sample: input_type().bytes() of input, and the labels or targets of label_shape(). A
+  // source implements one of the two: write_targets() if label_dtype() is f32.
   virtual void write(const SampleKey& key, std::byte* input, int64_t* labels) const;
   virtual void write_targets(const SampleKey& key, std::byte* input, float* targets) const;
-  // Returns the sum of squared differences of each target from its mean, over the samples that have
-  // it: exactly 0 for targets that are alike. A source that has its targets in double overrides it.
+  // Returns for each target the sum of squared differences from its mean, over the samples that
+  // have the target: exactly 0 if it is constant. A source with targets in double overrides it.
   virtual std::vector<double> target_variations() const;
   // Returns the bytes of its samples in this process; 0 if they are generated on demand.
   virtual size_t bytes() const { return 0; }
@@ -100,7 +100,8 @@ class Loader {
   Loader& operator=(Loader&&) noexcept;
 
   // Gets the next batch of this epoch; returns false at its end, after which the next call begins
-  // another epoch. What `batch` held is released first. Throws what reading threw.
+  // another epoch. Releases the former tensors of `batch` first. Rethrows an exception of the
+  // source.
   bool next(Batch& batch);
 
   int64_t size() const;  // samples in an epoch
@@ -155,7 +156,8 @@ class Batches {
   bool done_ = false;
 };
 
-// Returns the mean over all samples of step(inputs, labels), which is a mean over rows.
+// Returns the mean of step(inputs, labels) over all samples. step() returns the mean over the rows
+// of a batch.
 template <class Step>
 double average(Step& step, Batches batches) {
   double total = 0, rows = 0;

@@ -11,13 +11,14 @@ namespace weft::data {
 
 struct MaskOptions {
   int64_t vocabulary = 0;           // random tokens are drawn from it
-  int64_t mask = 0;                 // the token that stands for a hidden one
-  double probability = 0.15;        // fraction of the tokens to predict, at least one
-  std::optional<int64_t> pad = {};  // a token that no other is replaced by
+  int64_t mask = 0;                 // id of the [MASK] token
+  double probability = 0.15;        // fraction of tokens to predict; at least one token is
+  std::optional<int64_t> pad = {};  // never drawn as a random token
 };
-// Returns the tokens of `source` (i64 [T]) with some to predict: 80 % of those read `mask`, 10 % a
-// random token, 10 % themselves. Labels i64 [T] are the token where it is to be predicted, else
-// ignored_label; tokens that `source` ignores are never chosen. Each epoch chooses others.
+// Returns the tokens of `source` (i64 [T]) with a fraction chosen for prediction: 80 % of the
+// chosen tokens become `mask`, 10 % a random token, 10 % stay. Labels i64 [T] are the original
+// token if it is chosen, else ignored_label; tokens that `source` ignores are never chosen. Each
+// epoch chooses anew.
 std::shared_ptr<const Source> masked(std::shared_ptr<const Source> source,
                                      const MaskOptions& options);
 

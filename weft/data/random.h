@@ -26,7 +26,7 @@ inline std::array<uint32_t, 4> random_words(Choice choice, int64_t seed, int64_t
 inline int64_t below(int64_t bound, uint32_t word) {
   return static_cast<int64_t>(static_cast<uint64_t>(bound) * word >> 32);
 }
-// Returns such a number from two words, for large bounds (up to 2^32).
+// Returns a number uniform in [0, bound) from two words, for large bounds (up to 2^32).
 inline int64_t below(int64_t bound, uint32_t high, uint32_t low) {
   auto n = static_cast<uint64_t>(bound);
   return static_cast<int64_t>((n * high + (n * low >> 32)) >> 32);

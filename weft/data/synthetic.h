@@ -1,6 +1,6 @@
 // Generates samples of any shape on demand, for plans, benchmarks and first runs without files.
-// They contain a pattern to learn, so that a loss that does not fall says something. A sample
-// depends on the seed, the split and its index alone; both splits share the pattern.
+// They contain a pattern to learn, so that a loss that does not fall is a sign of a defect. A
+// sample depends on the seed, the split and its index alone; both splits share the pattern.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-// Returns a decimal number; nullopt for other text. What exceeds float64 counts as other text.
+// Returns a decimal number; nullopt for other text, and for a number beyond float64.
 std::optional<double> number_of(std::string_view text) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
@@ -45,8 +45,8 @@ bool fits_float32(double value) {
 
 class Parser {
  public:
-  // `mapped` says that the text is a mapped file, whose pages are released once they were read, so
-  // that a file never takes memory beside its numbers.
+  // `mapped`: the text is a memory-mapped file. Its pages are released once they are read, so that
+  // the whole file is never in memory beside its numbers.
   Parser(std::string_view text, const std::string& name, const TableOptions& options, bool mapped)
       : text_(text), options_(options), mapped_(mapped), reader_(text, name, options.separator) {
     table_.name = name;
@@ -113,7 +113,7 @@ class Parser {
     table_.targets = options_.targets;
   }
 
-  // A column is found by its name alone.
+  // Requires distinct names, and a name of each input column: columns are identified by name alone.
   void check_names() const {
     std::unordered_map<std::string_view, size_t> seen;
     for (size_t i = 0; i < names_.size(); ++i)
@@ -321,7 +321,7 @@ class TableSource : public Source {
   std::shared_ptr<const Table> table_;
   std::vector<int64_t> rows_;
   TableColumns columns_;
-  std::vector<int64_t> label_of_;  // of each of the table's classes; -1: of none
+  std::vector<int64_t> label_of_;  // label of each of the table's classes; -1: no label
 };
 
 using nlohmann::json;

@@ -16,7 +16,7 @@ namespace weft::data {
 struct TableOptions {
   std::vector<std::string> targets;        // names of columns
   std::vector<std::string> features = {};  // names of the inputs' columns; empty: all others
-  bool classes = false;                    // the one target is a class, of any text; else numbers
+  bool classes = false;                    // the only target is a class, any text; else numbers
   char separator = ',';
 };
 
@@ -26,15 +26,15 @@ struct Table {
   std::vector<std::string> features, targets;
   std::vector<double> inputs;        // [rows, features]
   std::vector<double> numbers;       // [rows, targets]; empty where the target is a class
-  std::vector<int32_t> labels;       // [rows] ids of `classes`, where the target is one
+  std::vector<int32_t> labels;       // [rows] indices in `classes`; empty for numbers
   std::vector<std::string> classes;  // in the order of their first rows
   std::vector<int64_t> lines;        // [rows] of the file, counted from 1
   int64_t rows() const { return std::ssize(lines); }
 };
 
 // Parses CSV text whose first record names the columns; `name` is the file's. Throws Error(data),
-// naming the line and the column, for a column that is not there, a record of another length, and a
-// field that is empty or no finite number of float32's range.
+// naming the line and the column, for a missing column, a record of another length than the first,
+// and a field that is empty or no finite number of float32's range.
 Table parse_table(std::string_view text, const std::string& name, const TableOptions& options);
 // Does the same for a file, and throws as io::map_file() does.
 Table read_table(const std::string& path, const TableOptions& options);
@@ -46,8 +46,8 @@ struct Column {
   friend bool operator==(const Column&, const Column&) = default;
 };
 
-// TableColumns say how rows become samples. They follow from the training rows; a checkpoint keeps
-// them, so that other rows are read alike.
+// TableColumns say how rows become samples. They are computed from the training rows; a checkpoint
+// keeps them, so that other rows are normalized alike.
 struct TableColumns {
   std::vector<Column> features, targets;
   std::vector<std::string> classes = {};  // names of the labels 0, 1, ...; empty: numbers
@@ -59,9 +59,9 @@ struct TableColumns {
   friend bool operator==(const TableColumns&, const TableColumns&) = default;
 };
 
-// Returns the mean and the standard deviation (that of the population, as scikit-learn's
-// StandardScaler has it; 1 for a constant column) of each column over `rows`, and the classes of
-// all rows: ascending as numbers if all are, else as text.
+// Returns the mean and the population standard deviation of each column over `rows` (1 for a
+// constant column, as scikit-learn's StandardScaler), and the classes of all rows: ascending as
+// numbers if all are, else as text.
 TableColumns columns_of(const Table& table, std::span<const int64_t> rows);
 
 // Returns the samples of `rows`: inputs f32 [features], and either labels [] or targets f32

@@ -22,7 +22,7 @@ class TextStream {
   explicit TextStream(const io::Vocabulary& vocabulary) : vocabulary_(&vocabulary) {}
 
   std::string add(int32_t id);
-  std::string finish();  // what is left of an unfinished character
+  std::string finish();  // the rest: bytes of an unfinished character
 
  private:
   std::optional<StreamDecoder> decoder_;
@@ -34,8 +34,8 @@ class TextCodec {
   TextCodec(Tokenizer tokenizer);
   TextCodec(io::Vocabulary vocabulary);
 
-  // Throws Error(data) for characters that a vocabulary lacks. `special_tokens` are those that a
-  // tokenizer puts around a text.
+  // Throws Error(data) for a character that a vocabulary lacks. `special_tokens`: with the special
+  // tokens that a tokenizer puts around a text.
   std::vector<int32_t> encode(std::string_view text, bool special_tokens = true) const;
   std::string decode(std::span<const int32_t> ids) const;
   TextStream stream() const;

@@ -121,7 +121,7 @@ auto of_file(const std::string& name, Read read) {
   }
 }
 
-// Warns of characters that only validation has, of which a model learns nothing.
+// Warns of characters that occur in validation only: a model cannot learn them.
 void warn_of_unseen(const TextDataset& text, const std::string& validation) {
   const io::Vocabulary* vocabulary = text.vocabulary.vocabulary();
   if (vocabulary == nullptr || vocabulary->kind() != "characters" || text.train.size() == 0) return;

@@ -26,7 +26,7 @@ class TokenDataset {
   TokenDataset slice(int64_t first, int64_t last) const;  // [first, last)
 
   // Returns windows of T = seq_len tokens for training, inputs i64 [T]; labels i64 [T] are the next
-  // tokens. Each begins at a random place; an epoch has as many as cover the stream once.
+  // tokens. Each begins at a random place; an epoch has size() / seq_len windows.
   std::shared_ptr<const Source> random_windows(int64_t seq_len) const;
   // Returns consecutive windows for evaluation, so that every token but the first is a label
   // exactly once. The last one is padded with token 0, labelled ignored_label.
@@ -42,8 +42,8 @@ struct TextOptions {
   std::string_view tokenizer = "characters";  // or "bytes"
   std::string val_path = {};                  // empty: the end of the file is used
   double val_split = 0.1;                     // fraction of the file for validation
-  std::optional<TextCodec> vocabulary = {};   // a tokenizer, or of an earlier run, not a new one
-  bool special_tokens = true;                 // those that a tokenizer puts around the text
+  std::optional<TextCodec> vocabulary = {};   // a tokenizer or an earlier run's; empty: made anew
+  bool special_tokens = true;                 // whether a tokenizer adds its special tokens
 };
 struct TextDataset {
   TextCodec vocabulary;

@@ -108,7 +108,7 @@ ImageTransform::ImageTransform(const Shape& shape, const Transforms& transforms,
 
 Planes ImageTransform::through_windows(const SampleKey& key, Planes image) const {
   for (size_t i = 0; i < transforms_.windows.size(); ++i) {
-    // Draw 0 is that of write() below; every window has a thousand of its own.
+    // write() uses draw 0; window i has the draws from 1000 i on, and calls begin at 1.
     const Draw draw = [&](uint32_t call) {
       return random_words(Choice::augmentation, key.seed, key.epoch, key.index,
                           static_cast<uint32_t>(i) * 1000 + call);

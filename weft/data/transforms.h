@@ -2,7 +2,7 @@
 //
 // The order is: windows, each cut and resized in turn; random crop (the bytes padded with 0, that
 // is black, on every side), random horizontal flip, then scaling to [0, 1] and normalization. Each
-// does what torchvision's transform of its name does to an image of Pillow's. The choices for a
+// gives the result of torchvision's transform of the same name on a Pillow image. The choices for a
 // sample are a function of (seed, epoch, index).
 #pragma once
 
@@ -26,25 +26,25 @@ struct Normalization {
 };
 
 // A WindowOf chooses the window of an image of any size; the same call of `draw` gives the same
-// four random words. Throws Error(data) for an image that has no such window.
+// four random words. Throws Error(data) for an image that is too small for the window.
 using Draw = std::function<std::array<uint32_t, 4>(uint32_t call)>;
 using WindowOf = std::function<Window(int64_t height, int64_t width, const Draw& draw)>;
 // Returns the whole image. `width` 0: the shorter side becomes `height`, the other keeps the ratio.
 WindowOf resize(int64_t height, int64_t width = 0, bool nearest = false);
 WindowOf center_crop(int64_t height, int64_t width);
-// Returns a window of a random share of the image's area, between the least and 1, and of a random
-// ratio of its sides, between 3/4 and 4/3, as size x size pixels.
+// Returns a window of a random share of the image's area, in [least_share, 1], and a random ratio
+// of width to height, in [3/4, 4/3], resized to size x size pixels.
 WindowOf random_resized_crop(int64_t size, double least_share = 0.08);
 
 struct Transforms {
   int64_t random_crop = 0;             // pixels of padding; a window of the image's size is cut out
   double random_horizontal_flip = 0;   // probability
-  std::vector<WindowOf> windows = {};  // in this order, before the others
+  std::vector<WindowOf> windows = {};  // cut in this order, before the other transforms
 };
 
 class ImageTransform {
  public:
-  // `shape` is [C, H, W], that of an image before all transforms.
+  // `shape` is the shape [C, H, W] of an image before all transforms.
   ImageTransform(const Shape& shape, const Transforms& transforms,
                  const Normalization& normalization);
 

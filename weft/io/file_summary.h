@@ -1,4 +1,4 @@
-// FileSummary is what a finished file holds, for a manifest.
+// FileSummary has the size and the checksum of a finished file, for a manifest.
 #pragma once
 
 #include <cstdint>

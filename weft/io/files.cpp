@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
 
-// Calls again what a signal interrupts.
+// Repeats a system call while a signal interrupts it (EINTR).
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();
@@ -78,7 +78,7 @@ ReadFiles& read_files() {
   return files;
 }
 
-// Returns the status of what is at `path`; nullopt if there is nothing.
+// Returns the status of the file or folder at `path`; nullopt if none exists.
 std::optional<struct stat> status_of(const std::string& path, ErrorKind kind) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0) return status;
@@ -236,7 +236,7 @@ AtomicFile::AtomicFile(std::string path)
     constexpr int made_anew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     descriptor_ = uninterrupted([&] { return open(partial_.c_str(), made_anew, mode); });
     if (exists && descriptor_ >= 0) fchmod(descriptor_, mode);
-    struct stat fresh{};  // its inode may be that of a file that was read and removed
+    struct stat fresh{};  // its inode may be reused from a removed file that was read
     if (descriptor_ >= 0 && fstat(descriptor_, &fresh) == 0) read_files().forget(fresh);
   }
   if (descriptor_ < 0) throw Error(ErrorKind::failed, "cannot write {}: {}.", path_, reason());
@@ -287,7 +287,7 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
 
 // Links in /proc are not followed: they lead to open files, whatever their names.
 std::string behind_links(const std::string& path) {
-  constexpr int most = 40;  // as many as Linux follows
+  constexpr int most = 40;  // the limit of Linux
   fs::path at = path;
   std::error_code error;
   for (int i = 0; i < most && fs::is_symlink(at, error) && !at.string().starts_with("/proc/"); ++i)

@@ -17,18 +17,19 @@
 
 namespace weft::io {
 
-// Only read_stream() reads a FIFO or device; the others refuse one at once instead of blocking.
+// Only read_stream() reads a FIFO or device; the other functions refuse it at once instead of
+// blocking.
 //
 // Returns the whole file. Throws if it is larger than `limit` bytes.
 std::string read_file(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
 // Does the same, also for a FIFO or device, until it ends.
 std::string read_stream(const std::string& path, size_t limit, ErrorKind kind = ErrorKind::data);
 
-// Bytes of a file that is mapped copy-on-write may be written, which changes no file and takes
-// memory only for the pages that are written.
+// With copy_on_write the mapped bytes may be written: the file stays as it is, and only the written
+// pages take memory.
 enum class Mapping { read_only, copy_on_write };
 // Maps the file's bytes; they stay valid when the file is replaced or removed. A program that
-// truncates the file, or writes it in place, changes or takes away what is mapped.
+// truncates the file or writes it in place changes or removes the mapped bytes.
 std::shared_ptr<Buffer> map_file(const std::string& path, ErrorKind kind = ErrorKind::data,
                                  Mapping mapping = Mapping::read_only);
 
@@ -40,11 +41,12 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from);
 // Returns XXH3 (64 bits) of the contents, as `xxhsum -H3` prints it.
 uint64_t checksum_file(const std::string& path, ErrorKind kind = ErrorKind::data);
 
-// Returns whether this process has read that file, under any name.
+// Returns whether this process has read the file at `path`, under any name.
 bool was_read(const std::string& path);
 
-// Return whether there is something, or a folder, at `path`, behind links. They throw the system's
-// message if that is unknown: a cycle of links, a folder without permission, a long name.
+// Return whether anything, or a folder, exists at `path`. Links are followed. They throw the
+// system's message if the answer is unknown: a cycle of links, a folder without permission, a long
+// name.
 bool exists(const std::string& path, ErrorKind kind = ErrorKind::data);
 bool is_folder(const std::string& path, ErrorKind kind = ErrorKind::data);
 
@@ -52,7 +54,7 @@ struct RunningChecksum;
 
 // AtomicFile appears under its name only when it is complete and on disk; its partial file
 // (partial_name.h) is removed unless commit() succeeds. A symbolic link stays, and its target is
-// written. What cannot be replaced (a device, a FIFO, /dev/stdout) is written directly.
+// written. A target that cannot be replaced (a device, a FIFO, /dev/stdout) is written directly.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -81,7 +83,7 @@ FileSummary write_file_atomically(const std::string& path, std::string_view cont
 void check_own_file(const std::string& path);
 FileSummary write_own_file(const std::string& path, std::string_view contents);
 
-// Returns the path behind symbolic links, which need not exist.
+// Returns the target of symbolic links, which need not exist.
 std::string behind_links(const std::string& path);
 
 // Creates a folder and its missing parents, and syncs each to disk under its name.

@@ -12,7 +12,7 @@ namespace weft::io {
 
 // Fields that are absent or null in the file are empty.
 struct GenerationConfig {
-  std::vector<int64_t> eos_token_id;  // any of them ends a text; one number or a list in the file
+  std::vector<int64_t> eos_token_id;  // each ends a text; in the file a number or a list
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::optional<int64_t> max_new_tokens, max_length;  // the latter counts the prompt, too
   std::optional<bool> do_sample;                      // false: always the most likely token
@@ -23,8 +23,8 @@ struct GenerationConfig {
   friend bool operator==(const GenerationConfig&, const GenerationConfig&) = default;
 };
 
-// Parses the text of a file, which messages name; ignores other keys. Throws Error(data) for what
-// is not a JSON object, and for a value of another kind than its key's.
+// Parses the text of `file`, a name for messages; ignores other keys. Throws Error(data) for text
+// that is no JSON object, and for a value of the wrong type.
 GenerationConfig parse_generation_config(std::string_view text, const std::string& file);
 // Reads generation_config.json of a model's folder or GGUF file, or else config.json, as
 // transformers does; a model with neither gives an empty config. Throws Error(data) as

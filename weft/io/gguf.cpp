@@ -53,7 +53,7 @@ class GgufReader {
 
   size_t at() const { return at_; }
   size_t left() const { return bytes_.size() - at_; }
-  // Sets what is being read, for messages: "the value of 'general.name'".
+  // Sets the part of the file that is read next, for messages: "the value of 'general.name'".
   void begin(std::string place) { place_ = std::move(place); }
   [[noreturn]] void fail(const std::string& what) const {
     io::fail(file_, fmt::format("{}: {}", place_, what));
@@ -108,8 +108,8 @@ std::string GgufReader::read<std::string>() {
   return {reinterpret_cast<const char*>(take(size)), static_cast<size_t>(size)};
 }
 
-// Returns the variant whose alternative number `type` is read by `read(T())`; nullopt if there is
-// no such alternative.
+// Reads alternative number `type` of Variant: `read(std::type_identity<T>())` returns its T.
+// Returns nullopt if Variant has no such alternative.
 template <class Variant, size_t i = 0, class Read>
 std::optional<Variant> alternative(uint32_t type, const Read& read) {
   if constexpr (i == std::variant_size_v<Variant>) {
@@ -251,7 +251,7 @@ void check_version(GgufReader& reader, std::string_view file) {
   const std::byte* first = reader.take(std::min(reader.left(), gguf_magic.size()));
   const std::string_view begins(reinterpret_cast<const char*>(first), reader.at());
   if (!gguf_magic.starts_with(begins)) fail(file, "it does not begin with 'GGUF': not a GGUF file");
-  reader.take(gguf_magic.size() - reader.at());  // which refuses a file that is cut there
+  reader.take(gguf_magic.size() - reader.at());  // refuses a file that ends within the magic
   const auto version = reader.read<uint32_t>();
   if (version != 0 && (version & 0xffff) == 0)
     fail(file, "it is big-endian; weft reads little-endian files");

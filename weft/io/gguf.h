@@ -25,8 +25,8 @@
 
 namespace weft::io {
 
-// The index of an alternative is the number of its type in files. Arrays hold one of the other
-// types, and none holds arrays, which llama.cpp does not read either.
+// The index of an alternative is the type's number in GGUF files. Arrays hold elements of any other
+// type: llama.cpp does not read arrays of arrays either.
 struct NoArrays {};
 using GgufArray =
     std::variant<std::vector<uint8_t>, std::vector<int8_t>, std::vector<uint16_t>,
@@ -45,14 +45,13 @@ const GgufValue* find(const GgufMetadata& metadata, std::string_view key);
 
 struct GgufEntry {
   std::string name;
-  // `type` is that of the elements as weft holds them: u8 [.., blocks, bytes] where they are
-  // blocks.
+  // `type` is the type of the elements in weft: u8 [.., blocks, bytes] for quantized tensors.
   Type type;
   const BlockFormat* format = nullptr;  // format of blocks; null for plain numbers
   size_t offset = 0;                    // where its bytes begin in the file
 
   Shape shape() const;                 // shape_in_numbers()
-  std::string_view type_name() const;  // "Q4_K", or that of the dtype
+  std::string_view type_name() const;  // "Q4_K", or the dtype's name
 };
 
 // Gguf is an open file. Copies share its memory map.
@@ -71,8 +70,8 @@ class Gguf {
   const std::shared_ptr<Buffer>& buffer() const { return file_; }  // the whole file
   std::shared_ptr<Buffer> buffer(const Entry& entry) const;  // keeps the whole file's memory alive
   const std::string& name() const { return name_; }          // path
-  // Returns view_or_copy() of an entry (tensor_file.h): blocks are bytes, so of them always a view.
-  // Throws if absent.
+  // Returns view_or_copy() of an entry (tensor_file.h); blocks are bytes, so a quantized tensor is
+  // always a view. Throws if absent.
   Tensor tensor(std::string_view name) const;
 
  private:
@@ -83,8 +82,8 @@ class Gguf {
   GgufMetadata metadata_;
 };
 
-// Returns whether `path` is a file that begins as a GGUF file does, or whose name ends in ".gguf":
-// one that is cut, or is not there, is refused as what it was meant to be. False for a pipe.
+// Returns whether `path` is a file that begins with GGUF's magic, or a name that ends in ".gguf",
+// so that a truncated or missing .gguf file is refused as a GGUF file. False for a pipe.
 bool is_gguf(const std::string& path);
 
 struct GgufTensor {

@@ -35,7 +35,7 @@ constexpr NamePair neox_keys[] = {{"block_count", "num_hidden_layers"},
                                   {"rope.freq_base", "rotary_emb_base"},
                                   {"use_parallel_residual", "use_parallel_residual"}};
 
-// Returns the rows of tables, one table after the other.
+// Returns the concatenation of tables of names.
 template <size_t... rows>
 constexpr auto joined(const NamePair (&... tables)[rows]) {
   std::array<NamePair, (rows + ...)> all;
@@ -114,7 +114,8 @@ constexpr std::array architectures{
     GgufArchitecture{"qwen3", "qwen3", "Qwen3ForCausalLM", llama_keys, llama_tensors},
     GgufArchitecture{"smollm3", "smollm3", "SmolLM3ForCausalLM", llama_keys, llama_tensors, true}};
 
-// Returns the name with the number of its layer in place of "#", if it is one of the pattern's.
+// If `name` matches `from`, with a layer's number in place of "#", returns `to` with the same
+// number.
 std::optional<std::string> renamed(std::string_view name, std::string_view from,
                                    std::string_view to) {
   const size_t hole = from.find('#');
@@ -131,8 +132,8 @@ std::optional<std::string> renamed(std::string_view name, std::string_view from,
   return result.replace(result.find('#'), 1, number);
 }
 
-// Returns the other name of a tensor: of its module, then the ending of the tensor in it. Experts
-// of a folder are one tensor for all, without an ending.
+// Returns the name of a tensor on the other side: its module is renamed, and ".weight" or ".bias"
+// stays. In folders, a layer's experts are one tensor, without an ending.
 std::optional<std::string> other_name(const GgufArchitecture& architecture, std::string_view name,
                                       std::string_view NamePair::* from,
                                       std::string_view NamePair::* to) {

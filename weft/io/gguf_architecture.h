@@ -18,9 +18,9 @@ using NamePair = std::pair<std::string_view, std::string_view>;  // in GGUF file
 struct GgufArchitecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // model_type of config.json
-  std::string_view causal;      // its "architectures"
-  // `keys` pairs the whole and real numbers of the metadata, without the architecture's name and
-  // the dot, with the keys of config.json that have the same value.
+  std::string_view causal;      // "architectures" of config.json
+  // `keys` pairs keys of the metadata, without "ARCHITECTURE.", with the keys of config.json that
+  // have the same number.
   std::span<const NamePair> keys;
   // `tensors` pairs names of tensors without ".weight" and ".bias"; "#" stands for the number of a
   // layer.
@@ -30,14 +30,15 @@ struct GgufArchitecture {
   bool biases = false;  // llama.cpp reads the biases that weft's family may have
 };
 
-// Returns null if weft has none. Architecture "llama" is Llama, Mistral or Mixtral, as the other
-// metadata says.
+// Returns null if weft does not have the architecture. "llama" stands for Llama, Mistral and
+// Mixtral, which other keys of the metadata tell apart.
 const GgufArchitecture* architecture_of(const GgufMetadata& metadata);
 const GgufArchitecture* architecture_of_type(std::string_view model_type);
 // Returns the names of architectures, for messages.
 std::string known_architectures();
 
-// Return the other name of a tensor; nullopt if the architecture has no such tensor.
+// Map a tensor's name from GGUF to transformers, and back; nullopt if the architecture has no such
+// tensor.
 std::optional<std::string> published_name(const GgufArchitecture& architecture,
                                           std::string_view name);
 std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::string_view name);
@@ -45,12 +46,12 @@ std::optional<std::string> gguf_name(const GgufArchitecture& architecture, std::
 // Returns a message with the architecture's keys of metadata in place of those of config.json.
 std::string with_metadata_keys(const GgufArchitecture& architecture, std::string message);
 
-// Return a value of the metadata; nullopt where it is absent, or of another kind.
+// Return a value of the metadata; nullopt or null if it is absent or of another type.
 std::optional<int64_t> whole_number(const GgufMetadata& metadata, std::string_view key);
 std::optional<double> real_number(const GgufMetadata& metadata, std::string_view key);
 std::optional<bool> truth(const GgufMetadata& metadata, std::string_view key);
 const std::string* text(const GgufMetadata& metadata, std::string_view key);
-// Returns null where it is absent, or no list of T.
+// Returns null if the key is absent, or its value is no list of T.
 template <class T>
 const std::vector<T>* list(const GgufMetadata& metadata, std::string_view key) {
   const GgufValue* value = find(metadata, key);

@@ -55,8 +55,8 @@ struct ArchitectureMetadata {
   }
 };
 
-// Returns the value of a key as JSON; null where it is absent. Lists that have one value many times
-// are that value: some files say the heads of each layer.
+// Returns the value of a key as JSON; null where it is absent. A list of equal values becomes the
+// one value: some files give the number of heads for each layer.
 Json value_of(const ArchitectureMetadata& metadata, std::string_view suffix) {
   const GgufValue* value = find(metadata.file.metadata(), metadata.key(suffix));
   if (value == nullptr) return nullptr;
@@ -66,7 +66,8 @@ Json value_of(const ArchitectureMetadata& metadata, std::string_view suffix) {
   return std::visit(
       [&]<class Value>(const Value& held) -> Json {
         if constexpr (std::is_arithmetic_v<Value>) {
-          // A float32 such as 1e-05 is the number that its authors wrote in decimals.
+          // Rounds a float32 to its shortest decimals: 1e-05, as config.json had it, not
+          // 9.99999975e-06.
           if constexpr (std::is_same_v<Value, float>) return std::stod(fmt::format("{}", held));
           return held;
         } else if constexpr (std::is_same_v<Value, GgufArray>) {
@@ -100,8 +101,8 @@ std::vector<double> numbers_of(const Gguf& file, const char* tensor) {
   return found.to_doubles();
 }
 
-// Returns `rope_scaling`; null where positions are not scaled. The factors of a tensor are those of
-// longrope, whatever rule they came from.
+// Returns `rope_scaling`; null if positions are not scaled. Factors that are stored as a tensor
+// become longrope's factors, whichever rule computed them.
 Json rope_scaling(const ArchitectureMetadata& metadata, const Json& config) {
   const Gguf& file = metadata.file;
   const auto original = metadata.whole("rope.scaling.original_context_length");
@@ -139,11 +140,13 @@ Json rope_scaling(const ArchitectureMetadata& metadata, const Json& config) {
   return scaling;
 }
 
-// Adds what the metadata does not say and llama.cpp has in its code.
+// Adds the keys of config.json that the metadata lacks because llama.cpp has their values in its
+// code.
 void add_unsaid(const ArchitectureMetadata& metadata, Json& config) {
   const std::string_view type = metadata.architecture.model_type;
   if (type == "gemma2" || type == "gemma3_text") {
-    // Scores are divided by the root of the heads' width, but for the 27B models.
+    // Attention scores are divided by the root of head_dim, but in the 27B models by the root of
+    // hidden_size over the number of heads.
     const int64_t layers = metadata.required("block_count");
     const bool is_27b =
         (type == "gemma2" && layers == 46) || (type == "gemma3_text" && layers == 62);
@@ -178,7 +181,7 @@ void add_unsaid(const ArchitectureMetadata& metadata, Json& config) {
   if (type == "qwen2") config["use_sliding_window"] = false;
 }
 
-// Returns {"formats": {module: format}} of what is in blocks.
+// Returns "quantization_config": the block format of each module whose weight is in blocks.
 Json quantization_of(const Gguf& file, const GgufArchitecture& architecture) {
   Json formats = Json::object();
   for (const Gguf::Entry& entry : file.entries()) {
@@ -242,7 +245,8 @@ std::string config_json(const Gguf& file) {
   Json config = {{"architectures", {architecture.causal}}, {"model_type", architecture.model_type}};
   for (const auto& [suffix, key] : architecture.keys) {
     Json value = value_of(metadata, suffix);
-    // llama.cpp, too, takes no file without the norms' epsilon, of which families differ.
+    // llama.cpp, too, requires the epsilon of norms: it has no default, because families differ in
+    // it.
     if (value.is_null() && suffix.ends_with("epsilon"))
       fail(file, fmt::format("{} is missing", metadata.key(suffix)));
     if (!value.is_null()) config[std::string(key)] = std::move(value);
@@ -279,7 +283,7 @@ std::optional<std::string> text_of_folder(const Gguf& file, std::string_view nam
 
 TensorFile published(const Gguf& file) {
   const GgufArchitecture& architecture = checked_architecture(file);
-  // These are factors of rotary positions, which config.json has.
+  // These tensors are rotary factors: config_json() gives them as rope_scaling.
   constexpr std::array<std::string_view, 3> factors = {
       "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
   std::vector<TensorFile::Entry> entries;

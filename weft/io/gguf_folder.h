@@ -1,10 +1,10 @@
-// Presents a GGUF file of a language model in the form of a folder of Hugging Face's, which is what
-// models are read from: its tensors under published names, as views, and what the metadata says as
-// config.json, generation_config.json, tokenizer.json and tokenizer_config.json.
+// Presents a GGUF file of a language model as a model folder of Hugging Face, the form that models
+// are read from: tensors under published names, as views, and the metadata as config.json,
+// generation_config.json, tokenizer.json and tokenizer_config.json.
 //
-// "quantization_config" of that config.json has "quant_method": "gguf" and in "formats" the block
-// format of each module whose weight is in blocks. Its tensors have the layout of llama.cpp's
-// files, which differs from that of folders:
+// "quantization_config" of the config.json has "quant_method": "gguf" and in "formats" the block
+// format of each module whose weight is in blocks. Tensors keep the layout of llama.cpp, which
+// differs from the layout of folders:
 //
 //   all            matrices are [out, in], GPT-2's too; rows of a joined product are q, k, v
 //   gemma          weights of norms are greater by 1
@@ -21,9 +21,9 @@
 
 namespace weft::io {
 
-// Return what a file of that folder would hold; nullopt for a file that it would not have. Throw
-// Error(usage) for an architecture that weft does not have, and Error(data) for metadata that is
-// missing or of another kind.
+// Return the contents of a file of that folder; nullopt for a file that the folder would not have.
+// Throw Error(usage) for an architecture that weft does not have, and Error(data) for metadata that
+// is missing or of another type.
 std::optional<std::string> text_of_folder(const Gguf& file, std::string_view name);
 std::string config_json(const Gguf& file);
 std::string tokenizer_json(const Gguf& file);

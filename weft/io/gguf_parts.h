@@ -30,8 +30,8 @@ inline constexpr std::array plain_gguf_types{
     PlainGgufType{25, DType::i16}, PlainGgufType{26, DType::i32}, PlainGgufType{27, DType::i64},
     PlainGgufType{28, DType::f64}, PlainGgufType{30, DType::bf16}};
 
-// Returns the alignment that the metadata asks for, or else sets `problem` to what is wrong with
-// it.
+// Returns the alignment of tensors that the metadata gives, in bytes. If it is invalid, sets
+// `problem` to the reason.
 uint32_t alignment_of(const GgufMetadata& metadata, std::string* problem);
 
 // Returns the first name that occurs twice; null if none does.

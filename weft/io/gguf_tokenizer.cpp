@@ -1,7 +1,7 @@
 // Reads and writes the tokenizers of GGUF files as tokenizer.json: SentencePiece's BPE ("llama"),
-// whose merges follow from the scores of its tokens, and byte-level BPE ("gpt2"), whose rule of
-// splitting has a name of llama.cpp's. This is one file because reading and writing share the rules
-// of splitting and the kinds of tokens.
+// whose merges follow from the scores of its tokens, and byte-level BPE ("gpt2"), whose
+// pre-tokenizer llama.cpp names in "tokenizer.ggml.pre". This is one file because reading and
+// writing share the rules of splitting and the kinds of tokens.
 #include "weft/io/gguf_tokenizer.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ using Json = nlohmann::ordered_json;
 
 using Kind = GgufTokenKind;
 
-// Split says how text is split before byte-level merges: by a regular expression, or by that of
-// GPT-2, which the pre-tokenizer ByteLevel has.
+// Split is a pre-tokenizer of byte-level BPE that llama.cpp has a name for: `pattern` is its
+// regular expression; empty: GPT-2's, which is built into ByteLevel.
 struct Split {
   std::string_view name;  // "tokenizer.ggml.pre"
   std::string_view pattern = {};
@@ -53,8 +53,8 @@ constexpr std::array splits{
     Split{.name = "deepseek-r1-qwen", .pattern = WEFT_CL100K("\\p{N}"), .nfc = true}};
 #undef WEFT_CL100K
 
-constexpr std::string_view space = "\u2581";  // as which SentencePiece writes a space
-constexpr size_t most_token_bytes = 1024;     // bytes of a token whose merges are searched for
+constexpr std::string_view space = "\u2581";  // SentencePiece writes a space as this
+constexpr size_t most_token_bytes = 1024;     // the longest token that merges are derived for
 
 // TokenList is the tokens of a file, by id.
 struct TokenList {
@@ -110,8 +110,8 @@ Json vocab_json(const TokenList& all) {
   auto& object = vocab.get_ref<Json::object_t&>();
   object.reserve(all.tokens.size());
   std::unordered_map<std::string_view, size_t> seen;
-  // The first of equal tokens counts, which padding creates. Appending is linear, as lookup by key
-  // in an ordered object is not.
+  // The first of equal tokens counts: padding repeats tokens. Appends to the object's vector,
+  // because insertion by key searches an ordered object linearly.
   for (size_t id = 0; id < all.tokens.size(); ++id)
     if (seen.emplace(all.tokens[id], id).second)
       static_cast<std::vector<std::pair<const std::string, Json>>&>(object).emplace_back(
@@ -141,8 +141,8 @@ Json post_processor(const TokenList& all, bool adds_bos) {
           {"special_tokens", std::move(specials)}};
 }
 
-// Returns the merges of SentencePiece's BPE: two tokens whose text together is a token are merged,
-// the greatest score first (transformers' generate_merges).
+// Returns the merges of SentencePiece's BPE: all pairs of tokens whose concatenation is a token, by
+// falling score of that token (transformers' generate_merges).
 Json merges_of_scores(const TokenList& all, const std::vector<float>& scores) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < all.tokens.size(); ++id)
@@ -211,7 +211,8 @@ std::string sentence_piece(const TokenList& all) {
 
 const Split& split_of(const TokenList& all) {
   const std::string* name = text(all.file.metadata(), "tokenizer.ggml.pre");
-  // Files from before the key was there are of GPT-2's kind, or split wrongly in llama.cpp, too.
+  // Files older than this key use GPT-2's pre-tokenizer; others without it are split wrongly by
+  // llama.cpp, too.
   const std::string_view wanted = name != nullptr ? std::string_view(*name) : "gpt-2";
   const auto* found = std::ranges::find(splits, wanted, &Split::name);
   if (found != splits.end()) return *found;
@@ -337,8 +338,8 @@ std::pair<std::string, std::string> halves_of(const Json& merge) {
   return {both.substr(0, at), at == std::string::npos ? "" : both.substr(at + 1)};
 }
 
-// Returns scores that give the merges their order: a token's is that of the first merge that makes
-// it.
+// Returns scores that reproduce the order of merges: a token's score is the negative rank of the
+// first merge that makes it.
 std::vector<float> scores_of(const Json& merges, const IdTokens& all) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < all.tokens.size(); ++id) ids.emplace(all.tokens[id], id);
@@ -351,7 +352,7 @@ std::vector<float> scores_of(const Json& merges, const IdTokens& all) {
     if (found != ids.end() && scores[found->second] == 0)
       scores[found->second] = static_cast<float>(rank);
   }
-  // Tokens that no merge makes are single characters, which SentencePiece puts last.
+  // A token that no merge makes is a single character; SentencePiece gives it the least score.
   for (size_t id = 0; id < all.tokens.size(); ++id)
     if (scores[id] == 0 && all.kinds[id] == Kind::normal) scores[id] = static_cast<float>(rank - 1);
   return scores;
@@ -394,7 +395,7 @@ GgufMetadata tokenizer_metadata(const GgufTokenizer& from) try {
   const std::string& file = from.file;
   Json tokenizer;
   try {
-    parse_json(from.tokenizer);  // refuses deep values, with the line of what is not JSON
+    parse_json(from.tokenizer);  // refuses deep nesting; errors name the line
     tokenizer = Json::parse(from.tokenizer);
   } catch (const JsonError& error) {
     throw Error(ErrorKind::data, "{}: {}.", file, error.what());

@@ -21,12 +21,12 @@ inline constexpr std::string_view no_tokenizer = "no_vocab";
 struct GgufTokenizer {
   std::string file;        // for messages
   std::string tokenizer;   // the text of tokenizer.json
-  int64_t vocabulary = 0;  // ids of the model; more ids than tokens are padded
+  int64_t vocabulary = 0;  // vocab_size of the model; ids without a token are padded
   std::optional<std::string> bos = {}, eos = {}, unknown = {}, pad = {};
   std::string chat_template = {};  // "": none
 };
-// Returns the metadata. Throws Error(usage) for a tokenizer that llama.cpp has no name for, and
-// Error(data) for what is no tokenizer.
+// Returns the tokenizer's metadata for a GGUF file. Throws Error(usage) for a kind of tokenizer
+// that llama.cpp has no name for, and Error(data) for an invalid tokenizer.json.
 GgufMetadata tokenizer_metadata(const GgufTokenizer& from);
 
 }  // namespace weft::io

@@ -1,10 +1,10 @@
 // Reads and writes pictures: JPEG by libjpeg-turbo, PNG by libpng. The first bytes of a file, not
 // its name, say which it is.
 //
-// Pixels are those of Pillow's Image.open(path).convert("RGB") or convert("L"): alpha is dropped, a
+// Pixels equal Pillow's Image.open(path).convert("RGB") or convert("L"): alpha is dropped, a
 // palette is looked up, of 16 bits the upper 8 count, CMYK and colours become RGB and gray by the
-// same formulas. Unlike there, the orientation that EXIF or XMP gives is applied, as by
-// ImageOps.exif_transpose. Profiles and gamma are ignored.
+// same formulas. Unlike in Pillow's convert(), the orientation that EXIF or XMP gives is applied,
+// as by ImageOps.exif_transpose. Profiles and gamma are ignored.
 //
 // Errors and warnings of the libraries become an Error(data) of one line that names the file;
 // truncated files are refused. Before memory is taken for pixels, their number is checked: at most
@@ -39,10 +39,11 @@ inline constexpr int64_t most_jpeg_side = 65500, most_png_side = 1'000'000;
 // is from 1 to 100.
 std::string png_of(const Image& image);
 std::string jpeg_of(const Image& image, int quality = 90);
-// Returns what the ending of a path says, in capitals or not: .png, or .jpg and .jpeg.
+// Returns the format by the ending of a path, in any case: .png, .jpg or .jpeg.
 enum class ImageFormat { none, png, jpeg };
 ImageFormat image_format(const std::string& path);
-// Writes one atomically, as the path's ending says. Throws Error(usage) for another ending.
+// Writes an image atomically, in the format of the path's ending. Throws Error(usage) for an ending
+// that image_format() does not know.
 void write_image(const std::string& path, const Image& image, int quality = 90);
 
 }  // namespace weft::io

@@ -17,7 +17,7 @@ constexpr int64_t pixels_per_byte = 512;  // a block of 8 x 8 takes a bit, at le
 constexpr int exif_marker = JPEG_APP0 + 1;
 static_assert(most_jpeg_side == JPEG_MAX_DIMENSION);
 
-// Errors is libjpeg's table of functions, with what they leave behind.
+// Errors is libjpeg's table of error functions, with the message and the jump that they use.
 struct Errors : jpeg_error_mgr {
   LibraryError error;
 };
@@ -32,7 +32,7 @@ struct Errors : jpeg_error_mgr {
 void fail_at_warning(j_common_ptr info, int level) {
   if (level < 0) fail(info);
 }
-// Many scans of a small file would each visit all of its pixels.
+// Bounds the scans, because each scan of a file, however small, visits all pixels.
 void check_scans(j_common_ptr info) {
   if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= most_scans) return;
   auto& errors = static_cast<Errors&>(*info->err);
@@ -62,8 +62,7 @@ struct Decompressor {
   jpeg_decompress_struct info{};
 };
 
-// Returns the segments that may say the orientation. Those of EXIF that follow the first continue
-// it, as in Pillow.
+// Returns the EXIF and XMP segments. Later EXIF segments continue the first, as in Pillow.
 OrientationSources orientation_sources_of(const jpeg_decompress_struct& info) {
   constexpr std::string_view xmp_magic("http://ns.adobe.com/xap/1.0/\0", 29);
   OrientationSources sources;

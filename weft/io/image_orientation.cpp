@@ -16,8 +16,8 @@ class Tiff {
  public:
   explicit Tiff(std::string_view bytes) : bytes_(bytes), big_(bytes.starts_with('M')) {}
 
-  // Returns the value of a tag of the first directory, an integer of 2 or 4 bytes, of which the
-  // first counts; nullopt without the tag, and 0 for a value of another form.
+  // Returns the integer of 2 or 4 bytes (of several, the first) under a tag of the first directory;
+  // nullopt without the tag, 0 for another type of value.
   std::optional<uint32_t> integer(uint32_t tag) const {
     constexpr size_t header_bytes = 8, entry_bytes = 12;
     if (bytes_.size() < header_bytes) return std::nullopt;
@@ -59,7 +59,8 @@ uint32_t orientation_of_xmp(std::string_view xml) {
   return 1;
 }
 
-// Returns what a zlib stream holds, up to 1 MiB; what comes before damage counts.
+// Returns the inflated contents of a zlib stream: at most 1 MiB, and of a damaged stream the part
+// before the damage.
 std::string inflated(std::string_view packed) {
   std::string text(size_t{1} << 20, '\0');
   z_stream stream{};
@@ -153,7 +154,7 @@ OrientationSources orientation_sources_of_png(std::span<const std::byte> file) {
   return sources;
 }
 
-// Orientations 5 to 8 swap the axes; of the two bits below, one mirrors rows, one columns.
+// Orientations 5 to 8 swap the axes. `mirrored` reverses columns, `flipped` reverses rows.
 Image upright(Image image, int orientation) {
   if (orientation == 1) return image;
   const bool swapped = orientation >= 5;

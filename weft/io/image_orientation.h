@@ -19,9 +19,8 @@ struct OrientationSources {
 
 inline constexpr std::string_view exif_magic("Exif\0\0", 6);
 
-// Returns EXIF's orientation, 1 to 8. XMP's tiff:Orientation counts where EXIF has none; 1 is that
-// of a picture that says nothing, or nothing that can be read. Source: CIPA DC-008 (Exif 2.32),
-// 4.6.4 and 4.7.2.
+// Returns EXIF's orientation, 1 to 8. XMP's tiff:Orientation counts where EXIF has none. Without a
+// readable orientation it is 1, upright. Source: CIPA DC-008 (Exif 2.32), 4.6.4 and 4.7.2.
 int orientation_of(const OrientationSources& sources);
 
 // Returns the sources that a PNG has: the chunk eXIf, or else the text "Raw profile type exif" that
@@ -29,7 +28,7 @@ int orientation_of(const OrientationSources& sources);
 // Source: PNG (third edition), 11.3.3 and 11.3.4.5.
 OrientationSources orientation_sources_of_png(std::span<const std::byte> file);
 
-// Turns a picture of an orientation upright.
+// Returns the picture turned upright; `orientation` as orientation_of() returns it.
 Image upright(Image image, int orientation);
 
 }  // namespace weft::io

@@ -1,8 +1,8 @@
-// Declares what the readers and writers of pictures share (image.h).
+// Declares error handling and limits that the readers and writers of pictures (image.h) share.
 //
 // The C libraries report errors through a function that must not return. It jumps back into
-// guarded(), over frames of the library alone: what guarded() calls holds no object with a
-// destructor, and results are in memory that the caller of guarded() owns.
+// guarded(), over frames of the library alone: the function that guarded() calls holds no object
+// with a destructor, and its results are in memory that the caller of guarded() owns.
 #pragma once
 
 #include <csetjmp>
@@ -25,7 +25,7 @@ struct LibraryError {
   char message[256] = {};
 };
 
-// Calls `function`, which calls the library; returns whether that reported nothing.
+// Calls `function`, which calls the library; returns false if the library reported an error.
 template <class F>
 bool guarded(LibraryError& error, F function) {
   if (setjmp(error.back) != 0) return false;  // NOLINT(cert-err52-cpp): the library is C

@@ -11,7 +11,7 @@
 namespace weft::io {
 
 namespace {
-// Names of files may hold any byte, so what is not UTF-8 becomes U+FFFD.
+// Writes U+FFFD for bytes that are not UTF-8: names of files may hold any byte.
 template <class Json>
 std::string text_of(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
@@ -43,8 +43,8 @@ std::optional<size_t> too_deep_at(std::string_view text) {
   return std::nullopt;
 }
 
-// Returns, in their order, the numbers of a JSON text that the parser makes floats: of those that
-// are integers the digits, of others "".
+// Returns an entry for each number of a JSON text that the parser makes a float, in order: the
+// digits of an integer beyond 64 bits, "" for any other.
 std::vector<std::string> floats_of(std::string_view text) {
   const auto part_of_number = [](char c) {
     return (c >= '0' && c <= '9') || std::string_view("-+.eE").find(c) != std::string_view::npos;

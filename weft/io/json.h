@@ -34,13 +34,14 @@ nlohmann::json parse_json(std::string_view text);
 // Does the same for one line of a file; JsonError has the column alone.
 nlohmann::json parse_json_line(std::string_view text);
 // Does the same, and keeps the order of keys. An integer beyond 64 bits becomes a binary value of
-// its digits, so that none becomes a float: who reads it says that it is no integer.
+// its digits instead of a float, so that readers can refuse it.
 nlohmann::ordered_json parse_ordered_json_line(std::string_view text);
 // Reads and parses a file of at most `limit` bytes; every error is an Error of `kind`, one line
 // that names the file.
 nlohmann::json read_json_file(const std::string& path, size_t limit,
                               ErrorKind kind = ErrorKind::data);
-// Parses JSON; returns a discarded value (no object, nor anything else) if the text is not JSON.
+// Parses JSON; returns a discarded value, for which every is_...() but is_discarded() is false, if
+// the text is not JSON or nests too deep.
 nlohmann::json parse_json_or_discard(std::string_view text);
 
 // Return the value under a key. Each throws JsonError if there is none, if it is of another kind,

@@ -38,8 +38,8 @@ std::string text_of(const Type& type, const BlockFormat* format) {
   return fmt::format("{}{}", format->name, shape_in_numbers(type, format));
 }
 
-// Returns whether a tensor is one that PyTorch saves but nobody needs: the steps that a batch norm
-// has seen (its running statistics have a fixed momentum), or the row 0, 1, 2, ... of positions.
+// Returns whether a tensor may be left over in any file: the step count of a batch norm, which a
+// fixed momentum does not need, or the constant row of position ids.
 bool is_bookkeeping(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
   return last == "num_batches_tracked" || last == "position_ids";
@@ -57,7 +57,7 @@ struct Wanted {
   std::vector<Source> sources = std::vector<Source>(1);
   bool is_stack = false;
 
-  // Returns the type of what one source fills.
+  // Returns the type of the part that one source fills.
   Type part() const {
     if (!is_stack) return whole;
     return {whole.dtype, Shape(std::span(whole.shape.begin(), whole.shape.end()).subspan(1))};
@@ -70,8 +70,8 @@ struct Slot {
   uint64_t index = 0;
   bool is_slice = false;
 };
-// Returns the slice of the variable that a stack has for this tensor: a number of the name stands
-// in place of "{}" in `from`.
+// Returns the slot of a tensor in a stack: if `name` matches `from` with "{}" for a number, the
+// variable is by `to`, and the number is the slice.
 std::optional<Slot> slice_of(const std::string& name, const std::string& from,
                              const std::string& to) {
   constexpr std::string_view digits = "0123456789";
@@ -248,7 +248,7 @@ class Fitting {
       throw Misfit(ErrorKind::checkpoint, "[load] {}{} does not fit: {}.", paths_.front(), others,
                    differences);
   }
-  // Kernels select and count by the bytes of a mask, which are 0 or 1.
+  // Bytes of a bool must be 0 or 1: kernels select and count by them.
   void check_bools(const std::string& name) const {
     const Wanted* const wanted = find(name);
     if (wanted == nullptr || wanted->whole.dtype != DType::boolean) return;
@@ -284,9 +284,8 @@ bool needs_conversion(const Source& source, DType dtype) {
   return source.transposed || source.entry->type.dtype != dtype;
 }
 
-// Returns whether the variable can be a view of the file. Kernels read operands at any address that
-// is a multiple of the element's size; what a step assigns is moved to aligned memory by the
-// runtime before it runs.
+// Returns whether the variable can be a view of the file. Kernels read operands at any multiple of
+// the element's size; the runtime moves a variable that a step assigns to aligned memory first.
 bool can_map(const Wanted& wanted, const Variable& variable) {
   const Source& source = wanted.sources.front();
   if (wanted.sources.size() > 1 || needs_conversion(source, variable.dtype())) return false;

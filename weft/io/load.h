@@ -22,21 +22,20 @@
 namespace weft::io {
 
 struct LoadOptions {
-  // Maps names of the files to the model's: first the prefix is removed ("model."; tensors without
-  // it are left over), then each pair replaces, in order, names that its first pattern matches:
-  // {"*.mlp.*", "*.*"}.
+  // Map names of tensors in the files to names of the model: `prefix` ("model.") is removed, and
+  // tensors without it are left over; then each pair of `rename`, in order, replaces the names that
+  // its first pattern matches: {"*.mlp.*", "*.*"}.
   std::string prefix = {};
   std::vector<std::pair<std::string, std::string>> rename = {};
   // `aliases` are other names under which some files hold the model's tensors, mapped like `rename`
-  // and before it; unlike there, a pair may match nothing.
+  // and before it; unlike in `rename`, a pair may match nothing.
   std::vector<std::pair<std::string, std::string>> aliases = {};
   std::vector<std::string> ignore = {};  // neither required nor read, under either name
-  // `stack` is for variables that stack several tensors of the files along their first axis: where
-  // "{}" of the first pattern stands for a decimal number, a tensor is loaded into the slice of
-  // that index of the variable that the second names: {"*.experts.{}.w1.weight", "*.experts.w1"}.
-  // Applies to names that `rename` gave.
+  // `stack` is for variables that stack several tensors of the files along their first axis: "{}"
+  // in the first pattern matches a decimal number, the index of the slice; the second pattern names
+  // the variable: {"*.experts.{}.w1.weight", "*.experts.w1"}. Applies to names that `rename` gave.
   std::vector<std::pair<std::string, std::string>> stack = {};
-  std::vector<std::string> extra = {};      // the model's names that may be left over
+  std::vector<std::string> extra = {};      // tensors that may be left over, by the model's names
   std::vector<std::string> transpose = {};  // matrices that the files hold as [in, out]
   bool cast = false;                        // accepts other floating point types and rounds
   // Variables of a tensor's type and layout become views of its file instead of copies: loading
@@ -44,7 +43,7 @@ struct LoadOptions {
   // writes and leaves the file as it is. A tensor that the file does not align to its elements is
   // copied, and so is one whose variable is on a device or offloaded.
   bool map = false;
-  bool strict = true;  // all that is not ignored must fit: else an error lists what does not
+  bool strict = true;  // missing and left-over tensors are an error
 };
 // Loaded lists names, in the order of the model and of the files.
 struct Loaded {
@@ -55,18 +54,18 @@ struct Loaded {
   size_t mapped_bytes = 0;              // bytes of variables that are views of the files
 };
 
-// Misfit says that the tensors of files are not those that variables wait for.
+// Misfit reports tensors that do not fit the model's variables by name, type or shape.
 class Misfit : public Error {
  public:
   using Error::Error;
 };
 
 // Overwrites variables with the tensors of their names. Throws Misfit, an Error(checkpoint), before
-// anything changes, for a tensor of another type, two for one variable or slice, or a stack in
-// part; if `strict`, for what is missing or left over, else if nothing fits at all; and for
-// patterns of `rename`, `stack` and `transpose` that match nothing. PyTorch's "num_batches_tracked"
-// and "position_ids" are never required. Throws Error(checkpoint), before anything changes, for a
-// bool with a byte that is neither 0 nor 1.
+// anything changes: for a tensor of another type or shape, two tensors for one variable or slice,
+// or a stack with missing slices; if `strict`, for missing or left-over tensors, else if no tensor
+// fits; and for patterns of `rename`, `stack` and `transpose` that match nothing. PyTorch's
+// "num_batches_tracked" and "position_ids" may always be left over. Throws Error(checkpoint),
+// before anything changes, for a bool with a byte that is neither 0 nor 1.
 Loaded load_into(std::span<const std::string> files, const NamedVariables& variables,
                  const LoadOptions& options = {});
 Loaded load_into(const std::string& file, const NamedVariables& variables,

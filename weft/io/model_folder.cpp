@@ -34,7 +34,7 @@ bool is_pickle(std::string_view name) {
               path);
 }
 
-// Opens weights that others wrote: what is wrong with them is not a fault of a checkpoint of weft.
+// Opens a weight file of other programs: its errors are Error(data), not Error(checkpoint).
 Safetensors open_foreign(const std::string& path) {
   try {
     return Safetensors::open(path);
@@ -184,7 +184,7 @@ std::string file_in_messages(const std::string& model, const std::string& name) 
 namespace {
 using Shard = std::vector<NamedBytes>;
 
-// Returns the tensors ascending by name, without those that share the memory of an earlier one.
+// Returns the tensors, ascending by name. Of tensors that share memory it keeps the first.
 std::vector<NamedBytes> written_once(std::span<const NamedBytes> tensors) {
   std::set<std::tuple<const void*, const void*, std::string>> seen;
   std::vector<NamedBytes> kept;

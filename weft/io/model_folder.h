@@ -1,6 +1,6 @@
 // Reads and writes folders of a model as Hugging Face's transformers does: config.json, tokenizer
-// files, and the weights in model.safetensors, or in shards of which model.safetensors.index.json
-// says which holds each tensor.
+// files, and the weights in model.safetensors, or in shards with model.safetensors.index.json,
+// which maps tensors to shards.
 //
 //   io::load(net, io::weight_files("Llama-3.2-1B"), {.map = true});
 //   io::save_folder(net, "out", {{"config.json", config}});
@@ -22,33 +22,34 @@ inline constexpr size_t weight_index_limit = size_t{64} << 20;  // bytes
 
 // Maps names of tensors to the file names of their shards.
 using WeightIndex = std::map<std::string, std::string>;
-// Parses an index; `file` names it in messages. Throws Error(data) for what is not JSON, has no
-// weight_map, or names a shard that is not a plain name of a safetensors file.
+// Parses an index; `file` names it in messages. Throws Error(data) for text that is not JSON, has
+// no weight_map, or names a shard that is not a plain name of a safetensors file.
 WeightIndex parse_weight_index(std::string_view text, const std::string& file);
 
 // Returns the weight files of `path`, ascending by name: a safetensors or GGUF file, or a folder's
-// model.safetensors or else its shards. Each header is read and compared with the index. Throws
-// Error(usage) where there is no model, or only one in pickles, which are programs and never read;
-// Error(data) for a file that is missing or damaged, outside of the folder, or not as the index
-// says. Warns once of tensors that the index does not name, which are loaded all the same.
+// model.safetensors or else its shards. Reads the header of each safetensors file and compares it
+// with the index. Throws Error(usage) if `path` has no model, or a model in pickles only, which are
+// programs and never read; Error(data) for a file that is missing, damaged, outside of the folder,
+// or at odds with the index. Warns once of tensors that the index does not name; they are loaded
+// all the same.
 std::vector<std::string> weight_files(const std::string& path);
 
 // Opens a file of weights, a safetensors or a GGUF file, the latter under published names
 // (weft/io/gguf_folder.h).
 TensorFile open_weights(const std::string& path, Mapping mapping = Mapping::read_only);
 
-// Returns the contents of a file of a model's folder, or what a GGUF file says in that file's form;
-// nullopt where there is none. Throws Error(data) for more than `limit` bytes, and as
+// Returns the contents of a file of a model's folder, or, of a GGUF file, its metadata in the form
+// of that file; nullopt if it has neither. Throws Error(data) for more than `limit` bytes, and as
 // file_of_folder() does.
 std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
                                          size_t limit);
 
-// Returns what messages call a file of a model's folder: its path, or that of the GGUF file that
-// says the same.
+// Returns the name of a file of a model's folder for messages: its path, or the path of the GGUF
+// file that stands for the folder.
 std::string file_in_messages(const std::string& model, const std::string& name);
 
 // Returns the path of a file of the folder, which need not exist. Throws Error(data) for a link to
-// a file outside of the folder; those of the hub's cache (models--NAME/snapshots/REVISION) may lead
+// a file outside of the folder; links in the hub's cache (models--NAME/snapshots/REVISION) may lead
 // to its blobs.
 std::string file_of_folder(const std::string& folder, const std::string& name);
 

@@ -11,7 +11,8 @@
 namespace weft::io {
 namespace {
 
-// Counts in words of the type's bits, which are not finite where all bits of the exponent are set.
+// Counts by the bits of the elements, as a Word each: in most types a number is not finite if all
+// bits of its exponent are set.
 template <class Word>
 NonFinite counted(std::span<const std::byte> bytes, const FloatFormat& format) {
   const auto fraction = static_cast<Word>((Word{1} << format.fraction) - 1);

@@ -15,15 +15,15 @@ namespace weft::io {
 struct NonFinite {
   std::string name;  // the tensor's
   int64_t nans = 0, infinities = 0;
-  int64_t elements = 0;  // all of the tensor
+  int64_t elements = 0;  // elements of the tensor
 };
 
-// Returns the counts of elements of a floating-point type, of which `bytes` are whole ones; zeros
-// for other types.
+// Returns the counts of NaN and infinities in `bytes`, whole elements of a floating-point type;
+// zeros for other types.
 NonFinite count_non_finite(std::span<const std::byte> bytes, DType dtype);
 
-// Returns the tensors that have any, in the order of `tensors`. Those in blocks and those on a
-// device are passed over.
+// Returns the tensors that have a NaN or an infinity, in the order of `tensors`. Skips tensors in
+// blocks and on devices.
 std::vector<NonFinite> non_finite(std::span<const NamedBytes> tensors);
 
 // Returns `"a" has 3 NaN and 1 infinite of 64 numbers, "b" ...` of the first tensors, and how many

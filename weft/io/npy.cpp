@@ -152,8 +152,8 @@ void check_size(const Type& type, uint64_t left, std::string_view name) {
                 name, to_string(type), type.bytes(), left);
 }
 
-// Copies elements into row-major order: the file's first axis is the one whose elements are
-// neighbours. Axes of the result are walked like the digits of an odometer.
+// Copies elements from Fortran order, in which the first axis is contiguous, into row-major order.
+// Counts the indices of the result like an odometer.
 void from_fortran_order(const std::byte* from, std::byte* to, const Type& type) {
   const size_t width = size_of(type.dtype);
   Shape strides;  // in the file, in elements
@@ -182,8 +182,8 @@ void check_truths(const Tensor& tensor, std::string_view name) {
                 *at, std::to_integer<int>(bytes[*at]));
 }
 
-// Reads the header of an array of `size` bytes, which agrees with them, from the first ones: all
-// that a header may take.
+// Reads the header of a .npy of `size` bytes from `head`, its first bytes (most_head suffice), and
+// checks that the array takes the rest.
 NpyHeader read_header(std::string_view head, uint64_t size, std::string_view name) {
   if (!head.starts_with(magic))
     throw Error(ErrorKind::data, "[npy] {}: no array of NumPy, which begins with \\x93NUMPY.",
@@ -212,13 +212,13 @@ NpyHeader read_header(std::string_view head, uint64_t size, std::string_view nam
 }
 constexpr size_t most_head = magic.size() + 2 + 4 + longest_header;
 
-// Returns the dtype that NumPy has for one of weft's.
+// Returns NumPy's dtype for a dtype of weft; nullopt if NumPy has none.
 std::optional<std::string_view> descr_of(DType dtype) {
   const auto* known = std::ranges::find(dtypes, dtype, &std::pair<std::string_view, DType>::second);
   return known == std::end(dtypes) ? std::nullopt : std::optional(known->first);
 }
 
-// Returns what stands before the elements, padded as numpy.save pads it: the elements begin at a
+// Returns the magic and the header of a .npy, padded as numpy.save does it: the elements begin at a
 // multiple of 64 bytes.
 std::string header_of(const Type& type) {
   const std::string_view descr = *descr_of(type.dtype);

@@ -7,10 +7,10 @@
 // bits; these are written as f4, which has all of their values.
 //
 // Errors of reading (ErrorKind::data) name the file, what is wrong and the limit. An array takes
-// exactly the bytes that follow its header; a member of a .npz at most 1032 bytes for each that it
-// has in the file (zip.h), and at that size it must agree with its header. Memory is so bounded by
-// the size of the file, and by that of the arrays that are read. A .npy in this machine's layout is
-// a view of the mapped file.
+// exactly the bytes that follow its header; a member of a .npz inflates to at most 1032 bytes for
+// each packed byte (zip.h), and to the size that its header gives. So the size of the file and of
+// the arrays that are read bounds the memory. A .npy in this machine's layout is a view of the
+// mapped file.
 #pragma once
 
 #include <memory>
@@ -30,9 +30,8 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Npz is an open archive, of which the headers of the arrays are read: an archive of a few bytes
-// may hold very many zeros, and what is wrong with its names and types is known before any array is
-// inflated.
+// Npz is an open archive whose array headers have been read. So an error of a name or type is known
+// before any array is inflated; a few bytes may inflate to very many zeros.
 class Npz {
  public:
   struct Entry {
@@ -54,7 +53,7 @@ class Npz {
 };
 
 Tensor read_npy(const std::string& path);
-// Returns the arrays in the archive's order, under their names there without ".npy".
+// Returns the arrays in the archive's order, named as their members without ".npy".
 std::vector<NamedTensor> read_npz(const std::string& path);
 // These do the same from memory; messages say `name`.
 Tensor parse_npy(const std::shared_ptr<Buffer>& bytes, std::string_view name);

@@ -56,7 +56,7 @@ void round_elements(std::span<const std::byte> from, DType from_dtype, std::vect
   to.resize(count * size_of(dtype));
   parallel_for(static_cast<int64_t>(count), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+      alignas(8) std::array<std::byte, 8> element{};  // files' elements may be unaligned
       const size_t size = size_of(from_dtype);
       std::memcpy(element.data(), from.data() + static_cast<size_t>(i) * size, size);
       store(to.data(), dtype, i, load(element.data(), from_dtype, 0));

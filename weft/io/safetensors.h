@@ -43,8 +43,8 @@ struct NamedBytes {
   std::span<const std::byte> bytes;  // row-major, type.bytes() of them
   const Buffer* buffer = nullptr;    // memory that holds `bytes`; written pages are released
   Storage* storage = nullptr;        // owner of the bytes on a device, instead of `bytes`
-  // `from` is the floating-point dtype of `bytes`, if it is another: each element is rounded to
-  // that of `type` as it is written.
+  // `from` is the floating-point dtype of `bytes`, if it is not type.dtype: each element is rounded
+  // to type.dtype as it is written.
   std::optional<DType> from = {};
 };
 
@@ -61,7 +61,7 @@ std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 NamedVariables by_name(std::span<const Variable> variables);  // Variable::name()
 
-// Returns the elements where they are, for write_safetensors().
+// Returns views of the variables' memory, for write_safetensors().
 std::vector<NamedBytes> bytes_of(const NamedVariables& variables);
 
 // Returns {"format": "pt"}, which other tools require before they load a file.

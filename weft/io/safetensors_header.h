@@ -25,7 +25,7 @@ struct HeaderEntry {
 struct Header {
   std::vector<HeaderEntry> entries;  // as written; names may repeat
   std::map<std::string, std::string> metadata;
-  size_t bytes = 0;  // including the eight of its size; the data begins there
+  size_t bytes = 0;  // with the 8 bytes of its size: the offset of the data
 };
 
 // Parses a header; throws Error(checkpoint) that names `file`. It does not check that offsets fit

@@ -1,5 +1,5 @@
-// Declares a file of named tensors in their memory layout, mapped into memory: what the readers of
-// formats have in common, and all that loading needs to know of a file.
+// Declares a file of named tensors in their memory layout, mapped into memory: the common part of
+// the readers of all formats, and the only interface that loading needs.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,15 @@
 
 namespace weft::io {
 
-// Returns the tensor whose elements begin at byte `offset` of a file, within which they are: a view
-// if that byte is aligned for the dtype, else a copy.
+// Returns the tensor whose elements begin at byte `offset` of a file: a view if the address is
+// aligned for the dtype, else a copy. All elements must be within the file.
 Tensor view_or_copy(const std::shared_ptr<Buffer>& file, size_t offset, const Type& type);
 
-// Returns the shape of the numbers that a tensor holds, the contiguous axis last: that of its type,
-// or where it is u8 [.., blocks, bytes] in a format, of what the blocks decode to.
+// Returns the shape of a tensor in numbers, the contiguous axis last: type.shape, or for u8 [..,
+// blocks, bytes] of a format the shape of the decoded numbers.
 Shape shape_in_numbers(const Type& type, const BlockFormat* format);
 
-// Returns the index of the first byte that is neither 0 nor 1, as no element of a bool is; nullopt
-// where there is none.
+// Returns the index of the first byte that is not 0 or 1, and so no valid bool; nullopt if all are.
 std::optional<size_t> first_no_bool(std::span<const std::byte> bytes);
 
 // TensorFile is an open file. Copies share its memory map.
@@ -41,8 +40,8 @@ class TensorFile {
   // Returns the name that a tensor called `name` has in the file, for messages.
   using NameInFile = std::function<std::string(std::string_view name)>;
 
-  // `name` is the path, or what stands for it in messages. Entries are within the file, under their
-  // own names unless `name_in_file` maps them back.
+  // `name` is the path, or another name for messages. Entries are within the file, under their own
+  // names unless `name_in_file` maps them back.
   TensorFile(std::string name, std::shared_ptr<Buffer> file, std::vector<Entry> entries,
              NameInFile name_in_file = {});
 

@@ -1,7 +1,7 @@
 // Declares vocabularies of bytes and of characters, which map text to token ids and back.
 //
 // Characters are Unicode code points, numbered in ascending order; text must be valid UTF-8 (RFC
-// 3629). Errors (ErrorKind::data) name the place, as a byte offset, and what stands there.
+// 3629). Errors (ErrorKind::data) name the byte offset and the character or byte at it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weft::io {
 class Vocabulary {
  public:
   static Vocabulary bytes();                            // 256 ids: any text, any file
-  static Vocabulary characters(std::string_view text);  // those that occur in `text`
+  static Vocabulary characters(std::string_view text);  // characters that occur in `text`
 
   int64_t size() const;
   // Returns "bytes" or "characters", as recipes say.

@@ -18,7 +18,7 @@ constexpr uint64_t local_bytes = 30, entry_bytes = 46, end_bytes = 22, end64_byt
                    locator_bytes = 20, longest_comment = 65535;
 constexpr uint32_t local_magic = 0x04034b50, entry_magic = 0x02014b50, end_magic = 0x06054b50,
                    end64_magic = 0x06064b50, locator_magic = 0x07064b50;
-constexpr uint64_t in_extension = 0xffffffff;  // a 32-bit field whose value is in the 64-bit extra
+constexpr uint64_t in_extension = 0xffffffff;  // marks a value that is in the 64-bit extra field
 
 uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
   return static_cast<uint32_t>(
@@ -29,13 +29,13 @@ void append(std::string& bytes, uint64_t value, int count) {
   for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
 }
 
-// Inflates raw deflate data, or as much of it as `out` takes. Returns what is wrong; nullptr if it
-// fills `out`, where `whole` exactly.
+// Inflates raw deflate data into `out`: with `whole`, all of it, which must fill `out` exactly;
+// else its first out.size() bytes. Returns nullptr, or the error.
 const char* inflate_into(std::span<std::byte> out, std::span<const std::byte> in, bool whole) {
   z_stream stream{};
   if (inflateInit2(&stream, -15) != Z_OK) return "out of memory";
   constexpr size_t chunk = size_t{1} << 30;  // zlib counts in 32 bits
-  std::byte extra{};  // zlib reads the end of a stream only where there is room for more
+  std::byte extra{};  // zlib reads the end of a stream only if output space is left
   size_t taken = 0, made = 0;
   int status = Z_OK;
   while (status == Z_OK && (whole || made < out.size())) {
@@ -131,7 +131,8 @@ ZipMember ZipArchive::read_entry(uint64_t& offset, uint64_t end) const {
   if (method != 0 && method != 8)
     refuse(
         fmt::format("{} is packed by method {}. Known: 0 (stored), 8 (deflated)", quoted, method));
-  // The 64-bit extra field has those of the three numbers that their own fields leave to it.
+  // The 64-bit extra field has, in this order, each of the three numbers whose own field is
+  // 0xffffffff.
   uint64_t extra = offset + entry_bytes + name_bytes;
   const uint64_t extra_end = extra + extra_bytes;
   while (extra_end - extra >= 4) {
@@ -150,8 +151,8 @@ ZipMember ZipArchive::read_entry(uint64_t& offset, uint64_t end) const {
   return member;
 }
 
-// Finds where the members begin, and refuses those that overlap: else a small file could have the
-// same bytes in very many members.
+// Finds the offset of each member's bytes, and refuses members that overlap: they could share
+// bytes, and so make a small file inflate to any size.
 void ZipArchive::check_places(uint64_t directory) {
   std::vector<ZipMember*> by_place;
   by_place.reserve(members_.size());

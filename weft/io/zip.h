@@ -2,8 +2,8 @@
 // - .ZIP File Format Specification", 6.3, with the 64-bit extensions of its section 4.3.14.
 //
 // Errors (ErrorKind::data) name the archive, the member and the rule. Memory is bounded by the size
-// of the file: members must not overlap, and a member counts at most 1032 bytes for each that it
-// has in the file, which is the most that deflate compresses.
+// of the file: members must not overlap, and a member has at most 1032 bytes for each packed byte,
+// the greatest ratio of deflate.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace weft::io {
 
-// The most bytes that deflate compresses to one.
+// The greatest ratio of inflated to deflated bytes.
 inline constexpr uint64_t deflate_largest_ratio = 1032;
 
 struct ZipMember {
@@ -33,13 +33,13 @@ struct ZipMember {
 
 class ZipArchive {
  public:
-  // `name` appears in messages. Throws for what is no archive, and for encrypted members, other
-  // methods than stored and deflated, two members of one name, and archives of several files.
+  // `name` appears in messages. Throws for bytes that are no archive, encrypted members, methods
+  // other than stored and deflated, two members of one name, and archives split into several files.
   ZipArchive(std::shared_ptr<Buffer> bytes, std::string name);
 
   const std::vector<ZipMember>& members() const { return members_; }  // in the archive's order
-  // Returns the contents, whose size and CRC-32 are checked: a part of the archive's memory where
-  // they are stored.
+  // Returns the contents, and checks their size and CRC-32. Contents that are stored, not deflated,
+  // are a view of the archive's memory.
   std::shared_ptr<Buffer> read(const ZipMember& member) const;
   // Returns the first bytes of the contents, at most `bytes`, and inflates no more. Their CRC-32 is
   // not checked.

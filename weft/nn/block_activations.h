@@ -1,6 +1,6 @@
-// BlockActivations says how linear layers with weights in blocks multiply: with activations
-// unchanged, or rounded to int8 (MatmulBlocksOptions::activations), which is another value that
-// inference may ask for.
+// BlockActivations chooses how linear layers with quantized weights (in blocks) multiply: with
+// activations as they are, or rounded to int8 (MatmulBlocksOptions::activations), which changes
+// results and is for inference.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace weft::nn {
 
-// While it lives, steps that are recorded on its thread have products with weights in blocks that
-// take activations in this type, f32 or i8. Without it they take f32, as training does.
+// While a BlockActivations lives, steps recorded on its thread multiply weights in blocks by
+// activations of this type, f32 or i8. Without one the type is f32, as in training.
 class BlockActivations {
  public:
   explicit BlockActivations(DType dtype);
@@ -22,9 +22,9 @@ class BlockActivations {
   BlockActivations& operator=(const BlockActivations&) = delete;
 
   static DType current();
-  // Returns the type for a model on a device: f32 if none of its weights is in blocks, else
-  // `wanted`, else i8 where integer dot products beat those of float32, as on CPUs from AVX2 on,
-  // else f32.
+  // Returns the type for a model on a device: f32 if no weight is in blocks; else `wanted`, if
+  // given; else i8 on CPUs from AVX2 on, where integer dot products are faster than float32's, and
+  // f32 elsewhere.
   static DType choose(const Module& model, const std::string& device,
                       std::optional<DType> wanted = {});
 

@@ -1,5 +1,5 @@
-// ModuleList and ModuleDict own modules in a list, or by name. They call none of them: the module
-// that owns a container says how its modules are used.
+// ModuleList and ModuleDict own modules in a list, or by name. A container does not call its
+// modules: the module that owns the container does.
 //
 //   nn::ModuleList<Block> blocks{*this, "blocks"};
 //   for (int i = 0; i < 12; ++i) blocks.add(width, heads);      "blocks.0", "blocks.1", ...
@@ -23,7 +23,7 @@ template <std::derived_from<Module> M>
 class ModuleContainer : public Module {
  public:
   ~ModuleContainer() override {
-    while (!modules_.empty()) modules_.pop_back();  // each is then the newest child of this one
+    while (!modules_.empty()) modules_.pop_back();  // newest first, which ~Module() finds fastest
   }
 
   size_t size() const { return modules_.size(); }

@@ -7,7 +7,7 @@
 
 namespace weft::nn {
 namespace {
-// Request is what a kind of layer is made from.
+// Request has the arguments of the function that makes a kind of layer.
 struct Request {
   Module& parent;
   const std::string& name;

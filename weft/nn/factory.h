@@ -1,5 +1,5 @@
 // Makes layers by name, as a recipe lists them: [{conv2d: {out_channels: 32, kernel_size: 3}},
-// relu, ...]. What follows from the input (its features or channels) is not an option.
+// relu, ...]. The features or channels of a layer's input are known, and so are no options.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,8 @@ std::vector<LayerKind> layer_kinds();
 std::unique_ptr<Layer> make_layer(Module& parent, const std::string& name, const LayerSpec& spec,
                                   const Type& input, const std::string& place);
 
-// Appends the layers, each for the type that the one before it yields; returns the last such type.
+// Appends the layers, each made for the result type of the layer before it; returns the result type
+// of the last.
 Type add_layers(Sequential& into, std::span<const LayerSpec> specs, const Type& input);
 
 }  // namespace weft::nn

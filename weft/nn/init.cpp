@@ -25,7 +25,7 @@ void initialize(const Variable& variable, const Init& init, int64_t seed, int64_
     for (int64_t i = 0; i < elements; ++i) store(data, dtype, i, init.a);
     return;
   }
-  // Step -1 keeps the numbers apart from those of random ops in training steps.
+  // Random ops of training steps use steps from 0 on: step -1 gives other numbers.
   PhiloxKey key{.seed = seed, .stream = stream, .step = -1};
   auto draw = [&](std::span<float> values) {
     init.kind == Init::Kind::uniform ? fill_uniform(values, key, init.a, init.b)

@@ -26,7 +26,7 @@ Tensor Layer::operator()(const Arg& x) const {
 }
 
 Sequential::~Sequential() {
-  while (!layers_.empty()) layers_.pop_back();  // each is then the newest child of this one
+  while (!layers_.empty()) layers_.pop_back();  // newest first, which ~Module() finds fastest
 }
 
 Layer& Sequential::push_back(std::unique_ptr<Layer> layer) {

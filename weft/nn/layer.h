@@ -22,19 +22,19 @@ class Layer : public Module {
   virtual Tensor forward(const Tensor& x) const = 0;
 };
 
-// While an OutputScope lives, it keeps the results of layers that run on its thread, by their
-// paths. The inner one of two keeps them.
+// While an OutputScope lives, it keeps the results of the layers at `paths` that run on its thread.
+// Of nested scopes only the innermost keeps results.
 class OutputScope {
  public:
   explicit OutputScope(std::vector<std::string> paths);
   ~OutputScope();
   OutputScope(const OutputScope&) = delete;
   OutputScope& operator=(const OutputScope&) = delete;
-  // Returns the last result of the layer at index `i` of the paths; empty if none ran.
+  // Returns the last result of the layer at paths[i]; empty if that layer did not run.
   const Tensor& output(size_t i) const { return outputs_[i]; }
 
-  // Tells the innermost scope, if there is one, the result of a layer, or of what has a path like
-  // one.
+  // Tells the innermost scope, if any, the result of a layer, or of another part of a model that
+  // has a path.
   static void note(const std::string& path, const Tensor& result);
 
  private:

@@ -38,7 +38,7 @@ class Linear : public Layer {  // [..., in] -> [..., out]
   const BlockFormat* blocks() const { return blocks_; }  // format of the weight; null: numbers
   int64_t in_features() const { return in_features_; }
   Tensor matrix() const;  // the numbers of the weight, [out, in]
-  // Adds what an adapter of this layer computes of x to its result; null: nothing.
+  // Makes forward() add the adapter's result for x to the layer's result; null removes the adapter.
   void set_adapter(std::unique_ptr<Lora> adapter);
   const Lora* adapter() const { return adapter_.get(); }
 
@@ -276,8 +276,8 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  // weight of the new value: running += momentum * (batch - running)
 };
-// Normalizes [B, C, ...], in train mode by statistics of the batch, which update the running ones
-// (variance over n - 1), in eval mode by the running ones.
+// Normalizes [B, C, ...]: in train mode by the batch's statistics, which update the running
+// statistics (variance over n - 1), in eval mode by the running statistics.
 class BatchNorm : public Layer {
  public:
   BatchNorm(Module& parent, std::string name, int64_t channels,
@@ -335,13 +335,13 @@ struct RecurrentOptions {
   double dropout = 0;  // between the layers
   bool bidirectional = false;
 };
-// RecurrentInputs is what a recurrent layer reads besides a sequence.
+// RecurrentInputs has the optional inputs of a recurrent layer besides the sequence.
 struct RecurrentInputs {
   Tensor h = {},
-         c = {};        // states before the first step, shaped as those of the result; empty: zeros
+         c = {};        // states before the first step, shaped as RecurrentResult::h; empty: zeros
   Tensor lengths = {};  // integers [B]: time steps of each sequence, from 0 to T; empty: all T
 };
-// RecurrentResult is what a recurrent layer computes; h and c (LSTM only) are the states after the
+// RecurrentResult is the result of a recurrent layer. h and c (LSTM only) are the states after the
 // last time step of each sequence, [num_layers * directions, B, H]. Time steps beyond a sequence's
 // length change no state, and y is 0 there, as for PyTorch's packed sequences.
 struct RecurrentResult {
@@ -349,7 +349,7 @@ struct RecurrentResult {
   Tensor h, c;
 };
 // Recurrent maps [B, T, in] to [B, T, H * directions] with PyTorch's equations, parameter names and
-// initial values. Layers read both directions of the one below, forward first.
+// initial values. Each layer reads both directions of the layer below, forward first.
 class Recurrent : public Layer {
  public:
   ~Recurrent() override;
@@ -392,9 +392,8 @@ class GRU : public Recurrent {
 
 // ---- attention.cpp
 
-// SelfAttentionOptions are those of self-attention with the projections of q, k and v in one linear
-// layer, as in GPT. MultiheadAttention in weft/nn/transformer.h is PyTorch's, with masks and
-// cross-attention.
+// SelfAttention projects to q, k and v by one linear layer, as GPT does. MultiheadAttention in
+// weft/nn/transformer.h is PyTorch's, with masks and cross-attention.
 struct SelfAttentionOptions {
   bool causal = false;
   bool bias = true;

@@ -79,8 +79,8 @@ Tensor Embedding::forward(const Tensor& indices) const {
   if (blocks_ != nullptr)
     return dequantize_blocks(gather(weight.value(), indices, 0), blocks_->name, dtype_);
   if (!padding_idx_) return embedding(indices, weight.value());
-  // Padding is looked up at index -1, which passes no gradient back. The padding row itself is
-  // read, as a file may have filled it.
+  // Looks padding up at index -1, so that it gets no gradient, and reads the padding row apart,
+  // because a file may have filled it with values other than 0.
   const Tensor padded = indices == *padding_idx_;
   const Tensor row = stop_gradient(slice(weight.value(), 0, *padding_idx_, *padding_idx_ + 1));
   const Tensor others = embedding(where(padded, -1, cast(indices, DType::i64)), weight.value());

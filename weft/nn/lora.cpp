@@ -16,7 +16,7 @@ namespace weft::nn {
 namespace {
 constexpr std::string_view all_linear = "all-linear";
 
-// The rows of a weight are those of its matrix, unless it is transposed.
+// The weight is [out, in], or [in, out] if transposed.
 int64_t out_features(const Linear& layer) { return layer.weight.dim(layer.transposed() ? 1 : 0); }
 Tensor row_norms(const Tensor& matrix) { return norm(matrix, {.axes = {1}}); }
 
@@ -40,7 +40,8 @@ std::string end_of(const std::string& path, int64_t count) {
     begin = begin < 2 ? 0 : path.rfind('.', begin - 2) + 1;  // npos + 1 is 0
   return path.substr(begin);
 }
-// A head maps to the vocabulary or the labels; it is the child of a root, not of one of its layers.
+// A head maps hidden states to the vocabulary or the labels. It is a direct child of the whole
+// model.
 bool is_head(const Linear& layer) { return layer.path() == layer.name(); }
 }  // namespace
 
@@ -90,7 +91,7 @@ Tensor Lora::adapted(const Linear& layer, const Tensor& x, const Tensor& y) cons
   return y + (factor - 1) * without_bias + factor * added;
 }
 
-// Computes in the type that sums have, so that narrow weights are rounded once.
+// Computes in the accumulator's type, so that narrow weights are rounded once.
 Tensor Lora::merged(const Linear& layer) const {
   const DType dtype = layer.weight.dtype(), wide = accumulator(dtype);
   const auto widened = [&](const Variable& x) { return cast(x.value(), wide); };

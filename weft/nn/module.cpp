@@ -35,7 +35,7 @@ DType parameter_dtype() { return build.dtype; }
 bool initializes_parameters() { return build.initialize; }
 const BlockFormat* weight_blocks(const Module& layer, int64_t row, const std::string& name) {
   std::string path = join_path(layer.path(), name);
-  if (!build.root.empty()) path.erase(0, build.root.size() + 1);  // which files do not know
+  if (!build.root.empty()) path.erase(0, build.root.size() + 1);  // names in files have no root
   const std::string_view wanted = build.blocks ? build.blocks(layer, path) : std::string_view();
   if (wanted.empty()) return nullptr;
   const BlockFormat& format = block_format(wanted);
@@ -99,7 +99,7 @@ void Module::share(const std::string& name, const Variable& variable) {
 
 struct Module::Collected {
   std::vector<NamedVariable> named;
-  std::unordered_set<const VariableState*> known;  // one that is shared is listed once
+  std::unordered_set<const VariableState*> known;  // a shared variable is listed once
 };
 
 void Module::collect(const std::string& prefix, bool parameters, Collected& into) const {

@@ -32,11 +32,12 @@ class Module;
 struct BuildOptions {
   DType dtype = DType::f32;  // type of parameters and floating point buffers
   bool initialize = true;    // false: zeros, for planning and for weights from a file
-  // The path of whole models, so that those of a second one differ; "": as an enclosing scope says.
+  // The path of the root module. It tells the paths of two models apart; "": the root of the
+  // enclosing scope.
   std::string root = {};
-  // Returns the format in which a layer holds a weight (weft/base/numbers/block_format.h), which is
-  // then frozen. `path` is the layer's, or with the weight's name where it has several; "" or no
-  // function: as numbers of `dtype`.
+  // Returns the block format of a layer's weight (weft/base/numbers/block_format.h), which is then
+  // frozen; "": plain numbers of `dtype`, as without a function. `path` is the layer's path, with
+  // the weight's name if the layer has several weights.
   std::function<std::string_view(const Module& layer, const std::string& path)> blocks = {};
 };
 class BuildScope {
@@ -51,9 +52,9 @@ class BuildScope {
 };
 
 DType parameter_dtype();        // type for modules that are constructed now
-bool initializes_parameters();  // whether they draw their values
-// Returns the block format of the layer's weight, or of the one of that name; null: it is numbers,
-// as it is where rows of this many numbers are no whole blocks.
+bool initializes_parameters();  // whether new modules draw initial values
+// Returns the block format of the layer's weight, or of its weight `name`. Null: plain numbers,
+// also if rows of `row` numbers are not whole blocks.
 const BlockFormat* weight_blocks(const Module& layer, int64_t row, const std::string& name = {});
 
 struct NamedVariable {
@@ -74,14 +75,15 @@ class Module {
   const std::string& path() const { return path_; }  // BuildOptions::root at the root
   const std::vector<Module*>& children() const { return children_; }
 
-  // The lists have PyTorch's order: a module's own variables, in order of registration, then those
-  // of its children. A variable that several modules share is listed once, under its first name.
+  // The lists have PyTorch's order: a module's own variables, in order of registration, then the
+  // variables of its children. A variable that several modules share is listed once, under its
+  // first name.
   std::vector<NamedVariable> named_parameters() const;
   std::vector<NamedVariable> named_buffers() const;  // running statistics
-  std::vector<NamedVariable> state() const;          // what a file of weights holds: both
-  std::vector<Variable> parameters() const;          // what trains: those that are not frozen
+  std::vector<NamedVariable> state() const;          // all variables, as in a state_dict()
+  std::vector<Variable> parameters() const;          // parameters that are not frozen
   std::vector<Variable> buffers() const;
-  std::vector<Variable> variables() const;  // those of state()
+  std::vector<Variable> variables() const;  // the variables of state()
   int64_t parameter_count() const;          // elements of all parameters
 
   // Freezes parameters whose names match: they get neither gradients nor optimizer state
@@ -92,13 +94,14 @@ class Module {
 
  protected:
   // Make new variables of this module. Initial values follow current_seed() and the variable's
-  // path: two models made under one seed start equal, and a further module changes no other's
-  // values.
+  // path: two models made under one seed start equal, and a further module does not change the
+  // values of other modules.
   Variable parameter(const std::string& name, const Shape& shape, const Init& init);
   Variable buffer(const std::string& name, const Shape& shape, double value);
-  // Makes a frozen parameter of another type than that of parameters, as zeros.
+  // Makes a frozen parameter of any type, filled with zeros.
   Variable stored(const std::string& name, const Type& type);
-  // Registers another module's variable under a name of this one (a head tied to the embedding).
+  // Registers a variable of another module under a name of this module (a head tied to the
+  // embedding).
   void share(const std::string& name, const Variable& variable);
 
  private:

@@ -10,10 +10,10 @@
 
 namespace weft::nn {
 namespace {
-// Routing says which token each of the T k rows that are sorted by expert belongs to.
+// Routing has the token of each of the T k rows, which are sorted by expert.
 struct Routing {
   Tensor token;   // i64 [T k]
-  Tensor weight;  // [T k, 1], of the row in its token's sum
+  Tensor weight;  // [T k, 1], factor of the row in its token's sum
   Tensor counts;  // i64 [E], rows of each expert
 };
 

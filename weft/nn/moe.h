@@ -6,7 +6,7 @@
 //
 //   nn::SparseMoe moe{*this, "block_sparse_moe", 4096, 14336};
 //
-// The experts' weights are stacked: published files, which have a tensor for each expert, load by
+// The experts' weights are stacked. Published files have a tensor for each expert; load them by
 //
 //   io::load(net, file, {.stack = {{"*experts.{}.w1.weight", "*experts.w1"},
 //                                  {"*experts.{}.w2.weight", "*experts.w2"},
@@ -32,8 +32,8 @@ struct SparseMoeOptions {
 };
 
 // SparseMoe maps [.., H] to [.., H]. With p = softmax(gate(x)), in float32 for narrower types, a
-// token's result is the sum over the k experts of the greatest p (of equal ones the first) of
-// p w2(activation(w1(x)) * w3(x)). Errors are those of weft/nn/layers.h.
+// token's result is the sum of p w2(activation(w1(x)) * w3(x)) over the k experts of the greatest p
+// (of equal p, the first experts). Errors are those of weft/nn/layers.h.
 class SparseMoe : public Layer {
  public:
   SparseMoe(Module& parent, std::string name, int64_t hidden_size, int64_t intermediate_size,
@@ -44,13 +44,13 @@ class SparseMoe : public Layer {
     Experts(Module& parent, int64_t hidden_size, int64_t intermediate_size,
             const SparseMoeOptions& options);
     // The weights are gate [E, I, H], down [E, H, I] and up [E, I, H], where I is
-    // intermediate_size. Those in blocks are u8 [E, rows, blocks, bytes].
+    // intermediate_size. Weights in blocks are u8 [E, rows, blocks, bytes].
     Variable w1, w2, w3;
 
     struct Weight {
       const char* name;
       Variable variable;
-      const BlockFormat* blocks;  // null: it is not in blocks
+      const BlockFormat* blocks;  // null: plain numbers
     };
     std::array<Weight, 3> weights() const {
       return {Weight{"w1", w1, blocks_[0]}, {"w2", w2, blocks_[1]}, {"w3", w3, blocks_[2]}};
@@ -73,7 +73,7 @@ class SparseMoe : public Layer {
   ActivationFunction activation_;
 };
 
-// Returns the mixtures of a model, in the order of its modules.
+// Returns the SparseMoe modules of a model, in the order of its modules.
 std::vector<const SparseMoe*> mixtures_of(const Module& model);
 
 }  // namespace weft::nn

@@ -103,7 +103,7 @@ MultiheadAttention::Projected MultiheadAttention::project(const Tensor& query, c
                                              : v_proj_weight;
     return linear(x, weight.value(), bias);
   };
-  // Projections of the same tensor are one product.
+  // Inputs that are the same tensor are projected by one product.
   const bool packed = in_proj_weight.defined(), same_keys = packed && key.node() == value.node();
   if (same_keys && query.node() == key.node()) {
     const Tensor all = by_rows(query, 0, width + 2 * kv_width);

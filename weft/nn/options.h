@@ -29,8 +29,8 @@ class NestedOptions {
   std::shared_ptr<const Options> options_;
 };
 
-// std::monostate is null, which config.json has where the model lacks something; readers treat it
-// as an option that is not given.
+// std::monostate is JSON's null, by which a config.json says that the model lacks a part; readers
+// treat it as an option that is not given.
 using Option =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
                  std::vector<std::string>, NestedOptions, std::monostate>;
@@ -43,7 +43,7 @@ class Options {
 
   void set(const std::string& key, Option value);
   const Option* find(std::string_view key) const;
-  // Returns these options, with those of `defaults` for keys that they lack.
+  // Returns these options, and the options of `defaults` for missing keys.
   Options over(const Options& defaults) const;
   const std::map<std::string, Option, std::less<>>& entries() const { return entries_; }
   friend bool operator==(const Options&, const Options&) = default;

@@ -23,8 +23,8 @@ class Steps {
     return gather(flatten(x, 0, 1),
                   where(step_ < length_, length_ - 1 - step_, step_) * batch_ + row_);
   }
-  // Returns [B, H]: the states [T, B, H] after the last time step of each sequence, or those before
-  // the first if it has none.
+  // Returns [B, H], each sequence's state after its last time step, of `states` [T, B, H]; `before`
+  // for a sequence of length 0.
   Tensor last(const Tensor& states, const Tensor& before) const {
     const Tensor after = gather(flatten(states, 0, 1), (length_ - 1) * batch_ + row_);
     return where(unsqueeze(length_ > 0, -1), after, before);
@@ -100,7 +100,7 @@ RecurrentResult Recurrent::run(const Arg& sequences, const RecurrentInputs& inpu
   return result;
 }
 
-// Time comes first here, so that a time step is contiguous and the inputs of all are one product.
+// x is [T, B, in], so that a time step is contiguous and the inputs of all steps are one product.
 RecurrentResult Recurrent::over_time(const Tensor& x, const RecurrentInputs& inputs) const {
   std::optional<Steps> steps;
   if (inputs.lengths.defined()) steps.emplace(x, inputs.lengths);

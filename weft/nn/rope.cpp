@@ -24,7 +24,7 @@ void scale_llama3(const RopeOptions& options, std::vector<double>& inverse) {
   }
 }
 
-// YaRN divides slow frequencies by the factor, and ramps over to the fast ones, which stay.
+// YaRN divides slow frequencies by the factor, keeps fast ones, and blends linearly between.
 void scale_yarn(const RopeOptions& options, int64_t dimension, RopeFrequencies& frequencies) {
   const auto original = static_cast<double>(options.original_positions);
   // Returns the (fractional) index of the frequency that turns `turns` times in the context.
@@ -83,7 +83,7 @@ RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t dimension, 
              "[rotary] scaling \"{}\" needs the longest context of training.", options.type);
   double theta = options.theta;
   if (options.type == "dynamic") {
-    // The base grows with what exceeds the original context, as in NTK-aware scaling.
+    // The base grows with the length beyond the original context (NTK-aware scaling).
     const auto original = static_cast<double>(options.original_positions);
     const double reached = std::max(static_cast<double>(length), original);
     const double width = static_cast<double>(dimension);
@@ -130,7 +130,8 @@ Tensor rotate(const Tensor& x, const Rotary& by) {
              to_string(x.type()));
   if (x.dim(3) > 2 * half)
     return concat({rotate(slice(x, 3, 0, 2 * half), by), slice(x, 3, 2 * half, x.dim(3))}, 3);
-  // A flip instead of a concat of halves takes one kernel, which reads the other half in place.
+  // A flip of the axis of halves, not a concat, fuses to one kernel, which reads the other half in
+  // place.
   Tensor halves = reshape(x, {x.dim(0), x.dim(1), length, 2, half});
   return reshape(halves * by.cos + flip(halves, {3}) * by.sin, x.shape());
 }

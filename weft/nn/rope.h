@@ -1,5 +1,5 @@
-// Rotary positions (Su et al. 2021, "RoFormer") in Llama's form: element i of the first half of
-// what is rotated turns with element i of the second half by the angle position * theta^(-2 i /
+// Rotary positions (Su et al. 2021, "RoFormer") in Llama's form: of the rotated elements, element i
+// of the first half turns with element i of the second half by the angle position * theta^(-2 i /
 // dimension). Frequencies may be scaled for contexts longer than those of training.
 #pragma once
 
@@ -44,10 +44,10 @@ struct Rotary {
   Tensor cos;  // [T, 1, dimension / 2], or for each row of a batch [B, 1, T, 1, dimension / 2]
   Tensor sin;  // [T, 2, dimension / 2]: -sin for the first half, sin for the second; likewise
 };
-// Returns those of positions 0 .. length - 1.
+// Returns cosines and sines of positions 0 .. length - 1.
 Rotary rotary(int64_t length, int64_t dimension, double theta, DType dtype);
 Rotary rotary(int64_t length, const RopeFrequencies& frequencies, DType dtype);
-// Rotates the first elements of each head, as many as `by` has; the others stay.
+// Rotates the first `dimension` elements of each head; the others stay.
 Tensor rotate(const Tensor& x, const Rotary& by);  // [B, H, T, D]
 
 }  // namespace weft::nn

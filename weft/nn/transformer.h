@@ -33,7 +33,7 @@ struct MultiheadAttentionOptions {
   double dropout = 0;  // dropout rate of the attention weights
   bool bias = true;
   int64_t kdim = 0, vdim = 0;         // widths of keys and values; 0: embed_dim
-  int64_t num_kv_heads = 0;           // heads of keys and values, which queries share; 0: num_heads
+  int64_t num_kv_heads = 0;           // heads of keys and values (GQA); 0: num_heads
   std::optional<Init> out_init = {};  // initial values of out_proj's weight; empty: PyTorch's
 };
 // The parameters are in_proj_weight [E + 2 num_kv_heads * head width, E] (of queries, keys and

@@ -15,8 +15,8 @@ struct Clipped {
 // Returns g * min(1, max_norm / (norm + 1e-6)) for each gradient, as PyTorch's clip_grad_norm_.
 Clipped clip_grad_norm(std::span<const Tensor> gradients, double max_norm);
 
-// Accumulator sums gradients over micro-batches. Means divide by the counts of the whole batch, so
-// that a split batch gives the same gradient as a whole one.
+// Accumulator sums gradients over micro-batches. mean() divides by the row count of all
+// micro-batches, so that a split batch gives the same gradient as the whole batch.
 class Accumulator {
  public:
   explicit Accumulator(std::span<const Variable> parameters);

@@ -20,7 +20,8 @@ class LossScale {
 
   Tensor scaled(const Tensor& loss) const;
   std::vector<Tensor> unscaled(std::span<const Tensor> gradients) const;
-  // Updates the factor after a step; `finite` (bool) says whether all its gradients were.
+  // Updates the factor after a step; `finite` (bool) says whether all gradients of the step were
+  // finite.
   void update(const Tensor& finite) const;
   // Returns whether the factor is above its floor, so that an overflow can still halve it.
   Tensor may_shrink() const;

@@ -7,7 +7,8 @@
 
 namespace weft::optim {
 namespace {
-// Parameters of one step draw at this distance of key steps, far from those of other steps.
+// Each parameter's key has a step this much greater than the previous parameter's, so that no key
+// is reused by a later training step.
 constexpr int64_t next_parameter = 0x9E3779B9;
 }  // namespace
 

@@ -60,8 +60,8 @@ class Optimizer {
   // step. `step` counts from 1.
   virtual std::vector<Tensor> scalars(const Tensor& step, const Tensor& rate,
                                       double weight_decay) const = 0;
-  // Returns the new value of parameter `i`, from its current one, its gradient and those scalars,
-  // all in the accumulator's type. Assigns the parameter's state.
+  // Returns the new value of parameter `i` from its current value, its gradient and the result of
+  // scalars(), all in the accumulator's type. Assigns the parameter's state.
   virtual Tensor update(size_t i, const Tensor& value, const Tensor& gradient,
                         std::span<const Tensor> scalars, double weight_decay) const = 0;
   // Assigns state for update(), unless `only_if` is false.

@@ -7,7 +7,7 @@
 
 namespace weft::optim {
 namespace {
-constexpr int64_t none = -1;                   // bits below those of zero
+constexpr int64_t none = -1;                   // less than the bits of 0.0
 constexpr int64_t infinity_bits = 0x7f800000;  // of float32
 
 // Returns the float32 number whose bits are `bits`, an i64 from 0 to infinity_bits.
@@ -129,7 +129,7 @@ Tensor Pruner::prune(const Tensor& counts) const {
       const size_t group = group_of(i);
       now = logical_and(element(counts, group) > 0, units <= element(threshold, group));
     }
-    // A layer keeps one channel at least: without any it would pass nothing on.
+    // Never prunes the channel of the greatest norm: a layer without channels passes no signal on.
     if (options_.pattern == PruningPattern::channels) now = logical_and(now, units < max(units));
     pruned_[i].assign(logical_or(pruned_[i].value(), now));
     const int64_t each = items_[i].weight.elements() / pruned_[i].elements();

@@ -25,7 +25,7 @@ enum class PruningPattern : uint8_t {
 
 struct PruningOptions {
   PruningPattern pattern = PruningPattern::unstructured;
-  bool global = false;          // one threshold for all weights; else one for each
+  bool global = false;          // one threshold for all weights; else one for each weight
   double sparsity = 0.5;        // share that is pruned from `end` on
   double initial_sparsity = 0;  // share that is pruned at `begin`
   int64_t begin = 0, end = 0;   // updates done; equal: all is pruned at once
@@ -35,19 +35,19 @@ struct PruningOptions {
 // Returns the share that is pruned once `step` updates are done, for begin <= step <= end.
 double scheduled_sparsity(const PruningOptions& options, int64_t step);
 
-// ChannelSlices are where channels are in a variable: channel i is the `each` neighbours along
-// `axis` from `offset` + i `each` on.
+// ChannelSlices locates channels in a variable: channel i is the slice [offset + i each, offset +
+// (i + 1) each) of `axis`.
 struct ChannelSlices {
   Variable variable;
   int axis = 0;
   int64_t offset = 0, each = 1;
 };
 
-// A Prunable is a weight, and what is pruned with it.
+// A Prunable is a weight, and the variables whose channels are pruned with it.
 struct Prunable {
   Variable weight;
-  int contracted_axis = 1;                  // of the weight, for two_of_four: its input features
-  int channel_axis = 0;                     // of the weight, for channels: its output channels
+  int contracted_axis = 1;                  // axis of the input features, for two_of_four
+  int channel_axis = 0;                     // axis of the output channels, for channels
   std::vector<ChannelSlices> follows = {};  // for channels: a bias, or the parameters of a norm
 };
 
@@ -55,37 +55,38 @@ class Pruner {
  public:
   static constexpr int rounds = 31;
 
-  // Throws Error(usage) where there is nothing to prune, and for a weight whose contracted axis is
-  // no multiple of four with two_of_four.
+  // Throws Error(usage) without weights, and with two_of_four for a weight whose contracted axis is
+  // no multiple of four.
   Pruner(std::vector<Prunable> weights, const PruningOptions& options);
 
-  // Returns a bool for each weight, or each channel of it with `channels`: whether it is pruned
-  // ("pruned.<name of the weight>").
+  // Returns "pruned.<name of the weight>" for each weight: a bool for each of its elements, or with
+  // `channels` for each of its channels, that is true where it is pruned.
   const std::vector<Variable>& state() const { return pruned_; }
-  int64_t weights() const { return weights_; }  // numbers of all weights that can be pruned
+  int64_t weights() const { return weights_; }  // elements of all weights
 
   // Returns whether the schedule prunes once `step` updates are done.
   bool is_due(int64_t step) const;
-  // Returns how many units (weights, or channels) of each group are then pruned, i64 [groups].
+  // Returns how many units (elements, or channels) of each group are pruned once `step` updates are
+  // done, i64 [groups].
   std::vector<int64_t> counts_at(int64_t step) const;
 
   // Returns whether thresholds are searched for: not with two_of_four.
   bool searches() const { return options_.pattern != PruningPattern::two_of_four; }
   // These are parts of compiled steps. search() is one round of the bisection; after all rounds,
-  // prune() prunes by the thresholds found, and returns how many weights are pruned now, an i64.
-  // Weights whose magnitudes equal the threshold are pruned with it. `counts` is i64 [groups].
+  // prune() prunes by the thresholds found, and returns how many elements are pruned in all, an
+  // i64. Elements whose magnitude equals the threshold are pruned, too. `counts` is i64 [groups].
   void search(const Tensor& counts) const;
   Tensor prune(const Tensor& counts) const;
-  // Returns a gradient of `variable` with zeros for what is pruned.
+  // Returns a gradient of `variable` with zeros at its pruned elements.
   Tensor masked(const Variable& variable, const Tensor& gradient) const;
-  // Assigns zeros to what is pruned, after an update of all weights.
+  // Assigns zeros to all pruned elements, after an optimizer's update.
   void hold() const;
 
  private:
   size_t group_of(size_t weight) const { return options_.global ? 0 : weight; }
   size_t groups() const { return options_.global ? 1 : items_.size(); }
   Tensor score(size_t weight) const;                    // f32, in the shape of the state
-  Tensor zeroed(size_t weight, const Tensor& x) const;  // x with zeros for what is pruned
+  Tensor zeroed(size_t weight, const Tensor& x) const;  // x with zeros at pruned elements
   Tensor zeroed(size_t weight, const ChannelSlices& follower, const Tensor& x) const;
 
   std::vector<Prunable> items_;

@@ -15,7 +15,8 @@
 
 namespace weft::optim {
 
-// OptimizerSettings are those of a recipe; settings that an optimizer lacks must be left out.
+// OptimizerSettings are the optimizer settings of a recipe. Settings that an optimizer does not
+// have must be empty.
 struct OptimizerSettings {
   Schedule lr = 1e-3;
   std::optional<double> weight_decay = {};
@@ -31,8 +32,8 @@ struct OptimizerSettings {
 
 struct OptimizerEntry {
   std::string name, doc;
-  // `settings` names those that the optimizer has besides groups, rounding and keys: "lr, betas,
-  // eps, weight_decay".
+  // `settings` names the OptimizerSettings that the optimizer has besides groups, rounding and
+  // keys: "lr, betas, eps, weight_decay".
   std::string settings;
   std::function<std::unique_ptr<Optimizer>(std::vector<Variable> parameters,
                                            const OptimizerSettings& settings)>

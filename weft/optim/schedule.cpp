@@ -28,7 +28,8 @@ Number part_done(const Number& step, double first, double steps) {
   return smaller(larger((step - first) / steps, 0.0), 1.0);
 }
 
-// Returns which part of the last `steps` steps, in which the rate falls, is done.
+// Returns which part of the last `steps` steps, in which the rate falls, is left: 1 before them, 0
+// at the end.
 template <class Number>
 Number part_left(const Number& step, double steps, const ScheduleOptions& options) {
   return smaller(larger((static_cast<double>(options.total) - step) / steps, 0.0), 1.0);

@@ -57,7 +57,8 @@ struct ScheduleEntry {
   std::string name, doc;
   ScheduleFormula rate;  // without warmup, which multiplies it
   bool ends = false;     // the rate falls until the last step; warmup must leave steps for that
-  // `needs` has the integer keys of recipes that the schedule requires, and what they mean.
+  // `needs` has the integer keys of a recipe that the schedule requires, each with its meaning for
+  // messages.
   std::vector<std::pair<std::string_view, std::string_view>> needs = {};
   std::function<void(const ScheduleOptions&)> check = {};  // throws Error(usage)
   std::vector<RecipeKey> keys = {};                        // added to the recipe's table

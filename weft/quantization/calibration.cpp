@@ -13,7 +13,7 @@ namespace {
 
 using Values = std::vector<Value>;
 
-// Throws where a net that branches by the shapes of its inputs has other layers than `wanted`.
+// Throws if the layers are not `wanted`, as in a net that branches by the shapes of its inputs.
 void check_same(const Layers& layers, const Layers& wanted) {
   const auto weight = [](const Layer& layer) { return layer.weight; };
   if (!std::ranges::equal(layers.layers, wanted.layers, {}, weight, weight))
@@ -102,10 +102,10 @@ double percentile_range(const Histogram& histogram, double percentile) {
   return histogram.limit;
 }
 
-// A bin that holds more than both of its neighbours, and than a level's even share of all, has one
-// value that many samples share, as the zeros behind a ReLU and the background of pictures. Every
-// range represents it by one level, and it would hide the others: within a range it counts as many
-// as the fuller neighbour. Beyond the range all magnitudes count.
+// A bin with more counts than both neighbours, and than the mean count of a level, has one frequent
+// value, such as the zeros behind a ReLU or the background of pictures. Any range represents such a
+// value by one level, but its count would outweigh all others; so within the range it gets the
+// count of its fuller neighbour. Beyond the range all counts stay.
 double entropy_range(const Histogram& histogram, size_t levels) {
   const std::vector<double>& counts = histogram.counts;
   const double share =

@@ -2,8 +2,8 @@
 // magnitude, a percentile of the magnitudes, or the range by which the distribution loses least
 // information (Migacz 2017, "8-bit inference with TensorRT").
 //
-// Percentiles and information need histograms, which take a second pass over the samples: the first
-// finds where they end. What is kept between batches is the counts alone.
+// Percentiles and information need histograms: a first pass over the samples finds their limits, a
+// second one fills them. Only the counts are kept between batches.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace weft::quantization {
 
 // Net is a forward pass in evaluation mode.
 using Net = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
-// Samples calls `visit` with the inputs of each batch, the same ones in each pass. A step is
-// compiled for each shape of them.
+// Samples calls `visit` with the inputs of each batch, the same inputs in each pass. A step is
+// compiled for each distinct shape of the inputs.
 using Samples = std::function<void(const std::function<void(std::span<const Tensor>)>& visit)>;
 
 enum class Method : uint8_t { minmax, percentile, entropy };
@@ -30,9 +30,9 @@ struct CalibrationOptions {
   std::string device = "auto";
 };
 
-// Returns the range of each activation: the magnitude that is quantized to its largest number. It
-// is 0 for an activation that is always zero, and not finite where a magnitude was not. Throws
-// Error(usage) where the shape of a batch gives the net other layers.
+// Returns the range of each activation: the magnitude that maps to the largest quantized number. It
+// is 0 for an activation that is always zero, and not finite if a magnitude was not. Throws
+// Error(usage) if the net has other layers for the shape of a batch.
 std::vector<double> calibrate(const Net& net, const Layers& layers, const Samples& samples,
                               const CalibrationOptions& options);
 
@@ -46,10 +46,11 @@ struct Histogram {
   double limit;
   std::vector<double> counts;
 };
-// Returns the magnitude that `percentile` percent are at most, which is linear within a bin.
+// Returns the magnitude that `percentile` percent of the counts do not exceed, interpolated
+// linearly within a bin.
 double percentile_range(const Histogram& histogram, double percentile);
-// Returns the end of the bins, of those from the first on, which `levels` numbers represent with
-// the least Kullback-Leibler divergence: magnitudes beyond count as the last bin's.
+// Returns the range [0, end] of bins that `levels` numbers represent with the least
+// Kullback-Leibler divergence, as its end. Counts beyond it are added to the last bin.
 double entropy_range(const Histogram& histogram, size_t levels);
 
 }  // namespace weft::quantization

@@ -20,7 +20,7 @@ const Activation& activation_of(const Layers& layers, const Layer& layer) {
   return layers.activations[layer.activation];
 }
 
-// Differences sums how far the elements of an output are from those that are wanted.
+// Differences sums the differences between an output's elements and the wanted elements.
 struct Differences {
   double signal = 0, noise = 0;         // sums of squares
   int64_t elements = 0, differing = 0;  // counts
@@ -124,8 +124,8 @@ Graph Int8::operator()(const Graph& graph) const {
                    }});
 }
 
-// One step has every layer in both forms, and chooses by its last input, so that it is compiled
-// once.
+// One step computes every layer in float32 and in int8, and its last input is the index of the
+// layer whose int8 result counts, so that it is compiled once.
 std::vector<double> sensitivities(const Net& net, const Layers& layers, const Scheme& scheme,
                                   std::span<const Tensor> inputs, const std::string& device) {
   const double levels = weight_levels(scheme.weight_bits);

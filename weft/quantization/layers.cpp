@@ -13,14 +13,15 @@
 namespace weft::quantization {
 namespace {
 
-// A Weight is the leaf of a weight, and which of its axes an axis of what reads it is.
+// A Weight is the variable behind an operand, and the axis of it that is the given axis of the
+// operand.
 struct Weight {
   Value leaf;
   int axis;
 };
 
-// Returns the axis of `from` that `axis` of its reshape `to` is, where axes of extent 1 alone come
-// or go.
+// Returns the axis of `from` that becomes `axis` of its reshape `to`; nullopt if the reshape does
+// more than add or remove axes of extent 1.
 std::optional<int> axis_before_reshape(const Shape& from, const Shape& to, int axis) {
   int i = 0, j = 0;
   std::optional<int> found;
@@ -117,7 +118,7 @@ std::string name_of(const Value& weight) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : name;
 }
 
-// Rebuilds the views between a leaf and what reads it on `replacement`.
+// Rebuilds the views from `leaf` to `value` on `replacement` instead of `leaf`.
 Value on(const Value& value, const Node* leaf, const Value& replacement) {
   if (value.node() == leaf) return replacement;
   return rebuild(*value.node(), {on(value->inputs[0], leaf, replacement)});

@@ -1,7 +1,7 @@
-// Finds the layers of a net that int8 quantization replaces, and replaces what they read. A layer
+// Finds the layers of a net that int8 quantization replaces, and replaces their operands. A layer
 // is a convolution, or a product whose second operand is a weight: a float32 parameter, seen
-// through views. Both are found in the graph, so that a net of weft's modules and one of an ONNX
-// file are quantized alike. Products of two activations (attention) are none.
+// through views. Layers are found in the graph, so that nets of weft's modules and of ONNX files
+// are quantized alike. A product of two activations (attention) is no layer.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@
 
 namespace weft::quantization {
 
-// An Activation is what layers read: one value, or several where a layer runs more than once. It
-// has one range, and is quantized once for all of its layers.
+// An Activation is the input of one or several layers: one value, or several if a layer runs more
+// than once. It has one range and one dtype for all of its layers.
 struct Activation {
-  std::string name;  // that of the first layer that reads it
+  std::string name;  // name of the first layer that reads it
   bool is_unsigned;  // never negative, as behind a ReLU: u8; else i8
 
   DType dtype() const { return is_unsigned ? DType::u8 : DType::i8; }
-  // Returns the number that the end of the range is quantized to.
+  // Returns the largest quantized number, to which the end of the range maps.
   double levels() const { return is_unsigned ? 255 : 127; }
 };
 
 struct Layer {
-  std::string name;                       // that of the weight without ".weight"
+  std::string name;                       // name of the weight without ".weight"
   std::shared_ptr<VariableState> weight;  // f32
-  int channel_axis;                       // of the weight as it lies: its output channels
+  int channel_axis;                       // axis of `weight`: the output channels
   bool is_convolution;
   size_t activation;  // index in Layers
 };
@@ -45,19 +45,20 @@ struct Layers {
 // each activation in it.
 Layers layers_of(const Graph& graph, std::vector<std::vector<Value>>* values = nullptr);
 
-// Marks the layers whose name, or whose weight's, is like one of the patterns ('*' matches any
-// characters). Throws Error(usage), after `what`, for a pattern that no layer's name is like.
+// Marks the layers whose name, or whose weight's name, matches a pattern ('*' matches any
+// characters). Throws Error(usage) for a pattern without a match; its message begins with `what`.
 std::vector<bool> layers_like(const Layers& layers, std::span<const std::string> patterns,
                               std::string_view what);
 
-// Replacement returns what a layer reads instead of its weight (a leaf) and of its input. A layer
-// whose weight it leaves, by an empty Value, stays as it is.
+// Replacement returns the new weight and the new input of a layer; its argument `weight` is the
+// leaf, a variable. If the new weight is an empty Value, the layer stays as it is.
 struct Replacement {
   std::function<Value(const Layer& layer, const Value& weight)> weight;
   std::function<Value(const Layer& layer, const Value& x)> input;
 };
-// Replaces what the layers read in a graph, which need not be the one that they were found in: it
-// has the same weights. Each input, and each weight, is replaced once for each layer.
+// Replaces the operands of layers in a graph. It may be another graph than the layers were found
+// in: they are known by their weights. Calls `by` once for each weight, and once for each input of
+// each layer.
 Graph replaced(const Graph& graph, const Layers& layers, const Replacement& by);
 
 // ---- arithmetic of ranges

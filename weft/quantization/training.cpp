@@ -45,7 +45,7 @@ class Pass {
   Tensor ranges() const { return stack(ranges_, 0); }
 
  private:
-  // Layers that share an activation, and uses of one, observe each value once.
+  // Observes each value once, even if several layers read it.
   void observe(size_t activation, const Tensor& x) {
     std::vector<const Node*>& seen = seen_[activation];
     if (std::ranges::find(seen, x.node()) != seen.end()) return;

@@ -1,6 +1,6 @@
-// Quantization-aware training: the layers of a net compute with rounded operands, through which
-// gradients pass where they did not saturate (Jacob et al. 2018), so that the weights learn to do
-// with int8.
+// Quantization-aware training: the layers of a net compute with rounded operands, and the gradient
+// passes through the rounding, except where it saturated (straight-through estimator, Jacob et al.
+// 2018). So the weights adapt to int8.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@
 namespace weft::quantization {
 
 struct TrainingOptions {
-  int64_t start_step = 0;  // updates before the first that rounds
+  int64_t start_step = 0;  // updates without rounding at the start
   double momentum = 0.01;  // share of the newest batch in the range of an activation
 };
 
 class Training {
  public:
-  // The ranges begin as those of the scheme, or at 0 where it has none.
+  // The ranges begin as scheme.ranges, or at 0 if these are empty.
   Training(Layers layers, Scheme scheme, const TrainingOptions& options = {});
 
   // Returns the ranges of the activations, f32 [activations], 0 before they are known:
   // "quantization.ranges".
   const Variable& ranges() const { return ranges_; }
   const Layers& layers() const { return layers_; }
-  // Returns how the net that was trained is quantized: layers without a range stay.
+  // Returns the scheme of the trained net, with its ranges; layers without a range stay in float32.
   Scheme scheme() const;
   // Returns how many layers compute with rounded operands.
   size_t quantized_layers() const;
 
-  // Is part of a step that is being captured: replaces the layers in results, and in all that the
-  // step assigned so far. In training mode, with the number of updates done, the ranges follow the
-  // batch, by a moving average of max|x| which begins with the first one (as PyTorch's
-  // MovingAverageMinMaxObserver); in evaluation they are fixed, and `step` is not read.
+  // Call it while a step is captured: returns `results` with the layers replaced, and replaces the
+  // layers in all values that the step has assigned so far. In training mode, `step` is the number
+  // of updates done, and the ranges follow a moving average of max|x| that begins with the first
+  // batch (as PyTorch's MovingAverageMinMaxObserver). In evaluation the ranges are fixed, and
+  // `step` is not read.
   std::vector<Tensor> applied(std::span<const Tensor> results, const Tensor& step) const;
 
  private:

@@ -13,8 +13,8 @@ std::optional<uint64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-// Returns whether a powercap zone is a package ("intel-rapl:0"). A package's count includes those
-// of its subzones ("intel-rapl:0:1").
+// Returns whether a powercap zone is a package ("intel-rapl:0"). A package's counter includes the
+// energy of its subzones ("intel-rapl:0:1").
 bool is_package(const std::string& name) {
   return name.starts_with("intel-rapl:") && std::count(name.begin(), name.end(), ':') == 1;
 }

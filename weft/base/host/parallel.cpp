@@ -44,12 +44,12 @@ bool spin(Done&& done) {
 }
 
 // A region is divided into parts. Part i belongs to thread i, whose cache holds its rows; a thread
-// that has finished takes parts that nobody has begun (work stealing), so that a preempted thread
-// delays nobody. Thread 0 is the one that opened the region.
+// that has finished takes parts that no thread has begun (work stealing), so that a preempted
+// thread delays no other. Thread 0 is the thread that opened the region.
 class Team {
  public:
-  // Returns when the new threads have allocated what they ever do, so that no region allocates,
-  // however late the system runs them.
+  // Returns once the new threads have made all of their allocations, so that no region allocates,
+  // however late the system schedules a thread.
   void grow(int count) {
     if (size_ >= count) return;
     sigset_t all, before;  // the threads handle no signals

@@ -28,7 +28,8 @@ void warn_once(const std::string& folder, const std::string& warning) {
   if (said.insert(folder).second) logging::warn("{}", warning);
 }
 
-// Sets mode 0700 on an empty folder that others cannot write: nothing in it can be theirs.
+// Sets mode 0700 on an empty folder that other users cannot write: no file in it can be from
+// another user.
 bool close_to_others(const std::string& folder, const struct stat& status) {
   std::error_code none;
   return (status.st_mode & (S_IWGRP | S_IWOTH)) == 0 && fs::is_empty(folder, none) &&

@@ -15,7 +15,7 @@ namespace {
 // Returns whether the dynamic loader could find a library in a relative folder of LD_LIBRARY_PATH.
 // An empty entry is the current folder, where anyone may have put code. The loader (ld.so(8))
 // splits the list at colons and semicolons, searches glibc-hwcaps below each folder, and expands
-// tokens, of which only $ORIGIN gives an absolute path.
+// tokens; $ORIGIN is the only token whose path is absolute.
 bool lies_in_relative_folder(const std::string& name) {
   std::string list = env("LD_LIBRARY_PATH").value_or("/") + ":/";  // an empty end counts, too
   std::ranges::replace(list, ';', ':');

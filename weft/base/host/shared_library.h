@@ -31,8 +31,9 @@ class SharedLibrary {
  protected:
   explicit SharedLibrary(std::string owner) : owner_(std::move(owner)) {}
   bool is_open() const { return handle_ != nullptr; }
-  // Returns the number that `function` of a library returns, without making that library or what it
-  // loads available to later searches by name; nullopt if the library does not load.
+  // Returns the result of `function` of the library at `path`, which it loads into a separate
+  // linker namespace, so that later searches by name find neither the library nor its dependencies;
+  // nullopt if the library does not load or lacks the function.
   static std::optional<size_t> asked_apart(const std::string& path, const char* function);
   // Loads a path, or a name that the system's loader searches for, unless a library is open.
   void open(const std::string& path);

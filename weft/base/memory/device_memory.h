@@ -54,7 +54,7 @@ class DeviceMemory {
   virtual void write(std::byte* to, const void* from, size_t bytes) = 0;
   virtual void read(void* to, const std::byte* from, size_t bytes) = 0;
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
-  // Copies from another device, after waiting for all work issued there.
+  // Copies from another device, after waiting for all work issued to that device.
   virtual void copy_from(DeviceMemory& other, std::byte* to, const std::byte* from, size_t bytes);
   virtual std::unique_ptr<CopyStream> make_copy_stream(CopyDirection direction) = 0;
   // Returns host memory for asynchronous copies (`pinned`), zeroed and aligned.

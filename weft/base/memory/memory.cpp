@@ -76,8 +76,9 @@ size_t address_limit() {
   return limited ? limit.rlim_cur : unknown;
 }
 
-// Returns how many stacks of `bytes` are mapped, each above a guard page. The C library keeps those
-// of ended threads for threads to come, so the number of running threads does not tell.
+// Returns how many stacks of `bytes` are mapped, each above a guard page. The C library keeps the
+// stacks of ended threads for new threads, so the number of running threads does not give the
+// number of stacks.
 int mapped_stacks(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   int stacks = 0;
@@ -96,8 +97,8 @@ int mapped_stacks(size_t bytes) {
   return stacks;
 }
 
-// Returns the bytes of stacks that this process will map and hardly touch: those of the team beside
-// the main thread, of the compile threads and of the data loader's prefetch thread.
+// Returns the bytes of stacks that this process will map and hardly touch: the stacks of the thread
+// team without the main thread, of the compile threads and of the data loader's prefetch thread.
 size_t stacks_to_come() {
   const int wanted = thread_count() - 1 + compile_threads() + 1;
   pthread_attr_t attributes;

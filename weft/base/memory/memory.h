@@ -24,8 +24,8 @@ struct MemoryLimits {
 MemoryLimits group_limits(const std::string& list, const std::string& root);
 
 // Throws Error(does_not_fit) if `what` takes more than is available. Memory that is resident in
-// this process counts as available, as it may be part of these bytes. `mapped` is the bytes of
-// files beside them that the process maps and only reads, whose pages the kernel can drop.
+// this process counts as available, as it may be part of `bytes`. `mapped` is the size of files
+// that the process maps besides and only reads: the kernel can drop their pages.
 void check_fits(std::string_view what, size_t bytes, size_t mapped = 0);
 
 }  // namespace weft

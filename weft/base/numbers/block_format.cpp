@@ -14,7 +14,7 @@
 
 namespace weft {
 namespace {
-constexpr int small = 32, large = 256;  // numbers in a block, and in one of a K format
+constexpr int small = 32, large = 256;  // numbers per block; `large` in K formats
 
 float half_at(const uint8_t* bytes) {
   return to_float(Half{static_cast<uint16_t>(bytes[0] | bytes[1] << 8)});
@@ -62,8 +62,8 @@ void encode_q8_0(const float* numbers, uint8_t* block) {
     block[2 + i] = static_cast<uint8_t>(rounded(numbers[i] * inverse, -128, 127));
 }
 
-// A SmallFormat is one of the four formats with `bits` bits of quants: about zero (Q4_0, Q5_0) or
-// with a least number (Q4_1, Q5_1).
+// A SmallFormat has blocks of 32 quants of `bits` bits: centred on zero (Q4_0, Q5_0), or with an
+// offset, the least number of the block (Q4_1, Q5_1).
 template <int bits, bool has_least>
 struct SmallFormat {
   static constexpr int fifths = has_least ? 4 : 2, nibbles = fifths + (bits == 5 ? 4 : 0);
@@ -107,9 +107,9 @@ struct SmallFormat {
 struct ScaleAndMin {
   int scale, min;
 };
-// Returns one of eight pairs of 6 bits. Bytes 0 to 3 hold the first four scales and, in their upper
-// two bits, the upper two of the last four; bytes 4 to 7 hold the same of the mins; bytes 8 to 11
-// hold the lower four bits of the last four of both.
+// Returns the scale and the min of a group, 6 bits each. Bytes 0 to 3 hold scales 0 to 3 and, in
+// their upper two bits, the upper two bits of scales 4 to 7; bytes 4 to 7 hold the mins in the same
+// way; bytes 8 to 11 hold the lower four bits of scales 4 to 7 and of mins 4 to 7.
 ScaleAndMin scale_and_min(const uint8_t* packed, int group) {
   if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
   const int lower = packed[group + 4];
@@ -127,8 +127,8 @@ void add_scale_and_min(uint8_t* packed, int group, ScaleAndMin of) {
   }
 }
 
-// Rounds to an integer within [low, high], ties to even, by an addition after which float32 has no
-// bits for fractions: loops over it vectorize. Infinities and NaN give an end.
+// Rounds to an integer within [low, high], ties to even. Adds a constant so large that float32 has
+// no bits for the fraction, because such loops vectorize. Infinities and NaN give `low` or `high`.
 float nearest_quant(float number, float low, float high) {
   constexpr float without_fractions = 0x1.8p23F;
   const float within = std::min(std::max(low, number), high);
@@ -145,8 +145,8 @@ struct Line {
   }
 };
 
-// A Fit has the squared error of a line on the numbers of a group, and the line that linear
-// regression gives for the same quants; its min is at least 0.
+// A Fit has the squared error of a Line over the 32 numbers of a group, and the Line that linear
+// regression fits to the same quants, with min >= 0.
 struct Fit {
   float error = 0;
   Line refitted;
@@ -237,7 +237,8 @@ struct LineFormat {  // Q4_K, Q5_K
  private:
   using Group = std::span<const float, group>;
   static Group group_of(const float* numbers, int g) { return Group(numbers + g * group, group); }
-  // Returns the integers of a group that give the least error among the neighbours of its line.
+  // Returns the quantized scale and min of a group: of the rounded pair and its neighbours, the
+  // pair of least squared error.
   static ScaleAndMin nearest(Group numbers, const Line& line, float d, float m) {
     const int scale = rounded(line.scale * reciprocal_or_zero(d), 0, most_scale);
     const int min = rounded(line.min * reciprocal_or_zero(m), 0, most_scale);
@@ -290,9 +291,9 @@ struct Q6K {
     uint8_t& upper = block[pairs + i / half * 32 + i % 32];
     upper = static_cast<uint8_t>(upper | (q >> 4) << (i % half / 32 * 2));
   }
-  // Returns the scale of least squared error of scale q, where q is an integer in [-32, 31]. The
-  // scales that are tried send the number of the greatest magnitude to either end, or a bit beyond
-  // it; each is then replaced by the optimum for its quants.
+  // Returns the scale s of least squared error of s q, where q is an integer in [-32, 31]. Each
+  // trial scale maps the number of the greatest magnitude to within 1 of -32 or 31; the s that is
+  // best for its quants q is a candidate.
   static float best_scale(std::span<const float> numbers) {
     const auto magnitude = [](float x) { return std::abs(x); };
     const float greatest = *std::ranges::max_element(numbers, {}, magnitude);

@@ -52,8 +52,8 @@ struct DTypeInfo {
   DType computed;     // the type of arithmetic; stores round back to this type
   DType accumulator;  // the least type of sums and products
   FloatFormat format = {};
-  bool stored_only = false;  // no operation takes it, but those that move or cast
-  int numbers = 1;           // in one element: strides and shapes count elements
+  bool stored_only = false;  // only operations that move or cast take it
+  int numbers = 1;           // numbers packed in one element; shapes count elements
 };
 const DTypeInfo& info(DType dtype);
 

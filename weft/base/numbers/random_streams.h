@@ -1,5 +1,5 @@
-// Assigns streams of random numbers to paths, so that what one module draws does not depend on
-// others.
+// Assigns streams of random numbers to paths, so that the numbers that a module draws do not depend
+// on other modules.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace weft {
 class RandomStreams {
  public:
   // Returns a stream (weft/base/numbers/philox.h) in [0, 2^31) that follows the path. A path that
-  // asks again, or whose hash another has, gets the next free one.
+  // asks again, or whose hash collides with another path's, gets the next free stream.
   int64_t next(std::string_view path);
   bool empty() const { return taken_.empty(); }
 

@@ -43,7 +43,8 @@ using Shape = Dims;
 // Throws Error(usage) for a negative extent, or if the count overflows.
 int64_t element_count(const Shape& shape);
 Dims row_major_strides(const Shape& shape);  // in elements
-// Returns the axes, outermost in memory first; those of extent 1 and ties keep their order.
+// Returns the axes, outermost in memory first. Axes of extent 1, and axes of equal strides, keep
+// their order.
 Dims physical_order(const Shape& shape, const Dims& strides);
 // Returns the strides of a dense value whose axes have the memory order `order` (empty: row-major).
 Dims dense_strides(const Shape& shape, const Dims& order);

@@ -1,4 +1,4 @@
-// Defines integer arithmetic that wraps, as that of devices does.
+// Defines int64 arithmetic that wraps on overflow, as devices compute it.
 #pragma once
 
 #include <cstdint>

@@ -42,10 +42,10 @@ struct RecipeKey {
   std::string_view flag = {}, flag_help = {};
   std::string_view rivals = {};  // keys that cannot be set beside it, "a, b": a flag unsets them
   bool same_on_resume = false;   // a run resumes with the value that it began with
-  bool decides_tensors = false;  // which tensors a checkpoint has, or their types
-  bool is_input = false;         // the path of what a run reads, which no output may replace
-  std::string_view word = {};    // a word that says that there is no value, as null does: "auto"
-  std::string_view rule = {};    // "must be a size", in errors; "": what type and range say
+  bool decides_tensors = false;  // the key decides a checkpoint's tensors or their types
+  bool is_input = false;         // a path that a run reads, which no output may replace
+  std::string_view word = {};    // a word that means the same as null: "auto"
+  std::string_view rule = {};    // "must be a size", in errors; "": by type and range
 
   friend bool operator==(const RecipeKey&, const RecipeKey&) = default;
 };
@@ -53,8 +53,8 @@ struct RecipeKey {
 // Returns the words of a list as keys write it: "a, b".
 std::vector<std::string> split_list(std::string_view list);
 
-// KeyValues are the values of an entry's own keys, by path, for entries of layers that do not know
-// recipes. A program that builds such an entry without a recipe gives them:
+// KeyValues are the values of an entry's own keys, by path. They serve layers that do not know
+// recipes. A program that makes an optimizer without a recipe passes them:
 //   optim::make_optimizer("own", parameters, {.lr = 0.1, .keys = {{"optimizer.rho", 0.9}}})
 class KeyValues {
  public:
@@ -74,7 +74,7 @@ class KeyValues {
   void set(std::string path, Value value);
   const std::map<std::string, Value, std::less<>>& entries() const { return entries_; }
 
-  bool has(std::string_view path) const;  // and it is not null
+  bool has(std::string_view path) const;  // false for null, too
   // These throw Error(usage) where the key has no value, or one of another type.
   const std::string& text(std::string_view path) const;
   int64_t integer(std::string_view path) const;

@@ -25,7 +25,8 @@ char32_t lower_of(char32_t code) {
   return code;
 }
 
-// Returns the code points of a text, a byte that is not UTF-8 as one of its own.
+// Returns the code points of a text. A byte that is not UTF-8 becomes a code point above all of
+// Unicode's.
 std::u32string code_points(std::string_view text) {
   std::u32string codes;
   for (size_t at = 0; at < text.size();) {
@@ -62,7 +63,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   const std::u32string codes = code_points(word), lowered = in_lower_case(codes);
   most = std::min(most, (codes.size() + 1) / 2);
   std::string_view found;
-  std::pair best{most + 1, size_t{0}};  // edits of letters, and those with their case
+  std::pair best{most + 1, size_t{0}};  // edits without regard to case, then with regard to case
   for (std::string_view candidate : known) {
     const std::u32string there = code_points(candidate);
     const auto [shorter, longer] = std::minmax({codes.size(), there.size()});

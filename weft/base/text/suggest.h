@@ -15,9 +15,8 @@ namespace weft {
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known,
                          size_t most = 3);
 
-// Returns " Did you mean 'NAME'?", escaped for terminals, for the first of the names that `pattern`
-// (weft/base/text/pattern.h) matches but for the case of letters, or else for the nearest; "" for
-// none.
+// Returns " Did you mean 'NAME'?", escaped for terminals. NAME is the first name that `pattern`
+// (weft/base/text/pattern.h) matches if case is ignored, or else nearest(); "" if there is neither.
 std::string did_you_mean(std::string_view pattern, std::span<const std::string_view> names);
 std::string did_you_mean(std::string_view pattern, const std::vector<std::string>& names);
 

@@ -126,8 +126,8 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-// Returns two texts as one. Where one of them is safe, the other is escaped, and both are then
-// safe.
+// Returns two texts as one. If one text is marked safe, the other is escaped for HTML, and the
+// result is marked safe.
 Value concatenated(Context& context, const Value& a, const Value& b) {
   if (!a.is_safe() && !b.is_safe()) return context.text(*a.text() + *b.text());
   const auto safe = [](const Value& value) {

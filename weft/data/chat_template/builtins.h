@@ -45,7 +45,7 @@ struct Builtin {
   Value (*apply)(Context& context, const Value& self, const Arguments& arguments);
 };
 
-// Return null if there is no such thing.
+// Return null if there is no filter, test or function of this name.
 const Builtin* find_filter(std::string_view name);
 const Builtin* find_test(std::string_view name);
 const Builtin* find_function(std::string_view name);

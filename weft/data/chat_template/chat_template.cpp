@@ -39,7 +39,7 @@ struct ChatTemplate::Parts {
 
 namespace {
 
-// Lets each mapping in a value say which of its own values a template has read.
+// Starts recording, in each mapping within a value, which entries a template reads.
 void watch(const Value& value) {
   if (const Sequence* sequence = value.sequence())
     for (const Value& item : sequence->items) watch(item);
@@ -57,8 +57,8 @@ bool is_empty(const Value& value) {
          (mapping != nullptr && mapping->entries.empty());
 }
 
-// Adds the keys below `path` whose values were not read and are not empty, each once. A "type"
-// within a message says what the values beside it are, and is read by few templates.
+// Adds the keys below `path` whose values were not read and are not empty, each once. Skips "type"
+// within a message: it names the kind of the values beside it, and few templates read it.
 void add_unread(const Value& value, const std::string& path, std::vector<std::string>& keys) {
   if (const Sequence* sequence = value.sequence())
     for (const Value& item : sequence->items) add_unread(item, path, keys);

@@ -43,12 +43,13 @@ struct ChatMessage {
 struct ChatOptions {
   // Ends the text where the answer of the assistant begins.
   bool add_generation_prompt = false;
-  // The template has variables under these names; null: undefined. `extra` is an object of further
-  // ones, as "enable_thinking". Keys keep their order, in which templates print tools.
+  // The template sees `tools` and `documents` as variables of these names; null: undefined. `extra`
+  // is an object of further variables, such as "enable_thinking". Keys keep their order, as
+  // templates print tools in it.
   const nlohmann::ordered_json* tools = nullptr;
   const nlohmann::ordered_json* documents = nullptr;
   const nlohmann::ordered_json* extra = nullptr;
-  // strftime_now() formats this local time; absent: that of the system.
+  // strftime_now() formats this local time; absent: the system's current time.
   std::optional<std::tm> now = std::nullopt;
   // Bounds the time and the memory of a render: about a byte each. 64 times the bytes of the
   // conversation are added.
@@ -60,13 +61,14 @@ struct TextRange {
   size_t begin = 0, end = 0;
 };
 
-// Rendering is the text of a conversation, with what the template says and leaves out.
+// Rendering is the text of a conversation, the parts that a model generates, and the keys that the
+// template did not read.
 struct Rendering {
   std::string text;
-  std::vector<TextRange> generated;  // what {% generation %} marks, in the order of the text
-  // The keys of each message whose values are not empty and were not read by the template
-  // ("tool_calls.function.arguments"), and those of `extra`, "tools" and "documents" where they
-  // were given.
+  std::vector<TextRange> generated;  // parts within {% generation %}, in order
+  // `unread_keys` has for each message the keys whose values are not empty and were not read by the
+  // template ("tool_calls.function.arguments"); `unread_variables` the same of `extra`, and "tools"
+  // and "documents" if given and unread.
   std::vector<std::vector<std::string>> unread_keys;
   std::vector<std::string> unread_variables;
 };
@@ -80,22 +82,24 @@ class ChatTemplate {
   // Parses a template; `name` stands for it in errors.
   ChatTemplate(std::string_view text, SpecialTokens special_tokens, std::string name);
 
-  // Return the text of a conversation, or throw TemplateRefusal: messages of text, or a list of
-  // objects with "role", "content" (text, or a list of parts) and whatever else the template reads
-  // ("tool_calls"). Strings that are not UTF-8 have U+FFFD instead, as Tokenizer::encode reads
-  // them. A conversation that the template refuses by raise_exception() throws its message.
+  // Return the text of a conversation, or throw TemplateRefusal. `messages` are ChatMessages, or a
+  // list of objects with "role", "content" (text, or a list of parts) and any other keys that the
+  // template reads ("tool_calls"). Strings that are not UTF-8 have U+FFFD instead, as
+  // Tokenizer::encode reads them. A conversation that the template refuses by raise_exception()
+  // throws its message.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   std::string render(std::initializer_list<ChatMessage> messages,
                      const ChatOptions& options = {}) const;
   std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
-  // Returns that text with what the template says of it.
+  // Returns the text with the marks and the unread keys.
   Rendering rendering(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
 
-  // Returns whether the template marks what a model generates, by {% generation %}.
+  // Returns whether the template marks the generated parts by {% generation %}.
   bool marks_answers() const;
   // Returns whether the template has this word as a literal of text: 'tool' or "tool".
   bool mentions(std::string_view word) const;
-  // Returns whether this word stands anywhere in the template, as the name of what it reads does.
+  // Returns whether the template's source contains this name as a whole word: otherwise the
+  // template cannot read a variable or key of this name.
   bool may_read(std::string_view name) const;
   // Returns whether a variable of this name would hide a function or a special token.
   bool defines(std::string_view name) const;

@@ -78,7 +78,7 @@ bool less(Context& context, const Value& a, const Value& b) {
 }
 
 bool at_most(Context& context, const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number())  // neither is less than the other if one is not a number
+  if (a.is_number() && b.is_number())  // by <= itself, which is false for NaN
     return compare_numbers(a, b, [](auto x, auto y) { return x <= y; });
   return less(context, a, b) || equal(context, a, b);
 }

@@ -33,7 +33,7 @@ class Context {
   Value mapping(std::vector<std::pair<Value, Value>> entries);
   Value name_space();
 
-  // Returns the local time: the given one, or that of the system.
+  // Returns the local time: the time given to the constructor, or the system's.
   std::tm now() const;
 
  private:
@@ -43,23 +43,23 @@ class Context {
   std::vector<std::unique_ptr<Namespace>> namespaces_;
 };
 
-// Returns the items that a loop over the value has: characters of text, keys of a mapping; those
-// that are left of an iterator, which is then at its end. Throws for what has none.
+// Returns the items of a loop over the value: the characters of a text, the keys of a mapping, the
+// remaining items of an iterator, which is exhausted then. Throws for a value that is not iterable.
 std::vector<Value> items_of(Context& context, const Value& value);
 
 // Compare as Python's ==, < and <= do. less() and at_most() throw for kinds without order.
 bool equal(Context& context, const Value& a, const Value& b);
 bool less(Context& context, const Value& a, const Value& b);
 bool at_most(Context& context, const Value& a, const Value& b);
-// Throws for what cannot be a key of a mapping: lists and mappings.
+// Throws for a value that cannot be a key of a mapping: a list or a mapping.
 void check_key(const Value& value);
 // Returns whether `item in container`.
 bool contains(Context& context, const Value& container, const Value& item);
 
-// Return what `value.name` and `value[key]` are; undefined if there is no such thing.
+// Return `value.name` and `value[key]`; undefined if the value has no such attribute or key.
 Value attribute_of(Context& context, const Value& value, std::string_view name);
 Value item_of(Context& context, const Value& value, const Value& key);
-// Returns `value[begin:end:step]`; what is none is left out.
+// Returns `value[begin:end:step]`; a bound or step that is None counts as omitted.
 Value slice_of(Context& context, const Value& value, const Value& begin, const Value& end,
                const Value& step);
 

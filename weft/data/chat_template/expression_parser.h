@@ -19,8 +19,8 @@ class ExpressionParser {
   // Return an expression. In a tuple parentheses may be left out: `a, b`.
   ExpressionPtr expression();
   ExpressionPtr tuple(bool with_condition);
-  ExpressionPtr filters(ExpressionPtr value);  // those that follow
-  ExpressionPtr filter(ExpressionPtr value);   // one, which begins with its name
+  ExpressionPtr filters(ExpressionPtr value);  // filters, tests and calls after a value
+  ExpressionPtr filter(ExpressionPtr value);   // one filter, from its name on
   ExpressionPtr disjunction();
 
   const Token& peek(size_t ahead = 0) const {

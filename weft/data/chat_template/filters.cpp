@@ -110,8 +110,8 @@ Value from_json(Context& context, const Value& self, const Arguments& arguments)
 // ---- numbers
 // -------------------------------------------------------------------------------------
 
-// Returns the text without the underscores that Python allows between digits; nullopt if it has
-// others.
+// Returns the text without the underscores that Python allows between digits; nullopt if it has an
+// underscore in another place.
 std::optional<std::string> without_underscores(std::string_view text) {
   const auto is_digit = [&](size_t i) {
     return i < text.size() && text[i] >= '0' && text[i] <= '9';

@@ -78,7 +78,7 @@ Value raise_exception(Context& context, const Value&, const Arguments& arguments
   fail("the template refuses the conversation: {}", io::printable(str(context, bound[0])));
 }
 
-// Formats one conversion at a time, so that none can ask for more than a line: %-d, %Y.
+// Formats one conversion (%-d, %Y) at a time, so that the result of each fits the buffer.
 Value strftime_now(Context& context, const Value&, const Arguments& arguments) {
   const Bound bound(arguments, {"format"}, 1);
   if (bound.text(0) == nullptr) fail("the format must be text");

@@ -28,7 +28,7 @@ void Interpreter::Scope::set(std::string_view name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
-// A Level is one of the nested expressions and blocks that run.
+// A Level counts an expression or block that runs, while it lives, and bounds their nesting.
 class Interpreter::Level {
  public:
   explicit Level(Interpreter& interpreter) : interpreter_(interpreter) {

@@ -72,7 +72,7 @@ class Lexer {
     return tag + 2 < source_.size() && (source_[tag + 2] == '-' || source_[tag + 2] == '+');
   }
 
-  // Adds the text before a tag, without what the tag strips of it.
+  // Adds the text before a tag, without the white space that the tag strips from its end.
   void add_text(size_t tag) {
     std::string_view text = rest().substr(0, tag - at_);
     const char sign = tag < source_.size() && has_sign(tag) ? source_[tag + 2] : ' ';
@@ -89,8 +89,8 @@ class Lexer {
     advance(tag);
   }
 
-  // Goes behind the end of a tag, `end`, and what it strips: white space after -, one newline after
-  // a block or comment, unless it has +.
+  // Skips the end of a tag, `end`, and the text that it strips: all white space after -, else one
+  // newline after a block or comment without +.
   void end_tag(std::string_view end) {
     const char sign = rest().front();
     const size_t begin = at_;
@@ -217,7 +217,7 @@ class Lexer {
     advance(i + 1);
   }
 
-  // Appends what the escape at `i`, after its backslash, stands for; returns where it ends.
+  // Appends the character of the escape whose backslash is before `i`; returns where it ends.
   size_t add_escape(size_t i, std::string& text) {
     const char c = source_[i];
     constexpr std::string_view simple = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
@@ -240,7 +240,7 @@ class Lexer {
       return end;
     }
     if (c == 'N') refuse("weft does not read characters by name, \\N");
-    text += '\\';  // as in Python, what is no escape stays
+    text += '\\';  // as in Python, an unknown escape stays as it is
     return i;
   }
   void add_code(size_t begin, size_t digits, int base, std::string& text) const {

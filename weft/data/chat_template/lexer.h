@@ -24,7 +24,7 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind = TokenKind::end;
-  std::string text;  // what it is of the template; contents of TokenKind::text
+  std::string text;  // its source; of TokenKind::text after stripping
   Value value;       // the literal's value
   int line = 1;
 };

@@ -42,7 +42,7 @@ Value split_text(Context& context, const Value& self, const Arguments& arguments
   return context.list(std::move(parts));
 }
 
-// Returns whether the text begins or ends with one of the texts that are given: one, or a tuple.
+// str.startswith and str.endswith: the argument is a text, or a tuple of texts.
 template <bool (*matches)(std::string_view, std::string_view)>
 Value has_side(Context& context, const Value& self, const Arguments& arguments) {
   const Bound bound(arguments, {"part"}, 1);
@@ -103,7 +103,8 @@ Value split_lines(Context& context, const Value& self, const Arguments& argument
   return context.list(std::move(parts));
 }
 
-// Numbering is how the fields of a format count its arguments: all by themselves, or none.
+// Numbering says how the fields of str.format select positional arguments: all automatically
+// ("{}"), or all by number ("{0}").
 struct Numbering {
   std::optional<bool> automatic = {};
   size_t next = 0;
@@ -227,7 +228,8 @@ Value cycle(Context&, const Value& self, const Arguments& arguments) {
 
 constexpr Builtin of_loop[] = {{"cycle", cycle}};
 
-// These are Python's other methods of these types, which no key of a mapping hides.
+// These are methods of Python's types that templates may not call. A mapping's method wins over a
+// key of its name.
 constexpr std::string_view refused[] = {
     "append",     "clear",   "copy",   "extend",    "fromkeys",  "insert",
     "pop",        "popitem", "remove", "reverse",   "sort",      "update",

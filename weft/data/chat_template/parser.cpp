@@ -192,7 +192,7 @@ class Parser : public ExpressionParser {
     end_block();
   }
 
-  // Returns what a for or a set assigns: a name, or several in a tuple.
+  // Returns the target of a `for` or a `set`: a name, or a tuple of names.
   ExpressionPtr target(bool with_attributes) {
     const Nesting nesting(*this);
     std::vector<ExpressionPtr> all;
@@ -232,7 +232,7 @@ class Parser : public ExpressionParser {
     return attribute;
   }
 
-  int loops_ = 0;  // in which a break may be
+  int loops_ = 0;  // enclosing loops, which `break` and `continue` need
   int inner_ = 0;  // scopes within the template's
 };
 

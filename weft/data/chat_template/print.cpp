@@ -11,7 +11,7 @@ namespace weft::data::chat_template {
 
 namespace {
 
-// Returns the text of what is no text and has no items; empty for other values.
+// Returns the text of a value without items (None, a bool, a number); empty for every other kind.
 std::string scalar_text(const Value& value) {
   if (value.is_undefined()) return "Undefined";
   if (value.is_none()) return "None";

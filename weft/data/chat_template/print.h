@@ -17,11 +17,11 @@ std::string float_text(double number);
 
 // JsonStyle has the arguments of Python's json.dumps.
 struct JsonStyle {
-  std::optional<std::string> indent;  // what a level is indented by; absent: one line
+  std::optional<std::string> indent;  // indent per level of nesting; absent: one line
   std::string between_items = ", ";
   std::string after_key = ": ";
   bool sort_keys = false;
-  bool ascii = false;  // escapes all other characters
+  bool ascii = false;  // escapes characters beyond ASCII
 };
 std::string json(Context& context, const Value& value, const JsonStyle& style);
 

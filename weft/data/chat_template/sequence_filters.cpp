@@ -32,7 +32,7 @@ Value key_of(Context& context, const Value& item, const Value& path, bool case_s
   return context.text(lower(*value.text()));
 }
 
-// Sorts by keys, and keeps the order of those that are equal.
+// Sorts items by their keys. The sort is stable.
 std::vector<Value> sorted(Context& context, std::vector<std::pair<Value, Value>> by_key,
                           bool reverse) {
   std::ranges::stable_sort(by_key, [&](const auto& a, const auto& b) {
@@ -188,7 +188,7 @@ Value sum(Context& context, const Value& self, const Arguments& arguments) {
 // ---- filters that call filters and tests
 // ---------------------------------------------------------
 
-// Splits off the name of a filter or test, which the arguments begin with.
+// Removes and returns the first argument, the name of a filter or test.
 std::string take_name(Arguments& arguments, std::string_view what) {
   if (arguments.positional.empty() || arguments.positional[0].text() == nullptr)
     fail("it needs the name of a {}", what);
@@ -217,7 +217,8 @@ Value map(Context& context, const Value& self, const Arguments& arguments) {
   return context.iterator(std::move(mapped));
 }
 
-// Keeps the items that pass a test, or are true if there is none; `wanted` false: the others.
+// The filters select and selectattr (`wanted`), reject and rejectattr: keep the items that pass, or
+// fail, a test; without a test the item's own truth counts.
 template <bool wanted, bool by_attribute>
 Value choose(Context& context, const Value& self, const Arguments& arguments) {
   if (!truth(self)) return context.iterator({});

@@ -71,7 +71,7 @@ struct Statement {
   StatementKind kind = StatementKind::text;
   int line = 1;
   std::string text = {};
-  // `target` is what an assignment sets: a name, a tuple, or an attribute of a namespace.
+  // `target` is the left side of an assignment: a name, a tuple, or an attribute of a namespace.
   ExpressionPtr target = {};
   std::vector<ExpressionPtr> expressions = {};  // some may be null
   std::vector<std::string> parameters = {};

@@ -1,6 +1,6 @@
 // Works on text as Python's str does: characters are code points, cases and white space Unicode's.
-// Every function takes valid UTF-8. Cases are Unicode's simple ones; of the full ones only those of
-// U+00DF (sharp s) and U+0130 (I with a dot) are here.
+// Every function takes valid UTF-8. Case mappings are Unicode's simple ones, and of the full
+// mappings only those of U+00DF (sharp s) and U+0130 (I with a dot).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline constexpr std::string_view all_space = {};  // strips white space in stri
 bool is_space(char32_t code);      // str.isspace
 bool is_printable(char32_t code);  // str.isprintable
 
-// Return the characters in a text, and the byte at which a character begins.
+// Return the number of characters in a text, and the byte at which a character begins.
 int64_t length(std::string_view text);
 size_t offset_of(std::string_view text, int64_t character);
 
@@ -24,7 +24,7 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalized(std::string_view text);
 std::string title_method(std::string_view text);  // str.title
-std::string title_filter(std::string_view text);  // Jinja2's filter, which begins words elsewhere
+std::string title_filter(std::string_view text);  // Jinja2's: a word follows space or -({[<
 
 // Returns the text without the characters at its sides that are in `characters`.
 std::string_view stripped(std::string_view text, std::string_view characters, bool left,

@@ -17,14 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t most_file_bytes = size_t{64} << 20;  // added tokens are listed there, too
+constexpr size_t most_file_bytes = size_t{64} << 20;  // the file also lists all added tokens
 constexpr std::string_view default_name = "default";
 constexpr std::string_view tools_name = "tool_use";
 constexpr std::string_view token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                             "pad_token", "cls_token", "mask_token"};
 
-// A Place is a value of a file with its path in the file, which errors name. Lengths without a
-// limit are integers beyond 64 bits there, which the parser of tokenizers refuses.
+// A Place is a value of a file with its path in the file, which errors name. It is not a
+// tokenizer::Part, because simdjson refuses integers beyond 64 bits, by which files say that a
+// length has no limit.
 struct Place {
   const json& value;
   const std::string& file;
@@ -103,7 +104,7 @@ void read_templates(const Place& place,
   }
 }
 
-// Files without a limit have 1e30 there.
+// Returns nullopt for a length above 1e15: transformers writes 1e30 for "no limit".
 std::optional<int64_t> read_length(const Place& place) {
   constexpr int64_t most = 1'000'000'000'000'000;
   const json& value = place.value;

@@ -15,7 +15,7 @@ namespace weft::data {
 class Tokenizer;
 
 struct TokenizerConfig {
-  // Reads the files of a folder, of which each may be missing, or a GGUF file:
+  // Reads the files of a folder, each of which may be missing, or a GGUF file:
   //   tokenizer_config.json    all that follows
   //   special_tokens_map.json  special tokens that the former does not have
   //   chat_template.jinja      the default template, in place of that of the former
@@ -32,7 +32,7 @@ struct TokenizerConfig {
 
   struct Template {
     std::string text;
-    std::string source;  // what errors name: "folder/chat_template.jinja"
+    std::string source;  // name in errors: "folder/chat_template.jinja"
   };
 
   SpecialTokens special_tokens;
@@ -41,9 +41,10 @@ struct TokenizerConfig {
   std::map<std::string, Template> chat_templates;
 };
 
-// Returns the id of the special token that `from`, a folder of a tokenizer or its file, names under
-// `key` ("pad_token"), or of the first of `usual` that the tokenizer has. Throws Error(data) where
-// it has none of them, which says what needs it: "task masked_lm needs".
+// Returns the id of a special token: the token that the files of the folder `from` name under `key`
+// ("pad_token"; skipped if `from` is a file), or else the first text of `usual` that the tokenizer
+// has. Throws Error(data) if it has neither; the message says who needs the token: "task masked_lm
+// needs".
 int64_t special_token_id(const Tokenizer& tokenizer, const std::string& from, std::string_view key,
                          std::initializer_list<std::string_view> usual, std::string_view needs);
 

@@ -27,13 +27,13 @@ template <class... Args>
   throw Failure{fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// A SyntaxFailure says what a template has that it must not have, and in which line.
+// A SyntaxFailure says which syntax error a template has, and in which line.
 struct SyntaxFailure {
   std::string what;
   int line = 1;
 };
 
-// Lists and mappings may be nested so deep.
+// The deepest nesting of lists and mappings.
 inline constexpr int most_nested_values = 100;
 
 // Undefined is the value of a name or key that does not exist; `what` says which.
@@ -84,8 +84,8 @@ class Value {
   bool is_none() const { return is<None>(); }
   bool is_integer() const { return is<int64_t>() || is<bool>(); }  // as Python counts them
   bool is_number() const { return is_integer() || is<double>(); }
-  // A text may be marked by the filter `safe`, as Jinja2's Markup: what `+` joins it with is
-  // escaped for HTML.
+  // The filter `safe` marks a text, as Jinja2's Markup: a text that `+` joins to it is escaped for
+  // HTML.
   bool is_safe() const { return is_safe_; }
   Value marked_safe() const {
     Value marked = *this;
@@ -110,26 +110,26 @@ class Value {
   bool is_safe_ = false;
 };
 
-// Form says which of Python's types of several values a Sequence stands for.
+// Form says which of Python's iterable types a Sequence stands for.
 enum class Form { list, tuple, range, keys, values, items, iterator };
 
 struct Sequence {
   Form form = Form::list;
   std::vector<Value> items;
-  int depth = 1;             // one more than the deepest item's
-  mutable size_t taken = 0;  // iterators: the items that a loop has had
+  int depth = 1;             // nesting: 1 + that of the deepest item
+  mutable size_t taken = 0;  // iterators only: items taken so far
 };
 
 struct Mapping {
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion
   int depth = 1;
-  // Marks each entry whose value a template has read; empty where nobody asks.
+  // `read` says of each entry whether a template has read its value; empty: reads are not recorded.
   mutable std::vector<bool> read = {};
 
   // Return the value of an entry, or all entries, and mark them as read.
   const Value& take(size_t entry) const;
   const std::vector<std::pair<Value, Value>>& take_all() const;
-  // Returns null if no key is that text; else the value, which counts as read.
+  // Returns the value under the key and marks it as read; null if there is no such key.
   const Value* find(std::string_view key) const;
 };
 
@@ -140,7 +140,7 @@ struct Namespace {
   void set(std::string_view name, Value value);
 };
 
-// Loop is what `loop` is within a for: index of the current one of the items.
+// Loop is the variable `loop` within a `for`; `index` is the current item's.
 struct Loop {
   std::shared_ptr<const std::vector<Value>> items;
   size_t index = 0;
@@ -156,7 +156,7 @@ struct Callable {
   const Statement* macro = nullptr;
 };
 
-// Throws a Failure that says what an undefined value is.
+// Throws a Failure that names the undefined value.
 [[noreturn]] void fail_undefined(const Value& value);
 
 bool truth(const Value& value);

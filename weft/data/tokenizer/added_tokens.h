@@ -19,9 +19,9 @@ struct AddedToken {
   int32_t id = 0;
   bool single_word = false;             // never within a word
   bool lstrip = false, rstrip = false;  // includes the white space before or after it
-  bool normalized = false;              // looked for in the text that normalizers wrote
-  bool special = false;                 // left out by decoders that skip special tokens
-  std::string text = {};                // what it is decoded to: the content, normalized
+  bool normalized = false;              // matched in the normalized text, not in the raw one
+  bool special = false;                 // DecodeOptions::skip_special omits it
+  std::string text = {};                // its decoded text: the content, normalized
 };
 
 // Segment is an added token, or text between added tokens (id -1).
@@ -39,14 +39,15 @@ class AddedTokens {
   // Prepares the search; content of normalized tokens goes through the normalizer, if there is one.
   void finish(const Normalizer* normalizer);
 
-  // Append the segments of a text: those of tokens that are looked for in the raw text, and in the
-  // text that normalizers wrote. The longest token at the leftmost place wins.
+  // Append the segments of a text: split_raw() searches the raw text for tokens without
+  // `normalized`, split_normalized() the normalized text for the others. The leftmost match wins,
+  // of several the longest.
   void split_raw(std::string_view text, std::vector<Segment>& out) const { split(raw_, text, out); }
   void split_normalized(std::string_view text, std::vector<Segment>& out) const {
     split(normalized_, text, out);
   }
 
-  // Return null and -1 if there is no such token.
+  // find() returns null, and id_of() -1, if there is no such token.
   const AddedToken* find(int64_t id) const;
   int32_t id_of(std::string_view content) const { return ids_.find(content); }
   int64_t size() const { return ids_.size(); }  // the greatest id + 1

@@ -74,7 +74,8 @@ class MergeBatch {
 
   uint32_t rank_of_next() const { return first_rank + static_cast<uint32_t>(merges_.size()); }
   bool full() const { return merges_.size() == most; }
-  // Adds a merge whose token is `left` and `rest`. `left` and `right` must outlive the batch.
+  // Adds a merge of `left` and `right`, whose merged token is `left` + `rest`. `left` and `right`
+  // must outlive the batch.
   void add(std::string_view left, std::string_view right, std::string_view rest) {
     merges_.push_back({left, right, merged_.size()});
     merged_.append(left).append(rest);
@@ -158,7 +159,8 @@ class Bpe : public Model {
                (symbols.size() <= most_scanned ? merge_short(symbols) : merge_long(symbols)));
   }
 
-  // Encodes words one by one where no merge reaches over U+2581 that follows another character.
+  // Encodes word by word: splits before each U+2581 that follows another character. Called only if
+  // no merge spans such a place.
   bool split(std::string_view text, WordCache& cache, std::vector<int32_t>& ids) const {
     size_t begin = 0;
     for (size_t at = text.find(word_begin, 1); at != std::string_view::npos;
@@ -181,8 +183,9 @@ class Bpe : public Model {
     }
   }
 
-  // Appends the id of each character. An unknown character is its bytes, which are appended at
-  // once, or else the unknown token, which waits for the next known character.
+  // Appends the id of each character. An unknown character becomes its byte tokens (byte_fallback),
+  // or else the unknown token, which is held back until the next known character so that neighbours
+  // can be fused.
   void append_characters(std::string_view word, std::vector<int32_t>& ids) const {
     bool pending = false;  // an unknown token that is not yet appended
     const auto append_pending = [&] {
@@ -219,8 +222,8 @@ class Bpe : public Model {
     return true;
   }
 
-  // Merges by looking at every pair, which is fastest for the few symbols of a word. Returns how
-  // many symbols are left at the front.
+  // Merges by a scan of all pairs per merge, which is fastest for short words. Returns the number
+  // of symbols left, which are the first of `symbols`.
   static constexpr size_t most_scanned = 96;
   size_t merge_short(std::span<int32_t> symbols) const {
     std::array<Merge, most_scanned> merges;  // the merge of each symbol with the next
@@ -272,7 +275,7 @@ class Bpe : public Model {
       const auto i = static_cast<uint32_t>(heap.back());
       const auto rank = static_cast<uint32_t>(heap.back() >> 32);
       heap.pop_back();
-      if (merges[i].rank != rank) continue;  // one of its symbols changed since
+      if (merges[i].rank != rank) continue;  // stale: the pair has changed since
       symbols[i] = merges[i].id;
       const uint32_t dead = next[i];
       merges[dead] = {};
@@ -296,7 +299,8 @@ class Bpe : public Model {
     MergeBatch batch;
     for (const simdjson::dom::element entry : entries) {
       const auto [left, right] = pair_of(list, entry, batch.rank_of_next());
-      // The second part of a merge keeps its prefix, the merged token does not.
+      // The right token of a merge has continuing_subword_prefix; in the merged token it is
+      // dropped.
       batch.add(left, right, right.substr(std::min(right.size(), prefix_.size())));
       if (batch.full()) add_merges(list, batch);
     }
@@ -358,7 +362,7 @@ class Bpe : public Model {
   bool has_unknown_ = false;
   int32_t unknown_ = -1;
   std::array<int32_t, 256> byte_fallbacks_ = {};  // ids of <0x00> and so on
-  bool bytes_complete_ = false;                   // every byte has such a token
+  bool bytes_complete_ = false;                   // all 256 bytes have a fallback token
   bool may_split_ = false;                        // no merge reaches over the begin of a word
   bool takes_bytes_ = false, all_bytes_ = true;
   std::array<int32_t, 256> byte_ids_ = {};  // ids of the characters that stand for bytes

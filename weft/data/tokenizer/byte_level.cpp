@@ -12,7 +12,7 @@ constexpr size_t characters_end = 0x144;  // the last character is U+0143
 
 struct Tables {
   std::array<std::string, 256> character;
-  std::array<int, characters_end> byte;  // -1: the character stands for none
+  std::array<int, characters_end> byte;  // -1: the character stands for no byte
 
   Tables() {
     byte.fill(-1);

@@ -23,7 +23,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text.substr(kept));
 }
 
-// Joins what English tokenizers part: " ." becomes ".", " n't" becomes "n't".
+// Removes the spaces that English tokenizers insert: " ." becomes ".", " n't" becomes "n't".
 void clean_up(std::string& text) {
   static constexpr std::pair<std::string_view, std::string_view> rules[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -168,8 +168,8 @@ class ReplaceDecoder : public Decoder {
   Replace replace_;
 };
 
-// CtcDecoder decodes connectionist temporal classification: repeated tokens are one, and pads are
-// nothing.
+// CtcDecoder decodes connectionist temporal classification: joins equal neighbours to one token and
+// removes pad tokens.
 class CtcDecoder : public Decoder {
  public:
   explicit CtcDecoder(const Part& part)

@@ -9,8 +9,8 @@
 
 namespace weft::data::tokenizer {
 
-// A Decoder rewrites the texts of tokens, whose concatenation is the text: bytes, which are UTF-8
-// only where the tokens are those of whole characters.
+// A Decoder rewrites the texts of tokens; the decoded text is their concatenation. These are bytes,
+// and UTF-8 only if the tokens make up whole characters.
 class Decoder {
  public:
   virtual ~Decoder() = default;

@@ -23,7 +23,8 @@ struct Padding {
 Truncation read_truncation(const Part& part);
 Padding read_padding(const Part& part);
 
-// Removes ids of the text, which begins after `before` ids, so that they fit with `after` more.
+// Removes ids of the text from `ids`, where it follows `before` special ids, so that `after` more
+// ids fit.
 void truncate(const Truncation& truncation, size_t before, size_t after, std::vector<int32_t>& ids);
 void pad(const Padding& padding, std::vector<int32_t>& ids);
 

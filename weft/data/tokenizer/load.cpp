@@ -18,7 +18,7 @@ constexpr size_t most_file_bytes = size_t{512} << 20;
 
 std::string contents_of(const std::string& name) { return io::read_file(name, most_file_bytes); }
 
-// Returns the file of a folder that names its kind of tokenizer.
+// Returns the tokenizer file of a folder, by which Tokenizer::load() knows the kind.
 std::string file_of(const std::string& folder) {
   for (const char* name :
        {"/tokenizer.json", "/vocab.json", "/vocab.txt", "/tokenizer.model", "/spiece.model"})

@@ -45,8 +45,8 @@ class Model {
   std::string file_;
 };
 
-// Return the model of `part`, which is "model" of the file, for each of its types. make_model()
-// tells files without a type, as older ones are, by their keys.
+// Return the model that `part`, "model" of tokenizer.json, describes. make_model() chooses by
+// "type", or, in older files without a type, by the keys.
 std::unique_ptr<Model> make_model(const Part& part);
 std::unique_ptr<Model> make_bpe(const Part& part);
 std::unique_ptr<Model> make_unigram(const Part& part);

@@ -11,7 +11,7 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// Rewrites character by character: rewrite(code, bytes, out) appends what takes its place.
+// Rewrites a text by characters: rewrite(code, bytes, out) appends the replacement of one to `out`.
 template <class Rewrite>
 void rewrite_characters(NormalText& text, Rewrite&& rewrite) {
   std::string out;

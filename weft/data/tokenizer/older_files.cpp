@@ -21,7 +21,7 @@ constexpr auto gpt2_special =
     std::to_array<std::string_view>({"<|endoftext|>", "<s>", "<pad>", "</s>", "<unk>", "<mask>"});
 constexpr auto bert_special =
     std::to_array<std::string_view>({"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"});
-constexpr size_t cls_index = 1, sep_index = 2;  // those up to [SEP] must be there
+constexpr size_t cls_index = 1, sep_index = 2;  // vocab.txt must have [UNK], [CLS] and [SEP]
 
 // Appends a JSON string. Its bytes beyond ASCII stay, so that `text` must be UTF-8.
 void append_quoted(std::string& json, std::string_view text) {

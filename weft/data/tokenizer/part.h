@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-// NOLINTBEGIN(readability-identifier-naming): the names that the classes have there
+// NOLINTBEGIN(readability-identifier-naming): simdjson names its classes so
 namespace simdjson::dom {
 class element;
 class parser;
@@ -20,14 +20,14 @@ class parser;
 
 namespace weft::data::tokenizer {
 
-// Sequences may be nested so deep.
+// The deepest nesting of a Sequence of normalizers, pre-tokenizers or decoders.
 inline constexpr int most_nested_parts = 32;
 
-// Returns a value as an error shows it: lists and objects, which may be as long as the file and
-// nested as deep, by their kind.
+// Returns a value as an error shows it. Of lists and objects it says the kind alone, as they may be
+// as long as the file.
 std::string shown(const simdjson::dom::element& value);
-// Throws Error(data) if a sequence of a tokenizer turned a text of `from` bytes into `bytes`, more
-// than any real one does: each replacement in it can double the text.
+// Throws Error(data) if a Sequence made `bytes` bytes of a text of `from` bytes, more than a real
+// tokenizer makes: each replacement of a Sequence can double the text.
 void check_growth(size_t bytes, size_t from);
 
 class Part {
@@ -37,8 +37,8 @@ class Part {
   bool is_object() const;
   bool is_list() const;
   const std::string& file() const { return *file_; }
-  // Ids reach no further than the bytes of the file, or a million in a small one, so that one
-  // number cannot make a table of four billion rows.
+  // Returns the bound of ids: the bytes of the file, but at least a million, so that one number in
+  // a file cannot cause a table of four billion rows.
   int64_t id_limit() const;
 
   // Return the value under a key of an object. at() throws if it is missing; find() returns
@@ -78,7 +78,7 @@ class Part {
 
   std::shared_ptr<const simdjson::dom::element> value_;
   const std::string* file_ = nullptr;
-  size_t file_bytes_ = 0;  // bound ids
+  size_t file_bytes_ = 0;  // bytes of the file, which bound ids
   std::string place_;
   int depth_ = 0;
 };

@@ -14,7 +14,7 @@ struct Surroundings {
   std::vector<int32_t> before, after;
 };
 
-// Returns what the post-processor of a file does to one text.
+// Returns the ids that the post-processor of a file adds around one text.
 Surroundings read_post_processor(const Part& part);
 
 }  // namespace weft::data::tokenizer

@@ -35,8 +35,8 @@ class Split : public PreTokenizer {
   bool invert_;
 };
 
-// Whitespace splits into words of letters, digits and underscores, and runs of what is neither
-// those nor space.
+// Whitespace splits into words (letters, digits and underscores) and runs of other characters that
+// are not white space.
 class Whitespace : public PreTokenizer {
  public:
   void apply(Pieces& pieces) const override {

@@ -25,7 +25,8 @@ std::unique_ptr<PreTokenizer> make_byte_level(const Part& part);
 std::unique_ptr<PreTokenizer> make_metaspace(const Part& part);
 std::unique_ptr<PreTokenizer> make_unicode_scripts();
 
-// PrependScheme says which pieces Metaspace begins with its character; its decoder removes that.
+// PrependScheme says to which pieces Metaspace prepends its character. Its decoder removes that
+// character again.
 enum class PrependScheme { always, first, never };
 PrependScheme prepend_scheme_of(const Part& part);
 

@@ -49,8 +49,8 @@ class Precompiled : public Normalizer {
       map.fail("is not a compiled map of characters: its texts are not UTF-8");
   }
 
-  // Short grapheme clusters are looked up whole, then each character. What is found replaces all
-  // of the cluster even where the map has only its beginning: models were trained with it so.
+  // Looks up grapheme clusters of up to 5 bytes whole, then their characters. A match replaces the
+  // whole cluster even if the map has only its beginning as a key: models were trained with that.
   void apply(NormalText& text) const override {
     const std::string& in = text.text;
     std::string out;
@@ -95,7 +95,7 @@ class Precompiled : public Normalizer {
       const size_t begin = units_[node] & ((1U << 31) - 1);
       if (begin >= texts_.size()) return std::nullopt;
       const std::string_view rest = std::string_view(texts_).substr(begin);
-      // A value within a character could break the text; no compiler of maps writes one.
+      // Ignores a value that begins within a character: it would make the text invalid UTF-8.
       if ((static_cast<unsigned char>(rest[0]) & 0xc0) == 0x80) return std::nullopt;
       return rest.substr(0, rest.find('\0'));
     }

@@ -21,7 +21,7 @@ class Regex {
  public:
   // Compiles an expression in Oniguruma's syntax; `place` names it in errors.
   Regex(std::string_view pattern, const Part& place);
-  // Compiles one of weft's own, in PCRE2's syntax.
+  // Compiles an expression of weft's own, in PCRE2's syntax.
   explicit Regex(std::string_view pattern);
 
   // Matches runs over all matches in valid UTF-8, from left to right. An empty match right after
@@ -49,9 +49,9 @@ class Regex {
   std::string source_;  // as the file writes it
 };
 
-// Returns the PCRE2 form of an expression in Oniguruma's Ruby syntax: \s, \w, \h and \b have their
-// meaning there, names of scripts mean the script alone, and a && b in a class is an intersection.
-// Throws Error(data) for what weft does not read.
+// Returns the PCRE2 form of an expression in Oniguruma's Ruby syntax: \s, \w, \h and \b have
+// Oniguruma's meaning, a script's name means the script alone, and a && b in a class is an
+// intersection. Throws Error(data) for syntax that weft does not read.
 std::string pcre2_pattern(std::string_view pattern, const Part& place);
 
 }  // namespace weft::data::tokenizer

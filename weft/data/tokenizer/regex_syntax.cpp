@@ -14,8 +14,9 @@
 namespace weft::data::tokenizer {
 namespace {
 
-// These are members of classes. PCRE2's own \s has U+180E, and its \w lacks marks. Outside of a
-// class Oniguruma's \w has the superscripts and fractions of Latin-1, too, and no others.
+// These are written between the brackets of classes. PCRE2's own \s has U+180E, and its \w lacks
+// marks. Outside of a class Oniguruma's \w has the superscripts and fractions of Latin-1, too, and
+// no others.
 constexpr std::string_view spaces =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view words = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
@@ -106,7 +107,7 @@ class Translator {
 
   struct Group {
     size_t begin = 0;      // in out_
-    bool options = false;  // one that in_ does not close
+    bool options = false;  // opened for an option (?i): in_ has no ) for it
   };
 
   void close_options() {
@@ -154,9 +155,9 @@ class Translator {
     }
   }
 
-  // Copies what opens a group. (?m) is PCRE2's (?s); verbs and recursion have no counterpart. An
-  // option without a colon holds to the end of its group, alternatives included: a(?i)b|c is
-  // a(?i:b|c).
+  // Copies the opening of a group: "(", "(?:", "(?i)". (?m) is PCRE2's (?s); verbs and recursion
+  // have no counterpart. An option without a colon holds to the end of its group, alternatives
+  // included: a(?i)b|c is a(?i:b|c).
   void group() {
     groups_.push_back({out_.size()});
     out_ += in_[at_++];
@@ -177,7 +178,7 @@ class Translator {
     }
   }
 
-  // {,n} is {0,n}, and {n,m}+ repeats what {n,m} matches: in PCRE2 the plus would be possessive.
+  // Writes {,n} as {0,n}, and x{n,m}+ as (?:x{n,m})+, because the plus is possessive in PCRE2.
   void interval() {
     size_t end = at_ + 1;
     while (end < in_.size() &&
@@ -332,7 +333,7 @@ class Translator {
       } else if (peek() == '[' && peek(1) == ':') {
         const size_t end = in_.find(":]", at_);
         std::string_view named = found_in(posix, in_.substr(at_ + 2, end - at_ - 2));
-        if (named == R"(\p{P})") named = R"(\p{P}\p{S})";  // in brackets alone
+        if (named == R"(\p{P})") named = R"(\p{P}\p{S})";  // only [[:punct:]] has symbols
         if (end == std::string_view::npos || named.empty()) refuse("an unknown [: :]");
         members += named;
         at_ = end + 2;

@@ -1,4 +1,4 @@
-// Replaces what a text or a regular expression matches, in normalizers and decoders.
+// Replaces the matches of a text or a regular expression, in normalizers and decoders.
 #pragma once
 
 #include <optional>

@@ -16,7 +16,7 @@ void Splitter::add(size_t begin, size_t end, bool match) {
     case SplitBehavior::merged_with_previous:
       extend = has_last && match && !last_match_;
       break;
-    case SplitBehavior::merged_with_next:  // the last match includes what follows
+    case SplitBehavior::merged_with_next:  // a match is joined to the text after it
       extend = has_last && !match && last_match_;
       break;
     case SplitBehavior::contiguous:

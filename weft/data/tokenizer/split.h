@@ -15,7 +15,7 @@ struct Piece {
   bool first = false;  // whether it begins where the whole text begins
 };
 
-// Pieces are what pre-tokenizers split and rewrite.
+// Pieces are a text and its parts, which pre-tokenizers split and rewrite.
 struct Pieces {
   std::string text;
   std::vector<Piece> list;
@@ -28,8 +28,8 @@ struct Pieces {
 // SplitBehavior says what becomes of the delimiters that a split finds.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-// A Splitter takes the ranges of one piece, matches and what is between them, in order, and
-// appends the pieces that the behavior makes of them.
+// A Splitter takes the ranges of one piece in order, matches and the text between matches, and
+// appends the pieces that `behavior` makes of them.
 class Splitter {
  public:
   Splitter(const Piece& piece, SplitBehavior behavior, std::vector<Piece>& out)
@@ -37,7 +37,7 @@ class Splitter {
 
   // Adds a range; offsets are from the begin of the piece.
   void add(size_t begin, size_t end, bool match);
-  // Removes what is empty.
+  // Removes the empty pieces that it has appended.
   void finish();
 
  private:
@@ -72,7 +72,8 @@ void split_all(Pieces& pieces, SplitBehavior behavior, bool invert, ForEachMatch
   pieces.list = std::move(out);
 }
 
-// Splits every piece at characters: each of which is_delimiter() is true is a match of its own.
+// Splits every piece at single characters: each character for which is_delimiter() is true is a
+// match.
 template <class IsDelimiter>
 void split_at_characters(Pieces& pieces, SplitBehavior behavior, IsDelimiter&& is_delimiter) {
   split_all(pieces, behavior, false, [&](std::string_view text, auto&& use) {

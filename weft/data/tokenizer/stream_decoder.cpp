@@ -7,8 +7,8 @@
 namespace weft::data {
 
 // A decoder changes a token by its neighbours (a space before all but the first, repeated tokens
-// are one), so a token's text is what it adds to the text of the ids before it. A few of them are
-// enough, as no decoder looks further than at the token before.
+// are one), so a token's text is the text that it adds to the decoded ids before it. A window of a
+// few ids is enough, because decoders look back one token at most.
 std::string StreamDecoder::add(int32_t id) {
   constexpr size_t most_window = 16, kept_window = 4;
   if (window_.size() >= most_window) {

@@ -14,16 +14,17 @@ namespace weft::data::tokenizer {
 // A TokenTable maps texts to ids and ids to texts. Ids may have holes.
 class TokenTable {
  public:
-  // Adds a token. A later one of the same text takes its place, while the id of the earlier still
-  // stands for the text; of two texts with one id, the later is what the id stands for. `id` must
-  // not be negative.
+  // Adds a token. If the text was added before, find() returns the new id, while the old id still
+  // has the text. If the id was added before, text_of() returns the new text. `id` must not be
+  // negative.
   void add(std::string_view text, int32_t id);
   // Makes room, so that adding `count` tokens moves nothing.
   void reserve(size_t count);
 
   // Returns -1 if there is no such token.
   int32_t find(std::string_view text) const;
-  // Does the same for many texts, whose cache misses overlap. `ids` has the size of `texts`.
+  // Does the same for many texts at once, so that their cache misses overlap. `ids` has the size of
+  // `texts`.
   void find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const;
   // Returns nullopt if no token has that id. The text is valid until the next add().
   std::optional<std::string_view> text_of(int64_t id) const;

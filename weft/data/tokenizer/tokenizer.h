@@ -21,7 +21,7 @@
 namespace weft::data {
 
 struct EncodeOptions {
-  bool special_tokens = true;  // with those that the file puts before and after a text
+  bool special_tokens = true;  // adds the post-processor's tokens around the text
   bool truncate = false;       // as "truncation" of the file says, if it has that
   bool pad = false;            // as "padding" of the file says, if it has that
 };
@@ -32,22 +32,21 @@ struct DecodeOptions {
 // Tokenizer is a handle to an immutable tokenizer; copies share it. Threads may use it at once.
 class Tokenizer {
  public:
-  // Reads `path`: tokenizer.json, vocab.json with merges.txt beside it, vocab.txt of BERT with
-  // tokenizer_config.json where that is beside it (do_lower_case, strip_accents,
-  // tokenize_chinese_chars), a GGUF file, or a folder with one of the former: the first of this
-  // order. SentencePiece's
-  // tokenizer.model alone is refused.
+  // Reads `path`: a GGUF file, tokenizer.json, vocab.json with merges.txt beside it, or BERT's
+  // vocab.txt with tokenizer_config.json if that is beside it (do_lower_case, strip_accents,
+  // tokenize_chinese_chars). Of a folder it reads the first of these three .json and .txt files
+  // that exists. Refuses SentencePiece's tokenizer.model alone.
   static Tokenizer load(const std::string& path);
   // Reads the contents of a tokenizer.json; `name` stands for the file in errors.
   static Tokenizer from_json(std::string_view json, const std::string& name);
 
   // Returns the ids of a text. Each maximal part that is not UTF-8 is read as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // Returns the bytes that the ids stand for: UTF-8 where the ids are of whole characters. Ids that
-  // no token has, as models with padded vocabularies may give, stand for nothing.
+  // Returns the bytes of the ids: UTF-8 if the ids make up whole characters. An id without a token,
+  // which a model with a padded vocabulary may give, adds nothing.
   std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // Returns the greatest id + 1, which a model's vocabulary must reach.
+  // Returns the greatest id + 1, the least vocab_size of a model.
   int64_t size() const;
   // Throws Error(data) with both numbers if a token's id is not below a model's `vocab_size`. The
   // model may have more ids: vocabularies are padded.
@@ -64,8 +63,8 @@ class Tokenizer {
   std::shared_ptr<const Parts> parts_;
 };
 
-// StreamDecoder gives the text of tokens that come one by one. What it returns ends between
-// characters; joined, it is what decode() returns for all ids.
+// StreamDecoder decodes tokens one by one. Each returned text ends between characters; their
+// concatenation is decode() of all ids.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options = {})
@@ -73,7 +72,7 @@ class StreamDecoder {
 
   // Returns the text that is complete with this token; empty within a character.
   std::string add(int32_t id);
-  // Returns what is left, an unfinished character, and begins anew.
+  // Returns the bytes of an unfinished character, and begins anew.
   std::string finish();
 
  private:

@@ -20,9 +20,9 @@ utf8proc_category_t category(char32_t code) {
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Returns the bytes of the ill-formed sequence at `offset` that one U+FFFD stands for, or of its
-// beginning if the text ends in it. `wanted` is the length of the character that it begins; 0 if
-// the first byte begins none.
+// Returns the length in bytes of the ill-formed sequence at `offset` that one U+FFFD replaces; if
+// the text ends within it, of the bytes present. `wanted` is the length of the character that its
+// first byte begins; 0 if it begins none.
 size_t maximal_subpart(std::string_view text, size_t offset, size_t& wanted) {
   const auto first = static_cast<unsigned char>(text[offset]);
   wanted = first >= 0xc2 && first <= 0xf4 ? utf8_length(text[offset]) : 0;
@@ -129,7 +129,8 @@ bool is_word_character(char32_t code) {
 
 std::string normalized(std::string_view text, Form form) {
   const bool composed = form == Form::nfc || form == Form::nfkc;
-  // NFC keeps every character below U+0300, whose first byte is 0xcc; all forms keep ASCII.
+  // NFC keeps every character below U+0300 (0xcc is the first byte of U+0300); all forms keep
+  // ASCII.
   const unsigned limit = form == Form::nfc ? 0xcc : 0x80;
   if (std::ranges::all_of(text, [&](char c) { return static_cast<unsigned char>(c) < limit; }))
     return std::string(text);

@@ -148,7 +148,8 @@ constexpr std::string_view scripts[] = {"Adlam",
                                         "Vai",
                                         "Warang_Citi",
                                         "Yi"};
-// The package has the scripts of Unicode 9: what is younger, or private, belongs to none.
+// The `tokenizers` package has the scripts of Unicode 9: later and private characters have no
+// script.
 constexpr std::pair<char32_t, char32_t> without_script[] = {
     {0x560, 0x560},     {0x588, 0x588},     {0x5ef, 0x5ef},     {0x61d, 0x61d},
     {0x7fd, 0x7ff},     {0x860, 0x89f},     {0x8b5, 0x8b5},     {0x8be, 0x8d3},
@@ -212,7 +213,7 @@ std::vector<uint8_t> make_table() {
 
 class UnicodeScripts : public PreTokenizer {
  public:
-  // Text before the first character of a script, which is spaces, is in no piece.
+  // Drops the text before the first character that has a script, usually spaces.
   void apply(Pieces& pieces) const override {
     static const std::vector<uint8_t> script_of = make_table();
     std::vector<Piece> out;

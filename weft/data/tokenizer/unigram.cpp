@@ -76,7 +76,7 @@ class Unigram : public Model {
     append_best(text, nodes, ids);
   }
 
-  // Follows the best path back. Neighbouring unknown tokens are one.
+  // Follows the best path back from its end. Joins neighbouring unknown tokens to one.
   void append_best(std::string_view text, const std::vector<Node>& nodes,
                    std::vector<int32_t>& ids) const {
     const size_t from = ids.size();
@@ -95,8 +95,8 @@ class Unigram : public Model {
     std::reverse(ids.begin() + static_cast<std::ptrdiff_t>(from), ids.end());
   }
 
-  // Appends unknown text from its end: as a token where the whole is one, as bytes if all have
-  // tokens, else as the unknown token.
+  // Appends the ids of unknown text, last first: its token if the whole text is a token, else its
+  // byte tokens if all bytes have one, else the unknown token.
   void append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
     if (const int32_t whole = tokens_.find(text); whole >= 0) return ids.push_back(whole);
     const size_t from = ids.size();
