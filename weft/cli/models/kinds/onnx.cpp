@@ -29,8 +29,8 @@ bool takes_pictures(const onnx::Net& net) {
   return channels == 1 || channels == 3;
 }
 
-ArrayModel arrays(const std::string& name, const RecipeFlags& flags,
-                  std::span<const std::string> given) {
+ArrayModel onnx_arrays(const std::string& name, const RecipeFlags& flags,
+                       std::span<const std::string> given) {
   constexpr std::string_view allowed[] = {keys::train::device, keys::data::transforms,
                                           keys::data::mean, keys::data::std, keys::data::dataset};
   const train::Recipe recipe = settings_of(name, flags, allowed);
@@ -129,12 +129,12 @@ class Passes : public Inference {
   std::vector<Tensor> inputs_;
 };
 
-std::unique_ptr<Inference> inference(const InferenceOptions& options, bool) {
+std::unique_ptr<Inference> onnx_inference(const InferenceOptions& options, bool) {
   return std::make_unique<Passes>(options);
 }
 
 // The rows are what the first input's first axis is called.
-ExportSubject subject(const OnnxOutput& output) {
+ExportSubject onnx_subject(const OnnxOutput& output) {
   refuse_flag(output.dtype.has_value(), "--dtype with --to onnx", "published models", output.model);
   refuse_flag(output.context > 0, "--context", "models of tokens; ONNX files take --dim",
               output.model);
@@ -176,8 +176,8 @@ ExportSubject subject(const OnnxOutput& output) {
   return subject;
 }
 
-train::Experiment evaluation(const std::string& file, const RecipeFlags& flags,
-                             const EvaluationWords& words) {
+train::Experiment onnx_evaluation(const std::string& file, const RecipeFlags& flags,
+                                  const EvaluationWords& words) {
   for (const RecipeFlag& flag : flags)
     if (flag.path.starts_with("model."))
       throw Error(ErrorKind::usage, "{} is for recipes. {} is an ONNX file.", flag.flag, file);
@@ -198,9 +198,9 @@ train::Experiment evaluation(const std::string& file, const RecipeFlags& flags,
 constinit const ModelKind onnx_kind{.text = "an ONNX file",
                                     .is = onnx::is_model_file,
                                     .has_symbolic_extents = true,
-                                    .arrays = arrays,
-                                    .inference = inference,
-                                    .subject = subject,
-                                    .evaluation = evaluation};
+                                    .arrays = onnx_arrays,
+                                    .inference = onnx_inference,
+                                    .subject = onnx_subject,
+                                    .evaluation = onnx_evaluation};
 
 }  // namespace weft::cli

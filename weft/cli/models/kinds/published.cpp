@@ -30,7 +30,8 @@ namespace weft::cli {
 namespace {
 constexpr int64_t usual_prompt = 512;  // tokens
 
-ArrayModel arrays(const std::string& name, const RecipeFlags& flags, std::span<const std::string>) {
+ArrayModel published_arrays(const std::string& name, const RecipeFlags& flags,
+                            std::span<const std::string>) {
   constexpr std::string_view allowed[] = {keys::train::device};
   const train::Recipe recipe = settings_of(name, flags, allowed);
   auto loaded =
@@ -142,14 +143,14 @@ class Encoding : public Published {
   CompiledStep step_;
 };
 
-std::unique_ptr<Inference> inference(const InferenceOptions& options, bool weights) {
+std::unique_ptr<Inference> published_inference(const InferenceOptions& options, bool weights) {
   models::Pretrained model = models::load_pretrained(
       options.folder, {.dtype = options.dtype, .weights = weights, .hide_padding = true});
   if (model.encoder != nullptr) return std::make_unique<Encoding>(std::move(model), options);
   return std::make_unique<Generation>(std::move(model), options);
 }
 
-ExportSubject subject(const OnnxOutput& output) {
+ExportSubject published_subject(const OnnxOutput& output) {
   refuse_flag(!output.dims.empty(), "--dim", "ONNX files", output.model);
   auto loaded = std::make_shared<models::Pretrained>(
       models::load_pretrained(output.model, {.dtype = output.dtype, .hide_padding = true}));
@@ -167,8 +168,8 @@ ExportSubject subject(const OnnxOutput& output) {
       .context = context};
 }
 
-train::Experiment evaluation(const std::string& model, const RecipeFlags& flags,
-                             const EvaluationWords&) {
+train::Experiment published_evaluation(const std::string& model, const RecipeFlags& flags,
+                                       const EvaluationWords&) {
   constexpr int64_t usual_length = 1024;
   for (const RecipeFlag& flag : flags)
     if (flag.path.starts_with("model."))
@@ -219,7 +220,7 @@ void check_sampling(const io::GenerationConfig& config) try {
   throw Error(ErrorKind::data, "{}: {}", config.file, error.what());
 }
 
-TextModel text_model(const std::string& folder, const TextModelOptions& options) {
+TextModel published_text_model(const std::string& folder, const TextModelOptions& options) {
   return published_text(folder, options, "");
 }
 }  // namespace
@@ -259,11 +260,11 @@ TextModel published_text(const std::string& folder, const TextModelOptions& opti
 
 constinit const ModelKind published_kind{.text = "a published model",
                                          .is = models::is_model,
-                                         .arrays = arrays,
-                                         .inference = inference,
-                                         .subject = subject,
-                                         .evaluation = evaluation,
-                                         .text_model = text_model,
+                                         .arrays = published_arrays,
+                                         .inference = published_inference,
+                                         .subject = published_subject,
+                                         .evaluation = published_evaluation,
+                                         .text_model = published_text_model,
                                          .foreign_weights = io::weight_files};
 
 }  // namespace weft::cli

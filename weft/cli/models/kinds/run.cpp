@@ -16,9 +16,10 @@
 
 namespace weft::cli {
 namespace {
-bool is_run(const std::string&) { return true; }
+bool is_any(const std::string&) { return true; }
 
-ArrayModel arrays(const std::string& name, const RecipeFlags& flags, std::span<const std::string>) {
+ArrayModel run_arrays(const std::string& name, const RecipeFlags& flags,
+                      std::span<const std::string>) {
   auto run = std::make_shared<train::Experiment>(
       load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
   ArrayModel model =
@@ -33,7 +34,7 @@ ArrayModel arrays(const std::string& name, const RecipeFlags& flags, std::span<c
   return model;
 }
 
-ExportSubject subject(const OnnxOutput& output) {
+ExportSubject run_subject(const OnnxOutput& output) {
   refuse_flag(!output.dims.empty(), "--dim", "ONNX files", output.model);
   refuse_flag(output.dtype.has_value(), "--dtype with --to onnx", "published models", output.model);
   auto run = std::make_shared<train::Experiment>(
@@ -53,8 +54,8 @@ ExportSubject subject(const OnnxOutput& output) {
   return subject;
 }
 
-train::Experiment evaluation(const std::string& name, const RecipeFlags& flags,
-                             const EvaluationWords&) {
+train::Experiment run_evaluation(const std::string& name, const RecipeFlags& flags,
+                                 const EvaluationWords&) {
   return load_experiment(checkpoint_of(name), flags, /*with_data=*/true);
 }
 
@@ -93,7 +94,7 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
   return published_text(base, options, checkpoint);
 }
 
-TextModel text_model(const std::string& name, const TextModelOptions& options) {
+TextModel run_text_model(const std::string& name, const TextModelOptions& options) {
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is such a folder, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
@@ -113,10 +114,10 @@ TextModel text_model(const std::string& name, const TextModelOptions& options) {
 }  // namespace
 
 constinit const ModelKind run_kind{.text = "a run",
-                                   .is = is_run,
-                                   .arrays = arrays,
-                                   .subject = subject,
-                                   .evaluation = evaluation,
-                                   .text_model = text_model};
+                                   .is = is_any,
+                                   .arrays = run_arrays,
+                                   .subject = run_subject,
+                                   .evaluation = run_evaluation,
+                                   .text_model = run_text_model};
 
 }  // namespace weft::cli
