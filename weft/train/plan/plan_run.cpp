@@ -49,8 +49,8 @@ void compare_with_unlimited(PlanAnswer& found, const PlanQuestion& question) {
 
 // Answers within `host_memory`, or the memory of the device. `whole` is the answer without a limit.
 // The question and the recipe get the limit that is found.
-PlanAnswer fitted(RunQuestion& run, size_t host_memory, std::string message, double began,
-                  const PlanAnswer& whole) {
+PlanAnswer fitted_answer(RunQuestion& run, size_t host_memory, std::string message, double began,
+                         const PlanAnswer& whole) {
   PlanQuestion& question = run.question;
   const size_t has = whole.on_host ? host_memory : whole.device_bytes;
   const size_t own = question.options.memory > 0 ? question.options.memory : INT64_MAX;
@@ -111,7 +111,7 @@ std::unique_ptr<PlannedRun> plan_within(const Recipe& recipe, const MachineSpec&
                                         double began) {
   RunQuestion run = ask(recipe, machine);
   const PlanAnswer whole = answer(without_limit(run.question));
-  PlanAnswer found = fitted(run, host_memory, message, began, whole);
+  PlanAnswer found = fitted_answer(run, host_memory, message, began, whole);
   return planned(std::move(run), std::move(found));
 }
 
@@ -133,7 +133,7 @@ std::unique_ptr<PlannedRun> plan_run(const Recipe& recipe, const MachineSpec& ma
     if (error.kind() != ErrorKind::does_not_fit) throw;
     const bool is_limited = run.question.options.memory > 0;
     const PlanAnswer whole = found && !is_limited ? *found : answer(without_limit(run.question));
-    found = fitted(run, machine_memory(), error.what(), began, whole);
+    found = fitted_answer(run, machine_memory(), error.what(), began, whole);
   }
   compare_with_unlimited(*found, run.question);
   constexpr double dear = 0.4;  // rematerializing the whole forward pass takes about a third
