@@ -246,7 +246,7 @@ TEST_CASE("on CUDA rows of a product and of its consumers are aligned to 16 byte
 TEST_CASE("a bug seeded in any pass is detected by the verifier or by the results") {
   PlanningLibrary library;
   for (const std::string fault : {"fold-wrong", "cse-ignores-attrs", "alias-ignores-readers",
-                                  "order-ignores-dependency", "memory-overlap"}) {
+                                  "schedule-ignores-dependency", "memory-overlap"}) {
     int caught = 0;
     for (uint64_t seed = 0; seed < 20; ++seed) {
       Random random(seed);

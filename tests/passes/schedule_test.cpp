@@ -138,7 +138,7 @@ TEST_SUITE("schedule") {
   TEST_CASE("the verifier refuses a launch that is scheduled too early") {
     PlanningLibrary library;
     Plan plan = scheduled(mlp_step(2, 8, 4), library, {});
-    const Plan early = schedule(plan, {.fault = "order-ignores-dependency"});
+    const Plan early = schedule(plan, {.fault = "schedule-ignores-dependency"});
     CHECK_THROWS_AS(verify(early), InternalError);
   }
 }

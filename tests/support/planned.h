@@ -21,7 +21,7 @@ bool is_in_part(std::string_view name);
 
 struct PlanSettings {
   StepOptions step = {};
-  // `fault` is a seeded bug of a pass (weft/passes/passes.h), or "lower-forgets-offsets" of code
+  // `fault` is a seeded bug of a pass (weft/passes/table.cpp), or "lower-forgets-offsets" of code
   // generation.
   std::string fault = {};
   bool anywhere = true;  // the widest rows are cut between any two of them

@@ -31,7 +31,7 @@ int64_t bytes_of(const std::vector<Variable>& variables) {
 CompiledStep make_step(CompiledStep::Function function, const TokenModelOptions& options) {
   // A prompt's step mostly runs once, and packing all weights for it takes longer than it saves.
   CompiledStep step(std::move(function),
-                    {.mode = Mode::eval, .device = options.device, .skip = {"fixed"}});
+                    {.mode = Mode::eval, .device = options.device, .pack_weights = false});
   if (!options.workspace.empty()) step.use_workspace(options.workspace);
   return step;
 }

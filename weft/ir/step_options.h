@@ -60,7 +60,17 @@ struct StepOptions {
   int row_tiles = 0;
   std::optional<double> until = {};  // processor_seconds() at which the search for a fit ends
   Offload offload = {};
-  std::vector<std::string> skip = {};  // optional passes to leave out, by name
+  // `pack_weights` lets kernels keep weights that the step does not assign packed for their loops,
+  // from run to run.
+  bool pack_weights = true;
+  // `derive_weights` lets values that depend on such weights alone be computed once, before the
+  // first run, instead of in each run.
+  bool derive_weights = true;
+  // `store_every_value` computes each value of the step in the step, by a kernel of its own, and
+  // stores it: kernels are neither fused nor joined, and weights are neither packed nor derived nor
+  // copied in a narrower type.
+  bool store_every_value = false;
+  std::vector<std::string> skip = {};  // optional passes to leave out, by name (passes/table.h)
 };
 
 }  // namespace weft

@@ -1,24 +1,6 @@
-// Declares the passes, in the order of the pipeline (pipeline.cpp).
-//
-// - integers: products of quantized operands multiply the integers, at inference
-// - precision: mixed precision, which puts products on a narrower type, where requested
-// - decompose: replaces composites that no backend kernel overrides by their expression
-// - simplify: constant folding, algebra, common subexpressions, dead code
-// - copies: stores weights also in the narrower type in which products read them
-// - fixed: marks variables that the step does not assign, and computes once what derives from them
-// - row_tiling: computes the widest rows of a step tile by tile
-// - compression: stores activations in a narrower type, on request
-// - bufferize: fuses, then one Launch per kernel, slots, layouts -> Plan
-// - alias: writes assignments straight into their variable where no old value is read later
-// - offload: fetches variables that live in files before they are read, and stores them back
-// - schedule: chooses the order of launches with the lowest peak of live bytes
-// - recompute: rematerializes values, or stores them in files, to get below the memory limit
-// - join: horizontal fusion, which joins kernels of one form into one launch, where there is room
-// - overlap: overlaps transfers to and from files with other launches
-// - memory: assigns arena offsets, with reuse and in place
+// Declares the passes; table.h lists them in the order in which they run.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +12,6 @@
 
 namespace weft {
 
-// Returns the names that PassOptions::skip may contain.
-std::span<const std::string_view> optional_passes();
-
 struct PassOptions {
   const KernelLibrary* library = &no_library();
   int threads = 1;
@@ -41,18 +20,26 @@ struct PassOptions {
   bool apart = false;          // leaves cheap functions of a stored library result to their readers
   MachineSpec machine = {};    // what runs the plan; unknown: the host
   bool verify = false;         // after every pass; always in debug builds
-  std::string fault = {};  // tests of the tests: a named bug that a pass then has; each says which
+  std::string fault = {};      // tests of the tests: a bug that a pass then has (PassDef::faults)
   bool skips(std::string_view pass) const;
+  bool fuses() const;  // whether one kernel may compute several values
+  // Returns whether `fault` has this name. Throws InternalError for a fault that no row has.
+  bool has_fault(std::string_view name) const;
   bool may_rematerialize() const;  // whether kernels may be rematerialized
   bool may_drop() const;           // whether values may be rematerialized or fetched from files
 };
 
+// Multiplies the integers in products of quantized operands, at inference.
 Graph multiply_integers(const Graph& graph, const PassOptions& options);
+// Puts products on a narrower type, where requested.
 Graph precision(const Graph& graph, const PassOptions& options);
 // Narrows products to any type, as precision() does; tests use float64, which rounds nothing.
 Graph narrow_products(const Graph& graph, DType narrow, const PassOptions& options);
+// Replaces composites that no backend kernel overrides by their expression.
 Graph decompose(const Graph& graph, const PassOptions& options);
+// Folds constants, applies algebra, eliminates common subexpressions and dead nodes.
 Graph simplify(const Graph& graph, const PassOptions& options);
+// Stores weights also in the narrower type in which products read them.
 Graph keep_copies(const Graph& graph, const PassOptions& options);
 // Computes once what depends on variables alone that the step does not assign.
 Graph hoist_fixed(const Graph& graph, const PassOptions& options);
@@ -62,20 +49,28 @@ Graph mark_fixed(const Graph& graph, const PassOptions& options);
 // Tiles the widest rows into options.row_tiles parts where that changes no bits (except the last
 // digit of sums of 16-bit products); otherwise returns the same graph.
 Graph tile_rows(const Graph& graph, const PassOptions& options);
+// Stores activations in a narrower type, on request.
 Graph compress_activations(const Graph& graph, const PassOptions& options);
-Plan bufferize(const Graph& graph,
-               const PassOptions& options);  // "fuse" skipped: a kernel per node
+// Fuses, then makes one Launch per kernel, with slots and layouts; one kernel per node unless
+// options.fuses().
+Plan bufferize(const Graph& graph, const PassOptions& options);
+// Writes assignments straight into their variable where no old value is read later.
 Plan alias_state(Plan plan, const PassOptions& options);
 // Assigns the nodes that user code computes between the layers of a module in step.rematerialize to
 // that module. Throws Error(usage) for a pattern that no module of the step matches.
 Graph mark_modules(const Graph& graph, const PassOptions& options);
+// Computes activations of modules in step.rematerialize again for the backward pass.
 Plan rematerialize(Plan plan, const PassOptions& options);
+// Fetches variables that live in files before they are read, and stores them back.
 Plan offload_state(Plan plan, const PassOptions& options);
+// Chooses the order of launches with the lowest peak of live bytes.
 Plan schedule(Plan plan, const PassOptions& options);
-// Joins kernels of one form, as long as at most `room` bytes are live.
+// Joins kernels of one form into one launch (horizontal fusion), as long as at most `room` bytes
+// are live.
 Plan join(Plan plan, size_t room, const PassOptions& options);
 // Begins transfers early and awaits them late, as long as at most `room` bytes are live.
 Plan overlap(Plan plan, size_t room, const PassOptions& options);
+// Assigns arena offsets, with reuse and in place.
 Plan assign_memory(Plan plan, const PassOptions& options);
 // Runs join, overlap (in as much room as the limit leaves) and assign_memory.
 Plan place(const Plan& plan, const PassOptions& options);

@@ -1,4 +1,5 @@
-// Defines the order of the passes, and the wrapper that runs one pass.
+// Runs the passes, and defines the wrapper that runs one of them; table.cpp says why each runs
+// where it does.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,14 +9,10 @@
 #include "weft/ir/op_def.h"
 #include "weft/passes/memory/launches.h"
 #include "weft/passes/passes.h"
+#include "weft/passes/table.h"
 
 namespace weft {
 namespace {
-constexpr std::string_view optional[] = {"integers", "precision", "simplify",   "copies",
-                                         "hoist",    "fixed",     "row_tiling", "compression",
-                                         "fuse",     "alias",     "offload",    "recompute",
-                                         "schedule", "join",      "reuse"};
-
 // Under a memory limit, rows are cut into at most this many tiles: with more, the widest rows no
 // longer determine the peak.
 constexpr int most_parts = 32;
@@ -34,6 +31,7 @@ class Runner {
 
   template <class Subject, class Function>
   auto always(std::string_view name, Function pass, Subject&& subject) const {
+    pass_named(name);  // asserts that the table has the pass
     Stopwatch watch;
     auto result = pass(std::forward<Subject>(subject), options_);
     logging::debug(1, "pass {:<10} {:8.2f} ms", name, watch.milliseconds());
@@ -44,6 +42,7 @@ class Runner {
   }
   template <class Subject, class Function>
   Subject unless_skipped(std::string_view name, Function pass, Subject subject) const {
+    WEFT_ASSERT(pass_named(name).optional, "pass '{}' cannot be skipped", name);
     if (options_.skips(name)) return subject;
     return always(name, pass, std::move(subject));
   }
@@ -57,7 +56,7 @@ class Runner {
 Plan kernels_of(const Graph& step, const PassOptions& options, logging::LongWork& planning) {
   Runner run(options, planning);
   const Graph kept = run.always("compression", compress_activations, step);
-  Plan plan = run.always("bufferize", bufferize, kept);      // fuses unless "fuse" is skipped
+  Plan plan = run.always("bufferize", bufferize, kept);      // fuses if options.fuses()
   plan = run.always("alias", alias_state, std::move(plan));  // copies where "alias" is skipped
   plan = run.always("rematerialize", rematerialize, std::move(plan));
   return run.always("offload", offload_state, std::move(plan));
@@ -108,17 +107,22 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
 bool PassOptions::skips(std::string_view pass) const {
   return std::ranges::find(step.skip, pass) != step.skip.end();
 }
-
-std::span<const std::string_view> optional_passes() { return optional; }
+bool PassOptions::fuses() const { return !skips("fuse") && !step.store_every_value; }
+bool PassOptions::has_fault(std::string_view name) const {
+  if (fault.empty()) return false;
+  check_fault(fault);
+  check_fault(name);
+  return fault == name;
+}
 
 Plan make_plan(const Graph& graph, PassOptions options) {
+  const std::vector<std::string_view> optional = optional_passes();
   for (const std::string& name : options.step.skip)
-    WEFT_CHECK(std::ranges::find(optional, name) != std::end(optional),
+    WEFT_CHECK(std::ranges::find(optional, name) != optional.end(),
                "[compile] no pass '{}' to skip. Known: {}.", name, fmt::join(optional, ", "));
-  if (options.skips("precision")) options.step.precision = Precision::as_written;
-  if (options.skips("compression")) options.step.activations = DType::f32;
-  if (options.skips("offload")) options.step.offload = {};
-  if (options.skips("recompute")) options.step.recompute = Recompute::none;
+  for (const PassDef& pass : passes())
+    if (pass.off != nullptr && options.skips(pass.name)) pass.off(options.step);
+  if (!options.fault.empty()) check_fault(options.fault);
   if (options.may_drop()) options.machine = options.library->meters().spec();
   logging::LongWork planning("planning a step");
   Runner run(options, planning);

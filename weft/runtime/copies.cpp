@@ -51,7 +51,9 @@ void derive_anew(std::span<const std::shared_ptr<VariableState>> stale,
   Graph graph;
   for (const auto& derived : stale) graph.outputs.push_back(derived->derivation->expression);
   PassOptions options;
-  options.step.skip = {"hoist", "fixed"};
+  // This plan is the one that computes what is derived. It runs once after a weight was written,
+  // for which packing does not pay.
+  options.step.derive_weights = options.step.pack_weights = false;
   const auto executable =
       compile_graph(graph, library, std::make_shared<Workspace>(), std::move(options));
   const std::span<const Value> elements = executable->run({});

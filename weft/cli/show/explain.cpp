@@ -16,7 +16,7 @@
 #include "weft/io/json.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/memory/launches.h"
-#include "weft/passes/passes.h"
+#include "weft/passes/table.h"
 #include "weft/planner/planner.h"
 #include "weft/runtime/summary.h"
 #include "weft/train/run/report.h"

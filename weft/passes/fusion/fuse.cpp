@@ -62,7 +62,7 @@ Fusion fuse(const Uses& uses, const PassOptions& options) {
   for (const bool exact : {false, true}) {
     FusionGroups groups(uses, options, exact);
     fuse_into_users(groups, uses, options);
-    if (!options.skips("fuse")) {
+    if (options.fuses()) {
       fuse_reductions(groups, uses, options);
       fuse_into_libraries(groups, uses, options);
     }

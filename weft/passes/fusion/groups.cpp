@@ -132,7 +132,7 @@ void FusionGroups::refuse(const Value& value, int group, FusionRefusal reason) {
   refusals_[value.node()].emplace_back(group, reason);
 }
 FusionRefusal FusionGroups::refusal_of(const Node* input, int group) const {
-  if (options_.skips("fuse")) return FusionRefusal::none;
+  if (!options_.fuses()) return FusionRefusal::none;
   const auto gathers = [&](const Node* user) { return reads_memory(*user) && holds(group, user); };
   if (std::ranges::any_of(uses_.of(input), gathers)) return FusionRefusal::gathered;
   if (!fusable(input)) return FusionRefusal::other_axes;
@@ -186,7 +186,7 @@ std::vector<int> FusionGroups::readers_of(int group, int a, int b) const {
 // target's last node can lead back only through a group that straddles it. That is rare, so the
 // search stops there and fuse() verifies the result.
 bool FusionGroups::leads_to(std::span<const int> from, int a, int b, uint64_t last) const {
-  if (options_.fault == "fuse-ignores-cycles") return false;
+  if (options_.has_fault("fuse-ignores-cycles")) return false;
   std::unordered_set<int> seen;
   std::priority_queue<std::pair<uint64_t, int>> pending;
   auto reach = [&](std::span<const int> groups) {

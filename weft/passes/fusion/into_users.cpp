@@ -10,7 +10,7 @@ namespace {
 class Placer {
  public:
   Placer(FusionGroups& groups, const Uses& uses, const PassOptions& options)
-      : groups_(groups), uses_(uses), options_(options), whole_(!options.skips("fuse")) {
+      : groups_(groups), uses_(uses), options_(options), whole_(options.fuses()) {
     if (whole_)
       for (const Value& value : uses.nodes()) note_base(value);
   }

@@ -5,7 +5,7 @@
 // writers of the weight (a program, a checkpoint) make the copy stale, and the runtime refreshes it
 // before it is read (runtime/copies.h). On the host, a step that reads and updates a weight casts
 // it instead: all cores have just read the copy, so each store would wait for their cache lines to
-// be invalidated. The pass runs after simplify, which leaves one cast of each weight.
+// be invalidated.
 #include <unordered_map>
 #include <unordered_set>
 
@@ -29,7 +29,9 @@ size_t bytes_with_room(Type type) {
 // Fault "copies-lag": the update writes the old value of the weight to the copy.
 Graph keep_copies(const Graph& graph, const PassOptions& options) {
   const DType narrow = product_type(options.step.precision);
-  if (size_of(narrow) != 2 || options.step.memory > 0 || options.may_drop()) return graph;
+  if (size_of(narrow) != 2 || options.step.memory > 0 || options.may_drop() ||
+      options.step.store_every_value)
+    return graph;
   std::unordered_map<const VariableState*, Value> leaves;  // leaves of copies
   auto leaf = [&](const std::shared_ptr<VariableState>& copy) {
     Value& known = leaves[copy.get()];
@@ -56,7 +58,7 @@ Graph keep_copies(const Graph& graph, const PassOptions& options) {
     for (const std::shared_ptr<VariableState>& copy : copies_of(*variable->variable)) {
       if (copy->type.dtype != narrow) continue;
       const OriginOverride origin(value->origin);
-      const Value& written = options.fault == "copies-lag" ? variable : value;
+      const Value& written = options.has_fault("copies-lag") ? variable : value;
       result.assignments.push_back({leaf(copy), cast(written, narrow)});
     }
   }

@@ -1,7 +1,6 @@
-// Replaces composites by their expression, unless the library has a kernel for them. Later passes
-// then see only primitives and composites of the library, and a fused kernel can hold any part of a
-// composite. An expression that the library may compute as an epilogue is annotated with its
-// composite.
+// Replaces composites by their expression, unless the library has a kernel for them. A fused kernel
+// can then hold any part of a composite. An expression that the library may compute as an epilogue
+// is annotated with its composite.
 #include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 #include "weft/ops/ops.h"
@@ -16,7 +15,7 @@ Graph decompose(const Graph& graph, const PassOptions& options) {
     if (node.op->decompose == nullptr || kernels.choose(node, dense(node.inputs))) return {};
     Value expression = node.op->decompose(node);
     if (kernels.is_epilogue(node)) expression->annotations.composite = value;
-    bool wrong = options.fault == "decompose-negates" && is_float(expression.dtype());
+    bool wrong = options.has_fault("decompose-negates") && is_float(expression.dtype());
     return wrong ? neg(expression) : expression;
   });
 }

@@ -4,8 +4,7 @@
 // no more bytes than what it is computed from. mark_fixed() marks the variables, so that kernels of
 // the host may keep them packed for their loops from run to run (KernelChoice::kept), which saves
 // the conversion that a step that updates its weights needs in each run. Both take memory beside
-// the weights, so with a limit of memory they do nothing. They run last on the graph, because the
-// passes before them match variables by their nodes.
+// the weights, so with a limit of memory they do nothing.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -98,14 +97,20 @@ bool has_room(const PassOptions& options) {
   const bool on_host = options.library != nullptr && options.library->on_host();
   return on_host && options.step.memory == 0 && !options.may_drop();
 }
+bool may_derive(const PassOptions& options) {
+  return options.step.derive_weights && !options.step.store_every_value && has_room(options);
+}
+bool may_pack(const PassOptions& options) {
+  return options.step.pack_weights && !options.step.store_every_value && has_room(options);
+}
 }  // namespace
 
 Graph hoist_fixed(const Graph& graph, const PassOptions& options) {
-  return has_room(options) ? Hoisting(graph, assigned_by(graph)).run(graph) : graph;
+  return may_derive(options) ? Hoisting(graph, assigned_by(graph)).run(graph) : graph;
 }
 
 Graph mark_fixed(const Graph& graph, const PassOptions& options) {
-  if (!has_room(options)) return graph;
+  if (!may_pack(options)) return graph;
   const States assigned = assigned_by(graph);
   std::unordered_map<const Node*, Value> marked;
   return rewrite(graph, [&](const Value& value) -> Value {

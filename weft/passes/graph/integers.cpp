@@ -7,9 +7,6 @@
 // so that sums are exact in i32 and scaled once; sum q depends on the weight alone, which `fixed`
 // computes before the first run. The form holds where scales do not vary along what is summed, the
 // weight has no zero of its own, and the step does not assign it: training needs its float32.
-//
-// The pass runs first, so that mixed precision sees what is left, and decompose the new
-// quantize_affine() nodes.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>

@@ -2,8 +2,7 @@
 // value that such an operation reads is rounded for all of its readers, so that it is stored once
 // and in the narrow type; so is the sum of a product and a bias that a library kernel stores for
 // its epilogue. Parameters keep their float32 elements for everything else. A product that leads to
-// no other one (a weight's gradient, the logits of an evaluation) returns its float32 sums. The
-// pass runs first: autodiff has seen float32 throughout, and simplify can merge the casts.
+// no other one (a weight's gradient, the logits of an evaluation) returns its float32 sums.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -26,7 +25,7 @@ class Narrower {
       : nodes_(graph.nodes()),
         narrow_(narrow),
         kernels_(options.library->kernels()),
-        wrong_(options.fault == "precision-negates") {
+        wrong_(options.has_fault("precision-negates")) {
     for (const Value& value : nodes_)
       for (const Value& input : value->inputs) users_[input.node()].push_back(value.node());
     find_wanted();

@@ -1,7 +1,6 @@
 // Folds constants, applies algebra and eliminates common subexpressions, in one walk from leaves to
-// roots; what no root reaches afterwards is dead. The pass runs after decompose, whose expressions
-// repeat each other, and before everything that costs time per node. No rule changes the bits of a
-// result, except the sign of a zero that is the sum of one element, or of one and an adjacent zero.
+// roots; what no root reaches afterwards is dead. No rule changes the bits of a result, except the
+// sign of a zero that is the sum of one element, or of one and an adjacent zero.
 #include "weft/ir/op_def.h"
 #include "weft/passes/graph/algebra.h"
 #include "weft/passes/graph/cse.h"
@@ -10,18 +9,21 @@
 
 namespace weft {
 namespace {
-Value apply_rules(const Value& value, const std::string& fault) {
+Value apply_rules(const Value& value, const PassOptions& options) {
   if (value->inputs.empty()) return {};
   if (Value constant = fold(value); constant.defined()) {
     auto number = uniform_value(constant);
-    return fault == "fold-wrong" && number ? filled(constant.type(), *number + 1) : constant;
+    return options.has_fault("fold-wrong") && number ? filled(constant.type(), *number + 1)
+                                                     : constant;
   }
-  if (Value simpler = simplify_arithmetic(value, fault == "arithmetic-wrong"); simpler.defined())
-    return simpler;
-  if (Value simpler = simplify_movement(value, fault == "movement-forgets-flips");
+  if (Value simpler = simplify_arithmetic(value, options.has_fault("arithmetic-wrong"));
       simpler.defined())
     return simpler;
-  if (Value simpler = simplify_scatter(value, fault == "scatter-adds-outside"); simpler.defined())
+  if (Value simpler = simplify_movement(value, options.has_fault("movement-forgets-flips"));
+      simpler.defined())
+    return simpler;
+  if (Value simpler = simplify_scatter(value, options.has_fault("scatter-adds-outside"));
+      simpler.defined())
     return simpler;
   return simplify_reduction(value);
 }
@@ -31,9 +33,9 @@ Value apply_rules(const Value& value, const std::string& fault) {
 // (constants off by one), "arithmetic-wrong", "movement-forgets-flips" and "scatter-adds-outside"
 // (see algebra.h).
 Graph simplify(const Graph& graph, const PassOptions& options) {
-  UniqueNodes unique(options.fault != "cse-ignores-attrs");
+  UniqueNodes unique(!options.has_fault("cse-ignores-attrs"));
   return rewrite_fully(graph, [&](const Value& value) -> Value {
-    if (Value simpler = apply_rules(value, options.fault); simpler.defined()) return simpler;
+    if (Value simpler = apply_rules(value, options); simpler.defined()) return simpler;
     Value first = unique(value);
     return first.node() == value.node() ? Value() : first;
   });

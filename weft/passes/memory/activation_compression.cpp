@@ -23,7 +23,7 @@ bool reduces_rows(const Node& node) {
 class ActivationCompressor {
  public:
   explicit ActivationCompressor(const PassOptions& options)
-      : type_(options.step.activations), wrong_(options.fault == "compression-negates") {}
+      : type_(options.step.activations), wrong_(options.has_fault("compression-negates")) {}
 
   Graph run(const Graph& graph) {
     for (const Value& value : graph.nodes()) {

@@ -1,8 +1,6 @@
 // Lets a launch write the new value of a variable straight into the variable's bytes where that is
 // safe: every reader of the old value runs before it, or is the same launch and reads each element
-// before it writes it. Otherwise the value goes to the arena and is copied at the end. The pass
-// runs before schedule, because its choice adds edges from readers to writers, which appear in the
-// order of the launches that it returns.
+// before it writes it. Otherwise the value goes to the arena and is copied at the end.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -161,7 +159,7 @@ class KeepOldValues {
 Plan alias_state(Plan plan, const PassOptions& options) {
   plan = KeepOldValues(std::move(plan)).run();
   if (options.skips("alias")) return plan;
-  return Aliasing(std::move(plan), options.fault == "alias-ignores-readers").run();
+  return Aliasing(std::move(plan), options.has_fault("alias-ignores-readers")).run();
 }
 
 }  // namespace weft

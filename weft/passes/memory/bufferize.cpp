@@ -16,9 +16,9 @@
 namespace weft {
 namespace {
 
-class Scheduler {
+class Bufferizer {
  public:
-  Scheduler(const Graph& graph, const PassOptions& options)
+  Bufferizer(const Graph& graph, const PassOptions& options)
       : graph_(graph), options_(options), uses_(graph), fusion_(fuse(uses_, options)) {}
 
   Plan run() {
@@ -220,7 +220,7 @@ class Scheduler {
   // Implements the fault: returns whether to read the slot with wrong strides. Reads stay within
   // the slot, which grows if it can; otherwise the copy is kept.
   bool forgets_copy(const Value& value, int at) {
-    if (options_.fault != "schedule-forgets-copies") return false;
+    if (!options_.has_fault("bufferize-forgets-copies")) return false;
     Slot& slot = plan_.slots[static_cast<size_t>(at)];
     if (slot.space == Space::arena) slot.bytes = std::max(slot.bytes, value.type().bytes());
     return value.type().bytes() <= slot.bytes;
@@ -512,9 +512,9 @@ class Scheduler {
 };
 }  // namespace
 
-// Fault "schedule-forgets-copies": operands are assumed to have the layout that a kernel needs.
+// Fault "bufferize-forgets-copies": operands are assumed to have the layout that a kernel needs.
 Plan bufferize(const Graph& graph, const PassOptions& options) {
-  return Scheduler(graph, options).run();
+  return Bufferizer(graph, options).run();
 }
 
 }  // namespace weft

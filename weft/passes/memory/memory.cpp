@@ -1,5 +1,4 @@
-// Assigns each stored value of the step its offset in the arena. The pass runs last, because live
-// ranges follow from the order.
+// Assigns each stored value of the step its offset in the arena.
 #include <algorithm>
 #include <vector>
 
@@ -112,7 +111,7 @@ class MemoryPlanner {
   void assign_offsets() {
     std::vector<Slot*> slots;
     std::vector<Block> blocks;
-    bool overlap = options_.fault == "memory-overlap", reuse = !options_.skips("reuse");
+    bool overlap = options_.has_fault("memory-overlap"), reuse = !options_.skips("reuse");
     int end = static_cast<int>(plan_.launches.size());
     for (Slot& slot : plan_.slots) {
       if (slot.space != Space::arena) continue;

@@ -1,7 +1,6 @@
 // Offloads variables to files. Their old values are fetched into the arena before they are read,
 // and the new values are stored back, so that the arena holds the variables in use and memory holds
-// no others. The pass runs after alias, which decides where a new value replaces the old one in
-// place, and before schedule, which finds an order with few variables in use at once.
+// no others.
 #include <algorithm>
 #include <optional>
 
@@ -70,7 +69,7 @@ class Offloading {
       else
         written.value = assign.value.value;
     if (old) made_.emplace_back(first, make_transfer(plan_, dense(leaf, slot), dense(leaf, *old)));
-    if (fresh && options_.fault != "offload-forgets-stores")
+    if (fresh && !options_.has_fault("offload-forgets-stores"))
       made_.emplace_back(writer + 1, make_transfer(plan_, dense(written.value, *fresh), written));
   }
 

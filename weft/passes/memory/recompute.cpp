@@ -21,7 +21,6 @@ const Access& result_in(const Launch& launch, int slot) {
 }  // namespace
 
 // Fault "recompute-ignores-writers": state that was assigned meanwhile counts as unchanged.
-// Fault "recompute-sums-otherwise": a kernel that sums runs again only for what is needed.
 Recomputation::Recomputation(Plan plan, const PassOptions& options)
     : plan_(std::move(plan)), options_(options), order_(present_order(plan_)), use_(plan_) {
   go_down();
@@ -155,7 +154,7 @@ bool Recomputation::available(int slot, int since, int depth, Choice& choice) co
 }
 
 bool Recomputation::unchanged(int slot, int since, int until) const {
-  if (options_.fault == "recompute-ignores-writers") return true;
+  if (options_.has_fault("recompute-ignores-writers")) return true;
   return std::ranges::none_of(writers_[index(slot)],
                               [&](int writer) { return since <= writer && writer < until; });
 }

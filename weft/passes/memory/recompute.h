@@ -2,8 +2,7 @@
 // their kernels run again right before the next reader (Chen et al. 2016). At each peak the value
 // with the least cost per freed byte is dropped (Kirisame et al. 2021). A rematerialized kernel
 // reads the same operands and so computes the same bits. Where values may go to files, a value can
-// instead be stored after it was computed and fetched. The pass runs after schedule, which fixes
-// when values are read, and before memory, which packs what is live.
+// instead be stored after it was computed and fetched.
 #pragma once
 
 #include <optional>

@@ -2,8 +2,7 @@
 // torch.utils.checkpoint does (Chen et al. 2016): a value that is computed inside of a module, and
 // that no other part of the forward pass reads, is not kept for the backward pass. Its kernel runs
 // again right before the backward pass reads the value, on the same operands, so the result is
-// bit-identical. The pass stands after alias, as a kernel cannot run again once a variable that it
-// reads is overwritten, and before offload and schedule, which decide by who reads what.
+// bit-identical.
 #include <algorithm>
 #include <limits>
 #include <map>

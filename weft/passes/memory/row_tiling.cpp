@@ -2,10 +2,7 @@
 // tile by tile, so that they never exist whole. The pass follows the rows of the largest product
 // through every operation that maps them row by row. What leaves this region must be narrow: values
 // whose tiles are concatenated, and products that sum over the rows, which accumulate tile by tile.
-//
-// The pass runs after simplify, which merges what forward and backward share, and before schedule,
-// for which tiles are nodes like any others: schedule orders the launches so that one tile is dead
-// before the next is computed.
+// For later passes tiles are nodes like any others.
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -295,7 +292,7 @@ class Cut {
 
   Region region_;
   const PassOptions& options_;
-  bool wrong_ = options_.fault == "row-tiling-repeats-rows";
+  bool wrong_ = options_.has_fault("row-tiling-repeats-rows");
   std::unordered_map<const Node*, std::string> kernels_;
   std::vector<int64_t> starts_;  // first rows of the tiles, and the end
   std::unordered_map<const Node*, std::vector<Value>> parts_;

@@ -1,8 +1,7 @@
 // Horizontal fusion: kernels of one form become one launch, such as the updates of all parameters
 // or the casts of all weights. The library defines the forms; dependencies decide which kernels may
 // run at the same time. All gradients then stay live until the last of them is computed, so where
-// memory is short a launch joins fewer kernels. The pass runs after schedule and recompute, which
-// look at single kernels, and before overlap and memory.
+// memory is short a launch joins fewer kernels.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -146,7 +145,7 @@ class Join {
       const auto needs = [&](int other) {
         return std::ranges::find(before, other) != before.end();
       };
-      if (options_.fault != "join-ignores-dependencies" &&
+      if (!options_.has_fault("join-ignores-dependencies") &&
           (both.first > both.last || std::ranges::any_of(launches, needs)))
         continue;
       range = both;
@@ -227,7 +226,8 @@ class Join {
 
 // Fault "join-ignores-dependencies": a kernel is joined with one that it depends on.
 Plan join(Plan plan, size_t room, const PassOptions& options) {
-  if (options.skips("join") || plan.launches.empty()) return plan;
+  const bool may_join = !options.skips("join") && !options.step.store_every_value;
+  if (!may_join || plan.launches.empty()) return plan;
   return Join(std::move(plan), room, options).run();
 }
 

@@ -1,8 +1,7 @@
 // Overlaps transfers between memory and files with other launches. A fetch begins early, so that
 // the launches before its first reader take as long as the transfer, and a store is awaited late by
 // the same rule. The value occupies memory meanwhile, so neither goes so far that more bytes are
-// live than there is room for. The pass runs after recompute, which adds transfers, and before
-// memory, which keeps a value's bytes until its transfer has ended.
+// live than there is room for.
 #include <algorithm>
 #include <utility>
 
@@ -124,7 +123,7 @@ class Overlap {
     while (begin > earliest && !race.won() && takes(slot, begin - 1)) race.pass(--begin);
     last_begin_ = std::max(last_begin_, begin);
     before_[index(begin)].begun.push_back(launch_at(fetch));
-    const int late = options_.fault == "overlap-awaits-late" && reader < end() ? 1 : 0;
+    const int late = options_.has_fault("overlap-awaits-late") && reader < end() ? 1 : 0;
     before_[index(reader + late)].fetched.push_back(make_await(plan_, launch_at(fetch)));
   }
 

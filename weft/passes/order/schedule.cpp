@@ -1,6 +1,6 @@
 // Chooses the order of launches with the lowest peak of live bytes. Finding the best is NP-hard:
 // the pass computes the exact peak of several orders, each found in near-linear time, and keeps the
-// best. It runs after alias, whose edges it respects, and before memory, which packs what is live.
+// best.
 #include <algorithm>
 
 #include "weft/passes/graph/index.h"
@@ -138,11 +138,12 @@ void swap_dependent(Order& order, const Dependencies& edges) {
 }
 }  // namespace
 
-// Fault "order-ignores-dependency": two launches, of which one depends on the other, are swapped.
+// Fault "schedule-ignores-dependency": two launches, of which one depends on the other, are
+// swapped.
 Plan schedule(Plan plan, const PassOptions& options) {
   if (plan.launches.empty()) return plan;
   Order best = OrderSearch(plan).best();
-  if (options.fault == "order-ignores-dependency") swap_dependent(best, Dependencies(plan));
+  if (options.has_fault("schedule-ignores-dependency")) swap_dependent(best, Dependencies(plan));
   return reordered(std::move(plan), best);
 }
 

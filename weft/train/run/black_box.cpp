@@ -86,7 +86,7 @@ class Replay {
     options.memory = 0;
     options.recompute = Recompute::none;
     options.offload = {};
-    options.skip = {"fuse", "join", "copies", "hoist", "fixed"};
+    options.store_every_value = true;
     Steps plain(experiment_, options);
     if (failure_.evaluation) return look_into_evaluation(plain);
     describe_next(loader);

@@ -51,7 +51,7 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
                       .offload = offload_of(recipe)};
   // Kernels that keep weights packed may sum in another order, and only where memory is not
   // limited, on which the bits of a run must not depend; updates would make them pack anew, too.
-  options.skip.emplace_back("fixed");
+  options.pack_weights = false;
   if (recipe->train.keep != DType::f32) options.activations = recipe->train.keep;
   if (recipe->train.chunks) options.row_tiles = static_cast<int>(*recipe->train.chunks);
   if (recipe->train.memory) options.memory = static_cast<size_t>(*recipe->train.memory);
