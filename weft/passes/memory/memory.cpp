@@ -1,5 +1,6 @@
 // Assigns each stored value of the step its offset in the arena.
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "weft/ir/op_def.h"
