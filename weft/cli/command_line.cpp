@@ -74,14 +74,14 @@ bool is_truth(std::string_view text) {
   return std::ranges::find(words, text) != std::end(words);
 }
 
-// Returns the choice that is `text` but for capitals; `text` where there is none.
+// Returns the choice that equals `text` but for upper and lower case; `text` if no choice does.
 std::string as_in(const std::vector<std::string>& choices, const std::string& text) {
   const auto found = std::ranges::find(choices, lower(text), lower);
   return found != choices.end() && std::ranges::find(choices, text) == choices.end() ? *found
                                                                                      : text;
 }
 
-// Returns what is wrong with a value of the option; "" for nothing.
+// Returns the words of a message that refuses a value of the option; "" for a valid value.
 std::string what_is_wrong(const Option& option, const std::string& text) {
   if (option.is_switch())
     return is_truth(lower(text)) ? "" : fmt::format("does not take '{}'", text);
@@ -216,7 +216,7 @@ bool read_options(const Verb& verb, std::span<const std::string> words) {
     refuse(verb, reason(error));
   }
   std::vector<std::string> extras = app.remaining();
-  std::erase(extras, "--");  // CLI11 keeps it although it parses what follows
+  std::erase(extras, "--");  // CLI11 keeps it although it parses the next words
   if (!extras.empty()) refuse_extra(verb, extras.front());
   return false;
 }

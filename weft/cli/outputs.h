@@ -21,8 +21,8 @@ void check_not_written(const Program& program, std::string_view what, const std:
 // checkpoint, or a file that this process has read.
 void check_output(const std::string& flag, const std::string& output);
 
-// Does the same for every file in program.outputs: what was read may be a data set found by name,
-// or standard input.
+// Does the same for every file in program.outputs: a file that was read may be part of a data set
+// found by name, or standard input.
 void check_outputs_not_read(const Program& program);
 
 }  // namespace weft::cli

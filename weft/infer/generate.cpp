@@ -8,12 +8,13 @@
 
 namespace weft::infer {
 namespace {
-// StopTexts holds back what may be the beginning of a text that ends the sequence.
+// StopTexts holds back the end of a text while it may be the beginning of a stop text.
 class StopTexts {
  public:
   explicit StopTexts(const std::vector<std::string>& stops) : stops_(stops) {}
 
-  // Returns what can be shown after `piece`; sets found() where a stop text is complete.
+  // Appends `piece`, and returns the text that can be shown now. Sets found() once a stop text is
+  // complete.
   std::string add(std::string_view piece) {
     held_ += piece;
     size_t end = std::string::npos;
@@ -45,7 +46,7 @@ class StopTexts {
   bool found_ = false;
 };
 
-// Sequence is one prompt and what was generated for it.
+// Sequence is one prompt and the text that was generated for it.
 class Sequence {
  public:
   Sequence(size_t index, int64_t stream, const std::vector<int32_t>& prompt,

@@ -22,7 +22,7 @@ struct GenerateOptions {
   // With `slide` a sequence that fills the context continues from its last half; else it ends.
   bool slide = false;
   // With `reuse` a prompt reuses the cached keys and values of the prefix that it shares with the
-  // sequence before it. Its logits may round differently from those of a whole prefill.
+  // sequence before it. Its logits may round differently from the logits of a whole prefill.
   bool reuse = false;
 };
 
@@ -30,7 +30,7 @@ enum class Finish : uint8_t { length, context, stop, end_token };
 std::string_view name(Finish finish);
 
 struct Generated {
-  std::string text;  // behind the prompt
+  std::string text;  // after the prompt
   std::vector<int32_t> tokens;
   std::vector<double> log_probabilities;  // one per token, by the model
   Finish finish = Finish::length;

@@ -22,7 +22,7 @@ void penalize(std::span<float> logits, const SamplingOptions& options,
               std::span<const int32_t> history, size_t prompt) {
   struct Seen {
     bool anywhere = false;
-    int64_t in_text = 0;  // behind the prompt
+    int64_t in_text = 0;  // occurrences after the prompt
   };
   std::unordered_map<int32_t, Seen> seen;
   for (size_t i = 0; i < history.size(); ++i) {

@@ -31,8 +31,8 @@ struct Sampled {
   int32_t token = 0;
   double log_probability = 0;  // as the model gives it, before penalties and temperature
 };
-// `history` is the whole sequence, of which the first `prompt` tokens were given. `stream` and
-// `step` count the sequences and the draws of the seed.
+// `history` is the whole sequence, which begins with the `prompt` tokens of the prompt. `stream`
+// and `step` count the sequences and the draws of the seed.
 Sampled sample(std::span<const float> logits, const SamplingOptions& options,
                std::span<const int32_t> history, size_t prompt, int64_t stream, int64_t step);
 

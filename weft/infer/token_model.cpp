@@ -12,8 +12,8 @@
 
 namespace weft::infer {
 namespace {
-// Prompts are read in pieces of these lengths, each of which is a plan of its own. The next larger
-// piece wastes at most half of its work.
+// Prompts are read in pieces of these lengths in tokens. Each length has a plan of its own. Beyond
+// 16 tokens the next larger piece wastes less than half of its work.
 constexpr std::array<int64_t, 7> pieces = {1, 16, 32, 64, 128, 256, 512};
 
 int64_t piece_for(int64_t tokens, int64_t context) {
@@ -42,7 +42,8 @@ void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   std::memcpy(to.data(), row, to.size_bytes());
 }
 
-// CachedModel computes each token once, as the cache holds what later ones read of it.
+// CachedModel computes each token once, as the cache holds the keys and values that later tokens
+// read.
 class CachedModel : public TokenModel {
  public:
   CachedModel(const Model& model, const Cached& cached, int64_t context, int64_t vocabulary,
@@ -125,8 +126,8 @@ class CachedModel : public TokenModel {
   CompiledStep step_;
 };
 
-// WindowModel computes the last tokens again for each token, in one shape. What follows the last
-// token of a sequence is padding that causal models do not see.
+// WindowModel computes the last tokens again for each token, always in the shape [batch, context].
+// Tokens after the last one of a sequence are padding that causal models do not see.
 class WindowModel : public TokenModel {
  public:
   WindowModel(const Model& model, int64_t context, int64_t vocabulary,

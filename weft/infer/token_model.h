@@ -1,5 +1,5 @@
-// A TokenModel continues a batch of sequences of tokens: it appends tokens to those that it has,
-// and returns the logits of the next.
+// A TokenModel continues a batch of sequences of tokens: it appends tokens to each sequence, and
+// returns the logits of the next token.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace weft::infer {
 struct TokenModelOptions {
   int64_t batch = 1;    // sequences
   int64_t context = 0;  // most tokens of each; 0: as many as the model takes
-  // `length` is the longest sequence that is meant to be reached, by which some scalings of rotary
-  // positions are chosen; 0: the context.
+  // `length` is the length that sequences are meant to reach, on which some scalings of rotary
+  // positions depend; 0: the context.
   int64_t length = 0;
   std::string device = "auto";
   // `activations` is the type of activations in products with weights in blocks: i8 rounds them,
@@ -36,7 +36,7 @@ struct TokenModelOptions {
 // TokenModelPlan holds the memory and the time of the steps, planned without running them.
 struct TokenModelPlan {
   int64_t weight_bytes = 0, cache_bytes = 0;
-  DType activations = DType::f32;  // in products with weights in blocks, where there are any
+  DType activations = DType::f32;  // in products with weights in blocks, if the model has any
   PlanSummary prefill, decode;     // steps with prefill_tokens for each sequence, and with one
   int64_t prefill_tokens = 0;
   // The steps share their arena.
@@ -69,8 +69,8 @@ class TokenModel {
   // Returns the logits [vocabulary()] of the next token of a sequence, until append().
   std::span<const float> logits(int64_t row) const;
   virtual TokenModelPlan plan(int64_t prefill_tokens) = 0;
-  // Returns the compiled step that append() runs for this many new tokens of each sequence (of
-  // more than 512: for the first of them), for those who time its kernels.
+  // Returns the compiled step that append() runs for this many new tokens of each sequence (of more
+  // than 512: for the first of them), for callers that time its kernels.
   virtual Executable& step(int64_t tokens) = 0;
 
  protected:

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t adapter_config_limit = size_t{1} << 20;  // bytes
 const std::string prefix = "base_model.model.";  // PEFT's prefix to the names of the base model
 
-// An Unset is a key whose values, other than this one, change what an adapter computes in ways that
-// weft lacks.
+// An Unset is a key that must be missing, empty or `value`: with other values an adapter computes
+// something that weft does not implement.
 struct Unset {
   std::string_view key;
   nn::Option value = std::monostate();

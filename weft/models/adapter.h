@@ -27,8 +27,8 @@ struct AdapterConfig {
 inline constexpr std::string_view adapter_config_file = "adapter_config.json";
 inline constexpr std::string_view adapter_weights_file = "adapter_model.safetensors";
 
-// Parses an adapter_config.json, which messages call `name`. Throws Error(data) for what is not
-// JSON, Error(usage) for what is no adapter of low rank, and for what only some of its layers have
+// Parses an adapter_config.json, which messages call `name`. Throws Error(data) for text that is
+// not JSON, Error(usage) for an adapter that is not of low rank, and for settings of single layers
 // (rank_pattern, modules_to_save, trained biases), which weft does not read.
 AdapterConfig parse_adapter_config(std::string_view text, const std::string& name);
 
@@ -43,11 +43,12 @@ AdapterConfig read_adapter_config(const std::string& folder);
 // missing or damaged.
 AdapterConfig load_adapter(Model& model, const std::string& folder);
 
-// Loads a file of adapters into those of the model, which must be the same. Throws as io::load().
+// Loads a file of adapters into the adapters of the model, which must have the same tensors. Throws
+// as io::load().
 void load_adapter_weights(const Model& model, const std::string& file);
 
-// Returns what PEFT reads of a model with adapters: the text of adapter_config.json, and the
-// tensors, which are views of the model's memory.
+// Return the contents of the files that PEFT reads for a model with adapters: the text of
+// adapter_config.json, and the tensors, which are views of the model's memory.
 std::string adapter_config_text(const Model& model, const AdapterConfig& config);
 std::vector<io::NamedBytes> adapter_tensors(const Model& model);
 

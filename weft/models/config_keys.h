@@ -1,5 +1,5 @@
-// ConfigKeys binds the keys of a config.json to what they mean, in both directions: a family states
-// each key once, and is read and written by it.
+// ConfigKeys binds the keys of a config.json to the variables that they set, in both directions: a
+// family states each key once, and is read and written by it.
 //
 //   void bind(ConfigKeys& keys, DecoderConfig& c) {
 //     keys.number("rms_norm_eps", c.norm_eps, 0, 1);
@@ -32,7 +32,8 @@ class ConfigKeys {
 
   const std::string& family() const { return family_; }
 
-  // Each reads a value, or writes it. What a config.json lacks, or has as null, stays as it is.
+  // Each function reads a value, or writes it. If config.json lacks the key, or has null, `value`
+  // stays as it is.
   void integer(std::string_view key, int64_t& value, int64_t low = 1, int64_t high = most_features);
   void required(std::string_view key, int64_t& value, int64_t high = most_features);
   void number(std::string_view key, double& value, double low, double high);
@@ -40,12 +41,13 @@ class ConfigKeys {
   // Null, which is written for 0, is read as 0.
   void integer_or_null(std::string_view key, int64_t& value, int64_t high = most_tokens);
   void number_or_null(std::string_view key, double& value, double low, double high);
-  // Binds an activation under Hugging Face's name to that of nn::activation_function().
+  // Binds an activation: config.json has Hugging Face's name, `value` the name in
+  // nn::activation_function().
   void activation(std::string_view key, std::string& value);
-  // Binds a switch that must be off: what it would compute is not what a decoder computes.
+  // Binds a switch that must be off, as decoders do not implement what it turns on.
   void off(std::string_view key);
-  // Binds dropouts that a decoder has as one: the first is read, and another that differs is
-  // unapplied().
+  // Binds several dropout rates to the one rate of a decoder: the first is read, and a key with
+  // another rate is listed in unapplied().
   void dropouts(std::initializer_list<std::string_view> keys, double& value);
 
   // Returns descriptions of settings that training ignores.

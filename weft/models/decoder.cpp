@@ -38,7 +38,7 @@ const Variable& cached_sin(const TokenCache& cache, const Config& config, size_t
 // Positions says where the tokens of a step are in their sequences.
 struct Positions {
   const TokenCache* cache = nullptr;  // null: whole sequences
-  Tensor start = {};                  // position where each row starts, where there is a cache
+  Tensor start = {};                  // position of each row's first token [B], with a cache
   Tensor places = {};                 // position of each token [B, T]; empty: 0, 1, 2 and so on
   Tensor mask = {};                   // keys that each query attends to; empty: all before it
   std::vector<nn::Rotary> ropes;      // rotations of these positions
@@ -282,7 +282,7 @@ class DecoderStack : public nn::Module {
     norm_ = norm(*this, config.names.norm, config.hidden_size, config);
   }
 
-  // Maps tokens to the states [B, T, hidden_size] behind the last layer, before the norm.
+  // Maps tokens to the states [B, T, hidden_size] after the last layer, before the final norm.
   Tensor operator()(const Tensor& ids, const Positions& at) const {
     OriginScope scope(path());
     Tensor x = tokens(ids);
@@ -340,8 +340,8 @@ nn::Rotary rotary_at(const Tensor& places, const Tensor& cos, const Tensor& sin)
           reshape(embedding(places, sin), {batch, 1, length, 2, half})};
 }
 
-// Returns which keys the queries of rows with several samples attend to, [B, 1, T, T]: those from
-// the first of their own sample on. The future is hidden besides, by causal attention.
+// Returns the mask [B, 1, T, T] of rows with several samples: each query attends to the keys from
+// the first token of its own sample on. Causal attention hides the later tokens.
 Tensor own_sample(const Tensor& places) {
   const int64_t batch = places.dim(0), length = places.dim(1);
   const Tensor first = cast(arange(length) - places, DType::i32);

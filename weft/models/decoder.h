@@ -1,6 +1,6 @@
 // Declares the decoder-only transformer in all forms of its published families: each layer adds
 // attention and a perceptron to the residual stream, with norms before, after or around them. A
-// family is a DecoderConfig: what it computes, and the names of its parameters.
+// DecoderConfig describes a family: its equations, and the names of its parameters.
 //
 // A decoder computes whole sequences, or continues sequences whose keys and values are in a cache:
 // the same weights and operations in another plan.
@@ -20,8 +20,8 @@ class Embedding;
 
 namespace weft::models {
 
-// DecoderNames are the names of modules, as the family publishes them. What has no name is not
-// there.
+// DecoderNames are the names of modules, as the family publishes them. A decoder has no module
+// whose name is "".
 struct DecoderNames {
   std::string root = "model";
   std::string tokens = "embed_tokens", positions = {};  // embeddings; learnt positions
@@ -30,15 +30,15 @@ struct DecoderNames {
   std::string qkv = {};  // one product for q, k and v; else three:
   std::string q = "q_proj", k = "k_proj", v = "v_proj", out = "o_proj";
   std::string q_norm = {}, k_norm = {};
-  std::string mlp = "mlp";   // or the mixture of experts, whose parts are those of nn::SparseMoe
+  std::string mlp = "mlp";   // or the mixture of experts, with the parts of nn::SparseMoe
   std::string gate_up = {};  // one product for gate and up; else two, or up alone:
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-  // These are norms of what attention and perceptron read, and of what they add.
+  // These are norms of the inputs of attention and perceptron, and (post) of their outputs.
   std::string attention_norm = "input_layernorm", attention_post_norm = {};
   std::string mlp_norm = "post_attention_layernorm", mlp_post_norm = {};
 };
 
-// DecoderLayer says how the attention of one layer differs from that of others.
+// DecoderLayer has the settings of attention that differ between layers.
 struct DecoderLayer {
   int64_t window = 0;  // sliding window; 0: attends to all tokens before
   int rope = 0;        // index into DecoderConfig::ropes; -1: no rotary positions
@@ -61,18 +61,18 @@ struct DecoderConfig {
   enum class QkNorm : uint8_t { heads, all } qk_norm = QkNorm::heads;
 
   bool qkv_bias = false, out_bias = false, mlp_bias = false, head_bias = false;
-  // The rows of a qkv weight are all of q, of k, of v; or those three for each head in turn
-  // (GPT-NeoX).
+  // The rows of a qkv weight are all rows of q, then of k, then of v; or, if set, the rows of q, k
+  // and v for each head in turn (GPT-NeoX).
   bool qkv_by_head = false;
   bool transposed = false;  // weights of layers are [in, out]
   // Rows of q and k of a head are in neighbouring pairs that turn together (llama.cpp's Llama).
   bool rope_in_pairs = false;
-  bool norms_first = false;  // parameters of a layer's norms are listed before what reads them
+  bool norms_first = false;  // a layer's norms are listed before the modules that read them
   bool parallel = false;  // attention and perceptron read and add to the same residual (GPT-NeoX)
   bool tie_word_embeddings = false;
 
-  // A layer has experts (nn/moe.h), of which each token takes a few, instead of one perceptron; 0:
-  // none.
+  // These count the experts (nn/moe.h) that a layer has instead of a perceptron, and the experts
+  // that each token takes; 0: no experts.
   int64_t num_experts = 0, num_experts_per_tok = 0;
 
   std::string hidden_act = "silu";
@@ -82,14 +82,14 @@ struct DecoderConfig {
   std::vector<nn::RopeOptions> ropes = {};
   int64_t rope_dimension = 0;  // rotated elements of each head; 0: all
 
-  double dropout = 0;            // rate for embeddings and for what joins the residual stream
+  double dropout = 0;            // rate for embeddings and for additions to the residual stream
   double attention_dropout = 0;  // rate for the weights; above 0 no kernel fuses their training
   double initializer_range = 0.02;
   bool scaled_residual_init = false;  // projections that add: divided by sqrt(2 layers)
 
   DecoderNames names = {};
   // `unapplied` describes regularization that the authors trained with and weft does not implement,
-  // for those who train the model.
+  // for users who train the model.
   std::vector<std::string> unapplied = {};
 };
 
@@ -97,7 +97,7 @@ class DecoderStack;  // everything but the head
 
 class Decoder : public Model, public Cached {
  public:
-  // `options` is what config() returns.
+  // config() returns `options`.
   Decoder(DecoderConfig config, nn::Options options);
   ~Decoder() override;
 
@@ -105,7 +105,7 @@ class Decoder : public Model, public Cached {
   const nn::Embedding& embeddings() const;  // embeddings of tokens; a tied head reads its weight
   const Cached* cached() const override { return this; }
   // The cache holds keys and values [batch, key heads, capacity, head_dim] of each layer, and the
-  // rotary positions of as many tokens as it has room for.
+  // cosines and sines of `capacity` rotary positions.
   TokenCache make_cache(int64_t batch, int64_t capacity) const override;
   // Writes the rotary positions; the length chooses the frequencies of rope scalings that depend on
   // it.

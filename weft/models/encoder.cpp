@@ -50,8 +50,8 @@ class Embeddings : public nn::Module {
   }
 
  private:
-  // Returns [T, hidden_size], or [B, T, hidden_size] for RoBERTa: there a pad is at position
-  // pad_token_id, and other tokens are counted from the position after it.
+  // Returns the embeddings of positions [T, hidden_size], for RoBERTa [B, T, hidden_size]. RoBERTa
+  // gives a pad the position pad_token_id, and counts other tokens from the next position on.
   Tensor positions(const Tensor& tokens) const {
     if (!pad_) return slice(position_embeddings_.weight.value(), 0, 0, tokens.dim(1));
     const Tensor counted = cast(tokens != *pad_, DType::i64);

@@ -1,7 +1,7 @@
 // Declares the transformer encoder of BERT (Devlin et al. 2019, "BERT: Pre-training of deep
 // bidirectional transformers"), RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019):
 // post-norm, learnt positions, no causal mask, with a head that predicts masked tokens, a label of
-// each token or one of the sample. Equations and names of parameters are those of Hugging Face's
+// each token, or a label of the sample. Equations and names of parameters are as in Hugging Face's
 // transformers; weft/models/families reads its configurations.
 #pragma once
 
@@ -27,7 +27,7 @@ struct EncoderLabels {
 };
 
 // EncoderNames are the published names of an encoder's modules; the defaults are BERT's. A name may
-// have dots. The names in a layer are relative to it, those in the head to `head`.
+// have dots. The names in a layer are relative to the layer, the names in the head to `head`.
 struct EncoderNames {
   std::string encoder = "bert";
   std::string layers = "encoder.layer";
@@ -68,8 +68,8 @@ struct EncoderConfig {
   double initializer_range = 0.02;
 };
 
-// EncoderInputs is what an encoder reads besides tokens [B, T], under Hugging Face's names, also
-// [B, T].
+// EncoderInputs are the inputs [B, T] of an encoder besides its tokens [B, T], under Hugging Face's
+// names.
 struct EncoderInputs {
   Tensor attention_mask = {};  // bool or integers; 0: a token that no query attends to
   Tensor token_type_ids = {};  // integers in [0, type_vocab_size); empty: all 0
@@ -79,7 +79,7 @@ class EncoderStack;  // embeddings and layers: [B, T] -> [B, T, hidden_size]
 
 class Encoder : public Model {
  public:
-  // `published` is what config() returns.
+  // config() returns `published`.
   Encoder(const EncoderConfig& config, nn::Options published);
   ~Encoder() override;
   // Maps integers [B, T] to [B, T, vocab_size], [B, T, num_labels] or [B, num_labels], by the head.

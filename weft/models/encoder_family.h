@@ -1,4 +1,5 @@
-// Declares a family of published encoders: those of one `model_type` of Hugging Face's config.json.
+// Declares a family of published encoders: the encoders that share one `model_type` in Hugging
+// Face's config.json.
 #pragma once
 
 #include <functional>

@@ -67,7 +67,7 @@ constexpr auto ignored = std::to_array<std::string_view>({
 // These are the matrices of nn::SparseMoe's experts.
 constexpr std::array<std::string_view, 3> expert_parts = {"w1", "w2", "w3"};
 
-// Returns the quantization that weft itself wrote; null: there is none.
+// Returns "quantization_config" if weft itself wrote it, also for a GGUF file; else null.
 const nn::Options* our_quantization(nn::OptionReader& reader) {
   const nn::Options* quantized = reader.nested("quantization_config");
   if (quantized == nullptr) return nullptr;
@@ -166,7 +166,7 @@ std::string_view BlocksOf::at(const nn::Module& layer, const std::string& path) 
 }
 
 namespace {
-// Sets what llama.cpp's files have in another layout than folders.
+// Sets the fields of the layout in which llama.cpp's files differ from folders.
 void set_gguf_layout(DecoderConfig& decoder, const Family& family) {
   decoder.transposed = decoder.qkv_by_head = false;
   if (decoder.norm == DecoderConfig::Norm::rms_plus_one) decoder.norm = DecoderConfig::Norm::rms;

@@ -1,6 +1,6 @@
-// Declares families of language models as Hugging Face's transformers publishes them: what a
-// config.json says of a decoder, and what its tensors are called. The registry of families holds
-// weft's and those that a user's program adds (docs/adding-a-family.md).
+// Declares families of language models as Hugging Face's transformers publishes them: how a
+// config.json describes a decoder, and how its tensors are named. The registry of families holds
+// weft's own families, and families that a user's program adds (docs/adding-a-family.md).
 //
 //   auto model = models::make_decoder(models::parse_options(text, "config.json"));
 //   io::load(*model, files, models::load_layout(model->decoder_config(), names));
@@ -36,18 +36,18 @@ struct Family {
   // once. Throws Error(usage) that names the family, the key and its limit.
   DecoderConfig read(const nn::Options& config) const;
   // Returns a config.json from which read(), and transformers 4 and 5, read the same model. Keys
-  // that are not those of a family's maths (token ids) are not there.
+  // that do not belong to the family's equations (token ids) are left out.
   nn::Options write(const DecoderConfig& config) const;
 };
 
 // Returns the part of a config.json that is a decoder's: of `gemma3` the text part, as one of
 // `gemma3_text`, with a warning that the vision part is left out; any other `config` as it is.
 nn::Options text_part(const nn::Options& config);
-// Returns every `model_type` that a config.json can have, of decoders and of encoders, with what it
-// is, by name.
+// Returns every `model_type` that weft reads, of decoders and of encoders, with its description,
+// sorted by name.
 std::vector<std::pair<std::string, std::string>> known_model_types();
-// Returns the family that `config`, a decoder's, names. Throws Error(usage) that says what it
-// names, and which families there are.
+// Returns the family that `config`, a decoder's, names. Throws Error(usage) that quotes an unknown
+// name, and lists the known ones.
 const Family& family_of(const nn::Options& config);
 
 // BlocksOf says which weights of a folder are in blocks, as "quantization_config" of a config.json
@@ -65,8 +65,8 @@ struct BlocksOf {
 };
 BlocksOf blocks_of(const nn::Options& config);
 
-// Makes the decoder of a config.json. Its config() is what the family writes, with token ids as
-// `config` has them.
+// Makes the decoder of a config.json. The family writes the decoder's config(), and the token ids
+// of `config` are added.
 std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
 
 // Returns how io::load() reads published files, which hold the tensors `names`, into a decoder:
@@ -74,8 +74,8 @@ std::unique_ptr<Decoder> make_decoder(const nn::Options& config);
 // frequencies, a head that is the embedding).
 io::LoadOptions load_layout(const DecoderConfig& config, std::span<const std::string> names);
 // Returns tensors of a decoder's variables under their published names, for io::save_folder() and
-// io::write_safetensors(): the experts of a mixture, of which a variable stacks all, are one each.
-// They are views of the same memory.
+// io::write_safetensors(): a variable that stacks the experts of a mixture becomes one tensor for
+// each expert. The tensors are views of the same memory.
 std::vector<io::NamedBytes> published_tensors(std::vector<io::NamedBytes> tensors);
 std::vector<io::NamedBytes> published_tensors(const Decoder& model);
 

@@ -133,7 +133,7 @@ Bytes bytes_of(const Tensor& tensor) {
   return bytes;
 }
 
-// Layout turns the tensors of a decoder into llama.cpp's; what it makes, it keeps.
+// Layout turns the tensors of a decoder into llama.cpp's, and owns the bytes that it converted.
 class Layout {
  public:
   explicit Layout(const Decoder& model)
@@ -231,12 +231,14 @@ bool turn_alike(const DecoderConfig& a, const DecoderConfig& b, int64_t length) 
   return true;
 }
 
-// Throws for what the file does not say: it is read again, and compared with the model.
+// Throws if the file lost a setting of the model: reads the file's settings again, and compares
+// them with the model's.
 void check_said(const std::string& path, const Decoder& model) {
   const Family& family = family_of(model.config());
   nn::Options config = parse_options(io::config_json(io::Gguf::open(path)), path);
   const nn::Options wanted = family.write(model.decoder_config());
-  // Without a window Mistral is Llama there, and without a window in config.json it has one.
+  // llama.cpp's file of a Mistral without a window is one of a Llama, and has no key for it. In
+  // config.json a Mistral without this key has the default window.
   const char* window = "sliding_window";
   if (wanted.find(window) != nullptr && config.find(window) == nullptr)
     config.set(window, std::monostate());
@@ -276,7 +278,7 @@ io::FileSummary write_gguf(const std::string& path, const Decoder& model,
   Layout layout(model);
   std::vector<GgufTensor> tensors = layout.factors();
   const QuantizedDecoder* quantized = options.quantized;
-  // Experts are one tensor there, as in the model.
+  // llama.cpp's files stack the experts of a layer in one tensor, as the model does.
   const std::vector<io::NamedBytes> state =
       quantized != nullptr ? quantized->tensors : io::bytes_of(io::state_of(model));
   for (const io::NamedBytes& tensor : state)

@@ -16,7 +16,7 @@ struct GgufOptions {
   io::GgufMetadata tokenizer = {};              // io::tokenizer_metadata()
 };
 // Writes a decoder in llama.cpp's layout: vectors in float32, matrices as they are or in blocks.
-// Throws Error(usage) that names what llama.cpp's architecture does not compute.
+// Throws Error(usage) that names the setting or tensor that llama.cpp's architecture lacks.
 io::FileSummary write_gguf(const std::string& path, const Decoder& model,
                            const GgufOptions& options = {});
 

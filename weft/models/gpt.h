@@ -17,7 +17,7 @@ struct GptConfig {
   int64_t intermediate_size = 0;  // 0: 4 * hidden_size
   bool bias = true;               // linear layers and norms have biases
   std::string hidden_act = "gelu_new";
-  double dropout = 0;  // rate for the embeddings and what joins the residual stream
+  double dropout = 0;  // rate for embeddings and for additions to the residual stream
   double layer_norm_eps = 1e-5;
   double initializer_range = 0.02;  // residual projections: divided by sqrt(2 layers)
 

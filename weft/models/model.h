@@ -23,18 +23,18 @@ namespace weft {
 enum class InputKind { features, images, tokens };
 std::string_view name(InputKind kind);
 
-// TaskShape is what the data says of a task.
+// TaskShape has the sizes of a task, which its data determine.
 struct TaskShape {
   InputKind kind = InputKind::features;
   Shape input;          // one sample: [features], [channels, height, width] or [length]
   int64_t classes = 0;  // logits per sample, or per token (the vocabulary's size)
-  // `vocabulary` is that of tokens whose sample has one label; 0: each token has one, among
-  // `classes`.
+  // `vocabulary` is the number of token ids, for tokens whose sample has one label; 0: each token
+  // has a label, one of `classes`.
   int64_t vocabulary = 0;
   // Rows hold several samples, which must not attend to each other: a batch is i64 [size, 2,
   // length], the tokens and the position of each in its sample.
   bool packed = false;
-  int64_t padding = -1;  // the token behind samples that are shorter than `input`; -1: none is
+  int64_t padding = -1;  // the token that fills samples shorter than `input`; -1: none is shorter
 
   bool labels_tokens() const { return kind == InputKind::tokens && vocabulary == 0; }
 
@@ -44,16 +44,16 @@ struct TaskShape {
 // Returns the shape of one sample of a batch, for messages.
 Shape of_sample(const Shape& batch);
 
-// A TokenCache holds what a model remembers of the tokens that a batch of sequences has so far,
-// such as their keys and values. Steps update its variables in place.
+// A TokenCache holds the state that a model keeps of the tokens of a batch of sequences, such as
+// their keys and values. Steps update its variables in place.
 struct TokenCache {
   int64_t batch = 0, capacity = 0;  // sequences, and most tokens of each
   std::vector<Variable> variables;
   int64_t bytes() const;
 };
 
-// Cached is what a model of tokens can do that continues sequences from a cache, instead of reading
-// all their tokens again for each new one. Generation asks Model::cached() for it.
+// Cached is the interface of models of tokens that continue sequences from a cache, instead of
+// reading all their tokens again for each new token. Generation asks Model::cached() for it.
 class Cached {
  public:
   virtual ~Cached() = default;
@@ -62,9 +62,9 @@ class Cached {
   // Prepares a cache before a step first reads it. `length` is the longest sequence that it will
   // hold; 0: the capacity.
   virtual void begin(const TokenCache& cache, int64_t length) const;
-  // Reads tokens [B, T] of sequences of which the cache holds the first start[B] tokens, and
-  // appends them. Returns the logits [B, vocabulary] after the tokens at index last[B] of each row;
-  // those behind them are padding, which the next call overwrites.
+  // Appends tokens [B, T] to sequences whose first start[B] tokens are in the cache. Returns the
+  // logits [B, vocabulary] after the token at index last[B] of each row. Later tokens of a row are
+  // padding, which the next call overwrites.
   virtual Tensor continue_from(const TokenCache& cache, const Tensor& tokens, const Tensor& start,
                                const Tensor& last) const = 0;
 };
@@ -84,10 +84,10 @@ class Model : public nn::Layer {
   virtual bool keeps_samples_apart() const { return false; }
   // Returns the tensors of the model's file of weights, as views of its memory.
   virtual std::vector<io::NamedBytes> saved() const;
-  // Returns the weights of which config_with() takes the numbers of output channels; empty where
-  // the config has none.
+  // Returns the weights whose numbers of output channels config_with() takes; empty if the config
+  // has no such numbers.
   virtual std::vector<Variable> inner_weights() const { return {}; }
-  // Returns the config of this model with as many output channels of each inner weight.
+  // Returns the config of this model with channels[i] output channels of each inner weight i.
   virtual nn::Options config_with(std::span<const int64_t> channels) const;
 
  protected:
@@ -100,8 +100,8 @@ class Model : public nn::Layer {
 
 struct ModelEntry {
   std::string name, doc;
-  // `config` holds what the user set; the rest follows from the task and the defaults. Throws
-  // Error(usage) naming the option and its limit.
+  // `config` holds the options that the user set; the others follow from the task and the defaults.
+  // Throws Error(usage) naming the option and its limit.
   std::function<std::unique_ptr<Model>(const nn::Options& config, const TaskShape& task)> make;
 };
 namespace registry {

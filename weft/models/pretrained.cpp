@@ -30,7 +30,7 @@ constexpr size_t config_limit = size_t{16} << 20;  // bytes
 constexpr std::string_view single_label = "single_label_classification";
 constexpr int64_t most_labels = int64_t{1} << 16;  // that a config.json counts but does not name
 
-// Returns what messages call the config.json of a model.
+// Returns the name of a model's config.json for messages.
 std::string config_path(const std::string& model) {
   return io::file_in_messages(model, "config.json");
 }
@@ -47,8 +47,8 @@ std::string config_path(const std::string& model) {
 // Names lists the tensors of a folder's files.
 struct Names {
   std::vector<std::string> all;
-  // `dtype` is that of most bytes of floating point tensors; f32 where more are in blocks, whose
-  // products are computed in it.
+  // `dtype` is the type of most bytes of floating point tensors; f32 if more bytes are in blocks,
+  // whose products are computed in f32.
   DType dtype = DType::f32;
 };
 Names names_of(const std::vector<std::string>& files) {
@@ -261,14 +261,15 @@ std::optional<EncoderLabels> labels_of(const std::string& model) {
 }
 
 namespace {
-// Returns whether files have a head of other labels than the wanted ones, or none.
+// Returns whether the head for the wanted labels is new: config.json has no labels, another kind of
+// head, or another number of labels.
 bool is_new(const EncoderLabels& wanted, const nn::Options& config) {
   const std::optional<EncoderLabels> found = labels_of(config);
   return !found || found->head != wanted.head || found->names.size() != wanted.names.size();
 }
 
-// Loads all but the head of an encoder, and those layers of the head that the files have and that
-// do not depend on the labels.
+// Loads all of an encoder but the output layer of its head, which depends on the labels. The files
+// may lack the head's dense layer, too.
 io::Loaded load_below_head(const Encoder& model, const std::string& folder,
                            const std::vector<std::string>& files, io::LoadOptions layout) {
   const EncoderNames& names = model.encoder_config().names;

@@ -26,9 +26,9 @@ struct PretrainedOptions {
   // Without them the weights stay zero and take no memory, and no file of weights is read.
   bool weights = true;
   bool hide_padding = false;  // an encoder attends to no token that is its pad_token_id
-  // An encoder gets this head of labels, whatever its config.json says; decoders ignore it. The
-  // head is that of the files where config.json has one of its kind for as many labels. Else it is
-  // drawn by the seed, a note says so, and the files may have other heads.
+  // An encoder gets a head for these labels, whatever its config.json says; decoders ignore them.
+  // Reads the head from the files if config.json names this kind with this many labels. Otherwise
+  // ignores the files' output layer, draws one at random from the seed, and adds a note.
   std::optional<EncoderLabels> labels = {};
 };
 
@@ -46,8 +46,8 @@ nn::Options read_config(const std::string& model);
 // Returns the labels of an encoder by its config.json, which are called LABEL_0, LABEL_1, ... where
 // it does not name them, as in transformers; nullopt for other heads, for a single label, which
 // stands for a number, for a problem_type of several labels or numbers, and for decoders. Throws
-// Error(usage) for an id2label that does not name each of its classes; the second as read_config()
-// does, too.
+// Error(usage) for an id2label that does not name each of its classes; the second function also
+// throws as read_config() does.
 std::optional<EncoderLabels> labels_of(const nn::Options& config);
 std::optional<EncoderLabels> labels_of(const std::string& model);
 // Returns the names that transformers gives to labels: LABEL_0, LABEL_1, ...
@@ -59,8 +59,8 @@ DType dtype_of_weights(const std::vector<std::string>& files);
 // weft's, or a GGUF file.
 bool is_model(const std::string& path);
 // Reads a folder, or a GGUF file. Throws Error(usage) for a family that weft does not have, and for
-// a config.json that asks for what its family does not do; Error(data) for files that are damaged
-// or do not fit.
+// a config.json that asks for something that its family does not implement; Error(data) for files
+// that are damaged or do not fit.
 Pretrained load_pretrained(const std::string& folder, const PretrainedOptions& options = {});
 // Loads files under published names into the model that load_pretrained() made of their folder's
 // config.json. `map`: as in PretrainedOptions. Throws as io::load() does.
@@ -69,7 +69,7 @@ io::Loaded load_published(Model& model, const std::vector<std::string>& files, b
 // code for files that weft itself wrote.
 void as_data(const std::function<void()>& load);
 // Throws Error(data) that names the first element of the files' weights that is infinite or NaN, if
-// there is one. Reads all of them, so it is for results that are not finite.
+// they have one. Reads all weights, so call it only after a result was not finite.
 void refuse_non_finite(const std::vector<std::string>& files);
 
 }  // namespace weft::models

@@ -48,7 +48,7 @@ std::optional<Stages> stages_of(const ResNetConfig& config) {
 struct BlockShape {
   int64_t in, width, stride;
   std::string shortcut;                     // as in ResNetConfig
-  std::span<const int64_t> inner_channels;  // those of this block
+  std::span<const int64_t> inner_channels;  // inner channels of this block
 };
 
 // ResidualBlock is a residual block, whose inner channels only its own convolutions read.
@@ -58,8 +58,8 @@ class ResidualBlock : public nn::Layer {
   virtual std::vector<Variable> inner_weights() const = 0;
 };
 
-// Shortcut is what a block adds to its result: its input if the shape stays, else a convolution of
-// it, or every stride-th pixel with channels of zeros.
+// Shortcut computes the tensor that a block adds to its result: the block's input if the shape
+// stays, else a convolution of the input, or every stride-th pixel of it with channels of zeros.
 class Shortcut {
  public:
   Shortcut(nn::Module& block, const BlockShape& shape, int64_t out)
@@ -148,8 +148,9 @@ class Bottleneck : public ResidualBlock {
   Shortcut shortcut_;
 };
 
-// Adds `count` blocks, of which the first has the stride; returns the channels of the last. `inner`
-// are the inner channels of these blocks and those behind, or empty, and loses what it gave.
+// Adds `count` blocks, the first with the stride; returns the output channels of the last. `inner`,
+// if not empty, has the inner channels of these blocks and of all later ones; the channels of these
+// blocks are removed from it.
 template <class B>
 int64_t add_blocks(nn::Sequential& stage, int64_t count, BlockShape shape,
                    std::span<const int64_t>& inner) {

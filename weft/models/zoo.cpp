@@ -13,8 +13,8 @@
 
 namespace weft::models {
 namespace {
-// Returns the entry of a model with a config struct that has `read`; `preset` gives what the user
-// does not set.
+// Returns the entry of a model with a config struct that has `read`; `preset` has the values of
+// options that the user does not set.
 template <class M, class Config>
 ModelEntry entry(std::string name, std::string doc, const nn::Options& preset = {}) {
   return {std::move(name), std::move(doc),
@@ -57,7 +57,7 @@ void add_llamas(std::vector<ModelEntry>& zoo) {
     int64_t key_heads = 8, vocabulary = 128256, positions = 131072;
     double theta = 500000;
   };
-  // The sizes are those of Llama 2 (7B), 3.2 (1B) and 3.1, from their config.json.
+  // The sizes are from the config.json of Llama 2 (7B), 3.2 (1B) and 3.1.
   constexpr Size sizes[] = {
       {"llama-1b", "Llama form, 1.2 billion parameters", 2048, 8192, 16, 32, true},
       {"llama-7b", "Llama form, 6.7 billion parameters", 4096, 11008, 32, 32, false, 32, 32000,

@@ -179,9 +179,9 @@ void check_packing(const Recipe& recipe, const Model* model) {
 }
 
 // Builds the model, and the optimizer if it `trains`. `published` is the folder of a published
-// model, or an ONNX file, which is then read as `net`; "": it is none. Weights that train are
-// copies of the files, as a step assigns them all; those that are only read are views. Returns how
-// many classes the model tells apart.
+// model, or an ONNX file, whose contents are `net`; "": the model is not published. Weights that
+// train are copies of the files, as a step assigns them all; weights that are only read are views.
+// Returns how many classes the model tells apart.
 int64_t build(Experiment& experiment, bool initialize, const std::string& published,
               const std::optional<onnx::Model>& net, bool trains) {
   const Recipe& recipe = experiment.recipe;
@@ -222,8 +222,9 @@ int64_t build(Experiment& experiment, bool initialize, const std::string& publis
   return classes;
 }
 
-// Checks that host memory suffices: weights are initialized there before they move to a device.
-// Offloaded state of a host run is in files and takes none; that of a device run is in host memory.
+// Checks that host memory suffices: weights are initialized there before they move to a device. The
+// offloaded state of a host run is in files and takes no memory; the offloaded state of a device
+// run is in host memory.
 void check_host(const Experiment& experiment) {
   const StateBlocks weights = joined(blocks_of(experiment.model->variables()),
                                      experiment.teacher_state()),

@@ -33,9 +33,9 @@ struct ExperimentOptions {
   bool with_data = true;                           // as in DataOptions
   std::optional<data::TextCodec> vocabulary = {};  // as in DataOptions
   bool evaluate_only = false;                      // as in DataOptions; nothing trains
-  // `checkpoint` is the one that the run goes on from, whose weights load_model() then reads: a
-  // published model is built from its config.json, and where its tokenizer is gone, by the one kept
-  // there.
+  // `checkpoint` is the checkpoint that the run continues from; load_model() reads its weights
+  // later. A published model is built from the checkpoint's config.json, and if the model's own
+  // tokenizer is gone, with the tokenizer that the checkpoint keeps.
   std::string checkpoint = {};
 };
 
@@ -43,8 +43,8 @@ struct Experiment {
   Recipe recipe;
   const DataEntry* dataset = nullptr;  // an entry of its registry
   const LossEntry* loss = nullptr;
-  // `metrics` are those that evaluations report: the first as score_name(), the others by their
-  // names.
+  // `metrics` are the metrics that evaluations report: the first as score_name(), the others by
+  // their names.
   std::vector<const MetricEntry*> metrics = {};
   Task task = Task::classification;
   TaskShape shape;                            // shape of one sample
@@ -73,22 +73,22 @@ struct Experiment {
   std::vector<io::FolderFile> published_files = {};
   // Returns the type of the labels of `rows` samples.
   Type label_type(int64_t rows) const;
-  // Returns under which name evaluations report the metric of which more is better.
+  // Returns the name under which evaluations report the first of `metrics`, the score.
   std::string_view score_name() const { return task == Task::regression ? "r2" : "accuracy"; }
-  // Returns what rates count: "tok", "img" or "row".
+  // Returns the unit that rates count: "tok", "img" or "row".
   std::string_view unit() const;
   // Returns the units that a sample counts for in rates: its tokens, or 1.
   int64_t units_per_sample() const { return shape.kind == InputKind::tokens ? shape.input[0] : 1; }
   int64_t passes_per_step() const { return global_batch / micro_batch; }
   // Returns the hash, in hexadecimal digits, of the training and validation data that came from
-  // files; "" where there are none. Each call computes it again.
+  // files; "" if the training data did not. Each call computes it again.
   std::string data_fingerprint() const;
-  // Returns what an update trains: the parameters of the model that are not frozen, and those that
-  // distillation adds.
+  // Returns the variables that an update trains: the model's parameters that are not frozen, and
+  // the projections of distillation.
   std::vector<Variable> trained() const;
-  // Returns the state that an update needs besides the model: that of the optimizer, of pruning, of
-  // quantization, of distillation (but not its teacher, which does not change), and the loss scale;
-  // without an optimizer those parts of it that there are.
+  // Returns the state that an update needs besides the model: the state of the optimizer, of
+  // pruning, of quantization, of distillation (but not its teacher, which does not change), and the
+  // loss scale. Parts that the experiment does not have are left out.
   std::vector<Variable> update_state() const;
   // Returns the bytes of the samples, of the batches of a training and an evaluation loader, and of
   // the files that checkpoints keep; 0 without data.
@@ -97,7 +97,7 @@ struct Experiment {
   // Return the bytes of parameters and buffers, of the parameters that train, and of the state of
   // an update.
   int64_t model_bytes() const, trained_bytes() const, optimizer_bytes() const;
-  int64_t teacher_bytes() const;  // bytes of parameters and buffers of the teacher, if there is one
+  int64_t teacher_bytes() const;  // bytes of the teacher's parameters and buffers; 0 without one
   StateBlocks teacher_state() const;
 };
 
@@ -106,7 +106,7 @@ Graph forward_graph(const Model& model, const Type& batch);
 // Does so for the model of an experiment, on a batch of `rows`.
 Graph graph_of(const Experiment& experiment);
 
-Offload offload_of(const Recipe& recipe);  // which state it moves to files
+Offload offload_of(const Recipe& recipe);  // which state the recipe moves to files
 // Returns variables as the planner sees them.
 StateBlocks blocks_of(const std::vector<Variable>& variables);
 StateBlocks joined(StateBlocks first, const StateBlocks& second);

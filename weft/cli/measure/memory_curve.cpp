@@ -40,7 +40,7 @@ size_t least_bytes(const WorkloadKind& kind, WorkloadOptions options) {
   }
 }
 
-// Runs the step, after one that is not timed, and says what its losses were.
+// Runs one step that is not timed, then `steps` timed ones. `losses` receives the losses of all.
 MemoryPoint run(const WorkloadKind& kind, const WorkloadOptions& options, int steps,
                 std::vector<double>& losses) {
   std::unique_ptr<Workload> workload = make_workload(kind, options);

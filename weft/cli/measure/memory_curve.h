@@ -9,13 +9,13 @@
 
 namespace weft::cli {
 
-// A MemoryPoint is a point of the curve. Bytes are those of state, constants and arena, as
+// A MemoryPoint is a point of the curve. Its bytes are the sum of state, constants and arena, as
 // StepOptions::memory counts them.
 struct MemoryPoint {
   size_t budget = 0, planned = 0, used = 0;
-  size_t kernels = 0, rematerialized = 0;  // kernels in total, and those that recompute
+  size_t kernels = 0, rematerialized = 0;  // kernels in total, and kernels that recompute
   double seconds = 0;                      // median seconds of a step
-  bool same_losses = false;                // bitwise equal to those without a budget, at every step
+  bool same_losses = false;                // bitwise equal to the first budget's, at every step
 };
 
 // Plans and runs `points` budgets (at least two), evenly spaced, each on its own model with equal

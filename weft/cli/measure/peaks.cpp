@@ -26,7 +26,7 @@ namespace {
 constexpr double seconds_each = 0.25;                // per peak
 constexpr auto busy_for = std::chrono::minutes(10);  // then the peaks are measured again
 
-// Identifies what the peaks were measured on.
+// Identifies the machine on which the peaks were measured.
 std::string machine_text() {
   return fmt::format("{}, {}, {} threads", cpu::this_machine().model, name(isa()), thread_count());
 }

@@ -15,12 +15,12 @@ cpu::Peaks machine_peaks();
 // Measures in this process, for one to three seconds, and caches the result.
 cpu::Peaks measure_machine_peaks();
 
-bool machine_is_busy();  // other processes slow down what is measured now
+bool machine_is_busy();  // whether other processes would slow down measurements
 // Returns the specification of a device by its name ("cuda:h200"). Where this machine's CPU
 // is the device, or executes it, its peaks are the measured ones; the peaks of a device outside the
 // catalogue are unknown.
 MachineSpec machine_spec(const std::string& device);
-// Returns what machine_spec() does, without measuring: peaks that are not cached are unknown.
+// Returns the same without measuring: peaks that are not cached are unknown.
 MachineSpec known_machine_spec(const std::string& device);
 
 // Returns a remark on a machine without instructions for products of this type; "": none.

@@ -90,8 +90,8 @@ KernelTime total(const std::vector<KernelTime>& rows, std::string name);
 std::string to_table(const std::vector<KernelTime>& rows, const std::string& title,
                      size_t most = 12);
 
-// Describes what takes most of an update, how close it is to the peak of the machine, and what
-// comes next, with figures.
+// Describes, with figures, which part takes most of an update, how close it is to the peak of the
+// machine, and which part comes next.
 std::string bottleneck(const Profile& profile, const MachineSpec& machine);
 
 std::string percent_text(double part, double whole);  // "81.2%"; "-" where undefined

@@ -49,7 +49,7 @@ class RecipeSubject : public Subject {
   }
   NamedExecutables executables() override {
     NamedExecutables all = steps_.executables();
-    std::erase_if(all, [&](const auto& named) {  // what update() does not run
+    std::erase_if(all, [&](const auto& named) {  // executables that update() does not run
       const bool no_update =
           named.first == "evaluate" || named.first == "search" || named.first == "prune";
       return inference_ ? named.first != "evaluate" : no_update;

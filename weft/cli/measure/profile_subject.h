@@ -1,5 +1,5 @@
-// Declares what `weft profile` times: an update or an evaluation step of a recipe, a step of a
-// workload, or the steps of a published model's inference.
+// Declares the subjects that `weft profile` times: an update or an evaluation step of a recipe, a
+// step of a workload, or the steps of a published model's inference.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class Subject {
   // Returns its key in JSON where a profile has several subjects.
   virtual std::string key() const { return ""; }
   virtual void update() = 0;
-  virtual NamedExecutables executables() = 0;  // what an update runs
+  virtual NamedExecutables executables() = 0;  // the executables that update() runs
   virtual std::string text() const = 0;
   virtual std::string rate_text(double seconds) const = 0;  // of an update
 };
@@ -30,8 +30,9 @@ using Subjects = std::vector<std::unique_ptr<Subject>>;
 // `inference`: the evaluation step is timed, instead of an update.
 std::unique_ptr<Subject> recipe_subject(const train::Recipe& recipe, bool inference);
 std::unique_ptr<Subject> workload_subject(const WorkloadKind& kind, const WorkloadOptions& options);
-// Returns the steps of a model's inference. Without a context it is 768 tokens, or what the model
-// takes if that is less: `weft generate` has caches of this size for a prompt of 512 and 200 more.
+// Returns the steps of a model's inference. The default context is 768 tokens, or the model's limit
+// if that is less: `weft generate` has caches of this size for a prompt of 512 tokens and 200 new
+// ones.
 Subjects inference_subjects(InferenceOptions options);
 
 }  // namespace weft::cli

@@ -26,7 +26,7 @@ struct WorkloadOptions {
 class Workload {
  public:
   virtual ~Workload() = default;
-  double step();  // runs to completion; returns the loss, 0 where there is none
+  double step();  // runs to completion; returns the loss, 0 if the workload has none
   Executable& executable();
   double items() const { return items_; }
   virtual Model* model() { return nullptr; }  // null: trains no model
@@ -51,8 +51,8 @@ bool is_workload(std::string_view name);
 // Throws Error(usage) for an unknown name.
 const WorkloadKind& find_workload(std::string_view name);
 
-// Resolves options; 0 selects the workload's default. Throws Error(usage) for options it does not
-// have.
+// Resolves options; 0 selects the workload's default. Throws Error(usage) for options that the
+// workload does not have.
 WorkloadOptions workload_options(const WorkloadKind& kind, int64_t batch, int64_t length,
                                  Precision precision);
 std::unique_ptr<Workload> make_workload(const WorkloadKind& kind, const WorkloadOptions& options);

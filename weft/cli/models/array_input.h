@@ -17,7 +17,7 @@ struct InputFile {
   std::string name, path;  // "": the next input
   bool has_pictures = false;
 };
-// Throws Error(usage) for a file that is not there.
+// Parses values of the flag. Throws Error(usage) for a file that does not exist.
 std::vector<InputFile> parse_inputs(std::span<const std::string> values);
 // Returns the names that the flags and archives give to arrays.
 std::vector<std::string> names_of(std::span<const InputFile> files);
@@ -30,8 +30,8 @@ struct InputArray {
   std::function<Tensor()> read;
   bool is_named = false;  // by the flag or the archive
 };
-// Returns the arrays of each input, in the order of the files: those that have its name, and of
-// those without a name the ones that it takes as the first input with the fewest arrays. Throws
+// Returns the arrays of each input, in the order of the files. A named array goes to the input of
+// its name; then each array without a name goes to the first input with the fewest arrays. Throws
 // Error(usage) for names that no input has, for files of other kinds than arrays, and for an input
 // without an array. Messages begin with `model`.
 std::vector<std::vector<InputArray>> arrays_of(const std::string& model,

@@ -105,7 +105,7 @@ ArrayModel forward_model(const std::string& name, const ForwardPass& pass) {
   return model;
 }
 
-// Returns a recipe of defaults with the flags, of which only those keys may be set.
+// Returns a recipe of defaults with the flags, which may set the keys `allowed` only.
 train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
                           std::span<const std::string_view> allowed) {
   for (const RecipeFlag& flag : flags)

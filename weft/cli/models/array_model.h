@@ -1,5 +1,5 @@
-// An ArrayModel maps arrays to arrays, for `weft run`: what an ONNX file, a run, a checkpoint or a
-// published model becomes (model_kind.h).
+// An ArrayModel maps arrays to arrays, for `weft run`. ONNX files, runs, checkpoints and published
+// models become ArrayModels (model_kind.h).
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@
 
 namespace weft::cli {
 
-// Returns what the samples and the logits of a model are called where it is exchanged: as its ONNX
-// file says, else "input_ids", "images" or "features", and "logits".
+// Returns the names of a model's input and output in an exported file: the names in the ONNX file
+// that the model is from, else "input_ids", "images" or "features", and "logits".
 onnx::Ends ends_of(const Model& model, InputKind kind);
 
 struct ArrayModel {
@@ -29,8 +29,8 @@ struct ArrayModel {
   // Throws Error(usage) for arrays of other types than `inputs` say, before
   // their elements are read.
   std::function<void(std::span<const Type>)> check = {};
-  // Returns the outputs, which are valid as those of CompiledStep::run() are. Throws as check()
-  // does and Error(data) for ids outside of the vocabulary.
+  // Returns the outputs, which are valid as long as the outputs of CompiledStep::run(). Throws as
+  // check() does and Error(data) for ids outside of the vocabulary.
   std::function<std::vector<Tensor>(std::span<const Tensor>)> run = {};
   // Returns the types of the outputs for these inputs: plans them, and computes nothing.
   std::function<std::vector<Type>(std::span<const Tensor>)> output_types = {};
@@ -50,11 +50,11 @@ struct ForwardPass {
 };
 ArrayModel forward_model(const std::string& name, const ForwardPass& pass);
 
-// Returns the types of what an executable returns.
+// Returns the types of an executable's results.
 std::vector<Type> output_types_of(const Executable& executable);
 
-// Returns a recipe of defaults with the flags, of which only those keys may be set. Throws
-// Error(usage) for others.
+// Returns a recipe of defaults with the flags, which may set the keys `allowed` only. Throws
+// Error(usage) for other keys.
 train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
                           std::span<const std::string_view> allowed);
 

@@ -17,7 +17,7 @@ namespace weft::cli {
 namespace {
 using io::printable;
 
-// Returns the place of the first NaN of an array; its number of elements if there is none.
+// Returns the index of the first NaN of an array; its number of elements if it has no NaN.
 int64_t first_nan(const Tensor& array) {
   const auto find = [](const auto& numbers) {
     return std::ranges::find_if(numbers, [](auto number) { return std::isnan(number); }) -

@@ -1,5 +1,5 @@
 // Reads the arrays that `weft quantize net.onnx OUT.onnx --input` calibrates a net on, and measures
-// it by: those of every input, whatever they mean.
+// it by: the same number of arrays for each input, whatever the input means.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ namespace weft::cli {
 
 class CalibrationArrays {
  public:
-  // `inputs` are values of --input. The first array of each input is a batch, and so is the second.
-  // A net for a fixed number of rows takes as many of an array at a time. `flags` set train.device,
-  // and eval.batch_size: the rows that a net for any number takes at a time, which is all where it
-  // is not given. `dims` are extents that the net is written for.
+  // `inputs` are values of --input. The first arrays of all inputs are one batch, their second
+  // arrays the next. A net for a fixed number of rows takes that many rows of an array at a time.
+  // `flags` set train.device, and eval.batch_size: the rows that a net for any number of rows takes
+  // at a time; not given: all rows of the array. `dims` are extents that the net is written for.
   //
   // Throws Error(usage) for other flags, for arrays of names, types or shapes that the net does not
   // take, and for extents that differ between batches where `dims` does not say them; Error(data)
@@ -62,7 +62,7 @@ class CalibrationArrays {
   bool has_rows(size_t input) const;
 
   std::string model_, device_;
-  int64_t rows_ = 0;  // that the net takes at a time; 0: as many as an array has
+  int64_t rows_ = 0;  // rows that the net takes at a time; 0: all rows of an array
   std::shared_ptr<const onnx::Net> net_;
   std::vector<std::vector<Array>> arrays_;  // by input and batch
   std::vector<Piece> pieces_;

@@ -1,4 +1,4 @@
-// Builds a published model, or that of an ONNX file, with the steps that its inference takes, for
+// Builds the model of a folder, GGUF or ONNX file, with the steps that its inference takes, for
 // `weft plan MODEL`, which plans them, and `weft profile MODEL`, which times them.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace weft::cli {
 
 // Returns whether inference can be planned for `path`: a published model or an ONNX file. Throws
-// Error(usage) for an ONNX file that is not there.
+// Error(usage) for the name of an ONNX file that does not exist.
 bool is_inference_model(const std::string& path);
 
 struct InferenceOptions {
@@ -30,21 +30,22 @@ struct InferenceOptions {
   std::optional<int64_t> batch = {};  // sequences; absent: one, or as many as an ONNX file takes
   int64_t context = 0;                // most tokens of each; 0: as many as the model takes
   std::string activations = {};       // as --activations; "": the usual type
-  // Symbolic extents of an ONNX file by name; the batch is that of its first input's first axis.
+  // Symbolic extents of an ONNX file by name; `batch` is the extent of its first input's first
+  // axis.
   std::map<std::string, int64_t, std::less<>> extents = {};
   std::string device = "auto";  // as train.device; a GPU of the catalogue need not be here
 };
 
 // InferenceFlags are the flags of `weft plan` and `weft profile` that only models take.
 struct InferenceFlags {
-  std::string dtype = {};              // "": that of the model
+  std::string dtype = {};              // "": the model's type
   std::string activations = {};        // "": the usual type
   int64_t context = 0;                 // 0: not given
   std::vector<std::string> dims = {};  // NAME=N
 };
 std::vector<Option> model_options(InferenceFlags& flags);
 // Returns the options of `weft VERB MODEL`: `flags` may set the batch and the device. Throws
-// Error(usage) for flags of recipes, and for those that this kind of model does not take.
+// Error(usage) for flags of recipes, and for flags that this kind of model does not take.
 InferenceOptions inference_options(const std::string& verb, const std::string& model,
                                    const RecipeFlags& flags, const InferenceFlags& own);
 // Parses NAME=N, as --dim binds symbolic extents of an ONNX file. Throws Error(usage).
@@ -57,12 +58,12 @@ void refuse_model_flags(const InferenceFlags& own);
 struct InferenceStep {
   std::string key;    // in JSON: "prefill", "decode", "forward"
   std::string text;   // "prompt of 512 tokens"
-  int64_t items = 0;  // that rates count: tokens of all sequences together, or rows
+  int64_t items = 0;  // units that rates count: tokens of all sequences together, or rows
 };
 
 struct PlannedInference {
   int64_t weight_bytes = 0, cache_bytes = 0;
-  DType activations = DType::f32;    // in products with weights in blocks, where there are any
+  DType activations = DType::f32;    // in products with weights in blocks, if the model has any
   std::vector<PlanSummary> steps{};  // of each InferenceStep; the steps share their arena
 };
 
@@ -74,11 +75,12 @@ class Inference {
 
   virtual const nn::Module& module() const = 0;
   virtual DType dtype() const = 0;  // of most weights
-  // Returns what a step reads, for tables: a title, and its text.
+  // Returns a table's description of the inputs of a step: a title, and its text.
   virtual std::pair<std::string, std::string> inputs_text() const = 0;
-  // Returns what takes less memory, for messages: " Hint: --batch."; "" where no flag does.
+  // Returns a hint at flags that reduce the memory, for messages: " Hint: --batch."; "" if no flag
+  // does.
   virtual std::string_view less_text() const { return " Hint: --context, --batch, --dtype bf16."; }
-  virtual std::string_view item() const { return "tok"; }  // what rates count
+  virtual std::string_view item() const { return "tok"; }  // the unit that rates count
   int64_t batch() const { return batch_; }                 // sequences, or rows
   int64_t context() const { return context_; }             // most tokens of each; 0: no sequences
   const std::vector<InferenceStep>& steps() const { return steps_; }

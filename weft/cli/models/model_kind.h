@@ -1,5 +1,5 @@
-// A ModelKind is one kind of thing that MODEL may be on a command line. Each has a file of its own
-// in kinds/, which says what its models become; a new kind is such a file, and a row in
+// A ModelKind is one kind of thing that MODEL may be on a command line. Each kind has a file in
+// kinds/, which implements the functions of the kind. A new kind needs such a file, and a row in
 // model_kind.cpp.
 #pragma once
 
@@ -28,7 +28,7 @@ struct EvaluationWords {
   std::string_view doing = "evaluating", also = "";
 };
 
-// A function that is null is what models of the kind are not used as.
+// A null function means that models of the kind do not have that use.
 struct ModelKind {
   std::string_view text;                // "an ONNX file", for messages
   bool (*is)(const std::string& name);  // whether `name` is one
@@ -44,18 +44,19 @@ struct ModelKind {
   // Returns the model as write_onnx() exports it. Throws Error(usage) for options that are for
   // other kinds.
   ExportSubject (*subject)(const OnnxOutput& output) = nullptr;
-  // Builds the experiment that evaluates it on the data that the flags name, or its own.
+  // Builds the experiment that evaluates the model on the data that the flags name, or on its own
+  // data.
   train::Experiment (*evaluation)(const std::string& name, const RecipeFlags& flags,
                                   const EvaluationWords& words) = nullptr;
   TextModel (*text_model)(const std::string& name, const TextModelOptions& options) = nullptr;
-  // Returns the files whose weights were not weft's to write, and may not be finite.
+  // Returns the weight files that other programs wrote, whose weights may not be finite.
   std::vector<std::string> (*foreign_weights)(const std::string& name) = nullptr;
 };
 
 extern const ModelKind onnx_kind, published_kind, run_kind;
 
-// Returns what `name` is: a run where it is nothing else, which says so when it is opened. Throws
-// Error(usage) for an ONNX file that is not there.
+// Returns the kind of `name`. A name of no other kind is a run; opening it fails if that run does
+// not exist. Throws Error(usage) for the name of an ONNX file that does not exist.
 const ModelKind& kind_of(const std::string& name);
 
 }  // namespace weft::cli

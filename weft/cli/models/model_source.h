@@ -12,7 +12,7 @@ struct ModelSource {
   std::string folder;              // also has config.json and tokenizer files; "" for a single file
 };
 
-// Returns whether a folder is a checkpoint, a folder of checkpoints, or that of a run.
+// Returns whether a folder is a checkpoint, a folder of checkpoints, or the folder of a run.
 bool is_checkpoint_or_run(const std::string& path);
 
 // Resolves a safetensors file, a model folder (weft/io/model_folder.h), a checkpoint folder, or a

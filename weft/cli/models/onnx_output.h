@@ -22,7 +22,7 @@ struct OnnxOutput {
   std::string model, path;
   std::optional<DType> dtype = {};     // of a published model's weights; absent: its files'
   std::optional<int64_t> batch = {};   // rows; absent: any number
-  int64_t context = 0;                 // tokens of a sequence; 0: as many as is usual
+  int64_t context = 0;                 // tokens of a sequence; 0: the usual number
   std::vector<std::string> dims = {};  // NAME=N: extents of an ONNX file's inputs
   // Shapes of the data, which an ONNX file's first inputs take where dims are silent; -1: the rows.
   std::vector<Shape> samples = {};
@@ -40,9 +40,9 @@ struct OnnxWritten {
 };
 
 // `model` is a run, a checkpoint, a folder of Hugging Face's, a GGUF or an ONNX file. Throws
-// Error(usage) for options that this kind of model does not take, and as loading it does.
+// Error(usage) for options that this kind of model does not take, and as loading the model does.
 OnnxWritten write_onnx(const OnnxOutput& output);
-// Says which batches and sequences a file takes, where it does not take any.
+// Adds a remark on the batches and sequences that a file takes, if it is limited to some.
 void remark_limits(const OnnxWritten& written);
 // Returns the layers of the model that int8 quantization replaces.
 quantization::Layers layers_of(const OnnxOutput& output);
@@ -58,8 +58,8 @@ struct ExportSubject {
 };
 // Captures the forward pass of a model, for batches of the type that `type` returns.
 onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type);
-// Returns the tokens of a sequence: as given (0: as is usual), of at most as many as the model
-// takes.
+// Returns the number of tokens of a sequence: `given`, or if that is 0, the usual number but at
+// most `most`. Throws Error(usage) if `given` exceeds `most`, the model's limit.
 int64_t checked_context(int64_t given, int64_t most);
 // Throws Error(usage) for a flag that is for other models: `whom`.
 void refuse_flag(bool given, const char* flag, const char* whom, const std::string& model);

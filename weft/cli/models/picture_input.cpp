@@ -64,7 +64,7 @@ class Rows {
   std::shared_ptr<Buffer> all_;
 };
 
-// Returns the shape [C, H, W] of a row. What the model leaves open is that of the first picture.
+// Returns the shape [C, H, W] of a row. Extents that the model leaves open are the first picture's.
 Shape row_of(const ArrayModel& model, const std::string& first) {
   const std::vector<onnx::Dim>& dims = *model.inputs[0].shape;
   Shape row{dims[1].extent, dims[2].extent, dims[3].extent};
@@ -106,7 +106,7 @@ PictureResults run_on_pictures(const ArrayModel& model, const std::vector<std::s
         files.begin() + static_cast<ptrdiff_t>(at),
         files.begin() + static_cast<ptrdiff_t>(std::min(at + batch, files.size())));
     const auto count = std::ssize(some);
-    some.resize(batch, some.back());  // the last pictures run as many as the others: one plan
+    some.resize(batch, some.back());  // fills the last batch: one plan for all
     const Tensor rows = train::picture_rows(*model.pictures, row, some);
     if (at == 0) results.first = rows;
     const std::vector<Tensor> outputs = model.run(std::span(&rows, 1));

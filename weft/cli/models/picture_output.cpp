@@ -25,7 +25,7 @@ Shape shape_of(const Type& type, bool has_rows) {
   return has_rows ? Shape{shape[0], 1, shape[1], shape[2]} : Shape{1, shape[0], shape[1], shape[2]};
 }
 
-// Values are those of an output, [rows, H, W, C].
+// Values are the elements of an output, [rows, H, W, C].
 struct Values {
   std::span<const float> all;
   int64_t outside = 0;  // of [0, 1]

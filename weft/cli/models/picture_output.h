@@ -19,7 +19,7 @@ struct PictureOutput {
   std::string path;       // ends in .png, .jpg or .jpeg
   bool has_rows = false;  // each output has a row for each picture that was an input
 
-  // Throws Error(usage) unless there is one output, of a type that pictures can be written of.
+  // Throws Error(usage) unless the model has one output, of a type that can be written as pictures.
   void check(std::span<const std::string> names, std::span<const Type> types) const;
   // Returns the files that write() writes of an output of this type: out.png; or of several rows
   // out-01.png, out-02.png ..., with digits so that names sort.

@@ -1,5 +1,5 @@
 // Implements `weft convert --to hf`: returns the published form of the models that weft's own
-// recipes train, so that transformers loads what is written.
+// recipes train, so that transformers loads the files.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::string torch_name(DType dtype);
 
 struct PublishedForm {
   std::string config;  // the contents of config.json
-  // Holds the weights under their published names; null: those of the files have them already.
+  // Holds the weights under their published names; null: the files have these names already.
   std::unique_ptr<models::Decoder> model;
   std::vector<io::FolderFile> tokenizer;  // files that give the ids of the run's vocabulary
 };

@@ -74,7 +74,8 @@ quantization::Net net_of(const train::Experiment& experiment) {
   };
 }
 
-// Training data, in a shuffled order, as those of one class may be neighbours.
+// Returns batches of the training data, else of the validation data, shuffled, as samples of one
+// class may be neighbours.
 quantization::Samples samples_of(const train::Experiment& experiment, int64_t batches) {
   const bool trains = experiment.train != nullptr;
   const auto source = trains ? experiment.train : experiment.validation;
@@ -88,7 +89,8 @@ quantization::Samples samples_of(const train::Experiment& experiment, int64_t ba
   };
 }
 
-// Returns inputs that the calibration did not see, where there are any.
+// Returns a batch of the validation data, which the calibration does not see if there are training
+// data; else of the training data.
 Tensor held_inputs(const train::Experiment& experiment) {
   const auto source = experiment.validation != nullptr ? experiment.validation : experiment.train;
   data::Loader loader(source, {.batch_size = std::min(experiment.eval_batch, source->size())});
@@ -97,8 +99,8 @@ Tensor held_inputs(const train::Experiment& experiment) {
   return batch.inputs;
 }
 
-// Material is what a net is calibrated on and measured by: an experiment's data, or arrays. It has
-// neither where a net needs none.
+// Material is the data that a net is calibrated on and measured by: an experiment's data, or
+// arrays; neither for a net that needs no data.
 struct Material {
   std::optional<train::Experiment> experiment = {};
   std::unique_ptr<const CalibrationArrays> arrays = {};
@@ -130,7 +132,8 @@ Material material_of(const NetQuantization& arguments, const RecipeFlags& flags)
                                                         extents_of(arguments.dims))};
 }
 
-// Returns the layers of the net that is calibrated, which are those of the file that is written.
+// Returns the layers of the net that is calibrated. For arrays, checks that the file that is
+// written has the same layers.
 Layers layers_of(const Material& material, const OnnxOutput& output) {
   if (material.experiment) return train::layers_of(*material.experiment);
   Layers written = layers_of(output);
@@ -161,7 +164,7 @@ void calibrate(Scheme& scheme, const NetQuantization& arguments, const Material&
                        dead.size(), layers.layers.size(), fmt::join(dead, ", ")));
 }
 
-// Refuses flags about what a run with quantization-aware training has learned.
+// Refuses flags for settings that a run has learned by quantization-aware training.
 void refuse_for_learned(const NetQuantization& arguments) {
   const char* const flag = !arguments.method.empty()   ? "--method"
                            : arguments.percentile > 0  ? "--percentile"

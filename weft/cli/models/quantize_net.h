@@ -29,9 +29,9 @@ std::vector<Option> net_quantization_options(NetQuantization& arguments);
 // Returns the first of these flags that was given; "": none.
 std::string given_flag(const NetQuantization& arguments);
 
-// `flags` say which data the net is calibrated and evaluated on, where there are no arrays. Returns
-// the exit code. Throws Error(usage) for flags that this kind of net does not take, and for nets
-// without layers to quantize; nothing is written then.
+// `flags` name the data that the net is calibrated and evaluated on, unless --input gives arrays.
+// Returns the exit code. Throws Error(usage) for flags that this kind of net does not take, and for
+// nets without layers to quantize; nothing is written then.
 int quantize_net(const NetQuantization& arguments, const RecipeFlags& flags);
 
 }  // namespace weft::cli

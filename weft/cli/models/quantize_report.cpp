@@ -19,7 +19,7 @@ namespace {
 using quantization::Layers;
 using quantization::Scheme;
 
-// Lists the layers, worst first, and then those that were not measured.
+// Lists the layers, worst first, and then the layers that were not measured.
 void list_layers(const Layers& layers, const Scheme& scheme, const std::vector<double>& decibels) {
   std::vector<size_t> order(layers.layers.size());
   std::iota(order.begin(), order.end(), size_t{0});

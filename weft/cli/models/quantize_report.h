@@ -12,12 +12,13 @@
 
 namespace weft::cli {
 
-// An OutputChange is how far an output of the int8 net is from that of the net in float32.
+// An OutputChange is the error of an output of the int8 net against the same output in float32.
 struct OutputChange {
   std::string output;
   quantization::OutputError error;
 };
-// Measured is what is known of the net with int8 layers, and before; empty without data.
+// Measured holds the measurements of the net with int8 layers, and of the net before; empty without
+// data.
 struct Measured {
   std::vector<double> decibels = {};  // of each layer: quantization::sensitivities()
   std::optional<train::Evaluation> before = {}, after = {};

@@ -50,7 +50,7 @@ std::optional<int64_t> zeros_of(const Type& type, std::span<const std::byte> byt
   parallel_for(type.elements(), [&](int64_t begin, int64_t end) {
     int64_t here = 0;
     for (int64_t i = begin; i < end; ++i) {
-      alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+      alignas(8) std::array<std::byte, 8> element{};  // aligned, as elements in files need not be
       std::memcpy(element.data(), bytes.data() + static_cast<size_t>(i) * size, size);
       if (load(element.data(), type.dtype, 0) == 0) ++here;
     }
@@ -216,7 +216,7 @@ json to_json(const io::GgufValue& value) {
 
 // ---- files
 
-// Counts operators by name, those of graphs in attributes too.
+// Counts operators by name, also in the graphs that attributes hold.
 void count_operators(const std::vector<onnx::Node>& nodes, std::map<std::string, int64_t>& counts) {
   for (const onnx::Node& node : nodes) {
     ++counts[io::printable(node.domain.empty() ? node.op : node.domain + "." + node.op)];

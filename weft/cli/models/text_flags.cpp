@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 namespace {
-// Returns a flag, or else what the model says, or else `otherwise`.
+// Returns the value of a flag, or else the model's default, or else `otherwise`.
 double chosen(double flag, std::optional<double> model, double otherwise) {
   return std::isnan(flag) ? model.value_or(otherwise) : flag;
 }

@@ -23,7 +23,7 @@ struct SamplingFlags {
   std::vector<std::string> stop = {};
 };
 
-// TextModelFlags are those of a model and of how it is run.
+// TextModelFlags are the flags that name a model, and say how it is run.
 struct TextModelFlags {
   std::string name, dtype, adapter, activations;
   RecipeFlags recipe;  // --device
@@ -33,7 +33,8 @@ struct TextModelFlags {
 void add_model_flags(Verb& verb, TextModelFlags& flags);
 void add_sampling_flags(Verb& verb, SamplingFlags& flags);
 
-// Returns the options of a generation: flags, or else what the model says, or else transformers'.
+// Returns the options of a generation: values of flags, or else the model's defaults, or else
+// transformers' defaults.
 infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& model);
 // Returns the type of activations beside weights in blocks that --activations names; absent: the
 // usual one. Throws Error(usage) where the model has no such weights.

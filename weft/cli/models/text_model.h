@@ -45,13 +45,13 @@ struct TextModel {
 };
 struct TextModelOptions {
   RecipeFlags flags = {};
-  std::optional<DType> dtype = {};  // type of a published model; absent: that of its files
+  std::optional<DType> dtype = {};  // type of a published model; absent: its files' type
   std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
 };
 // Loads a published model. `checkpoint` has an adapter of it; "": none has.
 TextModel published_text(const std::string& folder, const TextModelOptions& options,
                          const std::string& checkpoint);
-// Throws Error(usage) unless `name` is that of a language model.
+// Throws Error(usage) unless `name` is the name of a language model.
 TextModel load_text_model(const std::string& name, const TextModelOptions& options);
 
 }  // namespace weft::cli

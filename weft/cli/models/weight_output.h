@@ -18,7 +18,7 @@
 
 namespace weft::cli {
 
-// OutputArguments say what a verb writes.
+// OutputArguments are a verb's arguments for the files that it writes.
 struct OutputArguments {
   std::string path, shard_bytes = "5GB";
 
@@ -31,8 +31,8 @@ struct OutputArguments {
 // Returns the model as a decoder. `only` ends the refusal of an encoder.
 const models::Decoder& decoder_of(const models::Pretrained& model, const std::string& folder,
                                   std::string_view only);
-// Warns where weights that are about to be written are NaN or infinite. `model` is what they are
-// of.
+// Warns where weights that are about to be written are NaN or infinite. `model` is the name of
+// their model.
 void warn_of_non_finite(const std::string& model, std::span<const io::NamedBytes> tensors);
 // Writes a decoder with the tokenizer of `model`, its folder or file.
 void write_gguf(const std::string& path, const std::string& model, const models::Decoder& decoder,

@@ -50,7 +50,7 @@ struct Explanation {
   std::vector<Unfused> unfused;             // the same, one by one
 };
 
-// Return what a plan stores between its kernels, and why; most bytes first.
+// Return the values that a plan stores between its kernels, and the reasons; most bytes first.
 std::vector<StorageReason> reasons_to_store(const Plan& plan);
 std::vector<Unfused> unfused_values(const Plan& plan);
 

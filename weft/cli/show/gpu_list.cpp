@@ -22,7 +22,7 @@ namespace {
 using cuda::GpuState;
 using nlohmann::json;
 
-// A Name is what --device takes ("cuda:0"); "" for a GPU that is hidden from CUDA.
+// A Name is a value of --device ("cuda:0"); "" for a GPU that is hidden from CUDA.
 using Name = std::string;
 
 // Strips the prefix: "[cuda] no libnvidia-ml.so.1 in .... Hint: ...".
@@ -35,7 +35,7 @@ struct NvidiaGpu {
 };
 struct NvidiaGpus {
   std::vector<NvidiaGpu> gpus;
-  std::string missing;  // why there are none
+  std::string missing;  // why `gpus` is empty
 };
 // Matches the GPUs of NVML and CUDA by UUID, as each has its own order.
 NvidiaGpus nvidia_gpus() {

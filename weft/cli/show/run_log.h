@@ -1,4 +1,4 @@
-// Reads what a run left in its folder: recipe.yaml, plan.json and log.jsonl, for tables.
+// Reads the files that a run left in its folder: recipe.yaml, plan.json and log.jsonl, for tables.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct RunLog {
   std::vector<double> losses;           // one per logged step
   std::optional<double> rate;           // on the last line, in `unit`
   std::string unit;                     // "img/s"
-  std::string score_name = "accuracy";  // what evaluations report: "r2" for a regression
+  std::string score_name = "accuracy";  // the score of evaluations: "r2" for a regression
   std::vector<LoggedEvaluation> evaluations;
   bool closed = false;  // ran to its end
   double seconds = 0;   // duration of the closed run

@@ -33,7 +33,7 @@ class Table {
 };
 
 std::string size_text(size_t bytes);                          // "812 MiB"
-std::string shortened(const std::string& text, size_t most);  // "..." for what is cut off
+std::string shortened(const std::string& text, size_t most);  // "..." replaces the rest
 
 void out(std::string_view text);  // to standard output, unchanged
 // Prints tables and prose to standard output, wrapped at the terminal's width, or at 80 columns.

@@ -32,7 +32,7 @@ bool read_line(std::string& text) {
   return static_cast<bool>(std::getline(std::cin, text));
 }
 
-// Conversation is what was said, and the tokens that a model reads of it.
+// Conversation holds the messages so far, and renders the tokens that a model reads of them.
 class Conversation {
  public:
   Conversation(const TextModel& model, const std::string& system, int64_t context)
@@ -43,8 +43,8 @@ class Conversation {
 
   void add(const std::string& role, const std::string& text) { messages_.push_back({role, text}); }
 
-  // Returns the tokens with `room` behind them for an answer. The oldest exchanges are left out
-  // where the context is too small for all.
+  // Returns the tokens of the messages, after which the context has `room` tokens for an answer.
+  // The oldest exchanges are removed if the context is too small for all.
   std::vector<int32_t> tokens(int64_t room) {
     std::vector<int32_t> ids = rendered();
     while (std::ssize(ids) + room > context_ && std::ssize(messages_) > first_ + 1) {
@@ -72,7 +72,7 @@ class Conversation {
   const TextModel& model_;
   int64_t context_;
   std::vector<data::ChatMessage> messages_;
-  std::ptrdiff_t first_ = 0;  // the first message behind that of the system
+  std::ptrdiff_t first_ = 0;  // the first message after the system's
   bool warned_ = false;
 };
 

@@ -52,7 +52,7 @@ struct ConvertArguments {
 };
 
 double element_of(const Safetensors& file, const Safetensors::Entry& entry, int64_t index) {
-  alignas(8) std::array<std::byte, 8> element{};  // aligned, as those of files need not be
+  alignas(8) std::array<std::byte, 8> element{};  // aligned, as elements in files need not be
   const size_t size = size_of(entry.type.dtype);
   std::memcpy(element.data(), file.bytes(entry).data() + static_cast<size_t>(index) * size, size);
   return load(element.data(), entry.type.dtype, 0);

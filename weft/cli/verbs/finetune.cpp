@@ -72,8 +72,8 @@ void name_model_to_tune(RecipeArguments& arguments, const RecipeFlags& more) {
                   found(keys::data::path)->value.ends_with(".jsonl") ? "jsonl" : "text");
   if (!has(keys::train::steps)) set_if_absent(keys::train::epochs, "1");
   set_if_absent(keys::train::global_batch_size, "8");
-  // Rates for weights that are trained already: those of transformers' Trainer, and of QLoRA's
-  // authors (Dettmers et al. 2023) for adapters.
+  // Rates for weights that are trained already: the default learning rate of transformers' Trainer,
+  // and for adapters the rate of QLoRA (Dettmers et al. 2023).
   set_if_absent(keys::optimizer::lr, has(keys::adapter::type) ? "2.0e-4" : "5.0e-5");
 }
 

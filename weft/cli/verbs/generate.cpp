@@ -69,7 +69,7 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
     prompts.push_back(ids_of(model, prompt, context));
     longest = std::max<int64_t>(longest, std::ssize(prompts.back()));
   }
-  // A cache has room for what can be generated, not for all that the model could read.
+  // A cache has room for the longest prompt and its new tokens, not for the model's whole context.
   const int64_t length = std::min(context, longest + options.max_new_tokens);
   // Texts of like lengths have caches of one size, so that kernels compiled for one serve another.
   constexpr int64_t unit = 256;
@@ -94,7 +94,7 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
     std::fflush(stdout);
   };
   const std::vector<infer::Generated> all = generated(model, *tokens, prompts, options, write);
-  int64_t count = 0, timed = 0;  // tokens; those behind the first of their sequence
+  int64_t count = 0, timed = 0;  // tokens; tokens after the first of their sequence
   double seconds = 0;
   for (const infer::Generated& each : all) {
     count += std::ssize(each.tokens);

@@ -167,7 +167,7 @@ std::vector<PlannedModel> all_planned(InferenceOptions options,
 
 std::string table_of(const std::vector<PlannedModel>& all) {
   std::vector<std::string> titles = {"device", "memory", "limit"};
-  if (all.front().plan)  // those that fit come first
+  if (all.front().plan)  // machines on which the model fits come first
     for (const InferenceStep& step : all.front().plan->inference->steps())
       titles.push_back(step.text);
   titles.emplace_back("rate");

@@ -18,8 +18,8 @@ struct InferencePlans {
   std::string text;  // a table and the refusals, or JSON
   bool any_fits = false;
 };
-// Plans for each of `devices`, whatever options.device is. The fastest come first; those on which
-// the model does not fit come last, with the reason.
+// Plans for each of `devices`, whatever options.device is. The fastest devices come first; devices
+// on which the model does not fit come last, with the reason.
 InferencePlans plan_inference_on(const InferenceOptions& options,
                                  const std::vector<std::string>& devices, bool as_json);
 

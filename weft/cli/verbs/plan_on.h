@@ -20,7 +20,7 @@ struct PlansOn {
   bool any_fits = false;
 };
 // Plans a recipe for each device: whether it fits, at what price, and how long it takes. The
-// fastest come first; those on which it does not fit come last, with the reason.
+// fastest devices come first; devices on which it does not fit come last, with the reason.
 PlansOn plans_on(const train::Recipe& recipe, const std::vector<std::string>& devices,
                  bool as_json);
 

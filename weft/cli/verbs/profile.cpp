@@ -38,7 +38,7 @@ struct ProfileArguments : RecipeArguments {
   bool inference = false, as_json = false;
 };
 
-// ---- what is profiled
+// ---- the subject of a profile
 
 int64_t batch_of(const RecipeFlag& flag) {
   auto batch = parse_count(flag.value);
@@ -89,7 +89,8 @@ void check_name(const std::string& name) {
                               : fmt::format(" Did you mean {}?", similar));
 }
 
-// A Profiled is what the command line names: a recipe, a published model, or else a workload.
+// A Profiled is the subject that the command line names: a recipe, a published model, or else a
+// workload.
 struct Profiled {
   std::optional<train::Recipe> recipe = {};
   std::optional<InferenceOptions> model = {};

@@ -1,5 +1,5 @@
-// Implements run, which gives arrays or pictures in files to a model and shows, or writes, what it
-// computes.
+// Implements run, which gives arrays or pictures in files to a model and shows, or writes, its
+// outputs.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -63,7 +63,7 @@ std::vector<Tensor> bind_inputs(const ArrayModel& model, const std::vector<Input
 
 // ---- outputs
 
-// Results are what a model computed, and the inputs that it is timed on.
+// Results are the outputs of a model, and the inputs that it is timed on.
 struct Results {
   std::vector<std::string> pictures;  // of the rows; empty: the inputs were arrays
   std::vector<io::NamedTensor> outputs;
@@ -142,7 +142,7 @@ double median_seconds(const ArrayModel& model, std::span<const Tensor> inputs, i
 
 // ---- classes
 
-// A Ranked is a class of a picture with its probability, or with what the model gives it.
+// A Ranked is a class of a picture with its probability, or with the score that the model gives it.
 struct Ranked {
   std::string name;
   double score = 0;

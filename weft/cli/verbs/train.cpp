@@ -145,7 +145,7 @@ int plan(const Program& program, Recipe recipe, const PlanArguments& arguments) 
   return 0;
 }
 
-// --on selects what to plan for, --device what runs here.
+// --on names the machines to plan for, --device a device of this machine.
 void check_device(const PlanArguments& arguments, const RecipeFlags& more) {
   for (const RecipeFlag& flag : joined(arguments.flags, more)) {
     if (flag.path != keys::train::device) continue;

@@ -105,7 +105,7 @@ bool is_file(const std::string& path) {
   return io::exists(path, ErrorKind::usage) && !io::is_folder(path, ErrorKind::usage);
 }
 
-// `flags` set the text of the evaluation; without flags there is none.
+// `flags` set the text of the evaluation; without flags nothing is evaluated.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
   const ModelKind& kind = kind_of(arguments.model);

@@ -33,7 +33,7 @@ nn::Options bert_options(const EncoderConfig& config);
 // Reads num_labels, which a head for masked tokens does not have.
 void read_labels(nn::OptionReader& reader, EncoderConfig& config, int64_t least = 1);
 void check_heads(const EncoderConfig& config, std::string_view width, std::string_view heads);
-// Refuses keys that stand for other equations, and warns of those that nobody read, in one line.
+// Refuses keys that turn on other equations, and warns in one line of keys that nobody read.
 void finish_published(nn::OptionReader& reader, const EncoderConfig& config);
 
 // Returns how published files hold an encoder: with or without the prefix of its base model, whose

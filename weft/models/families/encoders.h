@@ -1,8 +1,8 @@
 // Declares the published families of encoders, one per file: BERT, RoBERTa and DistilBERT. Each has
 // three architectures, ...ForMaskedLM, ...ForTokenClassification and ...ForSequenceClassification.
 //
-// Keys of config.json that say nothing about the equations are ignored, and those that weft does
-// not know are named in one warning. A net with other equations (relative positions, a decoder,
+// Keys of config.json that say nothing about the equations are ignored, and keys that weft does not
+// know are named in one warning. A net with other equations (relative positions, a decoder,
 // cross-attention, an untied decoder) is refused with Error(usage).
 #pragma once
 

@@ -50,8 +50,8 @@ struct RopeKeys {
   bool phi3 = false;  // Phi-3 names its types otherwise, and allows three keys of scaling
 };
 // Binds the rotary positions of all layers, after bind_shape(): `rope_theta` and `rope_scaling`, as
-// transformers 4 writes them, or `rope_parameters`, as 5 does. What is written is the older form,
-// which both read.
+// transformers 4 writes them, or `rope_parameters`, as 5 does. Writes the older form, which both
+// versions read.
 void bind_rope(ConfigKeys& keys, DecoderConfig& config, const RopeKeys& names = {});
 // Reads one set of `rope_parameters` or `rope_scaling` (null: unscaled) over `rope`.
 void read_rope(const ConfigKeys& keys, const nn::Options* parameters, std::string_view key,

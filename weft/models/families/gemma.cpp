@@ -21,7 +21,8 @@ DecoderConfig gemma_defaults() {
                     .mlp_post_norm = "post_feedforward_layernorm"}};
 }
 
-// Binds what both have: `pattern` layers in a row, of which the last attends to all tokens.
+// Binds the keys that Gemma 2 and 3 share. Of `pattern` layers in a row only the last attends to
+// all tokens.
 void bind_gemma(ConfigKeys& keys, DecoderConfig& c, int64_t pattern) {
   bind_shape(keys, c,
              {.num_key_value_heads = 4, .head_dim = 256, .activation = "hidden_activation"});
@@ -42,7 +43,7 @@ void bind_gemma(ConfigKeys& keys, DecoderConfig& c, int64_t pattern) {
   if (keys.reader() != nullptr) keys.reader()->ignore("hidden_act");  // not read by transformers
 }
 
-// Global rotary positions are the first of config.ropes, those of sliding layers the second.
+// The first of config.ropes rotates layers that attend to all tokens, the second sliding layers.
 void bind_gemma3_ropes(ConfigKeys& keys, DecoderConfig& c) {
   nn::OptionReader* reader = keys.reader();
   if (reader == nullptr) {
@@ -102,8 +103,8 @@ Family gemma3_text() {
           }};
 }
 
-// Published files leave out of `text_config` what is the default of transformers' Gemma3TextConfig,
-// sizes among it.
+// Published files leave out keys of `text_config` that have the default of transformers'
+// Gemma3TextConfig, even sizes.
 nn::Options text_part(const nn::Options& config) {
   nn::OptionReader reader(config, "gemma3");
   const nn::Option* type = config.find("model_type");

@@ -1,6 +1,6 @@
 // Defines Llama 1 to 3 (Touvron et al. 2023, "LLaMA: Open and efficient foundation language
-// models"; Dubey et al. 2024, "The Llama 3 herd of models"), and what is published as Llama:
-// SmolLM, TinyLlama, Vicuna, DeepSeek LLM.
+// models"; Dubey et al. 2024, "The Llama 3 herd of models"), and the models that are published as
+// Llama: SmolLM, TinyLlama, Vicuna, DeepSeek LLM.
 #include "weft/models/families/families.h"
 
 namespace weft::models {

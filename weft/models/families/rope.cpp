@@ -16,8 +16,8 @@ void require(nn::OptionReader& reader, std::string_view key) {
   if (!reader.has(key)) throw Error(ErrorKind::usage, "[{}] {} is required.", reader.owner(), key);
 }
 
-// Reads what a type of scaling needs, and ignores keys that only other types read, as transformers
-// does.
+// Reads the keys that a type of scaling needs, and ignores keys that only other types read, as
+// transformers does.
 void read_scaling(nn::OptionReader& reader, const DecoderConfig& config, int64_t dimension,
                   RopeOptions& rope) {
   const bool has_factor = rope.type != "default" && rope.type != "longrope";
@@ -71,7 +71,7 @@ int64_t dimension_of(const ConfigKeys& keys, const DecoderConfig& config, double
   return dimension;
 }
 
-// Returns the share of a head of which dimension_of() gives the rotated elements.
+// Returns the rotated share of a head, from which dimension_of() computes rope_dimension again.
 double partial_of(const DecoderConfig& config) {
   if (config.rope_dimension == 0) return 1;
   const auto width = static_cast<double>(config.head_dim);

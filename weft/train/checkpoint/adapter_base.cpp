@@ -61,13 +61,14 @@ class Weights {
     return std::string(is_gguf_ ? gguf_form : "") + to_hex(all);
   }
 
-  // Returns the type and some numbers of each tensor by name; those in blocks have no numbers.
+  // Returns the type and a sample of the elements of each tensor, by name. The sample of a tensor
+  // in blocks is empty.
   nlohmann::json numbers() const {
     nlohmann::json all = nlohmann::json::object();
     for (const auto& [name, tensor] : tensors_) all[name] = numbers_of(name);
     return all;
   }
-  // Returns null where there is no such tensor.
+  // Returns the same of one tensor; null if the base has no tensor of this name.
   nlohmann::json numbers_of(const std::string& name) const {
     constexpr size_t most_of_all = 4096, most = 16;  // numbers
     const auto found = tensors_.find(name);
@@ -104,7 +105,7 @@ double rounding(DType dtype, double magnitude) {
   return std::ldexp(std::max(magnitude, least), -format.fraction - 1);
 }
 
-// Comparison is what the numbers of two bases say.
+// Comparison is the result of comparing the sampled elements of two bases.
 struct Comparison {
   enum { other_weights, other_precision, unknown } is = other_weights;
   std::string here = {}, there = {};  // types of weights

@@ -12,13 +12,14 @@ namespace weft::train {
 
 // Adds two entries to an adapter's metadata: a fingerprint, which is a hash of the names and types
 // of the base's tensors and of samples of their bytes and does not depend on the files that hold
-// them, and some numbers of its matrices, by which a copy in another precision is known.
+// them, and a sample of the tensors' elements, by which a copy of the base in another precision is
+// recognized.
 void identify_base(io::Metadata& metadata, const std::string& base);
 
-// Compares the base's weights with those that an adapter was trained on, where its file says which.
-// Notes that they are the same in another precision, or that two forms cannot be compared (GGUF,
-// weights in blocks). Throws Error(data) if they differ and the folder is a checkpoint, which
-// belongs to a run on that base; warns beside any other adapter.
+// Compares the base's weights with the weights that an adapter was trained on, if the adapter's
+// file identifies them. Adds a note if they are the same in another precision, or if their forms
+// cannot be compared (GGUF, weights in blocks). Throws Error(data) if they differ and the folder is
+// a checkpoint, which belongs to a run on that base; warns beside any other adapter.
 void check_base(const std::string& adapter, const std::string& base);
 
 // Loads the adapter of a folder, PEFT's or a checkpoint's, into the model of the folder `base`, as

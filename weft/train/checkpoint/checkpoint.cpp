@@ -179,8 +179,9 @@ void check_same_run(const std::string& folder, const Recipe& here) {
                   folder, key.path, saved.to_yaml(key.path), here.to_yaml(key.path));
 }
 
-// Calls `load`, which reads tensors of a checkpoint. Those that do not fit are no damage where the
-// recipe is another one than the checkpoint's: it is refused then, by the first key that differs.
+// Calls `load`, which reads tensors of a checkpoint. If they do not fit because the recipe differs
+// from the checkpoint's, the file is not damaged: throws Error(usage) that names the first such
+// key.
 void load_tensors(const std::string& folder, const Recipe& here, const auto& load) try {
   load();
 } catch (const io::Misfit& misfit) {
@@ -277,7 +278,7 @@ bool differ(const data::TextCodec& a, const data::TextCodec& b) {
   return *a.vocabulary() != *b.vocabulary();
 }
 
-// Refuses a tokenizer that is not the one of the checkpoint: the model would read other ids.
+// Refuses a tokenizer other than the checkpoint's: the model would read other ids.
 void check_same_tokenizer(const std::string& folder, const Experiment& experiment) {
   const Manifest manifest = read_manifest(join(folder, "MANIFEST.json"));
   for (const io::FolderFile& file : experiment.published_files) {

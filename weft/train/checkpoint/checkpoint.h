@@ -21,12 +21,12 @@
 
 namespace weft::train {
 
-// Progress is that of a run, besides its variables.
+// Progress is the state of a run besides its variables.
 struct Progress {
   int64_t step = 0;              // updates done
   std::string data_fingerprint;  // Experiment::data_fingerprint()
   data::LoaderState loader;
-  int64_t evaluated_step = 0;                   // the last one with an evaluation
+  int64_t evaluated_step = 0;                   // the last step with an evaluation
   int64_t evaluations_since_best = 0;           // since the lowest loss, for early stopping
   std::optional<double> best_loss, best_score;  // lowest loss; best of checkpoint.best
   bool stopped = false;                         // early, or by the target
@@ -37,15 +37,15 @@ struct CheckpointInfo {
   std::string path;  // the checkpoint's folder
   int64_t step = 0;
   uint64_t bytes = 0;
-  bool latest = false, best = false;  // what the links name
+  bool latest = false, best = false;  // whether the link of this name points to it
 };
 
 // Resolves `path`: a checkpoint, a folder of checkpoints or a run folder (its latest one), or a
-// link to one of these. Throws Error(checkpoint) where there is no checkpoint, Error(usage) where
-// there is a file.
+// link to one of these. Throws Error(checkpoint) if the path has no checkpoint, Error(usage) if it
+// is a file.
 std::string find_checkpoint(const std::string& path);
 // Returns `name` if find_checkpoint() takes it, else the run of that name under `runs` if it
-// exists. Throws Error(usage) for an ONNX file that is not there.
+// exists. Throws Error(usage) for the name of an ONNX file that does not exist.
 std::string locate_run(const std::string& name, const std::string& runs = "runs");
 // Returns the complete checkpoints of a run, ascending by step.
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_folder);
@@ -54,7 +54,8 @@ std::string foreign_among_checkpoints(const std::string& run_folder);
 // Throws Error(failed) where the run folder is a broken link, or where `latest` or `best` is
 // something other than a link.
 void check_may_save(const std::string& run_folder);
-// Returns " There is none." where a run has no checkpoint; "" where it has one or it is unknown.
+// Returns " No checkpoint is saved." if a run has no checkpoint; "" if it has one, or if its folder
+// cannot be read.
 std::string none_is_saved(const std::string& run_folder);
 
 // Saves under RUN/checkpoints and returns the folder. Moves the link `latest`, and `best` if `best`
@@ -67,10 +68,11 @@ std::string save_checkpoint(const std::string& run_folder, const Experiment& exp
 void write_checkpoint(const std::string& folder, const Experiment& experiment,
                       const Progress& progress);
 
-// Returns the path of a checkpoint's file of weights: those of the model, or of its adapter.
+// Returns the path of a checkpoint's weight file, which has the weights of the model or of its
+// adapter.
 std::string weights_of(const std::string& checkpoint);
 
-// Checks every file against the manifest, and the manifest's step against that of data.json.
+// Checks every file against the manifest, and the manifest's step against the step in data.json.
 void verify_checkpoint(const std::string& folder);
 
 // Read the recipe and the vocabulary of a checkpoint; a run folder has a recipe, too. Throw
@@ -79,7 +81,7 @@ Recipe checkpoint_recipe(const std::string& folder);
 std::optional<data::TextCodec> checkpoint_vocabulary(const std::string& folder);
 
 // Returns the latest checkpoint of a run that passes verify_checkpoint(); if that is not the last
-// one saved, warns what is wrong with the last. Throws that error where none passes.
+// one saved, warns with the error of the last. Throws that error if no checkpoint passes.
 std::string newest_whole_checkpoint(const std::string& run_folder);
 // Returns the verified result of find_checkpoint(). Throws the error found in it, and names the
 // newest intact checkpoint of its run.

@@ -221,7 +221,7 @@ std::string none_is_saved(const std::string& run_folder) {
 namespace {
 struct Whole {
   std::string path;            // "": no checkpoint is intact
-  std::optional<Error> wrong;  // what is wrong with the last one saved
+  std::optional<Error> wrong;  // the error of the last checkpoint saved
 };
 
 Whole newest_whole(const std::string& path) {

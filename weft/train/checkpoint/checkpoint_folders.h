@@ -1,5 +1,5 @@
-// Finds, lists and removes the folders of a run's checkpoints, but for those that hold files of the
-// user's. checkpoint.cpp writes and reads what is in one.
+// Finds, lists and removes the checkpoint folders of a run. A folder that holds files of the user's
+// is not removed. checkpoint.cpp writes and reads the files in a folder.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace weft::train {
 // Every checkpoint has these files besides MANIFEST.json and one of weights.
 inline constexpr const char* required[] = {"config.json", "state-optimizer.safetensors",
                                            "data.json", "rng.json", "recipe.yaml"};
-// A checkpoint has one of these files of weights: those of the model, or of its adapter, where the
-// checkpoint is a folder of PEFT's.
+// A checkpoint has one of these weight files: the first has the weights of a model, the second the
+// weights of an adapter, in a checkpoint that PEFT can load.
 inline constexpr const char* weight_files[] = {"model.safetensors", "adapter_model.safetensors"};
 
 // Returns whether checkpoints have or may have a file of this name.
@@ -24,8 +24,8 @@ std::string checkpoints_of(const std::string& run_folder);
 // Renames an existing checkpoint that holds a file of the user's, which would otherwise be removed
 // when a step is saved again.
 void spare_foreign(const std::string& checkpoint);
-// Removes all but the `keep_last` newest checkpoints, those of links, and those with a file of the
-// user's, which it names once.
+// Removes all checkpoints but the `keep_last` newest, the targets of the links `latest` and `best`,
+// and folders with a file of the user's, of which it warns once.
 void prune(const std::string& run_folder, int64_t keep_last);
 
 }  // namespace weft::train

@@ -32,9 +32,9 @@ std::string addition_answer(int64_t a, int64_t b, const AdditionOptions& options
 bool addition_held_out(int64_t a, int64_t b, const AdditionOptions& options);
 
 // Return sources of inputs i64 [length - 1] and labels i64 [length - 1], the next characters; only
-// those of the answer and its end of line count, the others are data::ignored_label. Training draws
-// random sums that are not held out, and short numbers more often than uniformly. Testing uses
-// held-out sums, the same in every epoch.
+// the characters of the answer and its end of line count, the other labels are data::ignored_label.
+// Training draws random sums that are not held out, and short numbers more often than uniformly.
+// Testing uses held-out sums, the same in every epoch.
 std::shared_ptr<const data::Source> addition_train(const AdditionOptions& options = {});
 std::shared_ptr<const data::Source> addition_test(const AdditionOptions& options = {});
 

@@ -80,7 +80,7 @@ std::vector<int64_t> all_rows(const data::Table& table) {
 }
 
 struct Files {
-  std::string train, validation;  // paths; `validation` is "" where there is none
+  std::string train, validation;  // paths; `validation` may be ""
 };
 Files files_of(const Recipe& recipe) {
   Files files{.train = find_data(*recipe->data.path)};

@@ -20,7 +20,7 @@ namespace {
 // Loads one split; `classes` is 0 where the labels determine their number.
 using Load = std::function<data::ImageDataset(std::string_view split, int64_t classes)>;
 
-// `names` are those of the classes; empty: their numbers.
+// `names` are the names of the classes; empty: the classes have numbers.
 TaskData read_image_files(const Recipe& recipe, const DataOptions& options, const Load& load,
                           const std::vector<std::string>& names = {}) {
   if (!options.with_data)

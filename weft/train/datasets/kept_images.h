@@ -1,5 +1,5 @@
-// Declares what checkpoints keep of labelled images, so that a trained model is built without its
-// data, and names the classes that it tells apart.
+// Declares the description of labelled images that checkpoints keep, so that a trained model can be
+// built without its data, and can name its classes.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct KeptImages {
   Shape image;                       // [C, H, W] of a row of the model's input
 };
 
-// Reads the file of a checkpoint; nullopt where it has none, as those of other data. Throws
+// Reads images.json of a checkpoint; nullopt if the checkpoint has none, as for other data. Throws
 // Error(checkpoint).
 std::optional<KeptImages> kept_images(const std::string& checkpoint);
 

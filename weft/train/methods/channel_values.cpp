@@ -11,7 +11,8 @@ namespace weft::train {
 namespace {
 std::optional<double> if_zero(std::optional<double> x) { return x == 0.0 ? x : std::nullopt; }
 
-// Zeros of a variable are those of the pruner, which it writes into parameters that train.
+// Returns the number of a leaf. A variable has one only where the pruner writes zeros: in the
+// channels of parameters that train.
 std::optional<double> of_leaf(const Node& node, bool has_channels) {
   if (node.variable != nullptr) {
     const bool is_pruned =
@@ -70,7 +71,7 @@ std::optional<double> ChannelValues::computed(const Node& node, int group) const
     default:
       return std::nullopt;
   }
-  // A concatenation has a group from those of its operands that have it.
+  // A concatenation has the number on which its operands with this group agree.
   if (!node.is("concat")) return std::nullopt;
   std::optional<double> all;
   for (const Value& input : node.inputs) {
@@ -94,7 +95,8 @@ std::optional<double> ChannelValues::elementwise(const Node& node, int group) co
   }
   const ScalarOp scalar = node.op->scalar;
   if (known.size() < node.inputs.size()) {
-    // What is not known is finite, as weights and statistics are, and no zero that divides.
+    // An unknown operand is taken to be finite, as weights and statistics are, and as a divisor not
+    // zero.
     if (scalar == ScalarOp::mul && is_zero) return 0.0;
     if (scalar == ScalarOp::div && of(node.inputs[0], group) == 0.0) return 0.0;
     return std::nullopt;

@@ -1,6 +1,6 @@
-// ChannelValues knows what the elements of a removed channel are in a graph whose weights are zeros
-// there: behind a ReLU 0, behind a sigmoid 0.5, behind what it does not know nothing. Internal to
-// channels.cpp.
+// ChannelValues finds the number that all elements of a removed channel have in the values of a
+// graph, once the channel's weights are zeros: 0 after a ReLU, 0.5 after a sigmoid, unknown after
+// an operation without a rule. Internal to channels.cpp.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,19 @@ namespace weft::train {
 
 class ChannelValues {
  public:
-  // `holder` returns what a value's facts are kept under: the variable or node that computes it.
+  // `holder` returns the key of a value's facts: the address of the variable or node that computes
+  // it.
   using Holder = std::function<const void*(const Value& value)>;
   explicit ChannelValues(Holder holder) : holder_(std::move(holder)) {}
 
   // Says that a holder has a group's channels.
   void add(const void* holder, int group) { groups_[holder].insert(group); }
-  // Computes what a node, which is no composite, has in the channels of its groups; after its
-  // inputs.
+  // Finds the number of each of a node's groups. The node is no composite, and compute() has been
+  // called for its inputs.
   void compute(const Node& node);
-  // Returns what a value has in the channels of a group that it has; for any other value, what all
-  // of its elements are. nullopt: they may differ, or are not known.
+  // Returns the number that all elements in the group's channels have; for a value without
+  // channels, the number that all its elements have. nullopt: the elements may differ, or are not
+  // known.
   std::optional<double> of(const Value& value, int group) const;
 
  private:

@@ -19,8 +19,8 @@ bool is_contraction(const Node& node) {
   return node.op->kind == OpKind::contraction && contracts(*node.op);
 }
 
-// Returns the weights of convolutions whose groups see parts of the channels. A depthwise one has
-// no channels of its own, and those of others stay whole.
+// Returns the weights of grouped convolutions. A depthwise convolution has no channels of its own;
+// the channels of other grouped convolutions stay whole.
 VariableStates weights_in_groups(const std::vector<Value>& nodes) {
   VariableStates found;
   for (const Value& node : nodes) {
@@ -35,9 +35,9 @@ VariableStates weights_in_groups(const std::vector<Value>& nodes) {
 }
 }  // namespace
 
-// ChannelSearch gives axes their segments: those of the weights first, and then, sweep by sweep,
-// what the axis maps relate to them. Groups that cannot be removed are dropped, and the search
-// begins anew without them, until all that is left is consistent.
+// ChannelSearch gives axes their segments: first the axes of the weights, and then, sweep by sweep,
+// the axes that the axis maps relate to them. Groups that cannot be removed are dropped, and the
+// search begins anew without them, until the segments of the remaining groups are consistent.
 class ChannelSearch {
  public:
   ChannelSearch(Channels& found, const Model& model, const Graph& graph, bool any)
@@ -123,7 +123,8 @@ class ChannelSearch {
     const auto found = segments_.find(place);
     return found == segments_.end() ? nullptr : &found->second;
   }
-  // Gives a place its segments, or drops the groups that meet others there.
+  // Gives a place its segments. If the place has other segments already, or differs in `is_read`,
+  // drops the groups of both.
   void set(const Place& place, const Segments& segments, bool is_read) {
     const auto [known, is_new] = segments_.emplace(place, segments);
     if (is_new) {
@@ -135,7 +136,8 @@ class ChannelSearch {
       note_shared(place.first);
     }
   }
-  // Notes that channels of several weights meet in a variable, where they do, or in a view of it.
+  // Notes the name of the variable in which, directly or in a view, the channels of several weights
+  // meet.
   void note_shared(const void* holder) {
     const auto node = std::ranges::find(nodes_, holder, &Value::node);
     if (node != nodes_.end() && (*node)->op->view != nullptr)
@@ -149,7 +151,7 @@ class ChannelSearch {
     int operand;
     Place place;
     bool is_major;  // whether the factor is the first one of the axis
-    int64_t minor;  // product of the sizes of the factors behind it
+    int64_t minor;  // product of the sizes of the factors after this one
   };
   std::vector<Use> uses_of(const Node& node, const AxisMap& map, int factor) const {
     std::vector<Use> uses;
@@ -221,7 +223,8 @@ class ChannelSearch {
     }
     if (!segments) return;
     const bool sums = factor.relation == Relation::reduced && is_contraction(node);
-    // What a layer computes has the channels of its weight: others cannot be imposed on it.
+    // A layer's output channels are an axis of its weight. Segments that only the axis of the
+    // result has cannot be removed from it.
     const bool imposes =
         is_contraction(node) && !sums && !of_operand &&
         std::ranges::none_of(uses, [](const Use& use) { return use.operand == 0; });
@@ -269,7 +272,7 @@ class ChannelSearch {
       if (const Segments* segments = at({&node, axis})) drop(*segments);
   }
 
-  // ---- what is left
+  // ---- groups that must stay
 
   void drop_outputs() {
     for (const Value& output : graph_.outputs)

@@ -34,16 +34,17 @@ struct ChannelGroup {
 
 class Channels {
  public:
-  // Finds the channels of a model in the graph of its forward pass: those of its inner weights
-  // (Model::inner_weights), or of any weight with `any`.
+  // Finds channels in the graph of a model's forward pass: the output channels of its inner weights
+  // (Model::inner_weights), or with `any` of all its weights.
   Channels(const Model& model, const Graph& graph, bool any);
 
   // Returns the groups in the order of the graph.
   const std::vector<ChannelGroup>& groups() const { return groups_; }
-  // Returns the name of a variable that belongs to the channels of several weights, which therefore
-  // stay; "" where there is none. Exporters merge initializers of equal elements.
+  // Returns the name of a variable that the channels of several weights share, so that these
+  // channels cannot be removed; "" if no variable is shared. Exporters merge initializers of equal
+  // elements.
   const std::string& shared() const { return shared_; }
-  // Returns the shape of a value of the graph once groups have as many channels.
+  // Returns the shape of a value of the graph once each group i has channels[i] channels.
   Shape narrowed(const Value& value, std::span<const int64_t> channels) const;
 
  private:
@@ -56,13 +57,13 @@ class Channels {
     friend bool operator==(const Segment&, const Segment&) = default;
   };
   using Segments = std::vector<Segment>;
-  // A Place is an axis of a variable, or of what a node computes.
+  // A Place is an axis of a variable, or of the result of a node.
   using Place = std::pair<const void*, int>;
 
   std::vector<ChannelGroup> groups_;
   std::string shared_;
   std::map<Place, Segments> segments_;
-  std::map<const Node*, const void*> results_;  // of composites: what their last operation computes
+  std::map<const Node*, const void*> results_;  // composite to its last operation's holder
   std::vector<Value> expanded_;                 // keeps the addresses above
 };
 

@@ -106,7 +106,8 @@ bool differ_in_channels_only(const Type& a, const Type& b) {
   joined[normalize_axis(channel_axis(a), a.shape.size(), "feature")] = channels_of(b);
   return joined == b.shape;
 }
-// Appends the paths of the modules in a model without its root, which those of imported nets lack.
+// Appends the paths of a model's modules without the model's root, as paths in imported nets have
+// none.
 void append_paths(const nn::Module& module, std::string_view root,
                   std::vector<std::string>& paths) {
   for (const nn::Module* child : module.children()) {

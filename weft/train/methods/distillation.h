@@ -1,5 +1,5 @@
-// Distillation: the model of a run, the student, also learns what a trained model, the teacher,
-// answers. With student logits s, teacher logits t, temperature T and the loss on the labels L,
+// Distillation: the model of a run, the student, also learns the logits of a trained model, the
+// teacher. With student logits s, teacher logits t, temperature T and the loss on the labels L,
 //
 //   loss = alpha L + (1 - alpha) T^2 KL(softmax(t / T) || softmax(s / T)) + sum_i w MSE(p_i(a_i),
 //   b_i)
@@ -26,14 +26,15 @@ struct Experiment;
 class Distillation {
  public:
   // Builds the teacher that the recipe of `student` names, beside its model. Without `weights` both
-  // the teacher and the projections stay zero, for plans. Throws Error(usage) for a teacher that is
-  // not there, or has other inputs, classes or words than the student, and for features that are
-  // no layers or do not fit; Error(checkpoint) and Error(data) for its files.
+  // the teacher and the projections stay zero, for plans. Throws Error(usage) for a teacher that
+  // does not exist, or has other inputs, classes or words than the student, and for features that
+  // are no layers or do not fit; Error(checkpoint) and Error(data) for its files.
   Distillation(const Experiment& student, bool weights);
   ~Distillation();
 
   const Model& teacher() const { return *teacher_; }  // frozen
-  // Returns what trains beside the student: the projections ("distillation.0.weight").
+  // Returns the parameters that train beside the student: the projections'
+  // ("distillation.0.weight").
   std::vector<Variable> parameters() const { return projections_.parameters(); }
   // Returns the paths of the student's layers, whose results loss() needs.
   const std::vector<std::string>& student_layers() const { return student_layers_; }
@@ -50,8 +51,8 @@ class Distillation {
   std::vector<std::unique_ptr<nn::Layer>> projection_;  // per feature; null: the widths are equal
 };
 
-// Throws Error(data) where weights of the teacher that a recipe names are not finite; those of ONNX
-// files are not looked at.
+// Throws Error(data) if a weight of the recipe's teacher is not finite. The weights of ONNX files
+// are not checked.
 void refuse_non_finite_teacher(const Recipe& recipe);
 
 // Returns T^2 times the mean divergence of rows that count, a scalar; logits are [..., classes].

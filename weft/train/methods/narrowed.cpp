@@ -22,7 +22,8 @@ namespace weft::train {
 namespace {
 using Indices = std::vector<int64_t>;  // of channels that stay
 
-// Returns the channels with a number other than zero, in the weight or in what is pruned with it.
+// Returns the channels with an element other than zero in the weight, or in a parameter that is
+// pruned with it; channel 0 if there are no such channels.
 Indices kept_channels(const ChannelGroup& group) {
   std::vector<bool> is_kept(static_cast<size_t>(group.channels()));
   const auto look_at = [&](const ChannelSlices& part) {
@@ -45,7 +46,7 @@ Indices kept_channels(const ChannelGroup& group) {
   return kept;
 }
 
-// Cuts collects what goes from the axes of variables.
+// Cuts collects the elements to remove from each axis of the variables.
 class Cuts {
  public:
   void add(const ChannelGroup& group, const Indices& kept) {
@@ -98,7 +99,8 @@ Tensor in_memory(const Tensor& value) {
   throw Error(ErrorKind::usage, "channels of this net cannot be removed: {}", why);
 }
 
-// Throws unless `b` is what `a` is in a net with as many channels.
+// Throws unless `b`, a value of the narrow net, has the operation or constant of `a`, a value of
+// the whole net, and the shape `expected`.
 void check_same(const Value& a, const Value& b, const Shape& expected) {
   const std::string& module = a->module();
   const std::string where = module.empty() ? "" : " of " + io::printable(module);
@@ -114,7 +116,8 @@ void check_same(const Value& a, const Value& b, const Shape& expected) {
     refuse(fmt::format("a constant{} follows from their number.", where));
 }
 
-// Throws unless a graph is that of a net with as many channels: the same operations and constants.
+// Throws unless `narrow` has the operations and constants of the traced graph, and the shapes of a
+// net with channels[i] channels in each group i.
 void check_same(const TracedModel& traced, const Graph& narrow,
                 const std::vector<int64_t>& channels) {
   std::map<const Node*, const Node*> narrow_of;
@@ -133,8 +136,9 @@ void check_same(const TracedModel& traced, const Graph& narrow,
   }
 }
 
-// Returns the net of an experiment with as many channels and other elements of some variables.
-// `file` receives the bytes that a checkpoint keeps, if there are some.
+// Returns an experiment's imported net with channels[i] channels in each group i, and
+// `initializers` as the elements of its variables. `file` is the ONNX file that checkpoints keep,
+// which is rewritten for this net unless it is null or empty.
 std::unique_ptr<Model> narrowed_net(const Experiment& experiment, const TracedModel& traced,
                                     const std::vector<int64_t>& channels,
                                     std::map<std::string, Tensor> initializers,

@@ -13,7 +13,7 @@ namespace weft::train {
 struct TracedModel {
   Graph graph;
   std::vector<std::string> names;  // of the results of an imported net's nodes
-  std::vector<Value> results;      // in the graph; empty for what it does not compute
+  std::vector<Value> results;      // of `names`, in the graph; undefined if not computed
   Channels channels;
 };
 TracedModel traced(const Experiment& experiment);

@@ -57,8 +57,8 @@ PruningOptions options_of(const Recipe& recipe, int64_t total_steps) {
   return options;
 }
 
-// Returns the weights that multiply inputs, by their names: matrices and the kernels of
-// convolutions, but no embeddings, nor what shares their weights.
+// Returns the weights that multiply inputs and train, by name: matrices and the kernels of
+// convolutions. Embeddings, and layers that share an embedding's weight, are left out.
 std::vector<std::pair<std::string, Prunable>> weights_of(const nn::Module& model) {
   std::set<const VariableState*> embedded;
   std::vector<const nn::Module*> modules = {&model};
@@ -121,7 +121,7 @@ std::vector<std::pair<std::string, Prunable>> channels_of(const Channels& channe
   return weights;
 }
 
-// Refuses to prune what `weft prune` could not remove later.
+// Refuses to prune channels that `weft prune` could not remove later.
 void check_removable(const Experiment& experiment, const TracedModel& model,
                      const std::vector<std::pair<std::string, Prunable>>& named) {
   std::vector<bool> groups;

@@ -1,4 +1,4 @@
-// Quantization-aware training in a run: what the recipe's `quantization` means for a model.
+// Sets up the quantization-aware training of a run from the recipe's `quantization` section.
 #pragma once
 
 #include <memory>

@@ -64,8 +64,8 @@ class Alternatives {
     return ladders;
   }
 
-  // Returns changes that take one plan each before batches, and the one most likely to fit first,
-  // as time may run out among the batches.
+  // Returns changes that take one plan each before smaller batches, which take several, and the
+  // change that is most likely to fit first, as time may run out among the batches.
   std::vector<Ladder> for_steps() {
     std::vector<Ladder> ladders;
     const bool wide = find_precision(recipe_->train.precision)->parameters == DType::f32;
@@ -143,7 +143,7 @@ class Alternatives {
   // is computed.
   bool clips() const { return recipe_->train.grad_clip.value_or(0) > 0; }
 
-  // Returns the other changes with smaller micro-batches, each about half of the one before.
+  // Returns `others` with ever smaller micro-batches, each about half as large as the previous one.
   std::vector<NewValues> smaller_batches(const NewValues& others) const {
     const int64_t whole = recipe_->train.global_batch_size;
     const int64_t now = recipe_->train.micro_batch_size.value_or(whole);

@@ -10,14 +10,14 @@ namespace weft::train {
 // Returns a sentence that names changes with which the run fits within the limit of its question
 // and takes at most `has` bytes in total (0: unknown): rematerialization, products in bfloat16,
 // smaller micro-batches, bfloat16 activations, no gradient clipping, state in files; where the
-// state alone exceeds the limit, what shrinks or moves it. The cheapest change comes first, each
-// with its planned time relative to that of the recipe without a memory limit. The search plans
-// candidates until most of WEFT_PATIENCE has passed since `began`, the time at which the failed
-// plan was started, and it allocates none of a run's memory.
+// state alone exceeds the limit, changes that shrink or move the state. The cheapest change comes
+// first, each with its planned time relative to the planned time of the recipe without a memory
+// limit. The search plans candidates until most of WEFT_PATIENCE has passed since `began`, the time
+// at which the failed plan was started, and it allocates none of a run's memory.
 std::string changes_that_fit(const RunQuestion& run, size_t has, double began);
 
-// Does the same for a run that fits and takes `seconds` an update: names changes that take clearly
-// less time. Returns "" where there is none.
+// Does the same for a run that fits and takes `seconds` an update: names changes with which an
+// update takes clearly less time. Returns "" if there are no such changes.
 std::string quicker_changes(const RunQuestion& run, size_t has, double began, double seconds);
 
 }  // namespace weft::train

@@ -1,4 +1,5 @@
-// Defines what an experiment holds, and how many bytes that takes.
+// Defines functions of Experiment that list its variables, and count the bytes of its data and
+// state.
 #include <algorithm>
 
 #include "weft/base/numbers/hash.h"

@@ -1,5 +1,5 @@
-// Plans runs for `weft plan`, and plans again within the memory of the device or of this machine
-// what does not fit. Refuses what cannot fit, and names the changes with which it would.
+// Plans runs for `weft plan`. A run that does not fit is planned again within the memory of the
+// device or of this machine. Refuses a run that cannot fit, and names changes with which it would.
 #include "weft/train/plan/plan_run.h"
 
 #include <optional>
@@ -27,7 +27,7 @@ std::string too_large(const PlanAnswer& found) {
                      found.on_host ? "this machine" : found.device_name);
 }
 
-// Compares an answer with `whole`, that without a memory limit.
+// Compares an answer with `whole`, the answer without a memory limit.
 void compare(PlanAnswer& found, const PlanAnswer& whole) {
   found.unlimited_bytes = whole.total_bytes();
   found.unlimited_seconds = whole.expected_seconds();

@@ -193,8 +193,8 @@ void Recipe::apply_environment() {
 }
 
 namespace {
-// Rules checks what keys say together; each function throws Error(usage) at the first rule that is
-// broken. They are called in the order in which they stand here.
+// Rules checks the values of keys against each other. Each function throws Error(usage) at the
+// first rule that is broken. The functions are called in the order of their definitions.
 class Rules {
  public:
   Rules(const Recipe& recipe, const std::map<std::string, std::string, std::less<>>& given)
@@ -301,7 +301,7 @@ class Rules {
                         precision));
   }
 
-  // The name is that of a folder.
+  // The name of a run is the name of its folder.
   void check_name() const {
     const std::string& name = recipe_->name;
     if (name.size() > longest_name || name.starts_with('.') ||
@@ -318,8 +318,8 @@ class Rules {
   }
 
  private:
-  // Refuses other keys of a section that `first` turns on. A run's own recipe gives every key,
-  // those of a section that is off with their defaults.
+  // Refuses the other keys of a section unless `first`, which turns the section on, is set. Default
+  // values pass: the recipe.yaml of a run gives every key, also of sections that are off.
   void check_section(std::string_view first, std::string_view hint) const {
     const std::string_view section = first.substr(0, first.find('.') + 1);
     for (const RecipeKey& key : recipe_keys())

@@ -22,7 +22,7 @@
 
 namespace weft::train {
 
-// Returns the keys of the table and those that registry entries add. Spans and keys stay valid.
+// Returns the keys of keys.toml and the keys that registry entries add. Spans and keys stay valid.
 std::span<const RecipeKey> recipe_keys();
 const RecipeKey* find_key(std::string_view path);
 // Returns the choices of a key one by one: "cuda:GPU" stands for every GPU of the catalogue.
@@ -31,7 +31,8 @@ std::vector<std::string> allowed_values(const RecipeKey& key);
 inline constexpr std::string_view any_device = "DEVICE", any_number = ":N";
 // Returns whether `value` is one of them.
 bool allows(const RecipeKey& key, std::string_view value);
-// Returns the choice of a key that is `value` but for capitals; `value` where there is none.
+// Returns the choice of a key that equals `value` but for upper and lower case; `value` if no
+// choice does.
 std::string as_a_choice(const RecipeKey& key, std::string value);
 
 class Recipe {
@@ -41,8 +42,8 @@ class Recipe {
   static Recipe load(const std::string& path);  // "-": standard input
   // Sets one key from a flag or the environment; `value` is YAML. Maps are merged: options that
   // `value` does not name stay, unless it is empty ("{}" or "null"). "model.config.dropout" is one
-  // option. A new model resets its config to the defaults. `origin` is where messages say that the
-  // key was given; "": nowhere, as a verb sets it by what it does.
+  // option. A new model resets its config to the defaults. `origin` is the place where the key was
+  // given, for messages; "": no place, as the verb itself implies the value.
   void set(std::string_view path, const std::string& value, const std::string& origin);
   void apply_environment();
   // Checks the rules between keys ("exactly one of train.epochs and train.steps").
@@ -75,7 +76,7 @@ class Recipe {
   void give(const std::string& path, RecipeValue value, std::string where);
 
   std::string name_ = "recipe";
-  std::map<std::string, RecipeValue, std::less<>> values_;  // those that differ from the default
+  std::map<std::string, RecipeValue, std::less<>> values_;  // values that differ from the default
   Settings settings_;                                       // the same
   std::map<std::string, std::string, std::less<>> given_;   // where each key was given
 };

@@ -29,8 +29,8 @@ std::string shown(const YAML::Node& node);  // "'fast'", "a list"
 
 // Parses one document without aliases, of bounded size and depth. `name` is used in messages.
 YAML::Node parse_yaml(std::string_view yaml, const std::string& name);
-// Refuses equal keys, of which yaml-cpp keeps both. `prefix` precedes them in the message:
-// "optimizer.".
+// Refuses a key that a map has twice, as yaml-cpp keeps both. `prefix` precedes the key in the
+// message: "optimizer.".
 void refuse_duplicates(const RecipeOrigin& origin, const YAML::Node& map,
                        const std::string& prefix);
 

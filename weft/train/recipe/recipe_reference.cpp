@@ -35,8 +35,8 @@ std::string json_type(KeyType type) {
   }
 }
 
-// Returns a pattern such as the one of train.device, which has "cuda:[0-9]+" for cuda:N and
-// "opencl:.+" for opencl:DEVICE between its "^(cpu" and its ")$".
+// Returns a regular expression for choices. The expression of train.device has "cuda:[0-9]+" for
+// cuda:N and "opencl:.+" for opencl:DEVICE between its "^(cpu" and its ")$".
 std::string pattern_of(const std::vector<std::string>& choices) {
   std::string pattern;
   for (std::string choice : choices) {

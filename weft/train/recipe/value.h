@@ -1,4 +1,4 @@
-// Defines what the value of a recipe's key may be.
+// Defines the types that the value of a recipe's key may have.
 #pragma once
 
 #include <cstdint>

@@ -178,8 +178,8 @@ struct Finding {
   std::optional<NonFiniteOrigin> origin;
 };
 
-// Searches in the type of the parameters first; what overflows only in float16 is then searched in
-// float16.
+// Searches with products in the type of the parameters first. If all values are finite, searches
+// with the recipe's type of products, as some values overflow only in float16.
 Finding search(const Recipe& recipe, const NonFiniteRun& failure, const Signals& signals) {
   Replay replay(recipe, failure, signals);
   const PrecisionKind& trained = *find_precision(recipe->train.precision);

@@ -49,8 +49,8 @@ std::string left_out_text(const RunReport& report);
 // Returns "20.5 h at best by the peaks measured on one, 18.1 h by its data sheet"; "" without
 // measured peaks.
 std::string measured_text(const RunReport& report);
-// Returns the table of what a plan takes where `room` is available for state and arena, and of the
-// excess.
+// Returns the table of the memory that a plan takes, and of its excess over `room`, the bytes that
+// are available for state and arena.
 std::string refusal_table(const RunReport& report, size_t room);
 std::string to_table(const std::vector<ModuleCost>& modules);
 std::string to_json(const RunReport& report);
@@ -74,8 +74,8 @@ struct Window {
   double loader = 0, checkpoint = 0, step = 0;  // waited for data; saved; the rest
   double compute_share = 0, memory_share = 0;   // shares of `step`, as planned; zeros: unknown
 };
-// Returns what took most of it: "compute" or "memory" (the bound of the kernels), "loader",
-// "checkpoint"; "" where unknown.
+// Returns what took most of the window's time: "compute" or "memory" (the bound of the kernels),
+// "loader", "checkpoint"; "" if unknown.
 std::string_view verdict(const Window& window);
 
 struct StepLine {
@@ -93,7 +93,7 @@ struct StepLine {
 };
 struct Evaluation {
   double loss = 0;
-  double score = 0;                                         // of which more is better
+  double score = 0;                                         // higher is better
   std::string score_name = "accuracy";                      // "r2" for a regression
   int64_t count = 0;                                        // samples or tokens
   std::vector<std::pair<std::string, double>> others = {};  // metrics besides the score, by name
@@ -115,7 +115,7 @@ struct ClosingReport {
   int64_t steps = 0;                        // steps of this process
   int64_t last_step = 0;                    // the last step of the run
   double train_loss = 0;                    // loss of the last update's batch
-  Evaluation evaluation = {};               // the last one; count 0: there was none
+  Evaluation evaluation = {};               // the last evaluation; count 0: none
   std::optional<double> joules = {};        // nullopt: no meter here
   std::optional<double> usd_per_hour = {};  // nullopt: no row of costs
   double planned_seconds() const { return planned_step_seconds * static_cast<double>(steps); }
@@ -124,7 +124,7 @@ std::string to_table(const ClosingReport& report);
 
 // Returns the columns of a terminal, or of COLUMNS; 0 where a stream has no such limit.
 size_t columns_of(std::FILE* stream);
-// Wraps `text` by words at those columns, or at 80 where there is no limit.
+// Wraps `text` between words at the columns of `stream`, or at 80 columns if it has no limit.
 std::string fitted(std::string_view text, std::FILE* stream);
 
 // Prints lines and appends them to log.jsonl. On a terminal it redraws the line in progress.

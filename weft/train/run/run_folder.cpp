@@ -59,7 +59,7 @@ bool is_plan(const fs::path& file) {
 }
 
 // Throws Error(usage) unless the folder is a run, an unfinished start of one, or empty, and for a
-// folder that also holds foreign files: `flag` would replace what is there.
+// folder that also holds foreign files: `flag` would replace its contents.
 void check_may_be_replaced(const fs::path& folder, std::string_view flag) {
   std::error_code error;
   const bool is_run =
@@ -200,7 +200,7 @@ void RunFolder::lock() {
   lock_.reset();
   locked_ = {};
   int descriptor = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // there is none yet
+  if (descriptor < 0) return;  // the run has no folder yet
   lock_ = std::shared_ptr<void>(nullptr, [descriptor](void*) { close(descriptor); });
   locked_ = identity_of(descriptor);
   if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return;

@@ -49,8 +49,9 @@ StepOptions step_options(const Experiment& experiment, const std::string& device
                       .beside = experiment.data_bytes(),
                       .recompute = recipe->train.recompute,
                       .offload = offload_of(recipe)};
-  // Kernels that keep weights packed may sum in another order, and only where memory is not
-  // limited, on which the bits of a run must not depend; updates would make them pack anew, too.
+  // Kernels that keep weights packed may sum in another order, and are planned only where memory is
+  // not limited. The bits of a run must not depend on that limit. Updates would make these kernels
+  // pack anew, too.
   options.pack_weights = false;
   if (recipe->train.keep != DType::f32) options.activations = recipe->train.keep;
   if (recipe->train.chunks) options.row_tiles = static_cast<int>(*recipe->train.chunks);
@@ -282,7 +283,8 @@ std::vector<Tensor> Steps::eval_step(const Tensor& inputs, const Tensor& labels)
     Tensor right = argmax(scores, -1) == labels;  // never equal where ignored
     Tensor count = number_of(counts);
     Tensor wrong = logical_and(logical_not(right), counts);
-    // Each sample has two flags: whether any label counts, and whether any of those is wrong.
+    // Each sample has two flags: whether any label counts, and whether any label that counts is
+    // predicted wrong.
     Tensor row_counts = counts, row_wrong = wrong;
     if (labels.rank() > 1) {
       row_counts = any(counts, {.axes = {1}});

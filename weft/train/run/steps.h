@@ -24,7 +24,7 @@ struct StepNorms {
 inline constexpr int64_t kept_norms = 50;  // updates
 
 // Returns the options that the recipe chooses. `device` is as in StepOptions; "null" plans and runs
-// nothing. `recipe` may be another one that differs from the experiment's in options alone.
+// nothing. `recipe` may differ from the experiment's recipe in these options alone.
 StepOptions step_options(const Experiment& experiment, const std::string& device);
 StepOptions step_options(const Experiment& experiment, const std::string& device,
                          const Recipe& recipe);
@@ -92,7 +92,8 @@ class Steps {
   Tensor logits(const Tensor& inputs) const;
   // Returns the gradients that a pass adds to the update, scaled where the loss is.
   std::vector<Tensor> gradients_of(const Tensor& loss) const;
-  // Returns what a forward pass gives where its layers are quantized.
+  // Returns the results of a forward pass with quantized layers, if the run quantizes; else
+  // `results`.
   std::vector<Tensor> quantized(std::vector<Tensor> results) const;
   Tensor mean_loss(const Tensor& inputs, const Tensor& labels) const;
   std::vector<Tensor> train_step(const Tensor& inputs, const Tensor& labels);

@@ -1,5 +1,5 @@
-// This is one file because the loop is one class: what it saves, evaluates and refuses depends on
-// the same state of the run. Planning is in plan_run.cpp.
+// This is one file because the loop is one class: saving, evaluating and refusing depend on the
+// same state of the run. Planning is in plan_run.cpp.
 #include "weft/train/run/trainer.h"
 
 #include <chrono>
@@ -46,8 +46,8 @@ Experiment resumed(const Recipe& recipe, const RunFolder& folder, const std::str
   return make_experiment(recipe, {.checkpoint = checkpoint});
 }
 
-// Returns the bytes as allocated in the memory that kernels access: not those in files or pinned on
-// the host for a device.
+// Returns the bytes of storage in the memory that kernels access; 0 for storage in files or pinned
+// on the host for a device.
 size_t allocated_bytes(const Storage& storage) {
   const Buffer* const buffer = storage.buffer().get();
   const bool is_there =
@@ -191,8 +191,8 @@ class Trainer {
                 progress_.stopped ? "" : " Hint: a larger --train.steps continues it.");
   }
 
-  // Refuses a run whose checkpoints would fill the disk: those that it keeps, and the one written
-  // before an older one is removed.
+  // Refuses a run whose checkpoints would fill the disk: the checkpoints that it keeps, and a new
+  // checkpoint that is written before an older one is removed.
   void check_room() const {
     constexpr uint64_t beside = 64 << 10;  // recipe, loader, manifest, and file headers
     const auto each =

@@ -42,7 +42,7 @@ struct TrainResult {
 // signals.h describes the signals.
 TrainResult train(const Recipe& recipe, const TrainOptions& options = {});
 
-// A RunQuestion is a run that takes no memory, and what it asks the planner.
+// A RunQuestion is a run that takes no memory, and its question to the planner.
 struct RunQuestion {
   Experiment experiment;
   PlanQuestion question;

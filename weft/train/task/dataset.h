@@ -24,7 +24,7 @@ struct Experiment;
 
 struct DataOptions {
   bool with_data = true;  // false: no sources; text then needs `vocabulary`
-  std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or that of an earlier run
+  std::optional<data::TextCodec> vocabulary = {};  // a tokenizer, or an earlier run's
   std::string tokenizer = {};  // the folder of `vocabulary`, with what it says beside; "": none
   bool evaluate_only = false;  // text: all of data.path is `validation`, and `train` is null
   std::optional<data::Frame> frame = {};  // frame of each sample of a text; absent: it has none
@@ -57,8 +57,8 @@ struct DataEntry {
   std::vector<std::string_view> reads = {};
   std::vector<RecipeKey> keys = {};         // added to the recipe's table
   std::function<std::string()> where = {};  // availability, for weft list; empty: "always"
-  // `metric` is the one that evaluations report as accuracy; those of a regression report r2
-  // instead.
+  // `metric` is the metric that evaluations report as accuracy; evaluations of a regression report
+  // r2 instead.
   std::string metric = "accuracy";
   bool has_labels = false;  // encoders learn the labels of its texts
   std::string unit = {};    // the name of its samples; "": by their kind

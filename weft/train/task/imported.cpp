@@ -72,7 +72,7 @@ void read_labels(DataOptions& data, const onnx::Model& net) {
   data.labels->only_known = data.labels->known.has_value();
   const int64_t padding =
       data::special_token_id(*tokenizer, data.tokenizer, "pad_token", {"[PAD]", "<pad>"},
-                             "texts with labels need");  // behind those shorter than a row
+                             "texts with labels need");  // fills texts shorter than a row
   data.frame = data::frame_of(*tokenizer, padding);
 }
 
@@ -92,7 +92,8 @@ std::unique_ptr<Model> make_imported(const onnx::Model& net, const Experiment& e
 }
 
 namespace {
-// Returns the rows of the smallest table that tokens are looked up in; nullopt where there is none.
+// Returns the number of rows of the smallest table in which tokens are looked up; nullopt if the
+// net has no such table.
 std::optional<int64_t> rows_of_tables(const Tensor& logits, const Tensor& tokens) {
   std::optional<int64_t> least;
   std::unordered_map<const weft::Node*, bool> reads{{tokens.node(), true}};

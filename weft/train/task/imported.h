@@ -1,5 +1,5 @@
-// Declares what runs need of nets from ONNX files (model.pretrained: net.onnx): the file that a
-// recipe or a checkpoint names, how such a net reads texts with labels, and what checkpoints keep.
+// Declares how runs use nets from ONNX files (model.pretrained: net.onnx): which file a recipe or a
+// checkpoint names, how such a net reads texts with labels, and which files checkpoints keep.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,20 @@
 
 namespace weft::train {
 
-// Returns whether model.pretrained is an ONNX file. Checkpoints keep its graph as net_file, which
-// has its weights in the checkpoint's own.
+// Returns whether model.pretrained is an ONNX file. Checkpoints keep its graph as net_file, whose
+// weights are in the checkpoint's own weight file.
 bool trains_onnx(const Recipe& recipe);
 inline constexpr std::string_view net_file = "model.onnx";
-// Returns that file of a checkpoint; the recipe's where it has none, or "" is given.
+// Returns the path of net_file in `checkpoint`; the recipe's ONNX file if the checkpoint has none,
+// or is "".
 std::string onnx_file_of(const Recipe& recipe, const std::string& checkpoint);
 
 // This file of a checkpoint keeps the labels of texts, by class.
 inline constexpr std::string_view labels_file = "labels.json";
 
-// Sets the frame and the labels of `data`, whose tokenizer is read, where the net's logits are
-// those of a text or of its words rather than of the next token: [batch, classes], or fewer than
-// the tokenizer has tokens. Labels are those of the checkpoint, where it has some. Throws
+// Sets the frame and the labels of `data`, whose tokenizer has been read, if the net predicts
+// labels of a text or of its words rather than the next token: its logits are [batch, classes], or
+// fewer than the tokenizer's tokens. If the checkpoint has labels, these are used. Throws
 // Error(data) for a tokenizer without a padding token, and for a damaged checkpoint.
 void read_labels(DataOptions& data, const onnx::Model& net);
 
@@ -34,9 +35,9 @@ std::unique_ptr<Model> make_imported(const onnx::Model& net, const Experiment& e
 // apart than the data have, or knows fewer tokens. Returns how many classes it tells apart.
 int64_t check_net(const Experiment& experiment, const std::string& file);
 
-// Adds to an experiment what its checkpoints keep: the graph of the file, which is that of
-// `checkpoint` where it has one, and the labels of texts. Says where the recipe's file is another
-// net by now.
+// Adds to an experiment the files that its checkpoints keep: the graph of the net in `file`, and
+// the labels of texts. Warns if the recipe's file is by now another net than `file`, which is in
+// `checkpoint` then.
 void keep_imported(Experiment& experiment, const std::string& file, const std::string& checkpoint);
 
 }  // namespace weft::train

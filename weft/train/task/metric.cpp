@@ -28,8 +28,8 @@ using Unread = const Recipe&;
 
 // Metrics of a regression sum over each target alone, and are means over the targets.
 
-// Returns the sums [2, C] of what `term` makes of the differences between predictions and targets
-// [batch, C], and of the number of targets that count. The others have the difference 0.
+// Returns sums over the batch [2, C]: of `term` of the differences between predictions and targets
+// [batch, C], and of the targets that count. Targets that do not count have the difference 0.
 Tensor sums_of(const Tensor& predictions, const Tensor& targets, Tensor (*term)(Arg)) {
   const Tensor counts = targets != data::ignored_target;
   const Tensor difference = select(counts, cast(predictions, targets.dtype()) - targets, 0);
@@ -38,8 +38,8 @@ Tensor sums_of(const Tensor& predictions, const Tensor& targets, Tensor (*term)(
       0);
 }
 
-// Returns the mean over the targets of `of`, called with the index of a target, its sum and the
-// number of those that count.
+// Returns the mean over the targets of `of`, called with the index of a target, the sum of its
+// terms, and how many of its values count.
 template <class Of>
 double mean_over_targets(Own own, Of of) {
   const size_t targets = own.size() / 2;
@@ -52,8 +52,8 @@ double unit_of(const EvalSums& all, size_t target) {
   return all.target_units.empty() ? 1 : all.target_units[target];
 }
 
-// A constant target, as that of one sample is, has no variance to explain: its score is 1 if it is
-// met exactly, else 0, as scikit-learn's (which gives NaN for one sample).
+// A constant target, such as the target of a single sample, has no variance to explain: its score
+// is 1 if it is predicted exactly, else 0, as in scikit-learn (which gives NaN for one sample).
 double r2_of(double residual, double variation) {
   if (variation > 0) return 1 - residual / variation;
   return residual == 0 ? 1 : 0;

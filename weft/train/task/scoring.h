@@ -1,5 +1,5 @@
-// Selects the loss and the metrics of a run, which must fit its task: those of a regression take
-// numbers, all others labels.
+// Selects the loss and the metrics of a run, which must fit its task: the losses and metrics of a
+// regression take numbers, all others take labels.
 #pragma once
 
 #include <string_view>
@@ -19,7 +19,7 @@ std::string_view label_kind(DType labels);
 
 // These throw Error(usage) for a loss or a metric that does not fit the task.
 const LossEntry& loss_of(const Recipe& recipe, Task task);
-// The first metric is the score, of which more is better.
+// The first metric is the score: higher is better.
 std::vector<const MetricEntry*> metrics_of(const Recipe& recipe, const DataEntry& entry, Task task);
 
 }  // namespace weft::train

@@ -17,17 +17,17 @@ namespace weft::train {
 
 struct Preparation {
   data::Transforms transforms = {};
-  std::optional<data::Normalization> normalization = {};  // absent: that of the data set
+  std::optional<data::Normalization> normalization = {};  // absent: the data set's
 };
 
 struct TransformEntry {
   std::string name, doc;
-  bool random = false;  // of training images alone; others are of those for evaluation, too
+  bool random = false;  // for training images alone; other transforms are for evaluation, too
   std::function<void(nn::OptionReader&, Preparation&)> read;
 };
 
-// Returns what data.transforms, data.mean and data.std say about images of that many channels.
-// Throws Error(usage), which names the key.
+// Returns the preparation that data.transforms, data.mean and data.std give images with `channels`
+// channels. Throws Error(usage), which names the key.
 Preparation preparation_of(const Recipe& recipe, int64_t channels, bool training);
 
 // Returns the shape [C, H, W] that a picture has after the transforms of an evaluation. Throws

@@ -133,7 +133,7 @@ std::unique_ptr<Inference> onnx_inference(const InferenceOptions& options, bool)
   return std::make_unique<Passes>(options);
 }
 
-// The rows are what the first input's first axis is called.
+// The first input's first axis, and any axis with its symbol, has the rows of a batch.
 ExportSubject onnx_subject(const OnnxOutput& output) {
   refuse_flag(output.dtype.has_value(), "--dtype with --to onnx", "published models", output.model);
   refuse_flag(output.context > 0, "--context", "models of tokens; ONNX files take --dim",

@@ -60,7 +60,7 @@ class Published : public Inference {
   models::Pretrained model_;
 };
 
-// Generation is what a decoder does: it reads a prompt, and then one token at a time.
+// Generation is the inference of a decoder: it reads a prompt, and then one token at a time.
 class Generation : public Published {
  public:
   Generation(models::Pretrained model, const InferenceOptions& options)
@@ -86,8 +86,8 @@ class Generation : public Published {
   }
   Executable& executable(size_t step) override { return tokens_->step(step == 0 ? prompt_ : 1); }
 
-  // A prompt replaces what the sequences had. The token is always the last one of the context, so
-  // that it attends to as many tokens as its plan counts.
+  // A prompt replaces the tokens that the sequences had. The decoded token is always the last one
+  // of the context, so that it attends to as many tokens as its plan counts.
   void run(size_t step) override {
     if (step == 0) return append(0, prompt_);
     const int64_t before = context_ - 1;
@@ -105,7 +105,7 @@ class Generation : public Published {
   int64_t prompt_ = 0;
 };
 
-// Encoding is what an encoder does: it reads all tokens of its sequences at once, and hides
+// Encoding is the inference of an encoder: it reads all tokens of its sequences at once, and hides
 // padding.
 class Encoding : public Published {
  public:

@@ -96,7 +96,7 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
 
 TextModel run_text_model(const std::string& name, const TextModelOptions& options) {
   const std::string checkpoint = checkpoint_of(name);
-  // A checkpoint of a published model is such a folder, too.
+  // A checkpoint of a published model is a folder of a published model, too.
   const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
   if (recipe->adapter.type) {
     if (!options.adapter.empty())
