@@ -42,6 +42,9 @@ TESTS = {
     "runtime": ["runtime", "cli:*memory_test.cpp", "train", "models", "models.cuda"],
     "ops": ["ops"],
     "optim": ["optim"],
+    "planner": ["train:*planner_test.cpp", "train:*plan_test.cpp", "train:*report_test.cpp",
+                "train:*memory_test.cpp", "train:*offload_test.cpp", "error:*budget_test.cpp"],
+    "infer": ["infer"],
     "train": ["train", "error", "cli"],
     # Folders of GGUF files are made for models; syncing matters only after a power loss.
     "io": ["io", "data", "models:*gguf_test.cpp", "train:*disk_test.cpp"],
