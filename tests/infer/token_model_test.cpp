@@ -193,6 +193,7 @@ class Mean : public Model, public Cached {
   Tensor forward(const Tensor& tokens) const override {
     const Tensor all = tokens_(tokens);
     std::vector<Tensor> each;
+    each.reserve(static_cast<size_t>(tokens.dim(1)));
     for (int64_t at = 0; at < tokens.dim(1); ++at)
       each.push_back(head_(mean_until(all, full({tokens.dim(0), 1}, at, DType::i64))));
     return stack(each, 1);

@@ -45,6 +45,7 @@ PlanAnswer answer_or_throw(const PlanQuestion& question, bool until_one_fails) {
   std::vector<std::optional<PlannedStep>> all = all_planned(question, largest, until_one_fails);
   if (largest) throw StepTooLarge(*largest);
   std::vector<PlannedStep> plans;
+  plans.reserve(all.size());
   for (std::optional<PlannedStep>& plan : all) plans.push_back(*std::move(plan));
   return sum_up(question, std::move(plans));
 }

@@ -171,6 +171,7 @@ std::unique_ptr<optim::Pruner> make_pruner(const Experiment& experiment, bool sa
         std::erase_if(named, [&](const auto& each) { return matches(each.first, pattern); });
     if (removed > 0) continue;
     std::vector<std::string> names;
+    names.reserve(named.size());
     for (const auto& [name, weight] : named) names.push_back(name);
     recipe.refuse(keys::pruning::exclude,
                   fmt::format("pruning.exclude: no weight to prune has a name like '{}'.{}{}",

@@ -37,6 +37,7 @@ void freeze(const Recipe& recipe, const nn::Module& model) {
       };
       if (std::ranges::none_of(named, is_meant)) {
         std::vector<std::string> names;
+        names.reserve(named.size());
         for (const nn::NamedVariable& entry : named) names.push_back(entry.name);
         recipe.refuse(key, fmt::format("{}: no parameter has a name like '{}'.{} The first is {}, "
                                        "the last {}.",

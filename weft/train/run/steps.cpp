@@ -158,6 +158,7 @@ std::vector<PlannedStep> Steps::planned() {
   std::vector<PlannedStep> all;
   const std::vector<Part> known = parts();
   const auto compiled = executables();
+  all.reserve(known.size());
   for (size_t i = 0; i < known.size(); ++i)
     all.push_back(
         {known[i].name,
