@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
 #include "weft/device/registry.h"
 #include "weft/passes/passes.h"
@@ -26,16 +25,8 @@ std::vector<std::optional<PlannedStep>> all_planned(const PlanQuestion& question
   std::vector<std::optional<PlannedStep>> all;
   for (const CapturedStep& step : question.steps) {
     std::optional<PlannedStep>& plan = all.emplace_back();
-    try {
-      plan = planned(step, question);
-    } catch (const StepTooLarge& error) {
-      if (!largest || error.least_bytes > largest->least_bytes)
-        largest.emplace(error.least_bytes, fmt::format("{}: {}", step.name, error.what()));
-      if (until_one_fails) break;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      throw Error(error.kind(), "{}: {}", step.name, error.what());
-    }
+    plan_step(step.name, largest, [&] { plan = planned(step, question); });
+    if (largest && until_one_fails) break;
   }
   return all;
 }
@@ -50,6 +41,17 @@ PlanAnswer answer_or_throw(const PlanQuestion& question, bool until_one_fails) {
   return sum_up(question, std::move(plans));
 }
 }  // namespace
+
+void plan_step(const std::string& name, std::optional<StepTooLarge>& largest,
+               const std::function<void()>& plan) try {
+  plan();
+} catch (const StepTooLarge& error) {
+  if (!largest || error.least_bytes > largest->least_bytes)
+    largest.emplace(error.least_bytes, fmt::format("{}: {}", name, error.what()));
+} catch (const Error& error) {
+  if (error.kind() != ErrorKind::does_not_fit) throw;
+  throw Error(error.kind(), "{}: {}", name, error.what());
+}
 
 size_t as_limit(size_t bytes) { return bytes >> 20 > 0 ? bytes >> 20 << 20 : bytes; }
 

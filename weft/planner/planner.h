@@ -8,10 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/planner/answer.h"
 #include "weft/planner/question.h"
 
 namespace weft {
+
+// Calls `plan` for the step `name`. Keeps StepTooLarge in `largest` if its least_bytes are the most
+// so far, and names the step in every error that says that memory does not suffice.
+void plan_step(const std::string& name, std::optional<StepTooLarge>& largest,
+               const std::function<void()>& plan);
 
 // Plans every step under the question's options. Throws StepTooLarge where a limit of memory is
 // exceeded: its least_bytes suffice for every step.

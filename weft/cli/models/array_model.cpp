@@ -5,12 +5,10 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/cli/models/text_model.h"
+#include "weft/cli/models/model_kind.h"
 #include "weft/io/files.h"
-#include "weft/models/pretrained.h"
 #include "weft/onnx/net/runner.h"
 #include "weft/runtime/executable.h"
-#include "weft/train/run/steps.h"
 
 namespace weft::cli {
 namespace {
@@ -111,8 +109,7 @@ train::Recipe settings_of(const std::string& name, const RecipeFlags& flags,
   for (const RecipeFlag& flag : flags)
     if (std::ranges::find(allowed, flag.path) == allowed.end())
       throw Error(ErrorKind::usage, "{} is for runs of weft's own. {} is {}.", flag.flag,
-                  io::printable(name),
-                  onnx::is_model_file(name) ? "an ONNX file" : "a published model");
+                  io::printable(name), kind_of(name).text);
   train::Recipe recipe;
   recipe.apply_environment();
   apply_flags(recipe, flags);

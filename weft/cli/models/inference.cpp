@@ -1,21 +1,12 @@
 #include "weft/cli/models/inference.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
-#include <utility>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "weft/base/error.h"
 #include "weft/base/numbers/quantity.h"
 #include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/text_flags.h"
-#include "weft/infer/token_model.h"
-#include "weft/io/files.h"
-#include "weft/models/pretrained.h"
-#include "weft/onnx/net/runner.h"
+#include "weft/onnx/net/net.h"
 
 namespace weft::cli {
 namespace {
@@ -26,7 +17,6 @@ const char* published_flag(const InferenceFlags& own) {
          : !own.activations.empty() ? "--activations"
                                     : nullptr;
 }
-
 }  // namespace
 
 onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {

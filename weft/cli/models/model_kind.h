@@ -30,9 +30,9 @@ struct EvaluationWords {
 
 // A null function means that models of the kind do not have that use.
 struct ModelKind {
-  std::string_view text;                // "an ONNX file", for messages
-  bool (*is)(const std::string& name);  // whether `name` is one
-  bool has_symbolic_extents = false;    // which --dim binds, instead of --context
+  std::string_view text;                          // "an ONNX file", for messages
+  bool (*is)(const std::string& name) = nullptr;  // whether `name` is one; null: if no other kind
+  bool has_symbolic_extents = false;              // which --dim binds, instead of --context
   // Returns the model as a function of arrays. `flags` set train.device; for an ONNX file
   // data.transforms, data.mean, data.std and data.dataset, too, and for a run or checkpoint any key
   // of its recipe. `given` are the names of arrays that will be given: in place of defaults that an

@@ -8,24 +8,15 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/cli/models/array_model.h"
-#include "weft/cli/models/inference.h"
 #include "weft/cli/models/model_kind.h"
-#include "weft/cli/models/text_model.h"
 #include "weft/cli/models/weight_output.h"
 #include "weft/cli/show/terminal.h"
-#include "weft/models/decoder.h"
-#include "weft/models/family.h"
-#include "weft/models/gguf.h"
-#include "weft/models/pretrained.h"
 #include "weft/onnx/export/export.h"
-#include "weft/onnx/net/net.h"
 #include "weft/tensor/compile.h"
 
 namespace weft::cli {
 namespace {
 constexpr int64_t usual_context = 512;  // tokens
-
 }  // namespace
 
 onnx::BuildGraph forward_of(const Model& model, std::function<Type(int64_t)> type) {

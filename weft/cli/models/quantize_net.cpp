@@ -55,7 +55,8 @@ std::optional<train::Experiment> experiment_of(const NetQuantization& arguments,
   const ModelKind& kind = kind_of(model);
   if (&kind == &run_kind) {
     train::Experiment experiment = kind.evaluation(model, flags, {});
-    const train::Recipe trained = train::checkpoint_recipe(checkpoint_of(model));
+    const train::Recipe trained =
+        train::checkpoint_recipe(train::find_checkpoint(train::locate_run(model)));
     for (std::string_view key : {keys::data::dataset, keys::data::format, keys::data::path})
       if (trained.to_yaml(key) != experiment.recipe.to_yaml(key))
         logging::warn("{} was trained with {} {}, and is quantized by ranges of {}.", model, key,

@@ -1,20 +1,10 @@
 #include "weft/cli/models/text_model.h"
 
-#include <algorithm>
-#include <filesystem>
-
 #include "weft/base/error.h"
 #include "weft/cli/models/model_kind.h"
-#include "weft/data/chat_template/tokenizer_config.h"
-#include "weft/infer/sampler.h"
 #include "weft/io/files.h"
-#include "weft/io/model_folder.h"
-#include "weft/models/decoder.h"
-#include "weft/onnx/file/model.h"
-#include "weft/train/checkpoint/adapter_base.h"
+#include "weft/models/adapter.h"
 #include "weft/train/checkpoint/checkpoint.h"
-#include "weft/train/task/imported.h"
-#include "weft/train/task/published.h"
 
 namespace weft::cli {
 

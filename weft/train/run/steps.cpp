@@ -6,6 +6,7 @@
 #include "weft/base/memory/buffer.h"
 #include "weft/base/numbers/quantity.h"
 #include "weft/data/loader.h"
+#include "weft/planner/planner.h"
 #include "weft/runtime/executable.h"
 
 namespace weft::train {
@@ -139,17 +140,9 @@ std::vector<Steps::Part> Steps::parts() const {
 std::vector<std::pair<std::string, Executable*>> Steps::executables() {
   std::optional<StepTooLarge> largest;  // its least_bytes suffice for every step
   std::vector<std::pair<std::string, Executable*>> all;
-  for (const Part& part : parts()) {
-    try {
-      all.emplace_back(part.name, &(this->*part.step).prepare(part.inputs));
-    } catch (const StepTooLarge& error) {
-      if (!largest || error.least_bytes > largest->least_bytes)
-        largest.emplace(error.least_bytes, fmt::format("{}: {}", part.name, error.what()));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::does_not_fit) throw;
-      throw Error(error.kind(), "{}: {}", part.name, error.what());
-    }
-  }
+  for (const Part& part : parts())
+    plan_step(part.name, largest,
+              [&] { all.emplace_back(part.name, &(this->*part.step).prepare(part.inputs)); });
   if (largest) throw StepTooLarge(*largest);
   return all;
 }

@@ -154,9 +154,12 @@ ExportSubject published_subject(const OnnxOutput& output) {
   refuse_flag(!output.dims.empty(), "--dim", "ONNX files", output.model);
   auto loaded = std::make_shared<models::Pretrained>(
       models::load_pretrained(output.model, {.dtype = output.dtype, .hide_padding = true}));
-  const models::Decoder* const decoder = loaded->decoder;
-  if (decoder != nullptr && !models::blocks_of(decoder->config()).is_folder_form())
-    loaded->model = models::folder_form(*decoder, output.dtype.value_or(DType::f32));
+  if (loaded->decoder != nullptr &&
+      !models::blocks_of(loaded->decoder->config()).is_folder_form()) {
+    auto form = models::folder_form(*loaded->decoder, output.dtype.value_or(DType::f32));
+    loaded->decoder = form.get();
+    loaded->model = std::move(form);
+  }
   const int64_t context = checked_context(output.context, loaded->context);
   return {
       .owner = loaded,

@@ -16,8 +16,6 @@
 
 namespace weft::cli {
 namespace {
-bool is_any(const std::string&) { return true; }
-
 ArrayModel run_arrays(const std::string& name, const RecipeFlags& flags,
                       std::span<const std::string>) {
   auto run = std::make_shared<train::Experiment>(
@@ -114,7 +112,6 @@ TextModel run_text_model(const std::string& name, const TextModelOptions& option
 }  // namespace
 
 constinit const ModelKind run_kind{.text = "a run",
-                                   .is = is_any,
                                    .arrays = run_arrays,
                                    .subject = run_subject,
                                    .evaluation = run_evaluation,
