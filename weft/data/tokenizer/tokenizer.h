@@ -34,8 +34,9 @@ class Tokenizer {
  public:
   // Reads `path`: a GGUF file, tokenizer.json, vocab.json with merges.txt beside it, or BERT's
   // vocab.txt with tokenizer_config.json if that is beside it (do_lower_case, strip_accents,
-  // tokenize_chinese_chars). Of a folder it reads the first of these three .json and .txt files
-  // that exists. Refuses SentencePiece's tokenizer.model alone.
+  // tokenize_chinese_chars). In a folder, load() looks for tokenizer.json, vocab.json and
+  // vocab.txt, and reads the first that exists. Refuses a folder that has only SentencePiece's
+  // tokenizer.model.
   static Tokenizer load(const std::string& path);
   // Reads the contents of a tokenizer.json; `name` stands for the file in errors.
   static Tokenizer from_json(std::string_view json, const std::string& name);

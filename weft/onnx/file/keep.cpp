@@ -80,7 +80,7 @@ class Inliner {
   ExternalData& external_;
 };
 
-// Returns where each tensor of a model's state lies in the model's safetensors file.
+// Returns the offset and the size, in bytes, of each state tensor in the model's safetensors file.
 Places places_of(const weft::Model& model) {
   const std::vector<io::NamedBytes> tensors = io::bytes_of(io::state_of(model));
   const std::vector<uint64_t> offsets = io::offsets_in_file(tensors, io::pytorch_metadata());

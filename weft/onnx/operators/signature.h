@@ -7,8 +7,8 @@
 //   "1 3@11 -> 1: max@-10 min@-10"       Clip: operands from set 11 on replace attributes
 //
 // OPERANDS and RESULTS are the most that a node may have, `*` for any number. `@11` holds from set
-// 11 on, `@-10` up to set 10, `@9-12` from 9 to 12. Of the attributes of sets that are older than
-// weft reads, only those that change nothing (consumed_inputs) are listed: files still have them.
+// 11 on, `@-10` up to set 10, `@9-12` from 9 to 12. Attributes of opsets older than weft reads are
+// not listed, but for attributes without effect (consumed_inputs), which newer files still have.
 #pragma once
 
 #include <cstdint>
