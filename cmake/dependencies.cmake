@@ -16,6 +16,7 @@ add_library(weft_dep_private INTERFACE)
 
 foreach(library_and_header "yaml-cpp yaml-cpp/yaml.h" "xxhash xxhash.h" "z zlib.h"
     "jpeg jpeglib.h" "png png.h" "pcre2-8 pcre2.h" "utf8proc utf8proc.h" "simdjson simdjson.h"
+    "crypto openssl/hmac.h"
     "protobuf google/protobuf/message.h" "onnx_proto onnx/onnx_pb.h")
   separate_arguments(library_and_header)
   list(POP_FRONT library_and_header library header)

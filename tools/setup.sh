@@ -18,7 +18,7 @@ packages=(
   g++ make cmake ninja-build mold ccache git python3
   # what weft links or includes
   llvm-19-dev libdnnl-dev libfmt-dev libyaml-cpp-dev libxxhash-dev zlib1g-dev libzstd-dev
-  libjpeg62-turbo-dev libpng-dev
+  libssl-dev libjpeg62-turbo-dev libpng-dev
   libjemalloc-dev nlohmann-json3-dev libcli11-dev opencl-headers ocl-icd-opencl-dev
   libpcre2-dev libutf8proc-dev libsimdjson-dev libonnx-dev libprotobuf-dev
   # to test, check and fuzz

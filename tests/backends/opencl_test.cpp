@@ -94,7 +94,10 @@ const KernelLibrary* opencl() {
   return with_device(*library);
 }
 
-Plan plan_of(const Value& value) { return make_plan(graph_of(value), {.library = opencl()}); }
+BoundPlan bound_of(const Value& value) {
+  return bound_plan(graph_of(value), {.library = opencl()});
+}
+Plan plan_of(const Value& value) { return bound_of(value).plan; }
 
 int products(const Plan& plan) {
   int count = 0;
@@ -173,7 +176,7 @@ TEST_SUITE("slow opencl products") {
     for (int64_t extent : {64, 1030}) {
       const Value product =
           matmul(draw(DType::f32, {3, extent, extent}), draw(DType::f32, {3, extent, extent}));
-      Executable executable(plan_of(product), *opencl(), std::make_shared<Workspace>());
+      Executable executable(bound_of(product), *opencl(), std::make_shared<Workspace>());
       executable.run({});
       const int before = calls.buffers;
       executable.run({});
@@ -198,7 +201,7 @@ TEST_SUITE("opencl errors") {
   TEST_CASE("a lost device is reported with OpenCL's error name") {
     if (opencl() == nullptr) return;
     const Value value = draw(DType::f32, {7}) + draw(DType::f32, {7});
-    Executable executable(plan_of(exp(value)), *opencl(), std::make_shared<Workspace>());
+    Executable executable(bound_of(exp(value)), *opencl(), std::make_shared<Workspace>());
     executable.run({});
     calls.device_lost = true;
     const std::string said = complaint(ErrorKind::device, [&] { executable.run({}); });

@@ -19,6 +19,7 @@
 #include "tests/support/program.h"
 #include "weft/cli/show/explain.h"
 #include "weft/cli/show/svg.h"
+#include "weft/ir/bindings.h"
 #include "weft/runtime/executable.h"
 #include "weft/weft.h"
 
@@ -230,17 +231,17 @@ TEST_CASE("the memory timeline is as high as the live bytes") {
     plan.slots.push_back({.category = Category::parameter,
                           .space = Space::state,
                           .bytes = 600,
-                          .value = weight.value()});
+                          .variable = index_of(*weight.state(), plan.variables)});
   Plan update;  // a second plan of the run, whose state is resident during the first
   update.slots.push_back({.category = Category::parameter,
                           .space = Space::state,
                           .bytes = 600,
-                          .value = weight.value()});
+                          .variable = index_of(*weight.state(), update.variables)});
   const Variable moment("moment", {DType::f32, {50}}, Category::optimizer_state);
   update.slots.push_back({.category = Category::optimizer_state,
                           .space = Space::state,
                           .bytes = 200,
-                          .value = moment.value()});
+                          .variable = index_of(*moment.state(), update.variables)});
   const cli::NamedPlan run[] = {{"update", &update}, {"accumulate", &plan}};
   std::string svg = cli::memory_svg(run, "a < b");
   CHECK(well_formed(svg));

@@ -232,7 +232,8 @@ TEST_CASE("a fetch of a step waits for the store before it even where no kernel 
                       {.device = device(), .skip = {"fuse"}});
   const Tensor x = full({1000}, 3.0);
   CHECK(step(x).to_vector<float>()[999] == 7);
-  Plan plan = step.prepare(std::vector<Type>{x.type()}).plan();
+  BoundPlan bound = step.prepare(std::vector<Type>{x.type()}).bound();
+  Plan& plan = bound.plan;
   REQUIRE(plan.launches.size() == 2);
   const Access product = plan.launches[0].results[0];
   const auto also_in = [&](Space space, size_t offset) {
@@ -246,12 +247,13 @@ TEST_CASE("a fetch of a step waits for the store before it even where no kernel 
   const Access stored = also_in(Space::file, 0), fetched = also_in(Space::arena, plan.arena_bytes);
   plan.file_bytes = product.value.type().bytes();
   plan.arena_bytes += aligned(plan.file_bytes);
-  plan.launches[1].operands[0] = fetched;
+  plan.launches[1].operands[0].at = fetched.at;
   const Launch store = make_transfer(plan, product, stored);
   const Launch fetch = make_transfer(plan, stored, fetched);
   plan.launches.insert(plan.launches.begin() + 1, {store, fetch, make_await(plan, fetch)});
   plan.launches.push_back(make_await(plan, store));
-  Executable moved(std::move(plan), library(device()), std::make_shared<Workspace>());
+  bound.bindings.constants.resize(plan.slots.size());
+  Executable moved(std::move(bound), library(device()), std::make_shared<Workspace>());
   CHECK(moved.run(std::vector<Tensor>{x})[0].to_doubles() == std::vector<double>(1000, 7));
 }
 

@@ -25,17 +25,17 @@ class OwnArena {
  public:
   template <class Change>
   OwnArena(const std::string& model, Change&& change)
-      : training_(model, "adamw", 8, {.device = "null"}), plan_(planned()) {
-    change(plan_);
-    executable_ = std::make_unique<Executable>(plan_, library("cpu"), workspace_);
+      : training_(model, "adamw", 8, {.device = "null"}), bound_(planned()) {
+    change(bound_.plan);
+    executable_ = std::make_unique<Executable>(bound_, library("cpu"), workspace_);
     executable_->set_poisoning(false);  // poisoning writes the whole arena
     Random random(1);
-    for (const Access& input : plan_.inputs)
+    for (const Access& input : plan().inputs)
       batch_.push_back(random_values(input.value.type(), 0, 1, random));
   }
 
   void step() { executable_->run(batch_); }
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return bound_.plan; }
   size_t measured() const { return executable_->used_arena_bytes(); }
   // Returns the end of the highest byte that a step changes, found with two fill patterns.
   size_t changed() {
@@ -52,12 +52,12 @@ class OwnArena {
   }
 
  private:
-  Plan planned() {
-    return make_plan(training_.graph(), {.library = &library("cpu"), .threads = thread_count()});
+  BoundPlan planned() {
+    return bound_plan(training_.graph(), {.library = &library("cpu"), .threads = thread_count()});
   }
 
   Training training_;  // owns the variables
-  Plan plan_;
+  BoundPlan bound_;
   std::shared_ptr<Workspace> workspace_ = std::make_shared<Workspace>();
   std::unique_ptr<Executable> executable_;
   std::vector<Value> batch_;

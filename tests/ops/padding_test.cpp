@@ -69,11 +69,15 @@ ProductCounts look_at(const Plan& plan) {
   }
   return found;
 }
-Plan planned_for(const Graph& graph, const char* device = "null:cuda:h100",
-                 PassOptions options = {}) {
+BoundPlan bound_for(const Graph& graph, const char* device = "null:cuda:h100",
+                    PassOptions options = {}) {
   options.library = &library(device);
   options.verify = true;
-  return make_plan(graph, options);
+  return bound_plan(graph, options);
+}
+Plan planned_for(const Graph& graph, const char* device = "null:cuda:h100",
+                 PassOptions options = {}) {
+  return bound_for(graph, device, std::move(options)).plan;
 }
 
 // Returns the results of a step whose arena holds only NaNs before it runs.
@@ -81,15 +85,16 @@ std::vector<Value> run_poisoned(const Graph& graph, std::span<const Value> given
                                 const KernelLibrary& library, PassOptions options = {}) {
   options.library = &library;
   options.threads = thread_count();
-  Plan plan = make_plan(graph, options);
+  const BoundPlan bound = bound_plan(graph, options);
+  const size_t arena_bytes = bound.plan.arena_bytes;
   const auto arena = std::make_shared<Workspace>();
-  arena->reserve(plan.arena_bytes, library.memory());
+  arena->reserve(arena_bytes, library.memory());
   const auto poison = [&] {
-    const std::vector<std::byte> nans(plan.arena_bytes, std::byte{0xff});
+    const std::vector<std::byte> nans(arena_bytes, std::byte{0xff});
     arena->memory->write(arena->buffer->data, nans.data(), nans.size());
   };
   poison();
-  const auto run = make_executable([&] { return plan; }, library, arena);
+  const auto run = make_executable([&] { return bound; }, library, arena);
   poison();  // tuning may have run kernels
   std::vector<Value> results;
   for (const Value& result : run->run(given)) results.push_back(result.eval());
@@ -289,9 +294,9 @@ TEST_CASE("padded copies hold their operands' elements") {
   const std::vector<Value> given{random_values(x.type(), -1, 1, random),
                                  random_values(table.type(), -1, 1, random)};
   const std::vector<Interpreted> want = interpret_with_errors(graph, given);
-  Plan plan = planned_for(graph, "null:cuda:t4");
-  CHECK(look_at(plan).padded == 1);
-  const auto run = make_executable([&] { return plan; }, cuda, std::make_shared<Workspace>());
+  const BoundPlan bound = bound_for(graph, "null:cuda:t4");
+  CHECK(look_at(bound.plan).padded == 1);
+  const auto run = make_executable([&] { return bound; }, cuda, std::make_shared<Workspace>());
   std::vector<Value> got;
   for (const Value& result : run->run(given)) got.push_back(result.eval());
   CHECK(disagreement(got, want, cuda) == "");

@@ -46,7 +46,7 @@ struct Figures {
 Figures copies_in(const Plan& plan) {
   const auto is_copy = [&](int slot) {
     const Slot& at = plan.slots[static_cast<size_t>(slot)];
-    return at.space == Space::state && at.value->variable->copy_of != nullptr;
+    return at.space == Space::state && plan.variable(at).copy_of >= 0;
   };
   std::vector<bool> reads(plan.slots.size());
   for (const Launch& launch : plan.launches)

@@ -17,17 +17,21 @@ using namespace weft;
 using namespace weft::testing;
 
 namespace {
-Plan plan_of(const Graph& graph, std::vector<std::string> skip = {}, std::string fault = "") {
+BoundPlan bound_of(const Graph& graph, std::vector<std::string> skip = {}, std::string fault = "") {
   static const PlanningLibrary library;
-  return make_plan(graph, {.library = &library,
-                           .threads = 2,
-                           .step = {.skip = std::move(skip)},
-                           .verify = true,
-                           .fault = std::move(fault)});
+  return bound_plan(graph, {.library = &library,
+                            .threads = 2,
+                            .step = {.skip = std::move(skip)},
+                            .verify = true,
+                            .fault = std::move(fault)});
+}
+Plan plan_of(const Graph& graph, std::vector<std::string> skip = {}, std::string fault = "") {
+  return bound_of(graph, std::move(skip), std::move(fault)).plan;
 }
 const Assign& assign_of(const Plan& plan, const std::string& name) {
   auto found = std::find_if(plan.assigns.begin(), plan.assigns.end(), [&](const Assign& assign) {
-    return plan.slots[static_cast<size_t>(assign.state_slot)].value->variable->name == name;
+    const Slot& slot = plan.slots[static_cast<size_t>(assign.state_slot)];
+    return plan.variable(slot).name == name;
   });
   REQUIRE(found != plan.assigns.end());
   return *found;
@@ -170,7 +174,7 @@ TEST_SUITE("alias") {
     Graph graph{.outputs = {a, neg(b)}, .assignments = {{a, b}, {b, a}, {c, a + b}}};
     for (const std::vector<std::string>& skip :
          {std::vector<std::string>{}, {"alias"}, {"fuse"}, {"schedule"}}) {
-      PlanResult result = run_plan(plan_of(graph, skip));
+      PlanResult result = run_plan(bound_of(graph, skip));
       auto old = [](const Value& leaf) {
         return difference(from_buffer(leaf->variable->storage->buffer(), leaf.type()),
                           from_buffer(leaf->variable->storage->buffer(), leaf.type()), 0);

@@ -20,8 +20,7 @@ PassOptions with_offload(Offload offload) {
 size_t bytes_in(const Plan& plan, Space space) {
   size_t bytes = 0;
   for (const Slot& slot : plan.slots)
-    if (slot.space == space && (space != Space::file || slot.value->variable != nullptr))
-      bytes += slot.bytes;
+    if (slot.space == space && (space != Space::file || slot.variable >= 0)) bytes += slot.bytes;
   return bytes;
 }
 size_t in_memory(const Plan& plan) {

@@ -20,19 +20,20 @@ namespace weft::testing {
 namespace {
 class PlanRunner {
  public:
-  explicit PlanRunner(const Plan& plan) : plan_(plan), arena_(plan.arena_bytes + 64) {
+  explicit PlanRunner(const BoundPlan& bound) : plan_(bound.plan), arena_(plan_.arena_bytes + 64) {
     for (size_t i = 0; i < arena_.size(); ++i) arena_[i] = static_cast<std::byte>(0x41 + i % 7);
-    for (const Slot& slot : plan.slots) {
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      const Slot& slot = plan_.slots[i];
+      const VariableState* const variable = bound.bindings.variable(slot);
       own_.emplace_back(slot.space == Space::arena ? 0 : slot.bytes);
       const Buffer* source = nullptr;
       Value derived;
-      const bool file = slot.space == Space::file && slot.value->variable != nullptr;
-      if (slot.space == Space::state || file)
-        source = slot.value->variable->storage->buffer().get();
-      if (slot.space == Space::constant && slot.value->storage != nullptr)
-        source = slot.value->storage->buffer().get();
-      if (slot.space == Space::state && slot.value->variable->derivation != nullptr) {
-        derived = interpret(slot.value->variable->derivation->expression);
+      const bool file = slot.space == Space::file && variable != nullptr;
+      if (slot.space == Space::state || file) source = variable->storage->buffer().get();
+      if (bound.bindings.constants[i] != nullptr)
+        source = bound.bindings.constants[i]->buffer().get();
+      if (slot.space == Space::state && variable->derivation != nullptr) {
+        derived = interpret(variable->derivation->expression);
         source = derived->storage->buffer().get();
       }
       if (source != nullptr) std::memcpy(own_.back().data(), source->data, slot.bytes);
@@ -48,7 +49,7 @@ class PlanRunner {
     for (const Access& output : plan_.outputs) result.outputs.push_back(get(output));
     for (const Assign& assign : plan_.assigns) {
       const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
-      result.assigned[slot.value->variable->name] = get(state(assign));
+      result.assigned[plan_.variable(slot).name] = get(state(assign));
     }
     return result;
   }
@@ -125,7 +126,7 @@ class PlanRunner {
 
 PassOptions on_cpu() { return {.library = backends().back(), .threads = 2, .verify = true}; }
 
-PlanResult run_plan(const Plan& plan, std::span<const Value> inputs) {
+PlanResult run_plan(const BoundPlan& plan, std::span<const Value> inputs) {
   return PlanRunner(plan).run(inputs);
 }
 
@@ -134,7 +135,7 @@ std::string plan_disagreement(const Graph& graph, const PassOptions& options, ui
   Random random(seed);
   std::vector<Value> inputs = random_inputs(graph, random);
   std::vector<Value> want = interpret(graph, inputs);
-  PlanResult got = run_plan(make_plan(graph, options), inputs);
+  PlanResult got = run_plan(bound_plan(graph, options), inputs);
   for (size_t i = 0; i < graph.outputs.size(); ++i)
     if (std::string text = difference(got.outputs[i], want[i], tolerance); !text.empty())
       return "output " + std::to_string(i) + ": " + text;

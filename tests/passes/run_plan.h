@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 #include "weft/passes/passes.h"
 
 namespace weft::testing {
@@ -22,7 +22,7 @@ struct PlanResult {
 PassOptions on_cpu();
 
 // Runs `plan` on data leaves, in an arena of arbitrary bytes; leaves the variables unchanged.
-PlanResult run_plan(const Plan& plan, std::span<const Value> inputs = {});
+PlanResult run_plan(const BoundPlan& plan, std::span<const Value> inputs = {});
 
 // Runs the graph's plan on random inputs; returns "" if it computes what the graph means.
 std::string plan_disagreement(const Graph& graph, const PassOptions& options, uint64_t seed,

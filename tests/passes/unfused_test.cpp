@@ -36,7 +36,7 @@ std::map<std::string, FusionRefusal> reasons(const Plan& plan) {
   for (const Launch& launch : plan.launches)
     for (const auto& [operand, reason] : launch.unfused) {
       CHECK(std::ranges::any_of(launch.operands, [operand](const Access& access) {
-        return access.value.node() == operand;
+        return access.value->id == operand;
       }));
       all.emplace(launch.kernel, reason);
     }

@@ -63,11 +63,11 @@ TEST_CASE("long work reports progress only on a terminal") {
 TEST_CASE("a long compilation reports its number of kernels") {
   const KernelLibrary& cpu = library("cpu");
   const Value x = input({DType::f32, {64}}, 0);
-  Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
-                        {.library = &cpu, .step = {.skip = {"fuse"}}});
-  REQUIRE(plan.launches.size() == 3);
+  BoundPlan bound = bound_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
+                               {.library = &cpu, .step = {.skip = {"fuse"}}});
+  REQUIRE(bound.plan.launches.size() == 3);
   const std::string notes = notes_on_terminal(
-      [&] { const Executable executable(std::move(plan), cpu, std::make_shared<Workspace>()); });
+      [&] { const Executable executable(std::move(bound), cpu, std::make_shared<Workspace>()); });
   CHECK(notes.starts_with("weft: note: compiling 3 kernels: "));
   CHECK(notes.ends_with(" are done\r\n"));
 }

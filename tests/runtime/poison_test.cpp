@@ -21,14 +21,15 @@ using namespace weft::testing;
 
 namespace {
 // Plans tanh x + sin x as three kernels; `broken` ends the live range of tanh x before its use.
-Plan make(const KernelLibrary& library, bool broken) {
+BoundPlan make(const KernelLibrary& library, bool broken) {
   Value x = input({DType::f32, {64}}, 0);
-  Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
-                        {.library = &library, .step = {.skip = {"fuse", "reuse"}}});
+  BoundPlan bound = bound_plan({.inputs = {x}, .outputs = {tanh(x) + sin(x)}},
+                               {.library = &library, .step = {.skip = {"fuse", "reuse"}}});
+  Plan& plan = bound.plan;
   REQUIRE(plan.launches.size() == 3);
   Slot& first = plan.slots[static_cast<size_t>(plan.launches[0].results[0].at.slot)];
   if (broken) first.last = first.first;
-  return plan;
+  return bound;
 }
 
 double run(const KernelLibrary& library, bool broken, bool poisoning) {
@@ -86,7 +87,7 @@ TEST_CASE("held results and results used as inputs survive poisoned runs") {
 
 TEST_CASE("poison fills the arena before a run and a dead value's slot after its last reader") {
   if (address_sanitizer) return skipped("sanitizers forbid to look at what is poisoned");
-  const Plan plan = make(*backends()[1], false);
+  const Plan plan = make(*backends()[1], false).plan;
   Poison poison(plan);
   std::vector<std::byte> arena(plan.arena_bytes);
   poison.begin_run(arena.data());

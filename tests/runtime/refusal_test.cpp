@@ -74,7 +74,7 @@ class Refuses : public Refusing {
 // Returns how often a library that refuses all kernels is asked, and how many refusals it tells.
 std::pair<int, size_t> refusals_of(const Graph& graph) {
   const Refuses library;
-  const Plan plan = make_plan(graph, {.library = &library, .step = {.skip = {"fuse"}}});
+  const BoundPlan plan = bound_plan(graph, {.library = &library, .step = {.skip = {"fuse"}}});
   try {
     const Executable executable(plan, library, std::make_shared<Workspace>());
   } catch (const KernelsRefused& refused) {
@@ -136,7 +136,7 @@ TEST_CASE("the arena of a refused plan is freed") {
   const Graph graph{.inputs = {a, b}, .outputs = {matmul(a, b)}};
   const PassOptions options{.library = &library};
   REQUIRE(make_plan(graph, options).arena_bytes > RefusesScratch::scratch);
-  const auto made = make_executable([&] { return make_plan(graph, options); }, library, workspace);
+  const auto made = make_executable([&] { return bound_plan(graph, options); }, library, workspace);
   CHECK(made->plan().arena_bytes < RefusesScratch::scratch);
   CHECK(workspace->buffer->bytes == made->plan().arena_bytes);
 }
@@ -146,17 +146,17 @@ TEST_CASE("refusals are reported in launch order on any number of threads") {
     return weft::testing::skipped("one thread compiles one kernel after another");
   const RefusesInReverse library;
   const Value x = input({DType::f32, {64}}, 0);
-  const Plan plan = make_plan({.inputs = {x}, .outputs = {tanh(x), sin(x)}},
-                              {.library = &library, .step = {.skip = {"fuse"}}});
-  REQUIRE(plan.launches.size() == 2);
+  const BoundPlan bound = bound_plan({.inputs = {x}, .outputs = {tanh(x), sin(x)}},
+                                     {.library = &library, .step = {.skip = {"fuse"}}});
+  REQUIRE(bound.plan.launches.size() == 2);
   std::vector<std::string> want;
-  want.reserve(plan.launches.size());
-  for (const Launch& launch : plan.launches)
+  want.reserve(bound.plan.launches.size());
+  for (const Launch& launch : bound.plan.launches)
     want.push_back(fmt::format("[refuses] no {0}. Refused: {0}", launch.kernel));
   REQUIRE(want[0] != want[1]);
   std::vector<std::string> refusals;
   try {
-    const Executable executable(plan, library, std::make_shared<Workspace>());
+    const Executable executable(bound, library, std::make_shared<Workspace>());
   } catch (const KernelsRefused& refused) {
     refusals = refused.refusals;
   }

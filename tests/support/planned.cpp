@@ -79,7 +79,7 @@ std::vector<Value> run_planned(const Graph& graph, std::span<const Value> inputs
   ForgetsOffsets wrong(library);
   const KernelLibrary& compiler = lowers_wrongly ? wrong : library;
   const std::unique_ptr<Executable> executable = make_executable(
-      [&] { return make_plan(graph, options); }, compiler, std::make_shared<Workspace>());
+      [&] { return bound_plan(graph, options); }, compiler, std::make_shared<Workspace>());
   std::vector<Value> before;
   before.reserve(graph.assignments.size());
   for (const auto& [variable, value] : graph.assignments)

@@ -54,6 +54,7 @@ int run(std::vector<std::string> arguments) {
   add_run_verbs(program);
   add_model_verbs(program);
   add_infer_verb(program);
+  add_compile_verb(program);
   add_text_verbs(program);
   add_record_verbs(program);
   add_weight_verbs(program);

@@ -4,6 +4,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <llvm/Bitcode/BitcodeWriter.h>
@@ -12,6 +14,7 @@
 #include "weft/base/error.h"
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/alignment.h"
+#include "weft/codegen/code_store.h"
 #include "weft/codegen/llvm_emit.h"
 #include "weft/codegen/llvm_jit.h"
 #include "weft/codegen/lower.h"
@@ -41,21 +44,41 @@ std::string object_of(llvm::Module& module) {
   return object;
 }
 
-CompiledKernel compile(const loop::Kernel& kernel, const loop::CpuSchedule& schedule) {
+KernelCode compile(const loop::Kernel& kernel, const loop::CpuSchedule& schedule) {
   llvm::LLVMContext context;
   context.setDiscardValueNames(true);
   loop::EmittedKernel emitted = loop::emit_llvm(kernel, schedule, context, "kernel");
-  std::vector<std::string> names;
-  names.reserve(emitted.stages.size());
-  for (const auto& stage : emitted.stages) names.push_back(stage.function);
-  loop::LoadedCode code = loop::load_object(object_of(*emitted.module), names);
-  CompiledKernel result{.shared_scratch = aligned(schedule.shared_scratch),
-                        .scratch_per_thread = aligned(schedule.thread_scratch),
-                        .work = schedule.work,
-                        .code = code.owner};
-  for (size_t i = 0; i < names.size(); ++i)
+  KernelCode code{.object = object_of(*emitted.module),
+                  .shared_scratch = aligned(schedule.shared_scratch),
+                  .scratch_per_thread = aligned(schedule.thread_scratch),
+                  .work = schedule.work};
+  for (loop::EmittedStage& stage : emitted.stages) {
+    code.functions.push_back(std::move(stage.function));
+    code.extents.push_back(stage.extent);
+  }
+  return code;
+}
+
+CompiledKernel linked(const KernelCode& code) {
+  loop::LoadedCode loaded = loop::load_object(code.object, code.functions);
+  CompiledKernel result{.shared_scratch = code.shared_scratch,
+                        .scratch_per_thread = code.scratch_per_thread,
+                        .work = code.work,
+                        .code = loaded.owner};
+  for (size_t i = 0; i < code.functions.size(); ++i)
     result.stages.push_back(
-        {reinterpret_cast<KernelStage::Function>(code.functions[i]), emitted.stages[i].extent});
+        {reinterpret_cast<KernelStage::Function>(loaded.functions[i]), code.extents[i]});
+  return result;
+}
+
+// Links the kernel from code that a file brought, or compiles it.
+CompiledKernel made(const loop::Kernel& kernel, const loop::CpuSchedule& schedule,
+                    const std::string& text) {
+  loop::CodeStore& store = loop::CodeStore::instance();
+  std::optional<KernelCode> code = store.find(text);
+  if (!code) code = compile(kernel, schedule);
+  CompiledKernel result = linked(*code);
+  store.note(text, *std::move(code));
   return result;
 }
 }  // namespace
@@ -85,8 +108,14 @@ CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target) {
     if (known == nullptr) known = std::make_shared<Entry>();
     entry = known;
   }
-  std::call_once(entry->once, [&] { entry->kernel = compile(kernel, schedule); });
+  std::call_once(entry->once, [&] { entry->kernel = made(kernel, schedule, text); });
   return entry->kernel;
+}
+
+void keep_cpu_code() { loop::CodeStore::instance().keep(); }
+std::vector<KernelCode> cpu_code() { return loop::CodeStore::instance().kept(); }
+void add_cpu_code(std::vector<KernelCode> codes) {
+  loop::CodeStore::instance().add(std::move(codes));
 }
 
 bool can_fuse(const Launch& launch, std::string* why) {

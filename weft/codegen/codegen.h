@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/device/kernel_code.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
@@ -56,6 +57,11 @@ int64_t stage_extent(const Launch& launch, const CpuTarget& target = {});
 // Compiles `launch`. Thread safe and concurrent: identical kernels compile once per process and are
 // cached on disk in cache_directory()/kernels. Throws InternalError if can_fuse(launch) is false.
 CompiledKernel compile_cpu(const Launch& launch, const CpuTarget& target = {});
+
+// Return and take the machine code of kernels, as KernelCompiler does.
+void keep_cpu_code();
+std::vector<KernelCode> cpu_code();
+void add_cpu_code(std::vector<KernelCode> codes);
 
 // Runs all stages on up to thread_count() threads. The pointers are the starts of the slots, in the
 // order of the launch's operands and results; offsets and strides are compiled in. Allocates

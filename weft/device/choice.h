@@ -35,7 +35,8 @@ struct Room {
 
 // A KernelChoice is a node's library kernel with the layouts of its operands and its result.
 struct KernelChoice {
-  std::string kernel;               // "dnnl:conv"
+  std::string kernel;               // its name, for people: "dnnl:conv"
+  int algorithm = 0;                // which of the library's kernels it is, by numbers of its own
   std::vector<Dims> operand_order;  // per input: axes from outermost to innermost, then dense;
                                     // empty: the strides that choose() was given
   int64_t alignment = 1;            // in bytes, of operands with an `operand_order`; operands of

@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/device/kernel_code.h"
 #include "weft/ir/plan.h"
 
 namespace weft {
@@ -19,6 +21,12 @@ class Kernel {
   // Runs or enqueues the kernel. Each pointer is the start of a slot (kernels know offsets and
   // strides); operands, results and workspace follow the order of the Launch. Allocates nothing.
   virtual void run(void* const* operands, void* const* results, void* workspace) const = 0;
+  // Receives, once after it was compiled, the variables that its operands are, in the order of the
+  // launch; null for other operands. A kernel that keeps a variable packed learns from it when the
+  // variable was written.
+  virtual void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) {
+    (void)operands;
+  }
   // Receives, once before the first run, the arguments that all runs will have.
   virtual void bind(void* const* operands, void* const* results, void* workspace) const {
     (void)operands, (void)results, (void)workspace;
@@ -61,6 +69,13 @@ class KernelCompiler {
 
   // Called from several threads at once.
   virtual std::unique_ptr<Kernel> compile(const Plan& plan, const Launch& launch) const = 0;
+  // From keep_code() on, keeps the machine code of the kernels that it generates; code() returns
+  // it, for a file. Empty where the device keeps none.
+  virtual void keep_code() const {}
+  virtual std::vector<KernelCode> code() const { return {}; }
+  // Adds code of another process: kernels of the same loops are linked from it instead of being
+  // compiled. It is executed, so it must come from a place that may be trusted.
+  virtual void add_code(std::vector<KernelCode> codes) const { (void)codes; }
   // Records the kernel runs that `enqueue` issues, without executing them, as one kernel without
   // operands: one launch (a graph) where the device can, else a call of `enqueue`.
   virtual std::unique_ptr<Kernel> record(std::function<void()> enqueue) const;

@@ -42,16 +42,14 @@ void copy_row(const Tensor& all, int64_t from, std::span<float> to) {
   std::memcpy(to.data(), row, to.size_bytes());
 }
 
-// CachedModel computes each token once, as the cache holds the keys and values that later tokens
-// read.
-class CachedModel : public TokenModel {
+// CapturedSteps are captured from a model and compiled, for each length when it is first used.
+class CapturedSteps : public TokenSteps {
  public:
-  CachedModel(const Model& model, const Cached& cached, int64_t context, int64_t vocabulary,
-              const TokenModelOptions& options)
-      : TokenModel(options.batch, context, vocabulary),
-        model_(model),
+  CapturedSteps(const Model& model, const Cached& cached, int64_t context,
+                const TokenModelOptions& options)
+      : model_(model),
         cached_(cached),
-        cache_(cached.make_cache(batch_, context_)),
+        cache_(cached.make_cache(options.batch, context)),
         length_(options.length),
         activations_(nn::BlockActivations::choose(model, options.device, options.activations)),
         step_(make_step(
@@ -61,24 +59,61 @@ class CachedModel : public TokenModel {
             },
             options)) {}
 
-  TokenModelPlan plan(int64_t prefill_tokens) override {
+  void begin() override { cached_.begin(cache_, length_); }
+  Tensor run(const Tensor& tokens, const Tensor& start, const Tensor& last) override {
+    return step_.run(std::array{tokens, start, last})[0];
+  }
+  Executable& step(int64_t length) override { return step_.prepare(types_for(length)); }
+  TokenModelPlan plan(int64_t prefill_length) override {
     TokenModelPlan plan;
     plan.weight_bytes = bytes_of(model_.variables());
     plan.cache_bytes = cache_.bytes();
     plan.activations = activations_;
-    plan.prefill_tokens = piece_for(prefill_tokens, context_);
-    plan.prefill = step_.plan(types_for(plan.prefill_tokens));
+    plan.prefill_tokens = prefill_length;
+    plan.prefill = step_.plan(types_for(prefill_length));
     plan.decode = step_.plan(types_for(1));
     return plan;
   }
-  Executable& step(int64_t tokens) override {
-    return step_.prepare(types_for(piece_for(tokens, context_)));
+
+ private:
+  std::array<Type, 3> types_for(int64_t length) const {
+    const Type index{DType::i64, {cache_.batch}};
+    return {Type{DType::i64, {cache_.batch, length}}, index, index};
+  }
+
+  const Model& model_;
+  const Cached& cached_;
+  TokenCache cache_;
+  int64_t length_;
+  DType activations_;
+  CompiledStep step_;
+};
+
+// CachedModel computes each token once, as the cache holds the keys and values that later tokens
+// read.
+class CachedModel : public TokenModel {
+ public:
+  CachedModel(std::unique_ptr<TokenSteps> steps, int64_t batch, int64_t context, int64_t vocabulary)
+      : TokenModel(batch, context, vocabulary), steps_(std::move(steps)) {}
+
+  TokenModelPlan plan(int64_t prefill_tokens) override {
+    return steps_->plan(piece_for(prefill_tokens, context_));
+  }
+  Executable& step(int64_t tokens) override { return steps_->step(piece_for(tokens, context_)); }
+  std::vector<int64_t> lengths() const override {
+    std::vector<int64_t> all;
+    for (const int64_t piece : pieces)
+      if (const int64_t length = std::min(piece, context_); all.empty() || length > all.back())
+        all.push_back(length);
+    return all;
+  }
+  void begin() override {
+    if (!std::exchange(has_begun_, true)) steps_->begin();
   }
 
  protected:
   void run(std::span<const RowTokens> rows) override {
-    if (!has_begun_) cached_.begin(cache_, length_);
-    has_begun_ = true;
+    begin();
     int64_t left = 0;
     for (const RowTokens& row : rows) left = std::max<int64_t>(left, std::ssize(row.tokens));
     for (int64_t done = 0; left > 0;) {
@@ -89,10 +124,6 @@ class CachedModel : public TokenModel {
   }
 
  private:
-  std::array<Type, 3> types_for(int64_t length) const {
-    const Type index{DType::i64, {batch_}};
-    return {Type{DType::i64, {batch_, length}}, index, index};
-  }
   // Reads the tokens from `done` on. A row that has none left reads padding, which its next tokens
   // overwrite.
   void run_piece(std::span<const RowTokens> rows, int64_t done, int64_t piece) {
@@ -105,8 +136,8 @@ class CachedModel : public TokenModel {
       start.push_back(std::ssize(histories_[static_cast<size_t>(b)]) - given + from);
       last.push_back(std::max<int64_t>(count - 1, 0));
     }
-    const Tensor all = step_.run(std::array{tensor(tokens, {batch_, piece}),
-                                            tensor(start, {batch_}), tensor(last, {batch_})})[0];
+    const Tensor all = steps_->run(tensor(tokens, {batch_, piece}), tensor(start, {batch_}),
+                                   tensor(last, {batch_}));
     eval(std::span(&all, 1));
     for (int64_t b = 0; b < batch_; ++b) {
       const int64_t given = std::ssize(rows[static_cast<size_t>(b)].tokens);
@@ -117,13 +148,8 @@ class CachedModel : public TokenModel {
     }
   }
 
-  const Model& model_;
-  const Cached& cached_;
-  TokenCache cache_;
-  int64_t length_;
-  DType activations_;
-  bool has_begun_ = false;  // cache_
-  CompiledStep step_;
+  std::unique_ptr<TokenSteps> steps_;
+  bool has_begun_ = false;
 };
 
 // WindowModel computes the last tokens again for each token, always in the shape [batch, context].
@@ -150,6 +176,7 @@ class WindowModel : public TokenModel {
     return plan;
   }
   Executable& step(int64_t) override { return step_.prepare(types()); }
+  std::vector<int64_t> lengths() const override { return {context_}; }
 
  protected:
   void run(std::span<const RowTokens>) override {
@@ -215,8 +242,14 @@ std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabul
     throw Error(ErrorKind::usage, "the context is at most {} tokens, as the model says. Got {}.",
                 most_tokens, context);
   if (const Cached* cached = model.cached())
-    return std::make_unique<CachedModel>(model, *cached, context, vocabulary, options);
+    return make_token_model(std::make_unique<CapturedSteps>(model, *cached, context, options),
+                            options.batch, context, vocabulary);
   return std::make_unique<WindowModel>(model, context, vocabulary, options);
+}
+
+std::unique_ptr<TokenModel> make_token_model(std::unique_ptr<TokenSteps> steps, int64_t batch,
+                                             int64_t context, int64_t vocabulary) {
+  return std::make_unique<CachedModel>(std::move(steps), batch, context, vocabulary);
 }
 
 }  // namespace weft::infer

@@ -49,6 +49,20 @@ struct RowTokens {
   int64_t keep = std::numeric_limits<int64_t>::max();  // first tokens of the sequence that stay
 };
 
+// TokenSteps are the steps that continue sequences from a cache, for TokenModel. A step reads
+// tokens [batch, length], i64, of sequences whose first start[batch] tokens are in the cache, and
+// returns the logits [batch, vocabulary], f32, after the token at index last[batch] of each row.
+class TokenSteps {
+ public:
+  virtual ~TokenSteps() = default;
+  // Prepares the cache, before a step first reads it.
+  virtual void begin() = 0;
+  virtual Tensor run(const Tensor& tokens, const Tensor& start, const Tensor& last) = 0;
+  // Returns the compiled step that reads this many tokens of each sequence.
+  virtual Executable& step(int64_t length) = 0;
+  virtual TokenModelPlan plan(int64_t prefill_length) = 0;
+};
+
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
@@ -72,6 +86,10 @@ class TokenModel {
   // Returns the compiled step that append() runs for this many new tokens of each sequence (of more
   // than 512: for the first of them), for callers that time its kernels.
   virtual Executable& step(int64_t tokens) = 0;
+  // Returns the lengths in tokens of all steps that append() may run.
+  virtual std::vector<int64_t> lengths() const = 0;
+  // Prepares the state that steps read, as the first append() does.
+  virtual void begin() {}
 
  protected:
   TokenModel(int64_t batch, int64_t context, int64_t vocabulary);
@@ -89,5 +107,8 @@ class TokenModel {
 // computing all tokens of the context again for each. The model must outlive it.
 std::unique_ptr<TokenModel> make_token_model(const Model& model, int64_t vocabulary,
                                              int64_t most_tokens, const TokenModelOptions& options);
+// Makes a token model that runs `steps`, of all its lengths().
+std::unique_ptr<TokenModel> make_token_model(std::unique_ptr<TokenSteps> steps, int64_t batch,
+                                             int64_t context, int64_t vocabulary);
 
 }  // namespace weft::infer

@@ -265,6 +265,8 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
+uint64_t AtomicFile::checksum() const { return checksum_->digest(); }
+
 FileSummary AtomicFile::commit() {
   WEFT_ASSERT(descriptor_ >= 0, "{} was committed already", path_);
   const bool replaces = !partial_.empty();
@@ -276,7 +278,7 @@ FileSummary AtomicFile::commit() {
     partial_.clear();
     sync_folder_of(place_);
   }
-  return {bytes_, checksum_->digest()};
+  return {bytes_, checksum()};
 }
 
 FileSummary write_file_atomically(const std::string& path, std::string_view contents) {

@@ -64,6 +64,8 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  // Returns the checksum of what was written so far, as checksum_file().
+  uint64_t checksum() const;
   // Syncs the file, renames it, and syncs its folder.
   FileSummary commit();
 

@@ -167,9 +167,19 @@ TensorFile open_weights(const std::string& path, Mapping mapping) {
   return Safetensors::open(path, mapping);
 }
 
+namespace {
+std::optional<std::string> text_inside(const Safetensors& file, const std::string& name) {
+  const TensorFile::Entry* const entry = file.find(std::string(folder_prefix) + name);
+  if (entry == nullptr) return std::nullopt;
+  const std::span<const std::byte> bytes = file.bytes(*entry);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+}  // namespace
+
 std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
                                          size_t limit) {
   if (!is_folder(model)) {
+    if (model.ends_with(artifact_ending)) return text_inside(Safetensors::open(model), name);
     if (!is_gguf(model)) return std::nullopt;
     return text_of_folder(Gguf::open(model), name);
   }
@@ -178,7 +188,9 @@ std::optional<std::string> read_of_model(const std::string& model, const std::st
 }
 
 std::string file_in_messages(const std::string& model, const std::string& name) {
-  return !is_folder(model) && is_gguf(model) ? model : (fs::path(model) / name).string();
+  const bool is_one_file =
+      !is_folder(model) && (model.ends_with(artifact_ending) || is_gguf(model));
+  return is_one_file ? model : (fs::path(model) / name).string();
 }
 
 namespace {

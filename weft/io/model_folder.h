@@ -38,13 +38,17 @@ std::vector<std::string> weight_files(const std::string& path);
 // (weft/io/gguf_folder.h).
 TensorFile open_weights(const std::string& path, Mapping mapping = Mapping::read_only);
 
-// Returns the contents of a file of a model's folder, or, of a GGUF file, its metadata in the form
-// of that file; nullopt if it has neither. Throws Error(data) for more than `limit` bytes, and as
-// file_of_folder() does.
+// A compiled model (weft/artifact/) is a file of this ending. It holds files of the folder that it
+// was compiled from, as tensors whose names begin with folder_prefix.
+inline constexpr std::string_view artifact_ending = ".weft", folder_prefix = "weft/file/";
+
+// Returns the contents of a file of a model's folder; of a compiled model, those that it holds; or,
+// of a GGUF file, its metadata in the form of that file. nullopt if it has none. Throws Error(data)
+// for more than `limit` bytes, and as file_of_folder() does.
 std::optional<std::string> read_of_model(const std::string& model, const std::string& name,
                                          size_t limit);
 
-// Returns the name of a file of a model's folder for messages: its path, or the path of the GGUF
+// Returns the name of a file of a model's folder for messages: its path, or the path of the one
 // file that stands for the folder.
 std::string file_in_messages(const std::string& model, const std::string& name);
 

@@ -9,6 +9,7 @@
 
 #include "weft/base/host/parallel.h"
 #include "weft/base/memory/storage.h"
+#include "weft/base/numbers/hash.h"
 #include "weft/base/numbers/rounding.h"
 #include "weft/io/files.h"
 #include "weft/io/json.h"
@@ -140,6 +141,42 @@ std::string make_header(std::span<const NamedBytes> tensors, std::span<const siz
   header.resize(whole - 8, ' ');
   return header;
 }
+
+std::array<std::byte, 8> little_endian(uint64_t number) {
+  std::array<std::byte, 8> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(number >> (8 * i));
+  return bytes;
+}
+
+void write_header(AtomicFile& file, const std::string& header) {
+  const std::array<std::byte, 8> size = little_endian(header.size());
+  file.write(size.data(), size.size());
+  file.write(header);
+}
+
+// Returns the header of these tensors. Throws for names that a file at `path` cannot have.
+std::string checked_header(const std::string& path, std::span<const NamedBytes> tensors,
+                           const Metadata& metadata) {
+  std::vector<std::string_view> names;
+  for (const NamedBytes& tensor : tensors) {
+    const Type held{tensor.from.value_or(tensor.type.dtype), tensor.type.shape};
+    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == held.bytes(),
+                "'{}' is {} but has {} bytes", tensor.name, to_string(held), tensor.bytes.size());
+    names.push_back(tensor.name);
+  }
+  std::sort(names.begin(), names.end());
+  auto twin = std::adjacent_find(names.begin(), names.end());
+  WEFT_CHECK(twin == names.end(),
+             "[safetensors] two tensors have the name '{}'; {} was not written.", printable(*twin),
+             path);
+  WEFT_CHECK(!std::binary_search(names.begin(), names.end(), "__metadata__"),
+             "[safetensors] no tensor can have the name '__metadata__'; {} was not written.", path);
+  std::string header = make_header(tensors, order_of(tensors), metadata);
+  WEFT_CHECK(header.size() <= header_limit,
+             "[safetensors] header of {} bytes, over the limit of {}.", header.size(),
+             header_limit);
+  return header;
+}
 }  // namespace
 
 Safetensors Safetensors::open(const std::string& path, Mapping mapping) {
@@ -165,32 +202,36 @@ Safetensors Safetensors::parse(std::shared_ptr<Buffer> bytes, std::string name) 
 
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata) {
-  const std::vector<size_t> order = order_of(tensors);
-  std::vector<std::string_view> names;
-  for (const NamedBytes& tensor : tensors) {
-    const Type held{tensor.from.value_or(tensor.type.dtype), tensor.type.shape};
-    WEFT_ASSERT(tensor.storage != nullptr || tensor.bytes.size() == held.bytes(),
-                "'{}' is {} but has {} bytes", tensor.name, to_string(held), tensor.bytes.size());
-    names.push_back(tensor.name);
-  }
-  std::sort(names.begin(), names.end());
-  auto twin = std::adjacent_find(names.begin(), names.end());
-  WEFT_CHECK(twin == names.end(),
-             "[safetensors] two tensors have the name '{}'; {} was not written.", printable(*twin),
-             path);
-  WEFT_CHECK(!std::binary_search(names.begin(), names.end(), "__metadata__"),
-             "[safetensors] no tensor can have the name '__metadata__'; {} was not written.", path);
-  std::string header = make_header(tensors, order, metadata);
-  WEFT_CHECK(header.size() <= header_limit,
-             "[safetensors] header of {} bytes, over the limit of {}.", header.size(),
-             header_limit);
+  const std::string header = checked_header(path, tensors, metadata);
   AtomicFile file(path);
-  std::array<uint8_t, 8> size{};
-  for (size_t i = 0; i < size.size(); ++i) size[i] = static_cast<uint8_t>(header.size() >> (8 * i));
-  file.write(size.data(), size.size());
-  file.write(header);
-  for (size_t i : order) write_bytes(file, tensors[i]);
+  write_header(file, header);
+  for (size_t i : order_of(tensors)) write_bytes(file, tensors[i]);
   return file.commit();
+}
+
+FileSummary write_sealed_safetensors(const std::string& path, std::vector<NamedBytes> tensors,
+                                     const Metadata& metadata) {
+  std::array<std::byte, 8> seal{};
+  tensors.push_back({.name = std::string(seal_name), .type = {DType::u8, {8}}, .bytes = seal});
+  const std::string header = checked_header(path, tensors, metadata);
+  const std::vector<size_t> order = order_of(tensors);
+  WEFT_ASSERT(order.back() == tensors.size() - 1, "{} does not come last", seal_name);
+  AtomicFile file(path);
+  write_header(file, header);
+  for (size_t i = 0; i + 1 < order.size(); ++i) write_bytes(file, tensors[order[i]]);
+  seal = little_endian(file.checksum());
+  file.write(seal.data(), seal.size());
+  return file.commit();
+}
+
+void check_seal(const Safetensors& file) {
+  const TensorFile::Entry* const seal = file.find(seal_name);
+  const std::span<const std::byte> all = file.bytes();
+  if (seal == nullptr || seal->type != Type{DType::u8, {8}} || seal->offset + 8 != all.size())
+    refuse_safetensors(file.name(), "the file does not end with its checksum");
+  const std::array<std::byte, 8> found = little_endian(hash_bytes(all.data(), seal->offset));
+  if (!std::ranges::equal(found, file.bytes(*seal)))
+    refuse_safetensors(file.name(), "the file is damaged: its checksum is another");
 }
 
 std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,

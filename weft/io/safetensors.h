@@ -53,6 +53,14 @@ struct NamedBytes {
 FileSummary write_safetensors(const std::string& path, std::span<const NamedBytes> tensors,
                               const Metadata& metadata = {});
 
+// Does the same, and seals the file: its last tensor, called seal_name, is the XXH3 (64 bits,
+// little endian) of all bytes before it.
+inline constexpr std::string_view seal_name = "~checksum";
+FileSummary write_sealed_safetensors(const std::string& path, std::vector<NamedBytes> tensors,
+                                     const Metadata& metadata = {});
+// Throws Error(checkpoint) for a file that is not sealed, or was changed since.
+void check_seal(const Safetensors& file);
+
 // Returns where write_safetensors() puts the bytes of each tensor, from the beginning of the file.
 std::vector<uint64_t> offsets_in_file(std::span<const NamedBytes> tensors,
                                       const Metadata& metadata = {});

@@ -1,6 +1,7 @@
 #include "weft/ir/graph.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bitset>
 #include <unordered_map>
 #include <unordered_set>
@@ -18,9 +19,14 @@ std::string_view name(Category category) {
   return names[static_cast<int>(category)];
 }
 
+namespace {
+std::atomic<uint64_t> next_variable{1};
+}  // namespace
+
 VariableState::VariableState(std::string its_name, Type its_type, Category its_category,
                              std::shared_ptr<Storage> its_storage)
-    : name(std::move(its_name)),
+    : id(next_variable++),
+      name(std::move(its_name)),
       type(its_type),
       category(its_category),
       storage(std::move(its_storage)) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -32,18 +31,22 @@ std::string list(const std::vector<Access>& accesses) {
   return text;
 }
 
-std::string describe(const Slot& slot) {
-  if (slot.value.defined() && slot.value->variable != nullptr) return slot.value->variable->name;
+std::string describe(const Plan& plan, const Slot& slot) {
+  if (slot.variable >= 0) return plan.variable(slot).name;
   return slot.value.defined() ? std::string(slot.value->op->name) : "scratch";
 }
 
-// Contents tracks which values each slot holds while the plan runs.
+// Contents tracks which values each slot holds while the plan runs. Values are equal if their ids
+// are.
 class Contents {
  public:
   explicit Contents(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {
     for (size_t i = 0; i < plan.slots.size(); ++i)
-      if (holds_from_start(plan.slots[i])) held_[i] = {plan.slots[i].value.node()};
-    for (const Access& input : plan.inputs) held_[index(input)] = {input.value.node()};
+      if (holds_from_start(plan.slots[i])) hold(held_[i], *plan.slots[i].value.node());
+    for (const Access& input : plan.inputs) {
+      held_[index(input)].clear();
+      hold(held_[index(input)], *input.value.node());
+    }
   }
 
   bool holds(const Access& access) const {
@@ -55,15 +58,17 @@ class Contents {
     bool whole = access.value.type().bytes() == plan_.slots[index(access)].type.bytes();
     if (whole) slot.clear();
     const Node* node = access.value.node();
-    slot.insert(node);
+    hold(slot, *node);
     for (; node->op->scalar == ScalarOp::identity; node = node->inputs[0].node())
-      slot.insert(node->inputs[0].node());  // a copy has the elements of its operand
+      hold(slot, *node->inputs[0].node());  // a copy has the elements of its operand
   }
 
  private:
+  using Held = std::map<uint64_t, const Node*>;  // by id
+
+  static void hold(Held& held, const Node& node) { held.emplace(node.id, &node); }
   static bool holds_from_start(const Slot& slot) {
-    return slot.space != Space::arena &&
-           (slot.space != Space::file || slot.value->variable != nullptr);
+    return slot.space != Space::arena && (slot.space != Space::file || slot.variable >= 0);
   }
   size_t index(const Access& access) const {
     WEFT_ASSERT(access.at.slot >= 0 && access.at.slot < static_cast<int>(plan_.slots.size()),
@@ -72,12 +77,13 @@ class Contents {
   }
   // A slot holds a view if it holds its base, a concatenation if it holds all of its parts, and a
   // constant if it holds a constant of the same number.
-  static bool holds(const std::set<const Node*>& held, const Node& node) {
-    if (held.contains(&node) || node.type.elements() == 0) return true;
+  static bool holds(const Held& held, const Node& node) {
+    if (held.contains(node.id) || node.type.elements() == 0) return true;
     if (node.op->leaf == LeafKind::scalar)
-      return std::any_of(held.begin(), held.end(), [&](const Node* other) {
-        return other->op->leaf == LeafKind::scalar && other->type.dtype == node.type.dtype &&
-               other->attrs.number("value") == node.attrs.number("value");
+      return std::ranges::any_of(held, [&](const auto& entry) {
+        const Node& other = *entry.second;
+        return other.op->leaf == LeafKind::scalar && other.type.dtype == node.type.dtype &&
+               other.attrs.number("value") == node.attrs.number("value");
       });
     return node.op->kind == OpKind::movement && !node.inputs.empty() &&
            std::all_of(node.inputs.begin(), node.inputs.end(),
@@ -85,7 +91,7 @@ class Contents {
   }
 
   const Plan& plan_;
-  std::vector<std::set<const Node*>> held_;
+  std::vector<Held> held_;
 };
 
 // A Box describes the elements of an access in memory by the strides and extents of its axes, from
@@ -201,10 +207,10 @@ void check_overlaps(const Plan& plan) {
   for (const Slot& slot : plan.slots) {
     if (slot.space != Space::arena || slot.bytes == 0) continue;
     WEFT_ASSERT(-1 <= slot.first && slot.first <= slot.last && slot.last <= launches,
-                "{} lives from {} to {}", describe(slot), slot.first, slot.last);
+                "{} lives from {} to {}", describe(plan, slot), slot.first, slot.last);
     WEFT_ASSERT(slot.offset + slot.bytes <= plan.arena_bytes, "{} is outside the arena",
-                describe(slot));
-    WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(slot));
+                describe(plan, slot));
+    WEFT_ASSERT(slot.bytes >= slot.type.bytes(), "{} is cut short", describe(plan, slot));
     starts[static_cast<size_t>(slot.first) + 1].push_back(&slot);
     ends[static_cast<size_t>(slot.last) + 1].push_back(&slot);
   }
@@ -217,7 +223,7 @@ void check_overlaps(const Plan& plan) {
         const Slot* before = std::prev(next)->second;
         free = free && before->offset + before->bytes <= slot->offset;
       }
-      WEFT_ASSERT(free, "{} overlaps a live slot at launch {}", describe(*slot),
+      WEFT_ASSERT(free, "{} overlaps a live slot at launch {}", describe(plan, *slot),
                   static_cast<int>(time) - 1);
       live.emplace(slot->offset, slot);
     }
@@ -286,7 +292,10 @@ bool same_elements(const Access& a, const Access& b) {
 }
 
 Launch part_of(const Launch& launch, int part) {
-  Launch one{.kind = launch.kind, .kernel = launch.kernel, .module = launch.module};
+  Launch one{.kind = launch.kind,
+             .kernel = launch.kernel,
+             .algorithm = launch.algorithm,
+             .module = launch.module};
   auto take = [&](const auto& from, auto& to) {
     const auto count = std::ssize(from) / launch.parts;
     to.assign(from.begin() + count * part, from.begin() + count * (part + 1));
@@ -310,9 +319,9 @@ std::string to_text(const Plan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
-    text += fmt::format("s{}: {} {} {} bytes", i, name(slot.space), describe(slot), slot.bytes);
-    if (slot.space == Space::file && slot.value->variable == nullptr)
-      text += fmt::format(" at {}", slot.offset);
+    text +=
+        fmt::format("s{}: {} {} {} bytes", i, name(slot.space), describe(plan, slot), slot.bytes);
+    if (slot.space == Space::file && slot.variable < 0) text += fmt::format(" at {}", slot.offset);
     if (slot.space == Space::arena)
       text += fmt::format(" at {}, launches {} to {}", slot.offset, slot.first, slot.last);
     text += '\n';

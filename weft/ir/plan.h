@@ -1,4 +1,7 @@
-// A Plan is the step as it runs: kernel launches in order, and a slot for each stored value.
+// A Plan is the step as it runs: kernel launches in order, and a slot for each stored value. It is
+// a value: it has no pointer into the graph that was planned, nor to variables or their elements.
+// Bindings (bindings.h) say which storage its slots stand for. Only while passes make a plan are
+// its values those of the graph.
 //
 // A value of the graph is either *stored* (it has bytes in a Slot), *viewed* (a movement of a
 // stored value: same bytes, other offset and strides) or *fused* (it exists only inside one
@@ -7,10 +10,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "weft/ir/graph.h"
 #include "weft/ir/value.h"
+#include "weft/ir/variable.h"
 
 namespace weft {
 
@@ -20,6 +24,17 @@ enum class Space : uint8_t {
   state,     // a variable's own bytes
   constant,  // a "data" leaf's own bytes
   file,  // outside of memory: a variable's range of a file, or an offset into the plan's own file
+};
+
+// A PlanVariable is a variable that a plan reads or assigns, or that such a variable is made from.
+struct PlanVariable {
+  std::string name;
+  Type type;
+  Category category = Category::parameter;
+  uint64_t id = 0;   // VariableState::id
+  int copy_of = -1;  // index of the variable whose elements this one has in a narrower type
+  // The runtime computes a derived variable from these variables; empty for all others.
+  std::vector<int> sources = {};
 };
 
 // A Slot is one contiguous piece of memory that holds values.
@@ -32,7 +47,8 @@ struct Slot {
   // The slot is live from launch `first` to launch `last`. -1 is before the first launch,
   // launches.size() is after the last.
   int first = 0, last = 0;
-  Value value;  // the first value stored in it (name, module, variable, data)
+  int variable = -1;  // index in Plan::variables; -1: the slot holds no variable
+  Value value;        // the first value stored in it: its operation and module
 };
 
 // Element [i0, i1, ...] of a value is at slot + (offset + sum i_k * strides_k) * size_of(dtype).
@@ -42,7 +58,8 @@ struct Placement {
   Dims strides;        // in elements; 0 for broadcast axes, negative for flipped ones
 };
 
-// An Access is one operand or result of a launch.
+// An Access is one operand or result of a launch. Accesses of the same value have the same id in
+// all launches (Node::id), though not the same node.
 struct Access {
   Value value;
   Placement at;
@@ -74,7 +91,7 @@ enum class FusionRefusal : uint8_t {
   stored,      // the kernel of another reader computes and stores it
 };
 struct UnfusedOperand {
-  const Node* operand = nullptr;
+  uint64_t operand = 0;  // id of the value
   FusionRefusal reason = FusionRefusal::none;
 };
 
@@ -89,7 +106,8 @@ struct UnfusedOperand {
 struct Launch {
   enum class Kind : uint8_t { fused, library, transfer, await };
   Kind kind = Kind::fused;
-  std::string kernel;  // "add.relu", "dnnl:matmul"
+  std::string kernel;  // its name, for people: "add.relu", "dnnl:matmul"
+  int algorithm = 0;   // KernelChoice::algorithm: what the library compiles
   std::vector<Value> body;
   // Values that the body reads from memory. Fused: each value once; library: the inputs of the
   // first node in order, then the other values.
@@ -129,6 +147,7 @@ struct Assign {
 };
 
 struct Plan {
+  std::vector<PlanVariable> variables;
   std::vector<Slot> slots;
   std::vector<Launch> launches;
   std::vector<Access> inputs;   // in binding order
@@ -139,6 +158,17 @@ struct Plan {
   size_t live_peak_bytes = 0;  // most bytes live at once in the arena: no allocator can use fewer
 
   double flops() const;
+  // Returns the variable of a slot that has one.
+  const PlanVariable& variable(const Slot& slot) const {
+    return variables[static_cast<size_t>(slot.variable)];
+  }
+  // Returns a pair that is equal for slots, of all plans of a process, that hold the same variable.
+  // Copies in a narrower type are made for each plan where no earlier plan keeps them alive.
+  std::pair<uint64_t, DType> identity(const Slot& slot) const {
+    const PlanVariable& held = variable(slot);
+    const bool is_copy = held.copy_of >= 0;
+    return {is_copy ? variables[static_cast<size_t>(held.copy_of)].id : held.id, held.type.dtype};
+  }
 };
 
 std::string to_text(const Plan& plan);  // one line per launch: slots, offsets, kernels

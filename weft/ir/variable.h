@@ -43,7 +43,8 @@ struct VariableState {
   VariableState(std::string name, Type type, Category category = Category::parameter,
                 std::shared_ptr<Storage> storage = nullptr);
 
-  std::string name;  // "blocks.0.attn.qkv.weight"; unique within a checkpoint
+  const uint64_t id;  // never given twice in a process
+  std::string name;   // "blocks.0.attn.qkv.weight"; unique within a checkpoint
   Type type;
   Category category;
   bool frozen = false;               // a parameter that does not train

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/device/device.h"
+#include "weft/ir/bindings.h"
 #include "weft/ir/graph.h"
 #include "weft/ir/plan.h"
 #include "weft/ir/step_options.h"
@@ -85,6 +86,8 @@ bool fits_memory(const Plan& plan, const PassOptions& options);
 void check_memory(const Plan& plan, const PassOptions& options);
 
 // Runs all passes, each named, timed (WEFT_DEBUG=1), and verified in debug builds and tests.
+// bound_plan() also returns what the plan's slots stand for.
+BoundPlan bound_plan(const Graph& graph, PassOptions options);
 Plan make_plan(const Graph& graph, PassOptions options);
 
 }  // namespace weft

@@ -102,6 +102,16 @@ Plan fitting(const Graph& step, PassOptions options, logging::LongWork& planning
   }
   return run.always("fit", fit_memory, plans);
 }
+
+// Returns the graph whose values a plan computes, as long as these are the graph's own.
+Graph roots_of(const Plan& plan) {
+  Graph graph;
+  for (const Access& output : plan.outputs) graph.outputs.push_back(output.value);
+  for (const Assign& assign : plan.assigns)
+    graph.assignments.push_back(
+        {plan.slots[static_cast<size_t>(assign.state_slot)].value, assign.value.value});
+  return graph;
+}
 }  // namespace
 
 bool PassOptions::skips(std::string_view pass) const {
@@ -115,7 +125,7 @@ bool PassOptions::has_fault(std::string_view name) const {
   return fault == name;
 }
 
-Plan make_plan(const Graph& graph, PassOptions options) {
+BoundPlan bound_plan(const Graph& graph, PassOptions options) {
   const std::vector<std::string_view> optional = optional_passes();
   for (const std::string& name : options.step.skip)
     WEFT_CHECK(std::ranges::find(optional, name) != optional.end(),
@@ -137,7 +147,15 @@ Plan make_plan(const Graph& graph, PassOptions options) {
   Plan plan = fitting(step, options, planning);
   check_memory(plan, options);
   if (debug_level() >= 2) logging::debug(2, "plan:\n{}", to_text(plan));
-  return plan;
+  Graph planned = options.step.store_every_value ? roots_of(plan) : Graph();
+  BoundPlan bound = detached(std::move(plan));
+  bound.graph = std::move(planned);
+  if (debug_build || options.verify) verify(bound.plan);
+  return bound;
+}
+
+Plan make_plan(const Graph& graph, PassOptions options) {
+  return bound_plan(graph, std::move(options)).plan;
 }
 
 }  // namespace weft

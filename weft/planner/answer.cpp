@@ -13,15 +13,14 @@ namespace {
 // Counts offloaded state and copies of weights once for all steps, and their other values in files
 // for each step.
 void count_shared(PlanAnswer& answer) {
-  std::set<const VariableState*> counted;
+  std::set<std::pair<uint64_t, DType>> counted;  // variables
   for (const PlannedStep& step : answer.plans) {
     answer.file_bytes += step.plan->file_bytes;
     for (const Slot& slot : step.plan->slots) {
-      if (slot.space == Space::arena) continue;
-      const VariableState* const state = slot.value->variable.get();
-      if (state == nullptr || !counted.insert(state).second) continue;
+      if (slot.space == Space::arena || slot.variable < 0) continue;
+      if (!counted.insert(step.plan->identity(slot)).second) continue;
       if (slot.space == Space::file) answer.offloaded_bytes += slot.bytes;
-      if (state->copy_of != nullptr) answer.copy_bytes += slot.bytes;
+      if (step.plan->variable(slot).copy_of >= 0) answer.copy_bytes += slot.bytes;
     }
     for (const Launch& kernel : step.plan->launches)
       if (kernel.kind == Launch::Kind::transfer)

@@ -78,10 +78,27 @@ class Refusals {
 };
 }  // namespace
 
+namespace {
+void bind_variables(const BoundPlan& bound, const PlanKernels& kernels) {
+  const Plan& plan = bound.plan;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (kernels[i] == nullptr) continue;
+    std::vector<std::shared_ptr<VariableState>> variables;
+    for (const Access& operand : plan.launches[i].operands) {
+      const int index = plan.slots[static_cast<size_t>(operand.at.slot)].variable;
+      variables.push_back(index < 0 ? nullptr
+                                    : bound.bindings.variables[static_cast<size_t>(index)]);
+    }
+    kernels[i]->bind_variables(variables);
+  }
+}
+}  // namespace
+
 // Generated kernels and library kernels for a device compile on helper threads. Library kernels for
 // the host use its thread team, so the calling thread compiles them.
-PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
+PlanKernels compile_kernels(const BoundPlan& bound, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory) {
+  const Plan& plan = bound.plan;
   Stopwatch watch;
   PlanKernels kernels(plan.launches.size());
   Refusals refusals(plan, chooser);
@@ -141,6 +158,7 @@ PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
   if (measured) throw Error(*measured);
   if (failure) std::rethrow_exception(failure);
   refusals.check();
+  bind_variables(bound, kernels);
   logging::debug(1, "kernels         {:8.2f} ms", watch.milliseconds());
   return kernels;
 }

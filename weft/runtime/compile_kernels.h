@@ -10,7 +10,7 @@
 #include "weft/base/memory/device_memory.h"
 #include "weft/device/choice.h"
 #include "weft/device/compiler.h"
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 #include "weft/runtime/residency.h"
 
 namespace weft {
@@ -27,8 +27,8 @@ struct KernelsRefused : Error {
 using PlanKernels =
     std::vector<std::unique_ptr<Kernel>>;  // by launch; null: it has no compiled kernel
 
-// Compiles several kernels in parallel. Throws KernelsRefused.
-PlanKernels compile_kernels(const Plan& plan, const KernelCompiler& compiler,
+// Compiles several kernels in parallel, and binds them to their variables. Throws KernelsRefused.
+PlanKernels compile_kernels(const BoundPlan& bound, const KernelCompiler& compiler,
                             const KernelChooser& chooser, DeviceMemory& memory);
 // Runs each kernel that the library may refuse once, on arbitrary contents of the allocated arena.
 // Throws KernelsRefused.

@@ -69,8 +69,12 @@ void derive_anew(std::span<const std::shared_ptr<VariableState>> stale,
 }
 }  // namespace
 
-Copies::Copies(const Plan& plan, const KernelLibrary& library) : library_(library) {
-  auto variable = [&](int slot) { return plan.slots[static_cast<size_t>(slot)].value->variable; };
+Copies::Copies(const BoundPlan& bound, const KernelLibrary& library) : library_(library) {
+  const Plan& plan = bound.plan;
+  const auto variable = [&](int slot) -> std::shared_ptr<VariableState> {
+    const int index = plan.slots[static_cast<size_t>(slot)].variable;
+    return index < 0 ? nullptr : bound.bindings.variables[static_cast<size_t>(index)];
+  };
   for (const Launch& launch : plan.launches)
     for (const Access& operand : launch.operands)
       if (std::shared_ptr<VariableState> state = variable(operand.at.slot); state != nullptr) {

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "weft/device/device.h"
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 
 namespace weft {
 
 class Copies {
  public:
-  Copies(const Plan& plan, const KernelLibrary& library);
+  Copies(const BoundPlan& bound, const KernelLibrary& library);
   // Refreshes in place the stale copies and derived values that the plan reads. Copies are rounded
   // on the host, to the same bits as by the kernels; the library computes derived values.
   void refresh() const;

@@ -30,27 +30,27 @@ constexpr bool debug_build = false;
 // Running holds everything that an executable needs to run. A plan that cannot run has none.
 class Executable::Running {
  public:
-  Running(const Plan& plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
-          const std::string& folder, size_t beside)
-      : plan_(plan),
+  Running(const BoundPlan& bound, const KernelLibrary& library,
+          std::shared_ptr<Workspace> workspace, const std::string& folder, size_t beside)
+      : plan_(bound.plan),
         compiler_(library.compiler()),
         workspace_(std::move(workspace)),
         memory_(library.memory()),
-        residency_(make_residency(plan, memory_, *workspace_, folder)),
-        copies_(plan, library),
-        results_(plan, *residency_, memory_, workspace_) {
+        residency_(make_residency(bound, memory_, *workspace_, folder)),
+        copies_(bound, library),
+        results_(bound, *residency_, memory_, workspace_) {
     set_poisoning(debug_build && memory_.is_host());
     start_team();
     const bool stages = library.stages_inputs();
-    check_fits(stages ? staged_bytes(plan) : 0, beside);
-    kernels_ = compile_kernels(plan, compiler_, library.kernels(), memory_);
+    check_fits(stages ? staged_bytes(plan_) : 0, beside);
+    kernels_ = compile_kernels(bound, compiler_, library.kernels(), memory_);
     residency_->place_offloaded();
-    inputs_.emplace(plan, *residency_, memory_, stages);
+    inputs_.emplace(plan_, *residency_, memory_, stages);
     const auto lock = workspace_->enter();
     workspace_->detach_results();
-    workspace_->reserve(plan.arena_bytes, memory_);
+    workspace_->reserve(plan_.arena_bytes, memory_);
     residency_->place_constants();
-    try_kernels(plan, kernels_, library.kernels(), memory_, *residency_);
+    try_kernels(plan_, kernels_, library.kernels(), memory_, *residency_);
   }
 
   // Waits for kernels, which must not outlive their memory or, at process exit, their compiler.
@@ -214,12 +214,12 @@ std::span<const Value> Executable::Running::run(std::span<const Value> inputs) {
   return results_.show();
 }
 
-Executable::Executable(Plan plan, const KernelLibrary& library,
+Executable::Executable(BoundPlan plan, const KernelLibrary& library,
                        std::shared_ptr<Workspace> workspace, const std::string& folder,
                        size_t beside)
-    : plan_(std::move(plan)) {
+    : bound_(std::move(plan)) {
   if (workspace != nullptr)
-    running_ = std::make_unique<Running>(plan_, library, std::move(workspace), folder, beside);
+    running_ = std::make_unique<Running>(bound_, library, std::move(workspace), folder, beside);
 }
 Executable::~Executable() = default;
 
@@ -251,7 +251,7 @@ size_t arena_bytes(Workspace* workspace) {
 }  // namespace
 
 // Each iteration avoids at least one kernel, so the loop ends; one warning covers all of them.
-std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
+std::unique_ptr<Executable> make_executable(const std::function<BoundPlan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder, size_t beside) {
@@ -283,7 +283,7 @@ std::unique_ptr<Executable> compile_graph(const Graph& graph, const KernelLibrar
   for (const Value& value : graph.nodes())  // results of steps that nobody has read yet
     if (value->storage != nullptr) value->storage->on_host();
   if (library.only_plans()) workspace = nullptr;
-  return make_executable([&] { return make_plan(graph, options); }, library, workspace,
+  return make_executable([&] { return bound_plan(graph, options); }, library, workspace,
                          options.step.offload.folder, options.step.beside);
 }
 }  // namespace weft

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/device/device.h"
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 #include "weft/passes/passes.h"
 #include "weft/runtime/residency.h"
 
@@ -28,7 +28,7 @@ class Executable {
   // null workspace the plan cannot run. Throws KernelsRefused, and Error(does_not_fit) if memory
   // has no room for the plan, its compilation and `beside`, the host bytes that the program holds
   // for other purposes.
-  Executable(Plan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
+  Executable(BoundPlan plan, const KernelLibrary& library, std::shared_ptr<Workspace> workspace,
              const std::string& folder = ".", size_t beside = 0);
   ~Executable();
   Executable(const Executable&) = delete;
@@ -39,7 +39,8 @@ class Executable {
   // workspace runs next is copied out first.
   std::span<const Value> run(std::span<const Value> inputs);
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return bound_.plan; }
+  const BoundPlan& bound() const { return bound_; }
   // Binds the plan to its variables if they moved, and refreshes stale copies, as run() does.
   void settle_variables();
   // Returns the address of a slot in the memory that kernels see, from the first run on. For an
@@ -60,13 +61,13 @@ class Executable {
   class Running;
   Running& running() const;  // throws Error(usage) where the plan cannot run
 
-  Plan plan_;
+  BoundPlan bound_;
   std::unique_ptr<Running> running_;  // null: the plan cannot run
 };
 
 // Makes an executable of `plan()`. While libraries refuse kernels, plans again without them, and
 // logs one warning.
-std::unique_ptr<Executable> make_executable(const std::function<Plan()>& plan,
+std::unique_ptr<Executable> make_executable(const std::function<BoundPlan()>& plan,
                                             const KernelLibrary& library,
                                             const std::shared_ptr<Workspace>& workspace,
                                             const std::string& folder = ".", size_t beside = 0);

@@ -55,9 +55,10 @@ void NonFiniteSearch::read_leaves(const Executable& executable, std::span<const 
   state_.clear();
   inputs_.clear();
   for (const Value& input : inputs) inputs_.push_back(range_of(input.eval()->data(), input.type()));
-  for (const Slot& slot : executable.plan().slots)
-    if (slot.space != Space::arena && slot.value->variable != nullptr) {
-      VariableState& state = *slot.value->variable;
+  const BoundPlan& bound = executable.bound();
+  for (const Slot& slot : bound.plan.slots)
+    if (slot.space != Space::arena && slot.variable >= 0) {
+      VariableState& state = *bound.bindings.variable(slot);
       state_[&state] = range_of(state.storage->on_host().data, state.type);
     }
 }
@@ -69,29 +70,26 @@ void NonFiniteSearch::run(Executable& executable, std::span<const Value> inputs)
   executable.set_observer([&](size_t launch) {
     if (plan.launches[launch].kind == Launch::Kind::transfer) return;  // checked when computed
     for (const Access& result : plan.launches[launch].results)
-      stored_[result.value.node()] =
+      stored_[result.value->id] =
           range_of(executable.address(result.at.slot), result.value.type(), result.at);
   });
   executable.run(inputs);
   executable.set_observer({});
   outputs_.clear();
   assigned_.clear();
-  for (const Access& output : plan.outputs) outputs_.push_back(output.value);
-  for (const Assign& assign : plan.assigns) assigned_.push_back(assign.value.value);
-  std::vector<Value> roots = outputs_;
-  roots.insert(roots.end(), assigned_.begin(), assigned_.end());
-  follow(roots);
+  for (const Access& output : plan.outputs) outputs_.push_back(output.value->id);
+  for (const Assign& assign : plan.assigns) assigned_.push_back(assign.value.value->id);
+  follow(executable.bound().graph);
   for (const Assign& assign : plan.assigns) {
     const Slot& slot = plan.slots[static_cast<size_t>(assign.state_slot)];
-    state_origin_[slot.value->variable.get()] = known_.at(assign.value.value.node()).origin;
+    state_origin_[executable.bound().bindings.variable(slot)] =
+        known_.at(assign.value.value->id).origin;
   }
 }
 
 // Visits inputs before users, so that origins propagate along with non-finite values.
-void NonFiniteSearch::follow(const std::vector<Value>& roots) {
-  Graph graph;
-  graph.outputs = roots;
-  for (const Value& value : graph.nodes()) known_[value.node()] = known_of(value);
+void NonFiniteSearch::follow(const Graph& graph) {
+  for (const Value& value : graph.nodes()) known_[value->id] = known_of(value);
 }
 
 NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
@@ -124,15 +122,15 @@ NonFiniteSearch::Known NonFiniteSearch::leaf(const Value& value) const {
 NonFiniteSearch::Known NonFiniteSearch::known_of(const Value& value) const {
   if (value->op->kind == OpKind::leaf) return leaf(value);
   ValueRange operands;
-  for (const Value& input : value->inputs) operands.include(known_.at(input.node()).range);
-  auto stored = stored_.find(value.node());
+  for (const Value& input : value->inputs) operands.include(known_.at(input->id).range);
+  auto stored = stored_.find(value->id);
   Known known{.range = stored != stored_.end() ? stored->second : operands, .id = value->id};
   if (known.range.finite()) return known;
   // A NaN comes from an operand with a NaN if there is one, otherwise from an infinity.
   const bool nan_from_nan = known.range.nans > 0 && operands.nans > 0;
   const Known* first = nullptr;
   for (const Value& input : value->inputs) {
-    const Known& of = known_.at(input.node());
+    const Known& of = known_.at(input->id);
     if (of.origin == nullptr || (nan_from_nan && of.range.nans == 0)) continue;
     if (first == nullptr || of.id < first->id) first = &of;
   }
@@ -151,20 +149,20 @@ NonFiniteSearch::Known NonFiniteSearch::known_of(const Value& value) const {
                          .type = value.type(),
                          .range = known.range};
   for (const Value& input : value->inputs)
-    origin.operands.push_back({input.type(), known_.at(input.node()).range});
+    origin.operands.push_back({input.type(), known_.at(input->id).range});
   known.origin = std::make_shared<NonFiniteOrigin>(std::move(origin));
   return known;
 }
 
 std::optional<NonFiniteOrigin> NonFiniteSearch::of_output(size_t index) const {
-  const Origin& origin = known_.at(outputs_.at(index).node()).origin;
+  const Origin& origin = known_.at(outputs_.at(index)).origin;
   return origin == nullptr ? std::nullopt : std::optional(*origin);
 }
 
 std::optional<NonFiniteOrigin> NonFiniteSearch::of_state() const {
   const Known* first = nullptr;
-  for (const Value& value : assigned_) {
-    const Known& known = known_.at(value.node());
+  for (const uint64_t id : assigned_) {
+    const Known& known = known_.at(id);
     if (known.origin != nullptr && (first == nullptr || known.id < first->id)) first = &known;
   }
   return first == nullptr ? std::nullopt : std::optional(*first->origin);

@@ -49,7 +49,8 @@ struct NonFiniteOrigin {
 
 class NonFiniteSearch {
  public:
-  // Runs the step once. State that it assigns keeps its origin for later runs.
+  // Runs once a step whose plan keeps its graph. State that it assigns keeps its origin for later
+  // runs.
   void run(Executable& executable, std::span<const Value> inputs);
   // Returns the origin for result `index` of the last run, or nullopt if the result is finite.
   std::optional<NonFiniteOrigin> of_output(size_t index) const;
@@ -66,16 +67,16 @@ class NonFiniteSearch {
     uint64_t id = 0;  // id of the node that is the origin
   };
   void read_leaves(const Executable& executable, std::span<const Value> inputs);
-  void follow(const std::vector<Value>& roots);
+  void follow(const Graph& graph);
   Known known_of(const Value& value) const;
   Known leaf(const Value& value) const;
 
-  std::unordered_map<const Node*, ValueRange> stored_;             // in the run in progress
+  std::unordered_map<uint64_t, ValueRange> stored_;  // by id of the value, in the run in progress
   std::unordered_map<const VariableState*, ValueRange> state_;     // at the start of the run
   std::unordered_map<const VariableState*, Origin> state_origin_;  // from earlier runs
   std::vector<ValueRange> inputs_;
-  std::unordered_map<const Node*, Known> known_;
-  std::vector<Value> outputs_, assigned_;
+  std::unordered_map<uint64_t, Known> known_;  // by id of the value
+  std::vector<uint64_t> outputs_, assigned_;   // ids of the values
 };
 
 }  // namespace weft

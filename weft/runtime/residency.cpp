@@ -96,10 +96,10 @@ void Residency::place() {
   variables_.clear();
   std::set<const Storage*> seen;
   for (const Slot& slot : plan_.slots) {
-    if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
-    Storage& storage = *slot.value->variable->storage;
-    if (slot.space == Space::state) storage.on(memory_);
-    if (seen.insert(&storage).second) variables_.emplace_back(&storage, 0);
+    if (slot.space == Space::arena || slot.variable < 0) continue;
+    Storage& held = storage(slot);
+    if (slot.space == Space::state) held.on(memory_);
+    if (seen.insert(&held).second) variables_.emplace_back(&held, 0);
   }
   for (auto& [storage, moves] : variables_) moves = storage->moves();
   arena_ = workspace_.buffer->data;
@@ -117,9 +117,9 @@ std::byte* Residency::address(int slot) const {
     case Space::arena:
       return workspace_.buffer->data + at.offset;
     case Space::state:
-      return at.value->variable->storage->on(memory_).data;
+      return storage(at).on(memory_).data;
     case Space::constant:
-      return constant(at.value);
+      return constant(static_cast<size_t>(slot));
     case Space::file:
       return offloaded_address(at);
   }
@@ -129,21 +129,21 @@ std::byte* Residency::address(int slot) const {
 // A storage that changes its borrower waits for copies that steps of other plans began.
 void Residency::lend() const {
   for (const Slot& slot : plan_.slots) {
-    if (slot.space == Space::arena || slot.value->variable == nullptr) continue;
-    Storage& storage = *slot.value->variable->storage;
+    if (slot.space == Space::arena || slot.variable < 0) continue;
+    Storage& held = storage(slot);
     if (memory_.is_host())
-      storage.lend_to(nullptr);
+      held.lend_to(nullptr);
     else if (slot.space == Space::file)
-      storage.lend_to(&memory_);
+      held.lend_to(&memory_);
   }
 }
 
 std::vector<VariableState*> Residency::offloaded_variables() const {
   std::vector<VariableState*> all;
   for (const Slot& slot : plan_.slots)
-    if (slot.space == Space::file && slot.value->variable != nullptr &&
-        std::ranges::find(all, slot.value->variable.get()) == all.end())
-      all.push_back(slot.value->variable.get());
+    if (slot.space == Space::file && slot.variable >= 0 &&
+        std::ranges::find(all, bindings_.variable(slot)) == all.end())
+      all.push_back(bindings_.variable(slot));
   return all;
 }
 
@@ -159,8 +159,9 @@ size_t mebibytes(size_t bytes) { return bytes >> 20; }
 
 class HostResidency : public Residency {
  public:
-  HostResidency(const Plan& plan, DeviceMemory& memory, Workspace& workspace, std::string folder)
-      : Residency(plan, memory, workspace), folder_(std::move(folder)) {}
+  HostResidency(const BoundPlan& bound, DeviceMemory& memory, Workspace& workspace,
+                std::string folder)
+      : Residency(bound, memory, workspace), folder_(std::move(folder)) {}
 
   void check_fits(size_t, size_t beside) const override {  // compiling must not run out of memory
     const Plan* const plans[] = {&plan_};
@@ -203,13 +204,13 @@ class HostResidency : public Residency {
     }
   }
 
-  // Constants need no place: kernels read them from the graph's buffers. Populates the pages of
+  // Constants need no place: kernels read them from their own buffers. Populates the pages of
   // assigned state, so that a run need not.
   void place_constants() override {
     for (const Assign& assign : plan_.assigns)
       if (const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
           slot.space == Space::state)
-        slot.value->variable->storage->on_host().populate();
+        storage(slot).on_host().populate();
   }
 
   CopyKernels copies() override {
@@ -244,8 +245,7 @@ class HostResidency : public Residency {
     size_t bytes = 0;
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       const Slot& slot = plan_.slots[i];
-      if (slot.space == Space::state && !is_assigned[i] &&
-          slot.value->variable->storage->is_mapped())
+      if (slot.space == Space::state && !is_assigned[i] && storage(slot).is_mapped())
         bytes += slot.bytes;
     }
     return bytes;
@@ -262,18 +262,19 @@ class HostResidency : public Residency {
     for (const Assign& assign : plan_.assigns) {
       const Slot& slot = plan_.slots[static_cast<size_t>(assign.state_slot)];
       if (slot.space != Space::state) continue;
-      Storage& storage = *slot.value->variable->storage;
-      const auto address = reinterpret_cast<uintptr_t>(storage.on_host().data);
-      if (address % buffer_alignment != 0) storage.move_to(Buffer::allocate(storage.bytes()));
+      Storage& held = storage(slot);
+      const auto address = reinterpret_cast<uintptr_t>(held.on_host().data);
+      if (address % buffer_alignment != 0) held.move_to(Buffer::allocate(held.bytes()));
     }
   }
-  std::byte* constant(const Value& value) const override { return value->data(); }
+  std::byte* constant(size_t slot) const override {
+    return bindings_.constants[slot]->buffer()->data;
+  }
   std::byte* offloaded_address(const Slot&) const override { return nullptr; }
 
   FileRange range_of(int slot) const {
     const Slot& at = plan_.slots[static_cast<size_t>(slot)];
-    return at.value->variable != nullptr ? at.value->variable->storage->file()
-                                         : file_.part(at.offset, at.type.bytes());
+    return at.variable >= 0 ? storage(at).file() : file_.part(at.offset, at.type.bytes());
   }
 
   std::string folder_;
@@ -360,12 +361,13 @@ class DeviceResidency : public Residency {
   }
 
   void place_constants() override {
-    for (const Slot& slot : plan_.slots) {
-      if (slot.space != Space::constant) continue;
-      std::shared_ptr<Buffer>& constant = constants_[slot.value.node()];
-      constant = memory_.allocate(slot.value.type().bytes());
-      if (slot.value->storage != nullptr)
-        memory_.write(constant->data, slot.value->data(), slot.value.type().bytes());
+    constants_.resize(plan_.slots.size());
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      if (plan_.slots[i].space != Space::constant) continue;
+      const size_t bytes = plan_.slots[i].type.bytes();
+      constants_[i] = memory_.allocate(bytes);
+      if (const auto& elements = bindings_.constants[i]; elements != nullptr)
+        memory_.write(constants_[i]->data, elements->buffer()->data, bytes);
     }
   }
 
@@ -396,8 +398,7 @@ class DeviceResidency : public Residency {
   size_t held_bytes() const {
     size_t bytes = workspace_.buffer == nullptr ? 0 : workspace_.buffer->bytes;
     for (const Slot& slot : plan_.slots)
-      if (slot.space == Space::state && slot.value->variable->storage->has_place_on(memory_))
-        bytes += slot.bytes;
+      if (slot.space == Space::state && storage(slot).has_place_on(memory_)) bytes += slot.bytes;
     return bytes;
   }
 
@@ -421,33 +422,30 @@ class DeviceResidency : public Residency {
     std::set<const Storage*> seen;
     for (const Slot& slot : plan_.slots) {
       if (slot.space != Space::state) continue;
-      Storage* storage = slot.value->variable->storage.get();
-      if (storage->has_place_on(memory_) || !seen.insert(storage).second) continue;
+      Storage* held = &storage(slot);
+      if (held->has_place_on(memory_) || !seen.insert(held).second) continue;
       if (largest > 0 && !group.empty() && bytes + aligned(slot.bytes) > largest) place_group();
-      group.push_back(storage);
+      group.push_back(held);
       bytes += aligned(slot.bytes);
     }
     if (!group.empty()) place_group();
   }
 
-  std::byte* constant(const Value& value) const override {
-    return constants_.at(value.node())->data;
-  }
+  std::byte* constant(size_t slot) const override { return constants_[slot]->data; }
   std::byte* offloaded_address(const Slot& slot) const override {
-    return slot.value->variable != nullptr ? slot.value->variable->storage->buffer()->data
-                                           : host_->data + slot.offset;
+    return slot.variable >= 0 ? storage(slot).buffer()->data : host_->data + slot.offset;
   }
 
-  std::unordered_map<const Node*, std::shared_ptr<Buffer>> constants_;
-  std::shared_ptr<Buffer> host_;  // for the plan's own slots
+  std::vector<std::shared_ptr<Buffer>> constants_;  // by slot; null: no constant
+  std::shared_ptr<Buffer> host_;                    // for the plan's own slots
   std::vector<std::unique_ptr<CopyStream>> copies_;
 };
 }  // namespace
 
-std::unique_ptr<Residency> make_residency(const Plan& plan, DeviceMemory& memory,
+std::unique_ptr<Residency> make_residency(const BoundPlan& bound, DeviceMemory& memory,
                                           Workspace& workspace, const std::string& folder) {
-  if (memory.is_host()) return std::make_unique<HostResidency>(plan, memory, workspace, folder);
-  return std::make_unique<DeviceResidency>(plan, memory, workspace);
+  if (memory.is_host()) return std::make_unique<HostResidency>(bound, memory, workspace, folder);
+  return std::make_unique<DeviceResidency>(bound, memory, workspace);
 }
 
 }  // namespace weft

@@ -15,7 +15,7 @@
 
 #include "weft/base/memory/device_memory.h"
 #include "weft/device/compiler.h"
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 
 namespace weft {
 
@@ -51,8 +51,9 @@ struct Workspace {
 
 class Residency {
  public:
-  Residency(const Plan& plan, DeviceMemory& memory, Workspace& workspace)
-      : plan_(plan), memory_(memory), workspace_(workspace) {}
+  // The plan, the memory and the workspace outlive it.
+  Residency(const BoundPlan& bound, DeviceMemory& memory, Workspace& workspace)
+      : plan_(bound.plan), bindings_(bound.bindings), memory_(memory), workspace_(workspace) {}
   virtual ~Residency() = default;
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
@@ -80,13 +81,17 @@ class Residency {
 
  protected:
   virtual void place_variables() = 0;
-  virtual std::byte* constant(const Value& value) const = 0;
+  virtual std::byte* constant(size_t slot) const = 0;
   virtual std::byte* offloaded_address(const Slot& slot) const = 0;
   // Returns the variables that the plan offloads, in the order of their slots.
   std::vector<VariableState*> offloaded_variables() const;
   size_t bytes_in(Space space) const;
 
+  // Returns the storage of a slot that holds a variable.
+  Storage& storage(const Slot& slot) const { return *bindings_.variable(slot)->storage; }
+
   const Plan& plan_;
+  const Bindings& bindings_;
   DeviceMemory& memory_;
   Workspace& workspace_;
 
@@ -96,7 +101,7 @@ class Residency {
 };
 
 // Makes the residency for host memory, with files in `folder`, or for a device.
-std::unique_ptr<Residency> make_residency(const Plan& plan, DeviceMemory& memory,
+std::unique_ptr<Residency> make_residency(const BoundPlan& bound, DeviceMemory& memory,
                                           Workspace& workspace, const std::string& folder);
 
 }  // namespace weft

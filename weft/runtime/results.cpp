@@ -9,13 +9,14 @@
 
 namespace weft {
 
-Results::Results(const Plan& plan, const Residency& residency, DeviceMemory& memory,
+Results::Results(const BoundPlan& bound, const Residency& residency, DeviceMemory& memory,
                  std::shared_ptr<Workspace> workspace)
-    : plan_(plan),
+    : plan_(bound.plan),
+      bindings_(bound.bindings),
       residency_(residency),
       memory_(memory),
       workspace_(std::move(workspace)),
-      values_(plan.outputs.size()) {}
+      values_(plan_.outputs.size()) {}
 
 Results::~Results() {
   const std::lock_guard lock(workspace_->mutex);
@@ -49,13 +50,13 @@ std::span<const Value> Results::show() {
     if (!values_[i].defined()) values_[i] = make_leaf(op("data"), type);
     std::shared_ptr<Storage>& storage = values_[i]->storage;
     if (storage != nullptr && storage->is_on(memory_)) continue;
-    const Slot& slot = plan_.slots[static_cast<size_t>(output.at.slot)];
+    const auto slot = static_cast<size_t>(output.at.slot);
     auto view = std::make_shared<Buffer>();
     view->data = residency_.address(output.at.slot) +
                  static_cast<size_t>(output.at.offset) * size_of(type.dtype);
     view->bytes = type.bytes();
-    view->owner =
-        slot.space == Space::constant ? slot.value->storage->buffer() : workspace_->buffer;
+    view->owner = plan_.slots[slot].space == Space::constant ? bindings_.constants[slot]->buffer()
+                                                             : workspace_->buffer;
     storage = std::make_shared<Storage>(memory_, std::move(view));
   }
   if (workspace_->is_shared) leave_arena();

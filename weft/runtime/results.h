@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "weft/base/memory/device_memory.h"
-#include "weft/ir/plan.h"
+#include "weft/ir/bindings.h"
 #include "weft/runtime/residency.h"
 
 namespace weft {
 
 class Results {
  public:
-  // `plan`, `residency` and `memory` outlive it.
-  Results(const Plan& plan, const Residency& residency, DeviceMemory& memory,
+  // `bound`, `residency` and `memory` outlive it.
+  Results(const BoundPlan& bound, const Residency& residency, DeviceMemory& memory,
           std::shared_ptr<Workspace> workspace);
   ~Results();  // detaches them
   Results(const Results&) = delete;
@@ -38,6 +38,7 @@ class Results {
   void leave_arena();
 
   const Plan& plan_;
+  const Bindings& bindings_;
   const Residency& residency_;
   DeviceMemory& memory_;
   std::shared_ptr<Workspace> workspace_;

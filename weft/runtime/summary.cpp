@@ -35,6 +35,13 @@ double seconds_of(const Plan& plan, const MachineSpec& machine, Seconds seconds)
   }
   return now;
 }
+
+// Returns a name that is equal for launches of a plan that keep the same operand packed in the same
+// layout.
+std::string packed_operand(const Launch& launch) {
+  const Placement& at = launch.operands[launch.body.front()->inputs.size() - 1].at;
+  return fmt::format("s{}+{}{} {}", at.slot, at.offset, to_string(at.strides), launch.kept_layout);
+}
 }  // namespace
 
 double planned_seconds(const Plan& plan, const MachineSpec& machine) {
@@ -54,9 +61,9 @@ std::string largest_value(const Plan& plan) {
   }
   if (largest == nullptr) return "";
   const Node& node = *largest->value.node();
-  const std::string of = node.variable != nullptr ? node.variable->name
-                         : node.module().empty()  ? std::string(node.op->name)
-                                                  : node.module();
+  const std::string of = largest->variable >= 0  ? plan.variable(*largest).name
+                         : node.module().empty() ? std::string(node.op->name)
+                                                 : node.module();
   const auto [number, unit] = scaled(static_cast<double>(largest->bytes));
   return fmt::format("{} of {}, {:.1f} {}", to_string(largest->type), of, number, unit);
 }
@@ -70,27 +77,25 @@ PlanSummary summarize(const Plan& plan, const KernelLibrary& library, const Mach
                       .seconds = planned_seconds(plan, machine)};
   if (library.stages_inputs()) summary.staging_bytes = staged_bytes(plan);
   if (machine.sustained) summary.likely_seconds = likely_seconds(plan, machine);
-  std::set<const VariableState*> counted;
+  std::set<int> counted;
   for (const Slot& slot : plan.slots)
-    if (slot.space == Space::state) counted.insert(slot.value->variable.get());
+    if (slot.space == Space::state) counted.insert(slot.variable);
   for (const Slot& slot : plan.slots) {
     if (slot.space == Space::state) {
-      const Derivation* derivation = slot.value->variable->derivation.get();
-      (derivation == nullptr ? summary.state_bytes : summary.constant_bytes) += slot.bytes;
+      const std::vector<int>& sources = plan.variable(slot).sources;
+      (sources.empty() ? summary.state_bytes : summary.constant_bytes) += slot.bytes;
       // The weights that it derives from stay in memory, though the step does not read them.
-      if (derivation != nullptr)
-        for (const auto& source : derivation->sources)
-          if (counted.insert(source.get()).second) summary.state_bytes += source->type.bytes();
+      for (const int source : sources)
+        if (counted.insert(source).second)
+          summary.state_bytes += plan.variables[static_cast<size_t>(source)].type.bytes();
     }
     if (slot.space == Space::constant) summary.constant_bytes += slot.bytes;
-    if (slot.space == Space::file && slot.value->variable != nullptr)
-      summary.file_bytes += slot.bytes;
+    if (slot.space == Space::file && slot.variable >= 0) summary.file_bytes += slot.bytes;
   }
-  std::set<std::pair<const Node*, std::string>> shared;  // packed weights that launches share
+  std::set<std::string> shared;  // packed weights that launches share
   for (const Launch& launch : plan.launches) {
     summary.bytes += launch.bytes;
-    if (launch.kept_layout.empty() ||
-        shared.emplace(launch.body.front()->inputs.back().node(), launch.kept_layout).second)
+    if (launch.kept_layout.empty() || shared.insert(packed_operand(launch)).second)
       summary.constant_bytes += launch.kept;
     if (launch.kind == Launch::Kind::transfer || launch.kind == Launch::Kind::await) continue;
     ++summary.launches;

@@ -15,6 +15,21 @@
 
 namespace weft::cpu {
 
+// These are the kernels of families that have several (KernelChoice::algorithm).
+enum class Algorithm : int {
+  only,
+  product_unpacked,
+  product_packed,
+  product_contraction,
+  product_skinny,
+  conv_windows,
+  conv_winograd,
+  attention_cached,
+};
+inline bool is_by(const Launch& launch, Algorithm algorithm) {
+  return launch.algorithm == static_cast<int>(algorithm);
+}
+
 struct Family {
   std::string_view op;
   // Chooses as KernelChooser does, by a heuristic; nullopt where the family has no kernel for this
@@ -67,7 +82,6 @@ std::optional<KernelChoice> choose_attention(const Node& node, std::span<const P
 std::unique_ptr<Kernel> compile_attention(const Launch& launch);
 // This kernel computes causal attention with a start, a window or capped scores, without a mask,
 // and has no gradient.
-inline constexpr std::string_view cached_attention_kernel = "weft:cached_attention";
 std::optional<KernelChoice> choose_cached_attention(const Node& node,
                                                     std::span<const Placement> operands);
 std::unique_ptr<Kernel> compile_cached_attention(const Launch& launch);
@@ -86,7 +100,7 @@ std::unique_ptr<Kernel> compile_argsort(const Launch& launch);
 // `conv`.
 KernelChoice choose_product(const Contraction& task);
 std::vector<KernelChoice> product_alternatives(const Contraction& task);
-bool is_product(std::string_view kernel);  // a name that choose_product() gives
+bool is_product(const Launch& launch);  // whether choose_product() chose its kernel
 
 // Compiles the kernel that `launch` names; `inputs` are a and b of the product, in that order.
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,

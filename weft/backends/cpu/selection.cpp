@@ -37,6 +37,7 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
   Launch launch;
   launch.kind = Launch::Kind::library;
   launch.kernel = choice.kernel;
+  launch.algorithm = choice.algorithm;
   launch.body = {rebuild(node, node.inputs)};
   launch.workspace = choice.workspace;
   launch.kept = choice.kept;
@@ -59,6 +60,7 @@ double milliseconds(const Node& node, std::span<const Placement> operands, const
   void* out = result.buffer->data;
   const std::shared_ptr<Buffer> scratch = Buffer::allocate(choice.workspace);
   const std::unique_ptr<Kernel> kernel = family.compile(launch);
+  kernel->bind_variables(std::vector<std::shared_ptr<VariableState>>(launch.operands.size()));
 
   double least = 0;
   Stopwatch whole;

@@ -86,8 +86,9 @@ std::string begins_at(const Value& value, const Placement& at) {
 }
 }  // namespace
 
-bool is_of(const Provider& provider, const Launch& launch) {
-  return launch.kernel.starts_with(provider.name() + ":");
+std::optional<size_t> provider_of(const Launch& launch) {
+  if (launch.kind != Launch::Kind::library || launch.algorithm == 0) return std::nullopt;
+  return static_cast<size_t>(launch.algorithm) - 1;
 }
 
 std::optional<KernelForm> Compiler::form(const Launch& fused) const {
@@ -114,11 +115,10 @@ std::unique_ptr<Kernel> Compiler::compile(const Plan& plan, const Launch& launch
 
 std::unique_ptr<Kernel> Compiler::compile_one(const Plan& plan, const Launch& launch) const {
   check_has_types_of(device(), launch);
-  for (const auto& provider : providers_)
-    if (is_of(*provider, launch))
-      return launch.body.size() > 1 ? compile_whole(*provider, plan, launch)
-                                    : provider->compile(device(), launch);
-  return compile_loops(launch);
+  const std::optional<size_t> provider = provider_of(launch);
+  if (!provider) return compile_loops(launch);
+  return launch.body.size() > 1 ? compile_whole(*providers_[*provider], plan, launch)
+                                : providers_[*provider]->compile(device(), launch);
 }
 
 // Compiles to one kernel with an epilogue or, where that was measured to be faster, to two.

@@ -12,8 +12,8 @@
 
 namespace weft::gpu {
 
-// Returns whether the launch's kernel is this provider's.
-bool is_of(const Provider& provider, const Launch& launch);
+// Returns the index of the provider that has the launch's kernel; nullopt: it has loops of its own.
+std::optional<size_t> provider_of(const Launch& launch);
 
 class Compiler : public KernelCompiler {
  public:

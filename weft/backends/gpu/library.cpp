@@ -62,9 +62,10 @@ class Chooser : public KernelChooser {
 
   std::optional<KernelChoice> choose(const Node& node,
                                      std::span<const Placement> operands) const override {
-    for (const auto& provider : providers_)
-      if (auto choice = provider->choose(node, operands); choice && !avoids(choice->kernel, node))
-        return choice;
+    for (size_t i = 0; i < providers_.size(); ++i)
+      if (auto choice = providers_[i]->choose(node, operands);
+          choice && !avoids(choice->kernel, node))
+        return by_provider(i, *std::move(choice));
     if (!loop::has_loops(node)) return std::nullopt;
     // A pool stores its result in the layout of its operand, so that loads and stores are
     // coalesced.
@@ -81,10 +82,10 @@ class Chooser : public KernelChooser {
   std::optional<KernelChoice> choose_with(std::span<const Value> body,
                                           std::span<const Value> results,
                                           std::span<const Placement> operands) const override {
-    for (const auto& provider : providers_)
-      if (auto choice = provider->choose_with(body, results, operands);
+    for (size_t i = 0; i < providers_.size(); ++i)
+      if (auto choice = providers_[i]->choose_with(body, results, operands);
           choice && !avoids(choice->kernel, *body.front().node()))
-        return choice;
+        return by_provider(i, *std::move(choice));
     return std::nullopt;
   }
   bool is_epilogue(const Node& composite) const override {
@@ -93,8 +94,8 @@ class Chooser : public KernelChooser {
   }
 
   bool may_refuse(const Launch& launch) const override {
-    const auto vendors = providers_.first(providers_.size() - 1);
-    return std::ranges::any_of(vendors, [&](const auto& vendor) { return is_of(*vendor, launch); });
+    const std::optional<size_t> provider = provider_of(launch);
+    return provider && *provider + 1 < providers_.size();  // the last has weft's own kernels
   }
   void avoid(const Launch& launch) const override {
     std::lock_guard lock(mutex_);
@@ -115,6 +116,10 @@ class Chooser : public KernelChooser {
   }
 
  private:
+  static KernelChoice by_provider(size_t index, KernelChoice choice) {
+    choice.algorithm = static_cast<int>(index) + 1;
+    return choice;
+  }
   // Returns a key for a kernel and the first node of its launch.
   static std::string use_of(const std::string& kernel, const Node& node) {
     std::string use = kernel + to_string(node.attrs) + to_string(node.annotations);

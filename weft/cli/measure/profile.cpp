@@ -20,17 +20,17 @@ bool is_trained(Category category) {
   return category == Category::parameter || category == Category::optimizer_state;
 }
 
-// Returns the new values of parameters and optimizer state.
-std::unordered_set<const Node*> updated_values(const Plan& plan) {
-  std::unordered_set<const Node*> values;
+// Returns the ids of the new values of parameters and optimizer state.
+std::unordered_set<uint64_t> updated_values(const Plan& plan) {
+  std::unordered_set<uint64_t> values;
   for (const Assign& assign : plan.assigns)
     if (is_trained(plan.slots[static_cast<size_t>(assign.state_slot)].category))
-      values.insert(assign.value.value.node());
+      values.insert(assign.value.value->id);
   return values;
 }
 
 // Returns the first family that a node of the body belongs to.
-Family family_of(const Launch& launch, const std::unordered_set<const Node*>& updated) {
+Family family_of(const Launch& launch, const std::unordered_set<uint64_t>& updated) {
   auto any = [&](auto&& holds) {
     return std::any_of(launch.body.begin(), launch.body.end(), holds);
   };
@@ -46,7 +46,7 @@ Family family_of(const Launch& launch, const std::unordered_set<const Node*>& up
   if (is_of(OpFamily::convolution)) return Family::conv;
   if (is_of(OpFamily::product) || is_of(OpFamily::grouped_product)) return Family::matmul;
   if (is_of(OpFamily::pooling)) return Family::pooling;
-  auto is_updated = [&](const Access& result) { return updated.contains(result.value.node()); };
+  auto is_updated = [&](const Access& result) { return updated.contains(result.value->id); };
   if (std::any_of(launch.results.begin(), launch.results.end(), is_updated)) return Family::update;
   if (is_kind(OpKind::reduce)) return Family::reduce;
   if (is_kind(OpKind::gather)) return Family::gather;

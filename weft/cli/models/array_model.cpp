@@ -50,14 +50,13 @@ ValueInfo input_of(const std::string& name, const TaskShape& shape) {
           .refused = {}};
 }
 
-// Throws for ids that a model has no embedding of.
+}  // namespace
+
 void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary) {
   for (int64_t id : ids.to_vector<int64_t>())
     if (id < 0 || id >= vocabulary)
       throw Error(ErrorKind::data, "{}: input_ids are 0 to {}. Got {}.", model, vocabulary - 1, id);
 }
-
-}  // namespace
 
 std::vector<Type> output_types_of(const Executable& executable) {
   std::vector<Type> types;
@@ -77,10 +76,15 @@ ArrayModel forward_model(const std::string& name, const ForwardPass& pass) {
   const TaskShape& shape = pass.shape;
   const onnx::Ends ends = ends_of(*pass.model, shape.kind);
   const auto forward = std::make_shared<Forward>(pass.owner, *pass.model, pass.dtype, pass.options);
-  ArrayModel model{
-      .name = name, .inputs = {input_of(ends.samples, shape)}, .outputs = {ends.logits}};
-  const int64_t vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
+  ArrayModel model{.name = name,
+                   .inputs = {input_of(ends.samples, shape)},
+                   .outputs = {ends.logits},
+                   .device = pass.options.device};
   const bool reads_tokens = shape.kind == InputKind::tokens;
+  if (reads_tokens) model.vocabulary = shape.vocabulary > 0 ? shape.vocabulary : shape.classes;
+  model.executable = [forward](std::span<const Type> types) -> Executable& {
+    return forward->step.prepare(types);
+  };
   model.check = [name = io::printable(name), inputs = model.inputs, reads_tokens,
                  context = shape.input[0]](std::span<const Type> types) {
     onnx::check_inputs(name, inputs, types);
@@ -93,10 +97,10 @@ ArrayModel forward_model(const std::string& name, const ForwardPass& pass) {
     check(types);
     return output_types_of(forward->step.prepare(types));
   };
-  model.run = [name = io::printable(name), check = model.check, reads_tokens, vocabulary,
+  model.run = [name = io::printable(name), check = model.check, vocabulary = model.vocabulary,
                forward](std::span<const Tensor> in) {
     check(onnx::types_of(in));
-    if (reads_tokens) check_tokens(name, in[0], vocabulary);
+    if (vocabulary > 0) check_tokens(name, in[0], vocabulary);
     const std::span<const Tensor> results = forward->step.run(in);
     return std::vector<Tensor>(results.begin(), results.end());
   };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/artifact/artifact.h"
 #include "weft/cli/recipes/recipe_flags.h"
 #include "weft/models/model.h"
 #include "weft/onnx/file/model.h"
@@ -17,6 +18,15 @@
 #include "weft/train/recipe/recipe.h"
 
 namespace weft::cli {
+
+struct ArrayModelOptions {
+  // These set train.device; for an ONNX file data.transforms, data.mean, data.std and data.dataset,
+  // too, and for a run or checkpoint any key of its recipe.
+  RecipeFlags flags = {};
+  // Names of arrays that will be given: in place of defaults that an ONNX file has for its inputs.
+  std::vector<std::string> given = {};
+  artifact::ReadOptions compiled = {};  // for a compiled model
+};
 
 // Returns the names of a model's input and output in an exported file: the names in the ONNX file
 // that the model is from, else "input_ids", "images" or "features", and "logits".
@@ -34,6 +44,10 @@ struct ArrayModel {
   std::function<std::vector<Tensor>(std::span<const Tensor>)> run = {};
   // Returns the types of the outputs for these inputs: plans them, and computes nothing.
   std::function<std::vector<Type>(std::span<const Tensor>)> output_types = {};
+  // Returns the compiled step for inputs of these types, without running it.
+  std::function<Executable&(std::span<const Type>)> executable = {};
+  std::string device = {};  // that runs it
+  int64_t vocabulary = 0;   // ids that the input has, from 0 on; 0: it has no ids
   // `pictures` says how pictures become rows of the input; absent: no picture does.
   std::optional<train::Recipe> pictures = {};
   bool gives_logits = false;                  // of classes: a run's, trained to classify
@@ -49,6 +63,9 @@ struct ForwardPass {
   StepOptions options = {};
 };
 ArrayModel forward_model(const std::string& name, const ForwardPass& pass);
+
+// Throws Error(data) for ids that a model has no embedding of.
+void check_tokens(const std::string& model, const Tensor& ids, int64_t vocabulary);
 
 // Returns the types of an executable's results.
 std::vector<Type> output_types_of(const Executable& executable);

@@ -34,7 +34,9 @@ onnx::Net::Extents extents_of(const std::vector<std::string>& dims) {
   return extents;
 }
 
-bool is_inference_model(const std::string& path) { return kind_of(path).inference != nullptr; }
+bool is_inference_model(const std::string& path) {
+  return open_kind_of(path, "planned again").inference != nullptr;
+}
 
 std::vector<Option> model_options(InferenceFlags& flags) {
   return {{.flag = "--context",

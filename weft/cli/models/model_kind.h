@@ -15,6 +15,7 @@
 namespace weft::cli {
 
 struct ArrayModel;
+struct ArrayModelOptions;
 struct ExportSubject;
 class Inference;
 struct InferenceOptions;
@@ -33,12 +34,12 @@ struct ModelKind {
   std::string_view text;                          // "an ONNX file", for messages
   bool (*is)(const std::string& name) = nullptr;  // whether `name` is one; null: if no other kind
   bool has_symbolic_extents = false;              // which --dim binds, instead of --context
-  // Returns the model as a function of arrays. `flags` set train.device; for an ONNX file
-  // data.transforms, data.mean, data.std and data.dataset, too, and for a run or checkpoint any key
-  // of its recipe. `given` are the names of arrays that will be given: in place of defaults that an
-  // ONNX file has for its inputs, too. Throws Error(usage) for other flags.
-  ArrayModel (*arrays)(const std::string& name, const RecipeFlags& flags,
-                       std::span<const std::string> given) = nullptr;
+  bool is_compiled = false;                       // its plans are made, for one batch and context
+  // Returns whether it is a language model, which text is generated with.
+  bool (*generates)(const std::string& name) = nullptr;
+  // Returns the model as a function of arrays. Throws Error(usage) for flags that the kind does not
+  // take.
+  ArrayModel (*arrays)(const std::string& name, const ArrayModelOptions& options) = nullptr;
   // Returns the steps of its inference (make_inference).
   std::unique_ptr<Inference> (*inference)(const InferenceOptions& options, bool weights) = nullptr;
   // Returns the model as write_onnx() exports it. Throws Error(usage) for options that are for
@@ -53,10 +54,13 @@ struct ModelKind {
   std::vector<std::string> (*foreign_weights)(const std::string& name) = nullptr;
 };
 
-extern const ModelKind onnx_kind, published_kind, run_kind;
+extern const ModelKind onnx_kind, published_kind, compiled_kind, run_kind;
 
 // Returns the kind of `name`. A name of no other kind is a run; opening it fails if that run does
 // not exist. Throws Error(usage) for the name of an ONNX file that does not exist.
 const ModelKind& kind_of(const std::string& name);
+// Returns the kind of `name` unless it is a compiled model; throws Error(usage), which says that
+// such a model `is_not` ("quantized"), then.
+const ModelKind& open_kind_of(const std::string& name, std::string_view is_not);
 
 }  // namespace weft::cli

@@ -1,8 +1,10 @@
 #include "weft/cli/models/text_flags.h"
 
 #include <optional>
+#include <utility>
 
 #include "weft/base/error.h"
+#include "weft/cli/models/compiled_model.h"
 #include "weft/io/generation_config.h"
 #include "weft/io/model_folder.h"
 #include "weft/nn/block_activations.h"
@@ -25,8 +27,8 @@ infer::GenerateOptions options_of(const SamplingFlags& flags, const TextModel& m
   // and one that does samples from 50 tokens. A flag that only sampling reads asks for it, too.
   const bool asked = !std::isnan(flags.temperature) || !std::isnan(flags.top_p) ||
                      !std::isnan(flags.min_p) || flags.top_k >= 0;
-  const bool samples = asked || !model.pretrained || defaults.do_sample.value_or(false);
-  const int64_t top_k = model.pretrained && !asked ? 50 : 0;
+  const bool samples = asked || !model.is_published || defaults.do_sample.value_or(false);
+  const int64_t top_k = model.is_published && !asked ? 50 : 0;
   sampling.temperature = chosen(flags.temperature, defaults.temperature, 1);
   if (!samples) sampling.temperature = 0;
   sampling.top_k = flags.top_k >= 0 ? flags.top_k : defaults.top_k.value_or(top_k);
@@ -61,7 +63,9 @@ Option activations_option(std::string& flag) {
 }
 
 TextModel load(const TextModelFlags& flags, const RecipeFlags& more) {
-  TextModelOptions options{.flags = joined(flags.recipe, more), .adapter = flags.adapter};
+  check_compiled_options(flags.name, flags.compiled);
+  TextModelOptions options{
+      .flags = joined(flags.recipe, more), .adapter = flags.adapter, .compiled = flags.compiled};
   if (!flags.dtype.empty()) options.dtype = parse_dtype(flags.dtype);
   return load_text_model(flags.name, options);
 }
@@ -82,7 +86,8 @@ std::vector<infer::Generated> generated(const TextModel& model, infer::TokenMode
 void add_model_flags(Verb& verb, TextModelFlags& flags) {
   verb.options.push_back(
       {.type = "MODEL",
-       .doc = "a folder of a published model, a checkpoint folder, or a run's folder or name",
+       .doc = "a folder of a published model, a compiled model, a checkpoint folder, or a run's "
+              "folder or name",
        .target = &flags.name,
        .required = true});
   verb.options.push_back({.flag = "--context",
@@ -103,6 +108,7 @@ void add_model_flags(Verb& verb, TextModelFlags& flags) {
                           .target = &flags.adapter});
   verb.options.push_back(activations_option(flags.activations));
   verb.options.push_back(short_flag(flags.recipe, "--device"));
+  for (Option& option : compiled_options(flags.compiled)) verb.options.push_back(std::move(option));
 }
 
 void add_sampling_flags(Verb& verb, SamplingFlags& flags) {

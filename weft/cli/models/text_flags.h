@@ -28,6 +28,7 @@ struct TextModelFlags {
   std::string name, dtype, adapter, activations;
   RecipeFlags recipe;  // --device
   int64_t context = 0;
+  artifact::ReadOptions compiled = {};
 };
 
 void add_model_flags(Verb& verb, TextModelFlags& flags);

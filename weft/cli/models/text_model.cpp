@@ -2,6 +2,7 @@
 
 #include "weft/base/error.h"
 #include "weft/cli/models/model_kind.h"
+#include "weft/cli/models/text_flags.h"
 #include "weft/io/files.h"
 #include "weft/models/adapter.h"
 #include "weft/train/checkpoint/checkpoint.h"
@@ -40,7 +41,27 @@ TextModel load_text_model(const std::string& name, const TextModelOptions& optio
   if (kind.text_model == nullptr)
     throw Error(ErrorKind::usage, "{} is {}, which generates no text.", io::printable(name),
                 kind.text);
-  return kind.text_model(name, options);
+  TextModel model = kind.text_model(name, options);
+  model.name = name;
+  return model;
+}
+
+std::unique_ptr<infer::TokenModel> TextModel::sequences(infer::TokenModelOptions options,
+                                                        const std::string& activations) const {
+  if (compiled == nullptr) {
+    options.device = device;
+    options.activations = activations_of(activations, model(), name);
+    return infer::make_token_model(model(), vocabulary, context, options);
+  }
+  if (!activations.empty())
+    throw Error(ErrorKind::usage, "--activations is for weft compile. {} is compiled.",
+                io::printable(name));
+  std::unique_ptr<infer::TokenModel> tokens = compiled();
+  if (tokens->batch() != options.batch)
+    throw Error(ErrorKind::usage,
+                "{} was compiled for {} sequences at once. Got {}. Hint: weft compile --batch {}.",
+                io::printable(name), tokens->batch(), options.batch, options.batch);
+  return tokens;
 }
 
 }  // namespace weft::cli

@@ -1,12 +1,14 @@
 // Loads models by name, for verbs: checkpoints of runs, and published models in folders.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "weft/artifact/artifact.h"
 #include "weft/cli/recipes/recipe_arguments.h"
 #include "weft/data/chat_template/chat_template.h"
 #include "weft/data/text_codec.h"
@@ -28,9 +30,13 @@ train::Experiment load_experiment(const std::string& folder, const RecipeFlags& 
 
 // TextModel is a language model that verbs generate text with.
 struct TextModel {
-  // Either `experiment` or `pretrained` holds the model.
+  // Either `experiment` or `pretrained` holds the model. A compiled model has neither: `compiled`
+  // makes its sequences, a fixed number of them.
   std::optional<train::Experiment> experiment = {};
   std::optional<models::Pretrained> pretrained = {};
+  std::function<std::unique_ptr<infer::TokenModel>()> compiled = {};
+  bool is_published = false;                    // sampling has the defaults of transformers
+  std::string name = {};                        // as the user gave it
   std::string folder = {};                      // folder of the published model
   std::vector<std::string> adapter_files = {};  // files with weights of its adapter
   data::TextCodec codec;
@@ -42,11 +48,16 @@ struct TextModel {
   std::optional<data::ChatTemplate> chat = {};
 
   const Model& model() const { return experiment ? *experiment->model : *pretrained->model; }
+  // Makes sequences that continue. `activations` is as --activations names it. Throws Error(usage)
+  // for options that the model cannot have, and those that a compiled one was not compiled with.
+  std::unique_ptr<infer::TokenModel> sequences(infer::TokenModelOptions options,
+                                               const std::string& activations) const;
 };
 struct TextModelOptions {
   RecipeFlags flags = {};
-  std::optional<DType> dtype = {};  // type of a published model; absent: its files' type
-  std::string adapter = {};         // a folder of PEFT's with an adapter of it; "": none
+  std::optional<DType> dtype = {};      // type of a published model; absent: its files' type
+  std::string adapter = {};             // a folder of PEFT's with an adapter of it; "": none
+  artifact::ReadOptions compiled = {};  // for a compiled model
 };
 // Loads a published model. `checkpoint` has an adapter of it; "": none has.
 TextModel published_text(const std::string& folder, const TextModelOptions& options,

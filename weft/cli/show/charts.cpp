@@ -79,11 +79,11 @@ Timeline timeline_of(const Plan& plan, std::span<const NamedPlan> run) {
   };
   for (const Slot& slot : plan.slots)
     if (slot.space == Space::arena && slot.bytes > 0) add(slot, slot.first, slot.last);
-  std::set<const VariableState*> variables;
+  std::set<std::pair<uint64_t, DType>> variables;
   for (const auto& [name, other] : run)
     for (const Slot& slot : other->slots) {
       if (slot.space != Space::state || slot.bytes == 0) continue;
-      if (!variables.insert(slot.value->variable.get()).second) continue;
+      if (!variables.insert(other->identity(slot)).second) continue;
       timeline.state += static_cast<double>(slot.bytes);
       add(slot, 0, steps);
     }

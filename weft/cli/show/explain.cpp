@@ -44,15 +44,15 @@ PlanFigures figures_of(const Plan& plan, const MachineSpec& machine) {
 bool takes_memory(const Node& node) { return node.op->view == nullptr && !is_constant(node); }
 
 void count_fused(const Plan& plan, Explanation& explanation) {
-  std::unordered_set<const Node*> stored, inside;
+  std::unordered_set<uint64_t> stored, inside;  // ids of values
   for (const Launch& launch : plan.launches)
-    for (const Access& result : launch.results) stored.insert(result.value.node());
+    for (const Access& result : launch.results) stored.insert(result.value->id);
   for (const Launch& launch : plan.launches) {
     bool fuses = false;
     for (const Value& value : launch.body) {
-      if (!takes_memory(*value.node()) || stored.contains(value.node())) continue;
+      if (!takes_memory(*value.node()) || stored.contains(value->id)) continue;
       fuses = true;
-      if (inside.insert(value.node()).second)
+      if (inside.insert(value->id).second)
         explanation.fused_bytes += 2 * static_cast<double>(value.type().bytes());
     }
     explanation.fused_kernels += fuses ? 1 : 0;
@@ -123,7 +123,7 @@ class Storage {
             moved_.insert(result);
           else
             readers_[result].push_back(
-                {at, operand.value.node(), std::min(bytes_of(*result), bytes_of(operand))});
+                {at, operand.value->id, std::min(bytes_of(*result), bytes_of(operand))});
         }
       for (const Access& result : launch.results) {
         std::vector<const Access*>& in_slot = holds[slot_of(result)];
@@ -178,7 +178,7 @@ class Storage {
  private:
   struct Reader {
     size_t launch;
-    const Node* operand;  // the value, or a view of it
+    uint64_t operand;  // id of the value, or of a view of it
     double bytes;
   };
   static bool moves(const Launch& launch) {

@@ -88,12 +88,8 @@ int run_chat(const ChatArguments& arguments, const RecipeFlags& more) {
   const int64_t context = arguments.model_flags.context > 0
                               ? arguments.model_flags.context
                               : std::min<int64_t>(model.context, 4096);
-  const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
-      model.model(), model.vocabulary, model.context,
-      {.context = context,
-       .device = model.device,
-       .activations = activations_of(arguments.model_flags.activations, model.model(),
-                                     arguments.model_flags.name)});
+  const std::unique_ptr<infer::TokenModel> tokens =
+      model.sequences({.context = context}, arguments.model_flags.activations);
   Conversation conversation(model, arguments.system, context);
   const int64_t most = arguments.max_new_tokens > 0 ? arguments.max_new_tokens : context;
   for (std::string text; read_line(text);) {

@@ -234,7 +234,7 @@ int convert(const ConvertArguments& arguments) {
                                      : arguments.dtype == "f16"  ? std::optional(DType::f16)
                                      : arguments.dtype == "bf16" ? std::optional(DType::bf16)
                                                                  : std::nullopt;
-  const ModelKind& kind = kind_of(arguments.model);
+  const ModelKind& kind = open_kind_of(arguments.model, "converted");
   if (arguments.to != "onnx" && &kind == &onnx_kind)
     throw Error(ErrorKind::usage, "an ONNX file is converted with --to onnx. Got --to {}.",
                 arguments.to);

@@ -32,7 +32,7 @@ struct EvalArguments {
 int run_eval(const EvalArguments& arguments, const RecipeFlags& more) {
   const RecipeFlags flags = joined(arguments.flags, more);
   const std::string& name = arguments.checkpoint;
-  const ModelKind& kind = kind_of(name);
+  const ModelKind& kind = open_kind_of(name, "evaluated");
   const bool is_run = &kind == &run_kind;
   const Experiment experiment = kind.evaluation(name, flags, {});
   const std::string folder = is_run ? train::find_checkpoint(train::locate_run(name)) : name;

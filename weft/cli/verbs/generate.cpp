@@ -74,14 +74,11 @@ int run_generate(const GenerateArguments& arguments, const RecipeFlags& more) {
   // Texts of like lengths have caches of one size, so that kernels compiled for one serve another.
   constexpr int64_t unit = 256;
   const int64_t room = std::min(context, round_up(length, unit));
-  const std::unique_ptr<infer::TokenModel> tokens = infer::make_token_model(
-      model.model(), model.vocabulary, model.context,
-      {.batch = std::ssize(prompts),
-       .context = model.slides || longest > context ? context : room,
-       .length = length,
-       .device = model.device,
-       .activations = activations_of(arguments.model_flags.activations, model.model(),
-                                     arguments.model_flags.name)});
+  const std::unique_ptr<infer::TokenModel> tokens =
+      model.sequences({.batch = std::ssize(prompts),
+                       .context = model.slides || longest > context ? context : room,
+                       .length = length},
+                      arguments.model_flags.activations);
 
   // One sequence is shown as it is written, several when all of them are complete.
   const bool streams = prompts.size() == 1 && !arguments.as_json;

@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/cli/models/array_input.h"
 #include "weft/cli/models/array_model.h"
+#include "weft/cli/models/compiled_model.h"
 #include "weft/cli/models/model_kind.h"
 #include "weft/cli/models/picture_input.h"
 #include "weft/cli/models/picture_output.h"
@@ -34,6 +35,7 @@ struct RunArguments {
   std::vector<std::string> inputs;  // FILE or NAME=FILE
   int repeat = 0, top = 3;
   bool as_json = false;
+  artifact::ReadOptions compiled = {};
 };
 
 // ---- inputs
@@ -216,10 +218,13 @@ int run_model(const Program& program, const RunArguments& arguments) {
                 "--output {}: outputs are written to .npy or .npz files, or as pictures to .png or "
                 ".jpg files.",
                 io::printable(output));
+  check_compiled_options(arguments.model, arguments.compiled);
   const std::vector<InputFile> files = parse_inputs(arguments.inputs);
   const ArrayModel model =
       kind_of(arguments.model)
-          .arrays(arguments.model, joined(arguments.flags, program.flags), names_of(files));
+          .arrays(arguments.model, {.flags = joined(arguments.flags, program.flags),
+                                    .given = names_of(files),
+                                    .compiled = arguments.compiled});
   const PictureOutput pictures{.path = output,
                                .has_rows = std::ranges::any_of(files, &InputFile::has_pictures)};
   const Results results = compute(to_pictures ? giving_pictures(model, pictures) : model, files);
@@ -274,7 +279,9 @@ void add_infer_verb(Program& program) {
        .recipe_keys = true});
   verb.options = {
       {.type = "MODEL",
-       .doc = "an ONNX file, a run, a checkpoint, or a published model (a folder or GGUF file)",
+       .doc =
+           "an ONNX file, a run, a checkpoint, a compiled model, or a published model (a folder or "
+           "GGUF file)",
        .target = &arguments->model,
        .required = true},
       {.flag = "--input",
@@ -305,6 +312,8 @@ void add_infer_verb(Program& program) {
        .target = &arguments->repeat,
        .range = {{1, 1000000}}},
       {.flag = "--json", .doc = "one JSON object instead of text", .target = &arguments->as_json}};
+  for (Option& option : compiled_options(arguments->compiled))
+    verb.options.push_back(std::move(option));
 }
 
 }  // namespace weft::cli

@@ -16,6 +16,7 @@ struct Program {
 void add_run_verbs(Program& program);        // plan, train, finetune         (train.cpp)
 void add_model_verbs(Program& program);      // eval                        (eval.cpp)
 void add_infer_verb(Program& program);       // run                           (run.cpp)
+void add_compile_verb(Program& program);     // compile                       (compile.cpp)
 void add_text_verbs(Program& program);       // generate, chat               (generate.cpp)
 void add_record_verbs(Program& program);     // runs, ckpt                    (records.cpp)
 void add_weight_verbs(Program& program);     // inspect to merge           (weights.cpp)

@@ -108,7 +108,7 @@ bool is_file(const std::string& path) {
 // `flags` set the text of the evaluation; without flags nothing is evaluated.
 int quantize(const QuantizeArguments& arguments, const RecipeFlags& flags) {
   const size_t shard_bytes = arguments.out.checked();
-  const ModelKind& kind = kind_of(arguments.model);
+  const ModelKind& kind = open_kind_of(arguments.model, "quantized");
   const bool is_run = &kind == &run_kind;
   if (is_run && is_file(train::locate_run(arguments.model)))
     throw Error(ErrorKind::usage,

@@ -1,5 +1,6 @@
 // Finds the files of a folder that a tokenizer is read from.
 #include <string>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/data/tokenizer/older_files.h"
@@ -7,6 +8,7 @@
 #include "weft/data/tokenizer/tokenizer.h"
 #include "weft/io/files.h"
 #include "weft/io/gguf_folder.h"
+#include "weft/io/model_folder.h"
 
 namespace weft::data {
 
@@ -29,12 +31,16 @@ std::string file_of(const std::string& folder) {
               folder);
 }
 
-}  // namespace
-
-Tokenizer Tokenizer::load(const std::string& path) {
+// Returns the tokenizer at a path as the text of a tokenizer.json, and the name of the file that it
+// is from.
+std::pair<std::string, std::string> json_at(const std::string& path) {
   const bool is_folder = io::is_folder(path);
-  if (!is_folder && io::is_gguf(path))
-    return from_json(io::tokenizer_json(io::Gguf::open(path)), path);
+  if (!is_folder && io::is_gguf(path)) return {io::tokenizer_json(io::Gguf::open(path)), path};
+  if (!is_folder && path.ends_with(io::artifact_ending)) {
+    if (auto text = io::read_of_model(path, "tokenizer.json", most_file_bytes))
+      return {*std::move(text), path};
+    throw Error(ErrorKind::data, "[tokenizer] {} holds no tokenizer.json.", path);
+  }
   const std::string name = is_folder ? file_of(path) : path;
   const size_t slash = name.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);
@@ -50,14 +56,22 @@ Tokenizer Tokenizer::load(const std::string& path) {
     const std::string merges_name = folder + "merges.txt";
     const std::string merges = contents_of(merges_name);
     const Document vocabulary(contents, name);
-    return from_json(json_of_gpt2(vocabulary.root(), contents, {merges, merges_name}), name);
+    return {json_of_gpt2(vocabulary.root(), contents, {merges, merges_name}), name};
   }
   if (file == "vocab.txt") {
     const std::string config_name = folder + "tokenizer_config.json";
     const std::string config = io::exists(config_name) ? contents_of(config_name) : "";
-    return from_json(json_of_bert({contents, name}, {config, config_name}), name);
+    return {json_of_bert({contents, name}, {config, config_name}), name};
   }
-  return from_json(contents, name);
+  return {contents, name};
+}
+}  // namespace
+
+std::string Tokenizer::json_of(const std::string& path) { return json_at(path).first; }
+
+Tokenizer Tokenizer::load(const std::string& path) {
+  const auto [json, name] = json_at(path);
+  return from_json(json, name);
 }
 
 }  // namespace weft::data

@@ -250,8 +250,7 @@ Fusion FusionGroups::finish() {
       for (const Value& input : groups_[u].inputs()) {
         const FusionGroup::Kind maker = kind(before_views(input.node()));
         if (maker == FusionGroup::Kind::fused || maker == FusionGroup::Kind::placed)
-          groups_[u].unfused.push_back(
-              {input.node(), refusal_of(input.node(), static_cast<int>(u))});
+          groups_[u].unfused.push_back({input->id, refusal_of(input.node(), static_cast<int>(u))});
       }
     FusionGroup& group = fusion.groups.emplace_back(std::move(groups_[u]));
     if (!reduces(group)) group.reduced = {};

@@ -8,6 +8,7 @@
 
 #include "weft/base/memory/buffer.h"
 #include "weft/base/memory/storage.h"
+#include "weft/ir/bindings.h"
 #include "weft/ir/op_def.h"
 #include "weft/passes/fusion/fuse.h"
 #include "weft/passes/graph/views.h"
@@ -79,6 +80,7 @@ class Bufferizer {
     if (value->variable != nullptr) {
       slot.space = Space::state;
       slot.category = value->variable->category;
+      slot.variable = index_of(*value->variable, plan_.variables);
       slot.bytes = value->variable->storage->bytes();
     } else if (value->storage != nullptr) {
       slot.space = Space::constant;
@@ -161,7 +163,7 @@ class Bufferizer {
                   .body = {copy},
                   .operands = {{part, placed_.at(part.node())}},
                   .results = {{copy, to}},
-                  .unfused = {{part.node(), FusionRefusal::gathered}}};
+                  .unfused = {{part->id, FusionRefusal::gathered}}};
     finish(launch);
   }
 
@@ -206,7 +208,7 @@ class Bufferizer {
       launch.kernel = "copy";
       launch.body = {copy};
       launch.operands = {{value, at}};
-      launch.unfused = {{value.node(), FusionRefusal::copied}};
+      launch.unfused = {{value->id, FusionRefusal::copied}};
     } else {
       launch = library_step({.kind = FusionGroup::Kind::library, .nodes = {copy}},
                             options_.library->kernels().choose(*copy.node(), {{at}}).value(), {at});
@@ -233,6 +235,7 @@ class Bufferizer {
     Launch launch;
     launch.kind = Launch::Kind::library;
     launch.kernel = choice.kernel;
+    launch.algorithm = choice.algorithm;
     launch.body = group.nodes;
     launch.workspace = choice.workspace;
     launch.most_workspace = choice.most_workspace;
@@ -333,8 +336,8 @@ class Bufferizer {
     return (!own && !has_room) || at.offset != 0 || slot.type.elements() != value.elements() ||
            !room.strides.empty();
   }
-  static bool is_copy(const Slot& slot) {
-    return slot.space == Space::state && slot.value->variable->copy_of != nullptr;
+  bool is_copy(const Slot& slot) const {
+    return slot.space == Space::state && plan_.variable(slot).copy_of >= 0;
   }
   void grow(const Placement& at, DType dtype, const Room& room) {
     Slot& slot = plan_.slots[static_cast<size_t>(at.slot)];

@@ -121,7 +121,7 @@ class MemoryPlanner {
       blocks.push_back({slot.bytes, slot.first, slot.last, 0});
     }
     for (Slot& slot : plan_.slots) {
-      if (slot.space != Space::file || slot.value->variable != nullptr) continue;
+      if (slot.space != Space::file || slot.variable >= 0) continue;
       slot.offset = plan_.file_bytes;
       plan_.file_bytes += arena_size(slot.bytes);
     }

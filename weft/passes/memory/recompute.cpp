@@ -49,7 +49,8 @@ void Recomputation::go_down() {
 }
 
 Plan Recomputation::plan(const Stage& stage) const {
-  Plan plan{.slots = {plan_.slots.begin(),
+  Plan plan{.variables = plan_.variables,
+            .slots = {plan_.slots.begin(),
                       plan_.slots.begin() + static_cast<std::ptrdiff_t>(stage.slots)},
             .launches = {},
             .inputs = plan_.inputs,
@@ -109,7 +110,7 @@ std::optional<Recomputation::Choice> Recomputation::in_file(int slot, Choice cho
   const Slot& at = plan_.slots[index(slot)];
   // Offloaded gradients are those accumulated between passes, which are variables. Values of the
   // backward pass are offloaded with the activations.
-  const bool own_gradient = at.category == Category::gradient && at.value->variable == nullptr;
+  const bool own_gradient = at.category == Category::gradient && at.variable < 0;
   const Category kind = own_gradient ? Category::activation : at.category;
   if (!options_.step.offload.covers(kind, at.bytes)) return std::nullopt;
   if (writers.size() != 1 || writers.front() >= live_->peak_at) return std::nullopt;

@@ -350,7 +350,7 @@ std::optional<KernelChoice> choose_attention(const Node& node,
 }
 
 std::unique_ptr<Kernel> compile_attention(const Launch& launch) {
-  if (launch.kernel == cached_attention_kernel) return compile_cached_attention(launch);
+  if (is_by(launch, Algorithm::attention_cached)) return compile_cached_attention(launch);
   return std::make_unique<Attention>(launch);
 }
 }  // namespace weft::cpu

@@ -304,7 +304,8 @@ std::optional<KernelChoice> choose_cached_attention(const Node& node,
   if (element_count(node.inputs[0].shape()) == 0 || element_count(node.inputs[2].shape()) == 0)
     return std::nullopt;
   KernelChoice choice;
-  choice.kernel = cached_attention_kernel;
+  choice.kernel = "weft:cached_attention";
+  choice.algorithm = static_cast<int>(Algorithm::attention_cached);
   // The heads of a token are adjacent, as the projections around attention expect them.
   choice.result_order = Dims{0, 2, 1, 3};
   choice.operand_order.resize(operands.size());

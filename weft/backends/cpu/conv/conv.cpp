@@ -142,7 +142,10 @@ class LibraryConv : public Kernel {
                 launch.kernel, launch.workspace, primitive_.workspace());
     WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
                 launch.kernel, launch.kept, primitive_.kept());
-    if (launch.kept > 0) weight_.emplace(launch.body.front()->inputs[1], launch.kept);
+    if (launch.kept > 0) weight_.emplace(inputs_[1], launch.kept);
+  }
+  void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
+    if (weight_) weight_->bind(operands);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -172,7 +175,10 @@ class OwnConv : public Kernel {
         threads_(thread_count()) {
     WEFT_ASSERT(needed <= launch.workspace, "{} plans {} bytes but needs {}", launch.kernel,
                 launch.workspace, needed);
-    if (launch.kept > 0) weight_.emplace(launch.body.front()->inputs[1], launch.kept);
+    if (launch.kept > 0) weight_.emplace(inputs_[1], launch.kept);
+  }
+  void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
+    if (weight_) weight_->bind(operands);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     const void* b = inputs_[1].in(operands);
@@ -189,8 +195,6 @@ class OwnConv : public Kernel {
   Algorithm algorithm_;
   int threads_;
 };
-
-constexpr std::string_view winograd_name = "weft:winograd";
 
 KernelChoice laid_out(const Node& node, KernelChoice choice) {
   const bool gradient = node.op->role == Role::weight_gradient;
@@ -215,12 +219,14 @@ Convolution with_packed_weight(const Node& node, Convolution conv) {
 KernelChoice windows_choice(const Node& node, const Convolution& given) {
   const Convolution conv = with_packed_weight(node, given);
   return laid_out(node, {.kernel = "weft:" + std::string(node.op->name),
+                         .algorithm = static_cast<int>(Algorithm::conv_windows),
                          .workspace = im2col_workspace(conv, thread_count()),
                          .kept = conv.packed_weight ? node.inputs[1].type().bytes() : 0});
 }
 KernelChoice winograd_choice(const Node& node, const Convolution& given) {
   const Convolution conv = with_packed_weight(node, given);
-  return laid_out(node, {.kernel = std::string(winograd_name),
+  return laid_out(node, {.kernel = "weft:winograd",
+                         .algorithm = static_cast<int>(Algorithm::conv_winograd),
                          .workspace = winograd_workspace(conv, thread_count()),
                          .kept = conv.packed_weight ? winograd_packed_bytes(conv) : 0});
 }
@@ -273,14 +279,14 @@ std::vector<KernelChoice> conv_alternatives(const Node& node, std::span<const Pl
 
 std::unique_ptr<Kernel> compile_conv(const Launch& launch) {
   const Convolution conv = convolution_of(*launch.body.front().node());
-  if (is_product(launch.kernel)) {
+  if (is_product(launch)) {
     std::vector<Bound> inputs = bind_inputs(launch);  // a weight's gradient is dy^T x
     if (conv.kind == Convolution::Kind::weight_gradient) std::ranges::reverse(inputs);
     return compile_product(*as_product(conv), std::move(inputs), launch);
   }
-  if (!launch.kernel.starts_with("dnnl:")) {
+  const bool by_tiles = is_by(launch, Algorithm::conv_winograd);
+  if (by_tiles || is_by(launch, Algorithm::conv_windows)) {
     const Convolution own = with_packed_weight(*launch.body.front().node(), conv);
-    const bool by_tiles = launch.kernel == winograd_name;
     return std::make_unique<OwnConv>(
         own, launch,
         by_tiles ? OwnConv::Algorithm{winograd_convolve, winograd_pack_weight}

@@ -278,7 +278,8 @@ class ConvChain : public Kernel {
       const Value& weight = stage.link.conv->inputs[1];
       Part& part = parts_.emplace_back();
       part.weight = bind_operand(launch, weight);
-      if (stage.conv.kept() > 0) part.kept = std::make_unique<Packed>(weight, stage.conv.kept());
+      if (stage.conv.kept() > 0)
+        part.kept = std::make_unique<Packed>(part.weight, stage.conv.kept());
       if (stage.link.epilogue.empty()) continue;
       for (const Value& value : stage.link.others) part.others.push_back(at(launch, value));
       part.epilogue = compile_cpu(stage.epilogue, target_of(&stage == &chain_.stages.back()));
@@ -287,6 +288,11 @@ class ConvChain : public Kernel {
       part.row_positions =
           part.epilogue.stages[0].extent / (stage.link.conv.dim(0) * stage.link.conv.dim(2));
     }
+  }
+
+  void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
+    for (const Part& part : parts_)
+      if (part.kept) part.kept->bind(operands);
   }
 
   void run(void* const* operands, void* const* results, void* workspace) const override {

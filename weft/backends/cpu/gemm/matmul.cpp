@@ -58,7 +58,12 @@ bool are_bytes(const Contraction& task) {
 // reads rows of b in place, so packing b first pays where many rows of a use it; with few rows of
 // a, the contraction is faster where rows of b are multiples of 4 KiB apart and alias in the cache.
 // In bfloat16 packing b pays where a is tall (input gradients of pointwise convolutions).
-enum class Route { unpacked, pack_b, contraction, skinny };
+enum class Route : int {
+  unpacked = static_cast<int>(Algorithm::product_unpacked),
+  pack_b = static_cast<int>(Algorithm::product_packed),
+  contraction = static_cast<int>(Algorithm::product_contraction),
+  skinny = static_cast<int>(Algorithm::product_skinny),
+};
 Route route_of_many_rows(const Contraction& task) {
   constexpr int64_t cached = int64_t{512} << 10;  // elements
   if (are_bytes(task)) return Route::pack_b;
@@ -103,11 +108,10 @@ bool is_empty(const Contraction& task) {
   return element_count(task.batch) == 0 || task.m == 0 || task.n == 0 || task.k == 0;
 }
 
-constexpr std::string_view contraction_name = "weft:matmul", skinny_name = "weft:skinny_matmul";
 constexpr std::string_view biased_name = "weft:matmul+";
 std::string_view name_of(Route route) {
-  return route == Route::contraction ? contraction_name
-         : route == Route::skinny    ? skinny_name
+  return route == Route::contraction ? "weft:matmul"
+         : route == Route::skinny    ? "weft:skinny_matmul"
          : route == Route::pack_b    ? "dnnl:matmul.packed"
                                      : "dnnl:matmul";
 }
@@ -130,7 +134,7 @@ std::optional<onednn::Primitive> library_primitive(const Contraction& task, Rout
 
 // Returns the kernel of this route; nullopt where it cannot compute the task.
 std::optional<KernelChoice> choice_by(Route route, const Contraction& task) {
-  KernelChoice choice{.kernel = std::string(name_of(route))};
+  KernelChoice choice{.kernel = std::string(name_of(route)), .algorithm = static_cast<int>(route)};
   if (route == Route::skinny) {
     if (!is_skinny(task)) return std::nullopt;
     choice.workspace = skinny_workspace(task);
@@ -159,7 +163,10 @@ class LibraryMatmul : public Kernel {
                 launch.kernel, launch.workspace, primitive_.workspace());
     WEFT_ASSERT(primitive_.kept() == launch.kept, "{} plans to keep {} bytes but needs {}",
                 launch.kernel, launch.kept, primitive_.kept());
-    if (launch.kept > 0) b_.emplace(launch.body.front()->inputs.back(), launch.kept);
+    if (launch.kept > 0) b_.emplace(inputs_[1], launch.kept);
+  }
+  void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
+    if (b_) b_->bind(operands);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     primitive_.run(inputs_[0].in(operands), inputs_[1].in(operands), result_.out(results),
@@ -208,13 +215,16 @@ class PanelProduct : public Kernel {
   PanelProduct(const Contraction& task, std::vector<Bound> inputs, const std::optional<Bound>& bias,
                const Launch& launch)
       : task_(task),
-        b_(launch.body.front()->inputs.back(), launch.kept, launch.kept_layout),
         inputs_(std::move(inputs)),
+        b_(inputs_[1], launch.kept, launch.kept_layout),
         bias_(bias),
         result_(bind_result(launch)),
         threads_(thread_count()) {
     WEFT_ASSERT(panels_bytes(task) == launch.kept, "{} plans to keep {} bytes but needs {}",
                 launch.kernel, launch.kept, panels_bytes(task));
+  }
+  void bind_variables(std::span<const std::shared_ptr<VariableState>> operands) override {
+    b_.bind(operands);
   }
   void run(void* const* operands, void* const* results, void* workspace) const override {
     b_.refresh([&] { pack_panels(task_, inputs_[1].in(operands), b_.data()); });
@@ -225,8 +235,8 @@ class PanelProduct : public Kernel {
 
  private:
   Contraction task_;
-  Packed b_;
   std::vector<Bound> inputs_;
+  Packed b_;
   std::optional<Bound> bias_;
   Bound result_;
   int threads_;
@@ -292,23 +302,23 @@ std::vector<KernelChoice> product_alternatives(const Contraction& task) {
   return all;
 }
 
-bool is_product(std::string_view kernel) {
-  return kernel == name_of(Route::unpacked) || kernel == name_of(Route::pack_b) ||
-         kernel == name_of(Route::contraction) || kernel == name_of(Route::skinny);
+bool is_product(const Launch& launch) {
+  return launch.algorithm >= static_cast<int>(Algorithm::product_unpacked) &&
+         launch.algorithm <= static_cast<int>(Algorithm::product_skinny);
 }
 
 std::unique_ptr<Kernel> compile_product(const Contraction& task, std::vector<Bound> inputs,
                                         const Launch& launch) {
-  if (launch.kernel == contraction_name && launch.kept > 0)
+  const Route route{launch.algorithm};
+  if (route == Route::contraction && launch.kept > 0)
     return std::make_unique<PanelProduct>(task, std::move(inputs), std::nullopt, launch);
-  if (launch.kernel == contraction_name)
+  if (route == Route::contraction)
     return std::make_unique<OwnProduct>(task, std::move(inputs), launch, contract,
                                         contraction_workspace(task, thread_count()));
-  if (launch.kernel == skinny_name)
+  if (route == Route::skinny)
     return std::make_unique<OwnProduct>(task, std::move(inputs), launch, skinny_matmul,
                                         skinny_workspace(task));
-  const bool packed = launch.kernel == name_of(Route::pack_b);
-  auto primitive = library_primitive(task, packed ? Route::pack_b : Route::unpacked);
+  auto primitive = library_primitive(task, route);
   WEFT_ASSERT(primitive.has_value(), "oneDNN withdrew its kernel for {}", launch.kernel);
   return std::make_unique<LibraryMatmul>(std::move(*primitive), std::move(inputs), launch);
 }
@@ -327,11 +337,13 @@ std::optional<Copied> best_copies(const Node& node, std::span<const Placement> o
   if (!task.batch.empty())
     for (Copied& other : copied(node, strides))
       if (other.task.batch.empty()) return other;
-  if (is_empty(task) || route_of(task) == Route::contraction ||
-      choose_product(task).kernel != contraction_name)
+  const auto is_contraction = [](const Contraction& of) {
+    return Route{choose_product(of).algorithm} == Route::contraction;
+  };
+  if (is_empty(task) || route_of(task) == Route::contraction || !is_contraction(task))
     return without_copies;
   for (Copied& other : copied(node, strides))
-    if (choose_product(other.task).kernel != contraction_name) return other;
+    if (!is_contraction(other.task)) return other;
   return without_copies;
 }
 }  // namespace

@@ -5,35 +5,37 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "weft/base/memory/storage.h"
+#include "weft/device/bound.h"
 #include "weft/ir/op_def.h"
 #include "weft/ir/value.h"
 #include "weft/ir/variable.h"
 
 namespace weft::cpu {
 
-// Returns the fixed variable that an operand reads, directly or through views; null: the operand is
-// not a fixed variable.
-inline const Node* fixed_variable(const Value& operand) {
+// Returns whether an operand is a fixed variable, or a view of one.
+inline bool is_fixed(const Value& operand) {
   const Node* node = operand.node();
   while (node->op->view != nullptr) node = node->inputs[0].node();
-  return node->variable != nullptr && node->annotations.fixed ? node : nullptr;
+  return node->op->leaf == LeafKind::variable && node->annotations.fixed;
 }
-inline bool is_fixed(const Value& operand) { return fixed_variable(operand) != nullptr; }
 
 class Packed {
  public:
-  // All kernels that keep this operand in the same `layout` (KernelChoice::kept_layout) share its
-  // packed bytes; with layout "", a kernel has packed bytes of its own.
-  Packed(const Value& operand, size_t bytes, const std::string& layout = "");
+  Packed(Bound operand, size_t bytes, std::string layout = "");
+  // Allocates the packed bytes of the operand's variable. All kernels that keep the same elements
+  // of it in the same layout (KernelChoice::kept_layout) share them; with layout "", a kernel has
+  // packed bytes of its own, as does a kernel that is only timed, without a variable.
+  void bind(std::span<const std::shared_ptr<VariableState>> operands);
 
   std::byte* data() const { return kept_->memory.buffer()->data; }
   // Returns whether the variable was written since it was packed, and notes that it is packed now.
-  // A variable without storage, in a plan whose kernels are only timed, counts as written.
+  // Without a variable, the operand counts as written.
   bool packs_now() const {
-    if (source_->storage == nullptr) return true;
+    if (source_ == nullptr) return true;
     if (kept_->memory.is_copy_of(*source_->storage)) return false;
     kept_->memory.note_copy_of(*source_->storage);
     return true;
@@ -52,10 +54,11 @@ class Packed {
     mutable std::mutex mutex;
     Storage memory;
   };
-  static std::shared_ptr<Kept> shared(const Value& operand, size_t bytes,
-                                      const std::string& layout);
+  std::shared_ptr<Kept> shared() const;
 
-  Value operand_;  // keeps the node alive, the key of shared packed bytes
+  Bound operand_;
+  size_t bytes_;
+  std::string layout_;
   std::shared_ptr<VariableState> source_;
   std::shared_ptr<Kept> kept_;
 };

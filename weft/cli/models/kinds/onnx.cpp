@@ -29,11 +29,10 @@ bool takes_pictures(const onnx::Net& net) {
   return channels == 1 || channels == 3;
 }
 
-ArrayModel onnx_arrays(const std::string& name, const RecipeFlags& flags,
-                       std::span<const std::string> given) {
+ArrayModel onnx_arrays(const std::string& name, const ArrayModelOptions& options) {
   constexpr std::string_view allowed[] = {keys::train::device, keys::data::transforms,
                                           keys::data::mean, keys::data::std, keys::data::dataset};
-  const train::Recipe recipe = settings_of(name, flags, allowed);
+  const train::Recipe recipe = settings_of(name, options.flags, allowed);
   struct Loaded {
     Loaded(onnx::Model file, const std::string& device)
         : net(std::move(file)), runner(net, {.mode = Mode::eval, .device = device}) {}
@@ -41,9 +40,9 @@ ArrayModel onnx_arrays(const std::string& name, const RecipeFlags& flags,
     onnx::Runner runner;
   };
   onnx::Model file = onnx::read(name);
-  onnx::override_defaults(file, given);
+  onnx::override_defaults(file, options.given);
   const auto loaded = std::make_shared<Loaded>(std::move(file), recipe->train.device);
-  ArrayModel model{.name = name, .inputs = loaded->net.inputs()};
+  ArrayModel model{.name = name, .inputs = loaded->net.inputs(), .device = recipe->train.device};
   for (const ValueInfo& each : loaded->net.outputs()) model.outputs.push_back(each.name);
   model.check = [loaded](std::span<const Type> types) {
     onnx::check_inputs("[onnx] " + io::printable(loaded->net.model().file), loaded->net.inputs(),
@@ -51,6 +50,9 @@ ArrayModel onnx_arrays(const std::string& name, const RecipeFlags& flags,
   };
   model.output_types = [loaded](std::span<const Tensor> in) {
     return output_types_of(loaded->runner.prepare(in));
+  };
+  model.executable = [loaded](std::span<const Type> types) -> Executable& {
+    return loaded->runner.prepare(types);
   };
   model.run = [loaded](std::span<const Tensor> in) {
     const std::span<const Tensor> results = loaded->runner.run(in);

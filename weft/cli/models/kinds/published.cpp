@@ -30,10 +30,9 @@ namespace weft::cli {
 namespace {
 constexpr int64_t usual_prompt = 512;  // tokens
 
-ArrayModel published_arrays(const std::string& name, const RecipeFlags& flags,
-                            std::span<const std::string>) {
+ArrayModel published_arrays(const std::string& name, const ArrayModelOptions& options) {
   constexpr std::string_view allowed[] = {keys::train::device};
-  const train::Recipe recipe = settings_of(name, flags, allowed);
+  const train::Recipe recipe = settings_of(name, options.flags, allowed);
   auto loaded =
       std::make_shared<models::Pretrained>(models::load_pretrained(name, {.hide_padding = true}));
   const TaskShape shape{
@@ -223,6 +222,10 @@ void check_sampling(const io::GenerationConfig& config) try {
   throw Error(ErrorKind::data, "{}: {}", config.file, error.what());
 }
 
+bool is_decoder(const std::string& model) {
+  return models::load_pretrained(model, {.weights = false}).decoder != nullptr;
+}
+
 TextModel published_text_model(const std::string& folder, const TextModelOptions& options) {
   return published_text(folder, options, "");
 }
@@ -257,12 +260,14 @@ TextModel published_text(const std::string& folder, const TextModelOptions& opti
   model.defaults = io::read_generation_config(folder);
   check_sampling(model.defaults);
   model.chat = tokens.chat_template();
+  model.is_published = true;
   model.pretrained = std::move(pretrained);
   return model;
 }
 
 constinit const ModelKind published_kind{.text = "a published model",
                                          .is = models::is_model,
+                                         .generates = is_decoder,
                                          .arrays = published_arrays,
                                          .inference = published_inference,
                                          .subject = published_subject,

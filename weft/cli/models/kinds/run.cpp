@@ -16,10 +16,9 @@
 
 namespace weft::cli {
 namespace {
-ArrayModel run_arrays(const std::string& name, const RecipeFlags& flags,
-                      std::span<const std::string>) {
+ArrayModel run_arrays(const std::string& name, const ArrayModelOptions& options) {
   auto run = std::make_shared<train::Experiment>(
-      load_experiment(checkpoint_of(name), flags, /*with_data=*/false));
+      load_experiment(checkpoint_of(name), options.flags, /*with_data=*/false));
   ArrayModel model =
       forward_model(name, {.owner = run,
                            .model = run->model.get(),
@@ -92,6 +91,15 @@ TextModel adapted(const train::Recipe& recipe, TextModelOptions options,
   return published_text(base, options, checkpoint);
 }
 
+bool generates(const std::string& name) {
+  const std::string checkpoint = checkpoint_of(name);
+  const train::Recipe recipe = train::checkpoint_recipe(checkpoint);
+  if (recipe->model.pretrained && !train::trains_onnx(recipe))
+    return published_kind.generates(recipe->adapter.type ? *recipe->model.pretrained : checkpoint);
+  const train::Experiment experiment = load_experiment(checkpoint, {}, false);
+  return experiment.task == train::Task::causal_lm && experiment.vocabulary.has_value();
+}
+
 TextModel run_text_model(const std::string& name, const TextModelOptions& options) {
   const std::string checkpoint = checkpoint_of(name);
   // A checkpoint of a published model is a folder of a published model, too.
@@ -112,6 +120,7 @@ TextModel run_text_model(const std::string& name, const TextModelOptions& option
 }  // namespace
 
 constinit const ModelKind run_kind{.text = "a run",
+                                   .generates = generates,
                                    .arrays = run_arrays,
                                    .subject = run_subject,
                                    .evaluation = run_evaluation,

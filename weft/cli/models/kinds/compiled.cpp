@@ -1,0 +1,205 @@
+// A compiled model (FILE.weft) as MODEL: its plans run without the model's code.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/artifact/artifact.h"
+#include "weft/base/error.h"
+#include "weft/cli/models/array_model.h"
+#include "weft/cli/models/model_kind.h"
+#include "weft/cli/models/text_model.h"
+#include "weft/data/chat_template/tokenizer_config.h"
+#include "weft/device/registry.h"
+#include "weft/io/files.h"
+#include "weft/io/json.h"
+#include "weft/io/model_folder.h"
+#include "weft/runtime/executable.h"
+
+namespace weft::cli {
+namespace {
+using artifact::Artifact;
+using artifact::Program;
+using nlohmann::json;
+
+// Opened is an artifact whose programs become executables when they first run, in one arena.
+class Opened {
+ public:
+  Opened(const std::string& path, const artifact::ReadOptions& options)
+      : artifact_(artifact::read_artifact(path, options)),
+        about_(io::parse_json(artifact_.about)) {}
+
+  const Artifact& artifact() const { return artifact_; }
+  const json& about() const { return about_; }
+  Executable& program(std::string_view name) {
+    std::unique_ptr<Executable>& known = executables_[std::string(name)];
+    if (known != nullptr) return *known;
+    const auto found = std::ranges::find(artifact_.programs, name, &Program::name);
+    WEFT_ASSERT(found != artifact_.programs.end(), "no program is called {}", name);
+    known =
+        std::make_unique<Executable>(std::move(found->bound), library(artifact_.device), arena_);
+    return *known;
+  }
+
+ private:
+  Artifact artifact_;
+  json about_;
+  std::shared_ptr<Workspace> arena_ = std::make_shared<Workspace>();
+  std::map<std::string, std::unique_ptr<Executable>> executables_;
+};
+
+bool is_compiled(const std::string& name) { return name.ends_with(io::artifact_ending); }
+
+void refuse_flags(const std::string& name, const RecipeFlags& flags) {
+  if (!flags.empty())
+    throw Error(ErrorKind::usage, "{} is for weft compile. {} is compiled.", flags.front().flag,
+                io::printable(name));
+}
+
+// ---- language models
+
+class CompiledSteps : public infer::TokenSteps {
+ public:
+  explicit CompiledSteps(std::shared_ptr<Opened> opened) : opened_(std::move(opened)) {}
+
+  void begin() override {}  // the cache is in the file as it was prepared
+  Tensor run(const Tensor& tokens, const Tensor& start, const Tensor& last) override {
+    return step(tokens.dim(1)).run(std::array{tokens, start, last})[0];
+  }
+  Executable& step(int64_t length) override { return opened_->program(std::to_string(length)); }
+  infer::TokenModelPlan plan(int64_t) override {
+    throw Error(ErrorKind::usage, "a compiled model is planned already.");
+  }
+
+ private:
+  std::shared_ptr<Opened> opened_;
+};
+
+std::unique_ptr<infer::TokenModel> sequences_of(const std::shared_ptr<Opened>& opened) {
+  const auto number = [&](const char* key) { return io::integer_at(opened->about(), key); };
+  return infer::make_token_model(std::make_unique<CompiledSteps>(opened), number("batch"),
+                                 number("context"), number("vocabulary"));
+}
+
+data::TextCodec codec_of(const std::string& name) {
+  constexpr size_t most_bytes = size_t{64} << 20;
+  if (const auto text = io::read_of_model(name, "vocabulary.json", most_bytes))
+    return io::Vocabulary::from_json(*text, name);
+  return data::Tokenizer::load(name);
+}
+
+TextModel compiled_text_model(const std::string& name, const TextModelOptions& options) {
+  refuse_flags(name, options.flags);
+  if (options.dtype || !options.adapter.empty())
+    throw Error(ErrorKind::usage, "{} is for weft compile. {} is compiled.",
+                options.dtype ? "--dtype" : "--adapter", io::printable(name));
+  const auto opened = std::make_shared<Opened>(name, options.compiled);
+  if (opened->artifact().kind != "decoder")
+    throw Error(ErrorKind::usage, "{} is a compiled net, which generates no text. Hint: weft run.",
+                io::printable(name));
+  const json& about = opened->about();
+  TextModel model{.compiled = [opened] { return sequences_of(opened); },
+                  .is_published = io::truth_at(about, "is_published"),
+                  .folder = name,
+                  .codec = codec_of(name),
+                  .device = opened->artifact().device,
+                  .vocabulary = io::integer_at(about, "vocabulary"),
+                  .context = io::integer_at(about, "context"),
+                  .slides = io::truth_at(about, "slides")};
+  if (!model.is_published) return model;
+  model.defaults = io::read_generation_config(name);
+  model.chat = data::TokenizerConfig::load(name).chat_template();
+  return model;
+}
+
+// ---- arrays
+
+onnx::ValueInfo input_of(const json& text) {
+  std::vector<onnx::Dim> dims;
+  for (const json& extent : io::value_at(text, "shape"))
+    dims.push_back({extent.get<int64_t>(), ""});
+  return {.name = io::text_at(text, "name"),
+          .dtype = parse_dtype(io::text_at(text, "dtype")),
+          .shape = std::move(dims),
+          .refused = {}};
+}
+
+ArrayModel net_arrays(const std::string& name, const std::shared_ptr<Opened>& opened) {
+  const json& about = opened->about();
+  ArrayModel model{.name = name,
+                   .outputs = io::texts_at(about, "outputs"),
+                   .device = opened->artifact().device,
+                   .vocabulary = io::integer_at(about, "vocabulary"),
+                   .gives_logits = io::truth_at(about, "gives_logits"),
+                   .class_names = io::texts_at(about, "class_names")};
+  for (const json& input : io::value_at(about, "inputs")) model.inputs.push_back(input_of(input));
+  if (about.contains("pictures"))
+    model.pictures = train::Recipe::parse(io::text_at(about, "pictures"), name);
+  model.executable = [opened](std::span<const Type>) -> Executable& {
+    return opened->program("forward");
+  };
+  model.run = [opened, shown = io::printable(name),
+               vocabulary = model.vocabulary](std::span<const Tensor> in) {
+    if (vocabulary > 0) check_tokens(shown, in[0], vocabulary);
+    const std::span<const Tensor> results = opened->program("forward").run(in);
+    return std::vector<Tensor>(results.begin(), results.end());
+  };
+  return model;
+}
+
+// A compiled language model maps tokens of its sequences to the logits of the next token.
+ArrayModel text_arrays(const std::string& name, const std::shared_ptr<Opened>& opened) {
+  const int64_t batch = io::integer_at(opened->about(), "batch");
+  ArrayModel model{.name = name,
+                   .inputs = {{.name = "input_ids",
+                               .dtype = DType::i64,
+                               .shape = std::vector<onnx::Dim>{{batch, ""}, {-1, "tokens"}},
+                               .refused = {}}},
+                   .outputs = {"logits"},
+                   .device = opened->artifact().device,
+                   .vocabulary = io::integer_at(opened->about(), "vocabulary")};
+  model.run = [opened, shown = io::printable(name), vocabulary = model.vocabulary,
+               batch](std::span<const Tensor> in) {
+    check_tokens(shown, in[0], vocabulary);
+    const std::unique_ptr<infer::TokenModel> tokens = sequences_of(opened);
+    const std::vector<int64_t> ids = in[0].to_vector<int64_t>();
+    const std::vector<int32_t> all(ids.begin(), ids.end());
+    const auto length = static_cast<size_t>(in[0].dim(1));
+    std::vector<infer::RowTokens> rows;
+    for (size_t row = 0; row < static_cast<size_t>(batch); ++row)
+      rows.push_back({.tokens = std::span(all).subspan(row * length, length)});
+    tokens->append(rows);
+    std::vector<float> logits;
+    for (int64_t row = 0; row < batch; ++row)
+      logits.insert(logits.end(), tokens->logits(row).begin(), tokens->logits(row).end());
+    return std::vector<Tensor>{tensor(logits, {batch, vocabulary})};
+  };
+  return model;
+}
+
+ArrayModel compiled_arrays(const std::string& name, const ArrayModelOptions& options) {
+  refuse_flags(name, options.flags);
+  const auto opened = std::make_shared<Opened>(name, options.compiled);
+  const bool is_net = opened->artifact().kind == "net";
+  ArrayModel model = is_net ? net_arrays(name, opened) : text_arrays(name, opened);
+  model.check = [shown = io::printable(name), inputs = model.inputs](std::span<const Type> types) {
+    onnx::check_inputs(shown, inputs, types);
+  };
+  model.output_types = [opened, is_net, vocabulary = model.vocabulary](std::span<const Tensor> in) {
+    if (is_net) return output_types_of(opened->program("forward"));
+    return std::vector<Type>{{DType::f32, {in[0].dim(0), vocabulary}}};
+  };
+  return model;
+}
+}  // namespace
+
+constinit const ModelKind compiled_kind{.text = "a compiled model",
+                                        .is = is_compiled,
+                                        .is_compiled = true,
+                                        .arrays = compiled_arrays,
+                                        .text_model = compiled_text_model};
+
+}  // namespace weft::cli

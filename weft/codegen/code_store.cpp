@@ -1,0 +1,54 @@
+#include "weft/codegen/code_store.h"
+
+#include <utility>
+
+#include "weft/base/numbers/hash.h"
+
+namespace weft::loop {
+namespace {
+std::string key_of(std::string_view text) {
+  return to_hex(hash_text(text)) + to_hex(hash_text(text, 1));
+}
+}  // namespace
+
+CodeStore& CodeStore::instance() {
+  static CodeStore store;  // one for the process, as the linked code is
+  return store;
+}
+
+void CodeStore::keep() {
+  const std::lock_guard lock(mutex_);
+  keeps_ = true;
+}
+
+std::vector<KernelCode> CodeStore::kept() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<KernelCode> all;
+  for (const auto& [key, code] : kept_) all.push_back(code);
+  return all;
+}
+
+void CodeStore::add(std::vector<KernelCode> codes) {
+  const std::lock_guard lock(mutex_);
+  for (KernelCode& code : codes) {
+    std::string key = code.key;
+    added_.insert_or_assign(std::move(key), std::move(code));
+  }
+}
+
+std::optional<KernelCode> CodeStore::find(std::string_view text) const {
+  const std::lock_guard lock(mutex_);
+  if (added_.empty()) return std::nullopt;
+  const auto found = added_.find(key_of(text));
+  return found == added_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void CodeStore::note(std::string_view text, KernelCode code) {
+  const std::lock_guard lock(mutex_);
+  if (!keeps_) return;
+  code.key = key_of(text);
+  std::string key = code.key;
+  kept_.insert_or_assign(std::move(key), std::move(code));
+}
+
+}  // namespace weft::loop

@@ -1,0 +1,21 @@
+// KernelCode is the machine code of one generated kernel, as a compiler keeps it for a file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct KernelCode {
+  // Hash, in hexadecimal digits, of all that the code depends on besides the machine.
+  std::string key;
+  std::string object;                                 // an object file
+  std::vector<std::string> functions;                 // one for each stage of the kernel
+  std::vector<int64_t> extents;                       // of the stages
+  size_t shared_scratch = 0, scratch_per_thread = 0;  // bytes
+  double work = 0;                                    // estimated nanoseconds on one core
+};
+
+}  // namespace weft
